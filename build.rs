@@ -1,0 +1,3 @@
+//! Packs what the agent installs into the binary.
+
+fn main() {}

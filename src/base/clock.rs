@@ -1,0 +1,227 @@
+//! The only source of time. Everything that asks for the time or waits for it is handed a [`Clock`], so that a test can
+//! run the whole program on a clock of its own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A point in wall-clock time: nanoseconds since 1970-01-01T00:00:00Z.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(i64);
+
+const NANOS: i64 = 1_000_000_000;
+
+impl Timestamp {
+    /// From whole seconds since 1970; saturates far outside of what a certificate or an API object can name.
+    pub const fn from_unix(seconds: i64) -> Self {
+        Self(seconds.saturating_mul(NANOS))
+    }
+
+    /// From nanoseconds since 1970.
+    pub const fn from_unix_nanos(nanos: i64) -> Self {
+        Self(nanos)
+    }
+
+    /// Whole seconds since 1970, rounded down.
+    pub const fn unix(self) -> i64 {
+        self.0.div_euclid(NANOS)
+    }
+
+    /// Nanoseconds since 1970.
+    pub const fn unix_nanos(self) -> i64 {
+        self.0
+    }
+
+    /// The nanoseconds within the second.
+    pub fn subsec_nanos(self) -> u32 {
+        u32::try_from(self.0.rem_euclid(NANOS)).unwrap_or(0)
+    }
+
+    /// The time that has passed since `earlier`; zero if `earlier` is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// Later by `d`, saturating.
+    #[must_use]
+    pub fn plus(self, d: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)))
+    }
+
+    /// Earlier by `d`, saturating.
+    #[must_use]
+    pub fn minus(self, d: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)))
+    }
+
+    /// Shifted by a signed number of nanoseconds, saturating.
+    #[must_use]
+    pub const fn offset(self, nanos: i64) -> Self {
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Timestamp({}.{:09})", self.unix(), self.subsec_nanos())
+    }
+}
+
+/// A point on the monotonic clock: the time since an arbitrary start. It never jumps; intervals and deadlines use it.
+pub type Mono = Duration;
+
+/// What a clock must answer.
+pub trait Source: Send + Sync + fmt::Debug {
+    /// Wall-clock time: may be wrong, may jump.
+    fn now(&self) -> Timestamp;
+    /// Monotonic time.
+    fn mono(&self) -> Mono;
+    /// How long a thread must really be blocked to let `d` of this clock pass. A simulated clock answers with less, and
+    /// every wait is a loop that looks at [`Source::mono`] again.
+    fn real(&self, d: Duration) -> Duration;
+}
+
+/// The clock that everything is handed. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Clock(Arc<dyn Source>);
+
+impl Clock {
+    /// The clock of the machine.
+    pub fn system() -> Self {
+        Self(Arc::new(System { start: instant_now() }))
+    }
+
+    /// A clock with a source of one's own.
+    pub fn new(source: Arc<dyn Source>) -> Self {
+        Self(source)
+    }
+
+    /// Wall-clock time.
+    pub fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    /// Monotonic time.
+    pub fn mono(&self) -> Mono {
+        self.0.mono()
+    }
+
+    /// See [`Source::real`].
+    pub fn real(&self, d: Duration) -> Duration {
+        self.0.real(d)
+    }
+}
+
+#[derive(Debug)]
+struct System {
+    start: std::time::Instant,
+}
+
+#[allow(clippy::disallowed_methods)] // the one place
+fn instant_now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+impl Source for System {
+    #[allow(clippy::disallowed_methods)] // the one place
+    fn now(&self) -> Timestamp {
+        match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
+            Ok(d) => Timestamp::default().plus(d),
+            Err(e) => Timestamp::default().minus(e.duration()),
+        }
+    }
+
+    fn mono(&self) -> Mono {
+        instant_now().duration_since(self.start)
+    }
+
+    fn real(&self, d: Duration) -> Duration {
+        d
+    }
+}
+
+/// A clock that runs faster than the machine's and can be set: the clock of tests.
+///
+/// Time passes at `factor` times the real rate, so threads that wait for each other stay in step, and it can jump.
+/// Waits are cut into short real pieces, so that a jump is noticed within milliseconds.
+#[derive(Debug)]
+pub struct Simulated {
+    system: System,
+    factor: u32,
+    wall_nanos: AtomicI64,
+    mono_nanos: AtomicU64,
+}
+
+/// The longest real time that a thread is blocked before it looks at a simulated clock again.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Simulated {
+    /// A clock that reads `wall` now and runs `factor` times as fast as the machine's.
+    pub fn new(wall: Timestamp, factor: u32) -> Arc<Self> {
+        Arc::new(Self {
+            system: System { start: instant_now() },
+            factor: factor.max(1),
+            wall_nanos: AtomicI64::new(wall.unix_nanos()),
+            mono_nanos: AtomicU64::new(0),
+        })
+    }
+
+    /// Lets `d` pass at once, on both clocks.
+    pub fn advance(&self, d: Duration) {
+        let nanos = u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 4);
+        self.mono_nanos.fetch_add(nanos, Ordering::SeqCst);
+        self.step(i64::try_from(nanos).unwrap_or(i64::MAX / 4));
+    }
+
+    /// Sets the wall clock forward or back by `nanos`; monotonic time does not move.
+    pub fn step(&self, nanos: i64) {
+        self.wall_nanos.fetch_add(nanos, Ordering::SeqCst);
+    }
+
+    fn scaled(&self) -> Duration {
+        self.system.mono().saturating_mul(self.factor)
+    }
+}
+
+impl Source for Simulated {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_nanos(self.wall_nanos.load(Ordering::SeqCst)).plus(self.scaled())
+    }
+
+    fn mono(&self) -> Mono {
+        Duration::from_nanos(self.mono_nanos.load(Ordering::SeqCst)).saturating_add(self.scaled())
+    }
+
+    fn real(&self, d: Duration) -> Duration {
+        (d / self.factor).clamp(Duration::from_micros(200), LOOK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_subtract_without_wrapping() {
+        let a = Timestamp::from_unix(100);
+        assert_eq!(a.since(Timestamp::from_unix(98)), Duration::from_secs(2));
+        assert_eq!(a.since(Timestamp::from_unix(101)), Duration::ZERO);
+        assert_eq!(Timestamp::from_unix(i64::MAX).plus(Duration::MAX).unix_nanos(), i64::MAX);
+        assert_eq!(Timestamp::from_unix_nanos(-1).unix(), -1);
+        assert_eq!(Timestamp::from_unix_nanos(-1).subsec_nanos(), 999_999_999);
+    }
+
+    #[test]
+    fn a_simulated_clock_jumps_and_steps() {
+        let sim = Simulated::new(Timestamp::from_unix(1_000), 1);
+        let clock = Clock::new(sim.clone());
+        let before = clock.mono();
+        sim.advance(Duration::from_secs(60));
+        assert!(clock.mono() - before >= Duration::from_secs(60));
+        assert!(clock.now() >= Timestamp::from_unix(1_060));
+        sim.step(-500 * 1_000_000_000);
+        assert!(clock.now() < Timestamp::from_unix(600));
+        assert!(clock.mono() - before >= Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,10 @@
+//! What everything else stands on: time, stopping, threads, counters. Nothing here knows of Kubernetes.
+
+pub mod backoff;
+pub mod clock;
+pub mod metrics;
+pub mod random;
+pub mod redact;
+pub mod signal;
+pub mod stop;
+pub mod thread;

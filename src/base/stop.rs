@@ -1,0 +1,138 @@
+//! Stopping and waiting. Every wait of the program ends early when its [`Stop`] is pulled.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::clock::Clock;
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct State {
+    stopped: bool,
+    /// Grows with each [`Stop::wake`], so that a waiter notices one that came before it waited.
+    wakes: u64,
+    hooks: Vec<Hook>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A stop signal that many threads share. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Stop(Arc<Shared>);
+
+impl std::fmt::Debug for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Stop").field(&self.is_stopped()).finish()
+    }
+}
+
+impl Stop {
+    /// A signal that is not pulled yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A signal of one's own that is also pulled when `self` is.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        let child = Self::new();
+        let weak = Arc::downgrade(&child.0);
+        self.on_stop(move || {
+            if let Some(shared) = weak.upgrade() {
+                Self(shared).stop();
+            }
+        });
+        child
+    }
+
+    /// Pulls the signal: every waiter returns, every hook runs once, in this thread.
+    pub fn stop(&self) {
+        let hooks = {
+            let mut state = self.lock();
+            state.stopped = true;
+            std::mem::take(&mut state.hooks)
+        };
+        self.0.changed.notify_all();
+        for hook in hooks {
+            hook();
+        }
+    }
+
+    /// Whether the signal was pulled.
+    pub fn is_stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    /// Runs `hook` when the signal is pulled; at once, if it was already. A hook must not block.
+    pub fn on_stop(&self, hook: impl FnOnce() + Send + 'static) {
+        {
+            let mut state = self.lock();
+            if !state.stopped {
+                state.hooks.push(Box::new(hook));
+                return;
+            }
+        }
+        hook();
+    }
+
+    /// Ends every running [`Stop::wait`] early without stopping anything.
+    pub fn wake(&self) {
+        self.lock().wakes += 1;
+        self.0.changed.notify_all();
+    }
+
+    /// Waits for `d` on `clock`, or until the signal is pulled or [`Stop::wake`] is called. True if it was pulled.
+    pub fn wait(&self, clock: &Clock, d: Duration) -> bool {
+        let deadline = clock.mono().saturating_add(d);
+        let mut state = self.lock();
+        let wakes = state.wakes;
+        while !state.stopped && state.wakes == wakes {
+            let left = deadline.saturating_sub(clock.mono());
+            if left.is_zero() {
+                break;
+            }
+            let woken = self.0.changed.wait_timeout(state, clock.real(left));
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.stopped
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // The state is two plain values: no panic can leave it half changed.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_with_the_time_or_the_stop() {
+        let (clock, stop) = (Clock::system(), Stop::new());
+        assert!(!stop.wait(&clock, Duration::from_millis(1)));
+        let other = stop.clone();
+        let waiter = crate::base::thread::spawn("waiter", 64 << 10, move || {
+            other.wait(&Clock::system(), Duration::from_secs(3_600))
+        })
+        .unwrap();
+        stop.stop();
+        assert!(waiter.join().unwrap());
+        assert!(stop.wait(&clock, Duration::from_secs(3_600)));
+    }
+
+    #[test]
+    fn children_stop_with_their_parent_and_not_the_other_way_round() {
+        let parent = Stop::new();
+        let (a, b) = (parent.child(), parent.child());
+        a.stop();
+        assert!(!parent.is_stopped() && !b.is_stopped());
+        parent.stop();
+        assert!(b.is_stopped() && parent.child().is_stopped());
+    }
+}

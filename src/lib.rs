@@ -1,0 +1,30 @@
+//! The agent that joins a Kubernetes *seed* cluster to its Gardener *garden*.
+//!
+//! `ARCHITECTURE.md` has the map. The modules stand in the order in which they may import: a module uses only what
+//! stands above it (`tests/tidy.rs` checks it).
+
+pub mod limits;
+
+pub mod base;
+pub mod format;
+
+pub mod api;
+pub mod pki;
+
+pub mod chart;
+pub mod config;
+
+pub mod kube;
+pub mod net;
+
+pub mod identity;
+
+pub mod components;
+pub mod controllers;
+pub mod resources;
+pub mod runtime;
+
+pub mod cli;
+pub mod serve;
+
+pub mod app;

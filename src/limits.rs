@@ -1,0 +1,42 @@
+//! Every maximum of the program, in one place. Whatever grows with input from outside stops here, with an error that
+//! names the limit. Units stand last in the names.
+
+/// Series of one metric family.
+pub const METRIC_SERIES_MAX: usize = 256;
+
+/// Body of one unary response of an API server.
+pub const RESPONSE_BODY_BYTES_MAX: usize = 32 << 20;
+/// One line of a watch: one object. etcd takes objects of 1.5 MiB by default; aggregated servers may hold larger ones.
+pub const WATCH_LINE_BYTES_MAX: usize = 16 << 20;
+/// All headers of one response.
+pub const RESPONSE_HEADER_BYTES_MAX: usize = 64 << 10;
+/// Objects in one page of a list.
+pub const LIST_PAGE_ITEMS: usize = 250;
+/// Pages of one list: a server whose `continue` never ends is refused.
+pub const LIST_PAGES_MAX: usize = 4_000;
+
+/// Depth of YAML and JSON documents.
+pub const NESTING_DEPTH_MAX: usize = 128;
+/// Nodes that a YAML document may have after its aliases are resolved, per byte of its text.
+pub const YAML_ALIAS_NODES_PER_BYTE_MAX: usize = 20;
+/// A configuration file or a kubeconfig.
+pub const CONFIG_FILE_BYTES_MAX: usize = 1 << 20;
+/// What an exec plugin may print.
+pub const EXEC_OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// Output of one Brotli stream of a ManagedResource Secret.
+pub const BROTLI_OUTPUT_BYTES_MAX: usize = 32 << 20;
+
+/// Keys in one work queue.
+pub const QUEUE_KEYS_MAX: usize = 50_000;
+/// Objects in one store.
+pub const STORE_OBJECTS_MAX: usize = 100_000;
+/// Threads that the agent runs at most.
+pub const THREADS_MAX: usize = 64;
+/// Watches of an agent that serves no shoots.
+pub const WATCHES_MAX: usize = 24;
+
+/// Stack of a thread that runs controllers: JSON of nested objects.
+pub const WORKER_STACK_BYTES: usize = 1 << 20;
+/// Stack of a thread that only waits and forwards, TLS included.
+pub const SMALL_STACK_BYTES: usize = 256 << 10;
