@@ -1,1 +1,3 @@
-//! (being written)
+//! Plain types of the API: what objects look like, without a way to reach them.
+
+pub mod condition;

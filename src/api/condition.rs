@@ -1,0 +1,310 @@
+//! Gardener's conditions: what a check says about an object, and how that changes over time.
+//!
+//! Everything here is pure. A list of conditions has several writers, so nobody replaces the list of another:
+//! [`status_patch`] is for kinds that know strategic merge (lists keyed by `type`), [`merge_patch`] is the same for
+//! those that do not.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::base::clock::Timestamp;
+
+/// Reason of a condition that nobody has checked yet.
+pub const INITIALIZED: &str = "ConditionInitialized";
+/// Reason of a condition whose check failed itself.
+pub const CHECK_ERROR: &str = "ConditionCheckError";
+
+const INITIALIZED_MESSAGE: &str =
+    "The condition has been initialized but its semantic check has not been performed yet.";
+
+/// What a check found. Unlike the conditions of Kubernetes, Gardener's know a fourth value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub enum Status {
+    /// It is so.
+    True,
+    /// It is not so.
+    False,
+    /// Not so at the moment, and not yet long enough to worry.
+    Progressing,
+    /// Nobody knows. Also what a status that this program does not know is read as.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl Status {
+    /// The text of the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+            Self::Progressing => "Progressing",
+        }
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One condition of an object (`core.gardener.cloud/v1beta1`, `Condition`).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// Its key in the list.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What the check found.
+    pub status: Status,
+    /// When `status` last changed.
+    #[serde(with = "timestamp")]
+    pub last_transition_time: Timestamp,
+    /// When `reason`, `message` or `codes` last changed; not when only `status` did.
+    #[serde(with = "timestamp")]
+    pub last_update_time: Timestamp,
+    /// Why, as one word in CamelCase.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+    /// Gardener's error codes (`ERR_…`).
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_empty")]
+    pub codes: Vec<String>,
+}
+
+/// What a check says: everything of a condition but its type and times.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Finding {
+    /// Why, as one word in CamelCase; empty becomes `Unspecified`.
+    pub reason: String,
+    /// Why, for people; empty becomes `No message given.`.
+    pub message: String,
+    /// Gardener's error codes. Those of the previous finding are never carried over.
+    pub codes: Vec<String>,
+}
+
+impl Finding {
+    /// A finding without codes.
+    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason: reason.into(), message: message.into(), codes: Vec::new() }
+    }
+}
+
+/// How patient a failing check is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Patience {
+    /// How long a condition of this type may be `Progressing`; `None`: it fails at once.
+    pub threshold: Option<Duration>,
+    /// `lastUpdateTime` of the object's last operation, if that operation succeeded.
+    pub succeeded_at: Option<Timestamp>,
+}
+
+impl Condition {
+    /// A condition that nobody has checked yet.
+    pub fn initial(kind: &str, now: Timestamp) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            status: Status::Unknown,
+            last_transition_time: now,
+            last_update_time: now,
+            reason: INITIALIZED.to_owned(),
+            message: INITIALIZED_MESSAGE.to_owned(),
+            codes: Vec::new(),
+        }
+    }
+
+    /// The condition after a check: the times move only with what they stand for.
+    #[must_use]
+    pub fn updated(&self, now: Timestamp, status: Status, finding: Finding) -> Self {
+        let mut next = self.clone();
+        next.status = status;
+        next.reason = or_default(finding.reason, "Unspecified");
+        next.message = or_default(finding.message, "No message given.");
+        next.codes = finding.codes;
+        if next.status != self.status {
+            next.last_transition_time = now;
+        }
+        if (&next.reason, &next.message, &next.codes) != (&self.reason, &self.message, &self.codes) {
+            next.last_update_time = now;
+        }
+        next
+    }
+
+    /// The condition after a check that found a fault: `Progressing` as long as the patience lasts, then `False`.
+    /// (controllers.md §1.3: the clock of the threshold is `lastTransitionTime`.)
+    #[must_use]
+    pub fn failed(&self, now: Timestamp, patience: Patience, finding: Finding) -> Self {
+        let status = self.failed_status(now, patience, &finding.reason);
+        self.updated(now, status, finding)
+    }
+
+    fn failed_status(&self, now: Timestamp, patience: Patience, reason: &str) -> Status {
+        let Some(threshold) = patience.threshold else { return Status::False };
+        let recent = patience.succeeded_at.is_some_and(|at| now.since(at) <= threshold);
+        let patient = match self.status {
+            Status::True => true,
+            Status::Progressing => recent || now.since(self.last_transition_time) <= threshold,
+            Status::False => recent || reason != self.reason,
+            Status::Unknown => false,
+        };
+        if patient { Status::Progressing } else { Status::False }
+    }
+
+    /// The condition after a check that could not be carried out.
+    #[must_use]
+    pub fn unknown(&self, now: Timestamp, error: impl Into<String>) -> Self {
+        self.updated(now, Status::Unknown, Finding::new(CHECK_ERROR, error))
+    }
+
+    /// The condition after the object was worked on, so that what was found before says nothing any more: `Progressing`
+    /// unless it was `False`. Only `status` and `lastUpdateTime` change, as upstream writes it.
+    #[must_use]
+    pub fn reset_to_progressing(&self, now: Timestamp) -> Self {
+        let mut next = self.clone();
+        if self.status != Status::False {
+            next.status = Status::Progressing;
+            next.last_update_time = now;
+        }
+        next
+    }
+}
+
+/// The condition of this type.
+pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|c| c.kind == kind)
+}
+
+/// The status of the condition of this type.
+pub fn status_of(conditions: &[Condition], kind: &str) -> Option<Status> {
+    find(conditions, kind).map(|c| c.status)
+}
+
+/// The condition of this type, or a new one that nobody has checked yet.
+pub fn find_or_init(conditions: &[Condition], kind: &str, now: Timestamp) -> Condition {
+    find(conditions, kind).cloned().unwrap_or_else(|| Condition::initial(kind, now))
+}
+
+/// Puts `changed` into `conditions`: replaces by type, keeps the order, appends what is new.
+pub fn merge(conditions: &mut Vec<Condition>, changed: Vec<Condition>) {
+    for condition in changed {
+        match conditions.iter_mut().find(|c| c.kind == condition.kind) {
+            Some(old) => *old = condition,
+            None => conditions.push(condition),
+        }
+    }
+}
+
+/// A strategic merge patch of the status that sets those of `wanted` that differ from `old`, and removes the types in
+/// `removed` that `old` has. `None` if there is nothing to write.
+pub fn status_patch(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Option<Value> {
+    let mut entries = Vec::new();
+    for condition in wanted {
+        let before = find(old, &condition.kind);
+        if before == Some(condition) {
+            continue;
+        }
+        let mut entry = to_object(condition);
+        if condition.codes.is_empty() && before.is_some_and(|b| !b.codes.is_empty()) {
+            entry.insert("codes".to_owned(), Value::Null);
+        }
+        entries.push(Value::Object(entry));
+    }
+    for kind in removed.iter().filter(|kind| find(old, kind).is_some()) {
+        entries.push(json!({"$patch": "delete", "type": kind}));
+    }
+    if entries.is_empty() { None } else { Some(json!({"status": {"conditions": entries}})) }
+}
+
+/// The same as a JSON merge patch, for servers that answer 415 to a strategic one: `live` is the whole object as just
+/// read, the patch carries its resource version, and conditions of other writers are repeated untouched.
+pub fn merge_patch(live: &Value, wanted: &[Condition], removed: &[&str]) -> Value {
+    let mut list = live["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    list.retain(|c| !removed.iter().any(|kind| c["type"] == *kind));
+    for condition in wanted {
+        let entry = Value::Object(to_object(condition));
+        match list.iter_mut().find(|c| c["type"] == condition.kind.as_str()) {
+            Some(old) => *old = entry,
+            None => list.push(entry),
+        }
+    }
+    json!({
+        "metadata": {"resourceVersion": live["metadata"]["resourceVersion"]},
+        "status": {"conditions": list},
+    })
+}
+
+fn to_object(condition: &Condition) -> Map<String, Value> {
+    match serde_json::to_value(condition) {
+        Ok(Value::Object(map)) => map,
+        // A struct with plain fields becomes an object, always.
+        _ => Map::new(),
+    }
+}
+
+fn or_default(text: String, default: &str) -> String {
+    if text.is_empty() { default.to_owned() } else { text }
+}
+
+fn null_as_empty<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error> {
+    Ok(Option::<Vec<String>>::deserialize(d)?.unwrap_or_default())
+}
+
+/// RFC 3339 in UTC with whole seconds, as `metav1.Time`; `null` and an empty text are the zero time.
+mod timestamp {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use crate::base::clock::Timestamp;
+
+    pub(super) fn serialize<S: Serializer>(t: &Timestamp, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&super::rfc3339(*t))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Timestamp, D::Error> {
+        let text = Option::<String>::deserialize(d)?.unwrap_or_default();
+        if text.is_empty() {
+            return Ok(Timestamp::default());
+        }
+        super::parse(&text).ok_or_else(|| serde::de::Error::custom(format!("not a time: {text}")))
+    }
+}
+
+fn rfc3339(t: Timestamp) -> String {
+    let at = time::OffsetDateTime::from_unix_timestamp(t.unix()).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+    let (date, (hour, minute, second)) = (at.date(), at.to_hms());
+    let month = u8::from(date.month());
+    format!("{:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", date.year(), date.day())
+}
+
+fn parse(text: &str) -> Option<Timestamp> {
+    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u8>().ok();
+    let year = text.get(0..4)?.parse::<i32>().ok()?;
+    let month = time::Month::try_from(number(5..7)?).ok()?;
+    let date = time::Date::from_calendar_date(year, month, number(8..10)?).ok()?;
+    let at = time::Time::from_hms(number(11..13)?, number(14..16)?, number(17..19)?).ok()?;
+    let shape = text.bytes().take(19).enumerate().all(|(i, b)| match i {
+        4 | 7 => b == b'-',
+        10 => b == b'T',
+        13 | 16 => b == b':',
+        _ => b.is_ascii_digit(),
+    });
+    let unix = time::PrimitiveDateTime::new(date, at).assume_utc().unix_timestamp();
+    let offset =
+        offset_seconds(text.get(19..)?.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit()))?;
+    shape.then(|| Timestamp::from_unix(unix - offset))
+}
+
+fn offset_seconds(zone: &str) -> Option<i64> {
+    if zone == "Z" {
+        return Some(0);
+    }
+    let sign = if zone.starts_with('-') { -1 } else { 1 };
+    let (hours, minutes) = zone.strip_prefix(['+', '-'])?.split_once(':')?;
+    Some(sign * (hours.parse::<i64>().ok()? * 3_600 + minutes.parse::<i64>().ok()? * 60))
+}
+
+#[cfg(test)]
+mod tests;
