@@ -14,8 +14,9 @@ pub mod pki;
 pub mod chart;
 pub mod config;
 
-pub mod kube;
 pub mod net;
+
+pub mod kube;
 
 pub mod identity;
 

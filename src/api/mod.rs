@@ -1,3 +1,14 @@
-//! Plain types of the API: what objects look like, without a way to reach them.
+//! The objects of Kubernetes and Gardener as plain types: where the API serves them and the fields that the program
+//! reads. A view drops what it does not know; whole objects travel as `serde_json::Value`.
 
 pub mod condition;
+pub mod meta;
+
+pub mod certificates;
+pub mod coordination;
+pub mod core;
+pub mod crd;
+pub mod extensions;
+pub mod gardener;
+pub mod rbac;
+pub mod resources;

@@ -1,1 +1,24 @@
-//! (being written)
+//! The Kubernetes client: requests, typed errors, watches, kubeconfigs, discovery. It knows no particular kind.
+//!
+//! A call is made of three layers: [`request`] builds it without IO, [`client`] sends it with a deadline, and the generic
+//! methods of [`Client`] only decode.
+
+pub mod client;
+pub mod clients;
+pub mod connection;
+pub mod discovery;
+pub mod error;
+pub mod in_cluster;
+pub mod kubeconfig;
+pub mod request;
+pub mod watch;
+
+pub use client::{Client, Options, Response, ServerVersion};
+pub use clients::{Applier, Garden, Seed};
+pub use connection::{Connection, Credentials, Identity, Material, Trust};
+pub use discovery::Discovery;
+pub use error::{Error, Failure, Verdict};
+pub use request::{
+    DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, WatchParams,
+};
+pub use watch::{Watch, WatchEvent, WatchHandle};

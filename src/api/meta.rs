@@ -1,0 +1,302 @@
+//! What all objects have in common: where they are served, their key and their metadata.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::clock::Timestamp;
+
+/// Where the API serves a kind.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Resource {
+    /// API group; empty for the core group.
+    pub group: Cow<'static, str>,
+    /// Version within the group, such as `v1`.
+    pub version: Cow<'static, str>,
+    /// Kind, such as `Secret`.
+    pub kind: Cow<'static, str>,
+    /// Name in paths, such as `secrets`.
+    pub plural: Cow<'static, str>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+}
+
+impl Resource {
+    /// A kind that is known at compile time.
+    pub const fn new(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+        namespaced: bool,
+    ) -> Self {
+        Self {
+            group: Cow::Borrowed(group),
+            version: Cow::Borrowed(version),
+            kind: Cow::Borrowed(kind),
+            plural: Cow::Borrowed(plural),
+            namespaced,
+        }
+    }
+
+    /// The `apiVersion` of its objects: `v1`, `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.clone().into_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The path of an object, of its subresource or of a collection; every segment is percent-encoded and an empty
+    /// argument leaves its segment out. The namespace is ignored for cluster-scoped kinds.
+    pub fn path(&self, namespace: &str, name: &str, subresource: &str) -> String {
+        let mut path = if self.group.is_empty() { "/api".to_owned() } else { "/apis".to_owned() };
+        let mut push = |segment: &str| {
+            if !segment.is_empty() {
+                path.push('/');
+                encode_segment(&mut path, segment);
+            }
+        };
+        push(&self.group);
+        push(&self.version);
+        if self.namespaced && !namespace.is_empty() {
+            push("namespaces");
+            push(namespace);
+        }
+        push(&self.plural);
+        push(name);
+        for part in subresource.split('/') {
+            push(part);
+        }
+        path
+    }
+}
+
+/// RFC 3986 `pchar` as it is, the rest as `%XX`. A segment of dots only is encoded too: paths must not climb.
+fn encode_segment(out: &mut String, segment: &str) {
+    let only_dots = segment.bytes().all(|b| b == b'.');
+    for byte in segment.bytes() {
+        let plain = byte.is_ascii_alphanumeric() || b"-_~!$&'()*+,;=:@".contains(&byte);
+        if plain || (byte == b'.' && !only_dots) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+}
+
+/// Identifies an object of a kind within a cluster.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Key {
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    /// Name within the namespace.
+    pub name: String,
+}
+
+impl Key {
+    /// A key from its two parts.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// `ObjectMeta` as the program reads it. Unknown fields are dropped; an absent one has its default.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectMeta {
+    /// Name; may be empty in a create with `generate_name`.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Namespace; empty for cluster-scoped objects.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Prefix of a name that the server chooses.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub generate_name: String,
+    /// Identity over time: a re-created object has another.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Opaque version of the object.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
+    /// Grows with each change of the desired state.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_zero")]
+    pub generation: i64,
+    /// When the server stored it first.
+    #[serde(with = "optional_time", skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<Timestamp>,
+    /// When it was, or will be, deleted.
+    #[serde(with = "optional_time", skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<Timestamp>,
+    /// Labels.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Who has to agree to its deletion.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    /// Objects whose deletion deletes this one.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    pub owner_references: Vec<OwnerReference>,
+}
+
+impl ObjectMeta {
+    /// The key of the object.
+    pub fn key(&self) -> Key {
+        Key::new(self.namespace.clone(), self.name.clone())
+    }
+}
+
+/// A reference to an owner in the same namespace, or to a cluster-scoped one.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerReference {
+    /// `apiVersion` of the owner.
+    #[serde(deserialize_with = "or_default")]
+    pub api_version: String,
+    /// Kind of the owner.
+    #[serde(deserialize_with = "or_default")]
+    pub kind: String,
+    /// Name of the owner.
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    /// UID of the owner.
+    #[serde(deserialize_with = "or_default")]
+    pub uid: String,
+    /// Whether it is the managing controller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub controller: Option<bool>,
+    /// Whether a foreground deletion of the owner waits for this object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_owner_deletion: Option<bool>,
+}
+
+/// The view of an object whose body is not read (`PartialObjectMetadata`).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    /// `apiVersion`; `meta.k8s.io/v1` if only metadata was asked for.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    /// Kind; `PartialObjectMetadata` if only metadata was asked for.
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The metadata.
+    pub metadata: ObjectMeta,
+}
+
+/// Takes `null` for the default, as Go's decoder does. For `#[serde(deserialize_with)]` in views.
+///
+/// # Errors
+/// The deserializer's.
+pub fn or_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
+    d: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(d)?.unwrap_or_default())
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+const fn is_zero(n: &i64) -> bool {
+    *n == 0
+}
+
+/// RFC 3339 in JSON; absent, `null`, empty and unreadable are all `None`.
+mod optional_time {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::base::clock::Timestamp;
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Timestamp>, D::Error> {
+        Ok(Option::<String>::deserialize(d)?.and_then(|text| parse(&text)))
+    }
+
+    #[allow(clippy::ref_option)] // serde passes a reference
+    pub(super) fn serialize<S: Serializer>(time: &Option<Timestamp>, s: S) -> Result<S::Ok, S::Error> {
+        match time.and_then(|t| time::OffsetDateTime::from_unix_timestamp(t.unix()).ok()) {
+            None => s.serialize_none(),
+            Some(t) => s.serialize_str(&format!(
+                "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
+                t.year(),
+                u8::from(t.month()),
+                t.day(),
+                t.hour(),
+                t.minute(),
+                t.second()
+            )),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Timestamp> {
+        let number = |from: usize, to: usize| text.get(from..to)?.parse::<u8>().ok();
+        let month = time::Month::try_from(number(5, 7)?).ok()?;
+        let date =
+            time::Date::from_calendar_date(text.get(0..4)?.parse().ok()?, month, number(8, 10)?).ok()?;
+        let clock = time::Time::from_hms(number(11, 13)?, number(14, 16)?, number(17, 19)?.min(59)).ok()?;
+        let zone = text.get(19..)?.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+        if zone != "Z" {
+            return None;
+        }
+        Some(Timestamp::from_unix(date.with_time(clock).assume_utc().unix_timestamp()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_follow_group_scope_and_subresource() {
+        let secret = Resource::new("", "v1", "Secret", "secrets", true);
+        let csr = Resource::new(
+            "certificates.k8s.io",
+            "v1",
+            "CertificateSigningRequest",
+            "certificatesigningrequests",
+            false,
+        );
+        let table = [
+            (secret.path("", "", ""), "/api/v1/secrets"),
+            (secret.path("garden", "", ""), "/api/v1/namespaces/garden/secrets"),
+            (secret.path("garden", "a b/c", "status"), "/api/v1/namespaces/garden/secrets/a%20b%2Fc/status"),
+            (secret.path("garden", "..", ""), "/api/v1/namespaces/garden/secrets/%2E%2E"),
+            (
+                csr.path("ignored", "system:x.y", "approval"),
+                "/apis/certificates.k8s.io/v1/certificatesigningrequests/system:x.y/approval",
+            ),
+        ];
+        for (path, expected) in table {
+            assert_eq!(path, expected);
+        }
+        assert_eq!((secret.api_version(), csr.api_version()), ("v1".into(), "certificates.k8s.io/v1".into()));
+    }
+
+    #[test]
+    fn metadata_reads_nulls_and_drops_the_unknown() {
+        let text = r#"{"name":"n","labels":null,"finalizers":null,"generation":null,"managedFields":[{}],
+            "creationTimestamp":"2025-01-02T03:04:05Z","deletionTimestamp":null}"#;
+        let meta: ObjectMeta = serde_json::from_str(text).unwrap();
+        assert_eq!(meta.creation_timestamp, Some(Timestamp::from_unix(1_735_787_045)));
+        assert_eq!(
+            serde_json::to_string(&meta).unwrap(),
+            r#"{"name":"n","creationTimestamp":"2025-01-02T03:04:05Z"}"#
+        );
+        assert_eq!(meta.key().to_string(), "n");
+        assert_eq!(Key::new("a", "b").to_string(), "a/b");
+    }
+}

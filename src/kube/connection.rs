@@ -1,0 +1,172 @@
+//! Where an API server is and who we are to it. A [`Connection`] is cheap to clone and never formats a secret.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::kubeconfig::exec::ExecPlugin;
+use crate::base::redact::Secret;
+use crate::limits;
+
+/// Where an API server is and who we are to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Connection {
+    /// `https://host[:port][/path]`.
+    pub server: String,
+    /// Whom we believe.
+    pub trust: Trust,
+    /// Who we are.
+    pub identity: Identity,
+    /// The name that the server's certificate must have instead of the URL's host.
+    pub tls_server_name: Option<String>,
+    /// A proxy of its own instead of the environment's; may hold a password.
+    pub proxy_url: Option<Secret<String>>,
+}
+
+impl Connection {
+    /// A connection without identity that trusts the CAs of the system.
+    pub fn new(server: impl Into<String>) -> Self {
+        Self {
+            server: server.into(),
+            trust: Trust::System,
+            identity: Identity::default(),
+            tls_server_name: None,
+            proxy_url: None,
+        }
+    }
+
+    /// The same with other trust.
+    #[must_use]
+    pub fn with_trust(mut self, trust: Trust) -> Self {
+        self.trust = trust;
+        self
+    }
+
+    /// The same with a bundle of PEM certificates as trust.
+    #[must_use]
+    pub fn with_ca(self, pem: impl Into<Vec<u8>>) -> Self {
+        self.with_trust(Trust::Bundle(Material::inline(pem)))
+    }
+
+    /// The same with a client certificate, instead of the identity that it had.
+    #[must_use]
+    pub fn with_certificate(mut self, chain_pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
+        self.identity = Identity {
+            certificate: Some(Certificate {
+                chain: Material::inline(chain_pem),
+                key: Material::inline(key_pem),
+            }),
+            credentials: Credentials::None,
+        };
+        self
+    }
+
+    /// The same with a bearer token, instead of the identity that it had.
+    #[must_use]
+    pub fn with_token(mut self, token: impl Into<String>) -> Self {
+        self.identity =
+            Identity { certificate: None, credentials: Credentials::Token(Secret::new(token.into())) };
+        self
+    }
+}
+
+/// Whom we believe to be the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Trust {
+    /// The CAs of the system.
+    System,
+    /// These CAs only; PEM, read again at each handshake if it is a file.
+    Bundle(Material),
+    /// Everybody: `insecure-skip-tls-verify`.
+    Insecure,
+}
+
+/// Who we are. Both parts may be present; the server decides which one counts.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Identity {
+    /// A client certificate.
+    pub certificate: Option<Certificate>,
+    /// What goes into the `Authorization` header.
+    pub credentials: Credentials,
+}
+
+/// A client certificate; files are read again at each handshake.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Certificate {
+    /// PEM, leaf first.
+    pub chain: Material,
+    /// PEM: PKCS#8, PKCS#1 or SEC1.
+    pub key: Material,
+}
+
+/// What goes into the `Authorization` header.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub enum Credentials {
+    /// Nothing.
+    #[default]
+    None,
+    /// A bearer token.
+    Token(Secret<String>),
+    /// A file with a bearer token, read again each minute.
+    TokenFile(PathBuf),
+    /// User name and password.
+    Basic {
+        /// The user.
+        username: String,
+        /// The password.
+        password: Secret<String>,
+    },
+    /// A program that prints credentials (token or client certificate).
+    Exec(Arc<ExecPlugin>),
+}
+
+/// Bytes that stand in the configuration or in a file. Formats without them.
+#[derive(Clone, PartialEq)]
+pub enum Material {
+    /// The bytes themselves.
+    Inline(Arc<[u8]>),
+    /// A file that is read when the bytes are needed.
+    File(PathBuf),
+}
+
+impl Material {
+    /// Bytes at hand.
+    pub fn inline(bytes: impl Into<Vec<u8>>) -> Self {
+        Self::Inline(bytes.into().into())
+    }
+
+    /// The bytes.
+    ///
+    /// # Errors
+    /// The system's if the file cannot be read, or if it is larger than a configuration file may be.
+    pub fn load(&self) -> io::Result<Arc<[u8]>> {
+        match self {
+            Self::Inline(bytes) => Ok(Arc::clone(bytes)),
+            Self::File(path) => Ok(read_small(path)?.into()),
+        }
+    }
+}
+
+impl fmt::Debug for Material {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline(bytes) => write!(f, "Inline([{} bytes])", bytes.len()),
+            Self::File(path) => write!(f, "File({})", path.display()),
+        }
+    }
+}
+
+/// Reads a file that is at most as large as a configuration file may be.
+pub(crate) fn read_small(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let max = limits::CONFIG_FILE_BYTES_MAX;
+    fs::File::open(path)?
+        .take(u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() > max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {max} bytes")));
+    }
+    Ok(bytes)
+}

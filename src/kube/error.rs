@@ -1,0 +1,234 @@
+//! Errors of the client, sorted by what to do about them.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::kubeconfig;
+use crate::api::meta::or_default;
+use crate::net;
+
+/// What to do about an error. Callers match this, never codes or texts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The object, or its kind, does not exist.
+    NotFound,
+    /// A create found the name taken.
+    AlreadyExists,
+    /// Somebody else changed the object, or a precondition failed: read again.
+    Conflict,
+    /// The resourceVersion or the `continue` token is too old: list again.
+    Gone,
+    /// Not authenticated or not allowed.
+    Denied,
+    /// The server, or our own rate limit, asks to come back later.
+    Throttled(Option<Duration>),
+    /// No usable answer, or the server failed: retry with backoff.
+    Unreachable,
+    /// The request is wrong and will be wrong again.
+    Invalid,
+}
+
+/// A failed call.
+#[derive(Debug)]
+pub enum Error {
+    /// The server answered with a status of failure.
+    Api(Box<Failure>),
+    /// No response came.
+    Transport {
+        /// Method and URL without its query.
+        request: String,
+        /// The cause.
+        source: net::Error,
+    },
+    /// The response is not what the API promises: HTML from a proxy, half a document.
+    Response {
+        /// Method and URL without its query.
+        request: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// An object that does not have the shape that we expect.
+    Decode {
+        /// What was decoded.
+        what: String,
+        /// The cause.
+        source: serde_json::Error,
+    },
+    /// Our credentials cannot be read.
+    Credentials(kubeconfig::Error),
+    /// The request cannot be built: a bad URL, an object without name.
+    Request(String),
+    /// Our own rate limit would have delayed the call past its deadline.
+    Limited,
+    /// The program is stopping, or the watch was closed from our side.
+    Stopped,
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Self::Api(failure) => failure.verdict(),
+            Self::Transport { source: net::Error::TooLarge { .. } | net::Error::Request(_), .. } => {
+                Verdict::Invalid
+            }
+            Self::Transport { .. } | Self::Response { .. } | Self::Credentials(_) | Self::Stopped => {
+                Verdict::Unreachable
+            }
+            Self::Decode { .. } | Self::Request(_) => Verdict::Invalid,
+            Self::Limited => Verdict::Throttled(None),
+        }
+    }
+
+    /// The status code, if the server answered with one.
+    pub fn status_code(&self) -> Option<u16> {
+        match self {
+            Self::Api(failure) => Some(failure.code),
+            _ => None,
+        }
+    }
+
+    /// The failure that the server reported.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Api(failure) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// The object, or its kind, does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.verdict() == Verdict::NotFound
+    }
+
+    /// A create found the name taken.
+    pub fn is_already_exists(&self) -> bool {
+        self.verdict() == Verdict::AlreadyExists
+    }
+
+    /// Somebody else changed the object, or a precondition failed.
+    pub fn is_conflict(&self) -> bool {
+        self.verdict() == Verdict::Conflict
+    }
+
+    /// The resourceVersion is too old.
+    pub fn is_gone(&self) -> bool {
+        self.verdict() == Verdict::Gone
+    }
+
+    /// Not authenticated or not allowed.
+    pub fn is_denied(&self) -> bool {
+        self.verdict() == Verdict::Denied
+    }
+}
+
+/// A `Status` of failure, or what we could make of a response without one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Failure {
+    /// Method and URL without its query; empty for an event of a watch.
+    pub request: String,
+    /// HTTP status code.
+    pub code: u16,
+    /// Machine-readable reason, such as `AlreadyExists`.
+    pub reason: String,
+    /// Text for people.
+    pub message: String,
+    /// Where to go on listing, in a 410 of a paged list.
+    pub continue_token: String,
+    /// When to come back.
+    pub retry_after: Option<Duration>,
+    /// Fields and causes.
+    pub details: StatusDetails,
+}
+
+/// `details` of a `Status`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StatusDetails {
+    /// Name of the object.
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    /// Kind or plural of the object.
+    #[serde(deserialize_with = "or_default")]
+    pub kind: String,
+    /// Single causes.
+    #[serde(deserialize_with = "or_default")]
+    pub causes: Vec<StatusCause>,
+    /// When to come back, in seconds.
+    #[serde(deserialize_with = "or_default")]
+    pub retry_after_seconds: u32,
+}
+
+/// One cause of a failure.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct StatusCause {
+    /// Machine-readable reason, such as `FieldValueInvalid`.
+    #[serde(deserialize_with = "or_default")]
+    pub reason: String,
+    /// Text for people.
+    #[serde(deserialize_with = "or_default")]
+    pub message: String,
+    /// Path of the field.
+    #[serde(deserialize_with = "or_default")]
+    pub field: String,
+}
+
+impl Failure {
+    /// What to do about it.
+    pub fn verdict(&self) -> Verdict {
+        match (self.code, self.reason.as_str()) {
+            (404, _) => Verdict::NotFound,
+            (409, "AlreadyExists") => Verdict::AlreadyExists,
+            (409, _) => Verdict::Conflict,
+            (410, _) => Verdict::Gone,
+            (401 | 403, _) => Verdict::Denied,
+            (429, _) => Verdict::Throttled(self.retry_after),
+            (503, _) if self.retry_after.is_some() => Verdict::Throttled(self.retry_after),
+            (408, _) | (500.., _) => Verdict::Unreachable,
+            (400..500, _) => Verdict::Invalid,
+            _ => Verdict::Unreachable,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.request.is_empty() {
+            write!(f, "{}: ", self.request)?;
+        }
+        write!(f, "{}", self.code)?;
+        if !self.reason.is_empty() {
+            write!(f, " {}", self.reason)?;
+        }
+        if self.message.is_empty() { Ok(()) } else { write!(f, ": {}", self.message) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Api(failure) => failure.fmt(f),
+            Self::Transport { request, .. } => f.write_str(request),
+            Self::Response { request, problem } => write!(f, "{request}: {problem}"),
+            Self::Decode { what, .. } => write!(f, "decode {what}"),
+            Self::Credentials(_) => f.write_str("credentials"),
+            Self::Request(problem) => write!(f, "request cannot be sent: {problem}"),
+            Self::Limited => f.write_str("our own rate limit delays the request past its deadline"),
+            Self::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Transport { source, .. } => Some(source),
+            Self::Decode { source, .. } => Some(source),
+            Self::Credentials(source) => Some(source),
+            _ => None,
+        }
+    }
+}

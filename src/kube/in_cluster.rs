@@ -1,0 +1,37 @@
+//! The connection of a process that runs in a pod.
+
+use std::path::Path;
+
+use super::connection::{Connection, Credentials, Identity, Material, Trust};
+
+/// Where the kubelet mounts the ServiceAccount.
+pub const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The connection from `KUBERNETES_SERVICE_HOST` (which may be an IPv6 address), `KUBERNETES_SERVICE_PORT` and the
+/// directory with `token` and `ca.crt`; both files are read again while the program runs.
+pub fn connection(host: &str, port: &str, directory: &Path) -> Connection {
+    let server = if host.contains(':') {
+        format!("https://[{host}]:{port}")
+    } else {
+        format!("https://{host}:{port}")
+    };
+    let identity =
+        Identity { certificate: None, credentials: Credentials::TokenFile(directory.join("token")) };
+    Connection { identity, ..Connection::new(server) }
+        .with_trust(Trust::Bundle(Material::File(directory.join("ca.crt"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_both_families_work() {
+        for (host, server) in [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")] {
+            let made = connection(host, "443", Path::new("/sa"));
+            assert_eq!(made.server, server);
+            assert_eq!(made.trust, Trust::Bundle(Material::File("/sa/ca.crt".into())));
+            assert_eq!(made.identity.credentials, Credentials::TokenFile("/sa/token".into()));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Opening TCP connections.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+/// Opens TCP connections. Tests hand in their own to cut, delay or count.
+pub trait Dial: Send + Sync + fmt::Debug {
+    /// Connects to a host name or an IP address (IPv6 without brackets), within `timeout` over all its addresses.
+    ///
+    /// # Errors
+    /// The system's, of the last address tried.
+    fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream>;
+}
+
+/// An idle connection is probed after this time ...
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(9);
+/// ... and then this often,
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// until this many probes were lost: a silently dropped link is noticed within 15 s, not within 15 minutes.
+const KEEPALIVE_PROBES: u32 = 3;
+/// Sent data that nobody acknowledges for this long ends the connection.
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The dialer of the real program: all addresses of a name in turn, keepalive, `TCP_USER_TIMEOUT`, no delay.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemDialer;
+
+impl Dial for SystemDialer {
+    fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+        let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+        let stream =
+            connect_any(&addresses, timeout, |address, share| TcpStream::connect_timeout(address, share))?;
+        tune(&stream)?;
+        Ok(stream)
+    }
+}
+
+/// Tries the addresses in turn. Each gets half of the time that is left, the last one all of it.
+fn connect_any<T>(
+    addresses: &[SocketAddr],
+    timeout: Duration,
+    mut connect: impl FnMut(&SocketAddr, Duration) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut left = timeout;
+    for (index, address) in addresses.iter().enumerate() {
+        let share = if index + 1 == addresses.len() { left } else { left / 2 };
+        match connect(address, share.max(Duration::from_millis(1))) {
+            Ok(connected) => return Ok(connected),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::TimedOut {
+                    left = left.saturating_sub(share);
+                }
+                last = error;
+            }
+        }
+    }
+    Err(last)
+}
+
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn later_addresses_are_tried_with_the_time_that_is_left() {
+        let addresses: Vec<SocketAddr> = (1..=3).map(|n| SocketAddr::from(([127, 0, 0, n], 1))).collect();
+        let mut shares = Vec::new();
+        let result = connect_any(&addresses, Duration::from_secs(8), |address, share| {
+            shares.push(share.as_secs());
+            match address.ip().to_string().as_str() {
+                "127.0.0.3" => Ok("third"),
+                "127.0.0.2" => Err(io::ErrorKind::ConnectionRefused.into()),
+                _ => Err(io::ErrorKind::TimedOut.into()),
+            }
+        });
+        assert_eq!((result.unwrap(), shares), ("third", vec![4, 2, 4]));
+        let refused = connect_any(&addresses[..1], Duration::from_secs(1), |_, _| {
+            Err::<(), _>(io::ErrorKind::ConnectionRefused.into())
+        });
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let none = connect_any(&[], Duration::from_secs(1), |_, _| Ok(()));
+        assert_eq!(none.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_connection_notices_a_dead_link_in_fifteen_seconds() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stream = SystemDialer.dial("127.0.0.1", port, Duration::from_secs(5)).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
+        let probes = socket.tcp_keepalive_retries().unwrap();
+        let noticed =
+            socket.tcp_keepalive_time().unwrap() + socket.tcp_keepalive_interval().unwrap() * probes;
+        assert!(noticed <= Duration::from_secs(15), "{noticed:?}");
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(10)));
+    }
+}
