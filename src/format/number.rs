@@ -1,0 +1,121 @@
+//! Numbers as Go prints them.
+
+/// Go's `%g` with the shortest digits that read back as the same value (`strconv.FormatFloat(v, 'g', -1, 64)`): exponent
+/// form when the decimal exponent is below -4 or above 5.
+pub fn general(value: f64) -> String {
+    if !value.is_finite() {
+        return special(value);
+    }
+    lay_out(&format!("{value:e}"))
+}
+
+/// The same for 32 bits: how number-like keys and chart metadata become text.
+pub fn general32(value: f32) -> String {
+    if !value.is_finite() {
+        return special(f64::from(value));
+    }
+    lay_out(&format!("{value:e}"))
+}
+
+/// A number as `encoding/json` writes it: plain for 1e-6 <= |v| < 1e21, else with an exponent without leading zero.
+pub fn json(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || (1e-6..1e21).contains(&size) {
+        return value.to_string();
+    }
+    let text = scientific(&format!("{value:e}"));
+    // "1e-07" is cleaned to "1e-7"; exponents above 20 have two digits anyway.
+    match text.strip_suffix(|c: char| c.is_ascii_digit()) {
+        Some(head) if head.ends_with("e-0") => format!("{}{}", &head[..head.len() - 1], &text[head.len()..]),
+        _ => text,
+    }
+}
+
+/// The integer that a float stands for, if it is one that JSON would write without fraction and exponent.
+pub fn whole(value: f64) -> Option<i64> {
+    // 2^63 is the first float beyond; all below are exact.
+    if value.fract() != 0.0 || value.abs() >= 9_223_372_036_854_775_808.0 {
+        return None;
+    }
+    #[allow(clippy::cast_possible_truncation)] // whole and within range, both checked above
+    Some(value as i64)
+}
+
+fn special(value: f64) -> String {
+    let text = match value {
+        v if v.is_nan() => "NaN",
+        v if v > 0.0 => "+Inf",
+        _ => "-Inf",
+    };
+    text.to_owned()
+}
+
+/// Rust's `{:e}` (shortest digits, "-1.25e-7") in Go's layout.
+fn lay_out(rust: &str) -> String {
+    let (mantissa, exponent) = rust.split_once('e').unwrap_or((rust, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if !(-4..=5).contains(&exponent) {
+        return scientific(rust);
+    }
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |m| ("-", m));
+    let digits = mantissa.replace('.', "");
+    if exponent < 0 {
+        let zeros = "0".repeat(usize::try_from(-exponent - 1).unwrap_or(0));
+        return format!("{sign}0.{zeros}{digits}");
+    }
+    let point = usize::try_from(exponent + 1).unwrap_or(1);
+    if digits.len() <= point {
+        return format!("{sign}{digits:0<point$}");
+    }
+    format!("{sign}{}.{}", &digits[..point], &digits[point..])
+}
+
+/// Rust's `{:e}` with Go's exponent: a sign and at least two digits.
+fn scientific(rust: &str) -> String {
+    let (mantissa, exponent) = rust.split_once('e').unwrap_or((rust, "0"));
+    let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |d| ('-', d));
+    format!("{mantissa}e{sign}{digits:0>2}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_read_as_in_go() {
+        for (value, g, j) in [
+            (0.0, "0", "0"),
+            (1.0, "1", "1"),
+            (-1.5, "-1.5", "-1.5"),
+            (100_000.0, "100000", "100000"),
+            (123_456.7, "123456.7", "123456.7"),
+            (1e6, "1e+06", "1000000"),
+            (1_234_567.5, "1.2345675e+06", "1234567.5"),
+            (1e20, "1e+20", "100000000000000000000"),
+            (1e21, "1e+21", "1e+21"),
+            (1e100, "1e+100", "1e+100"),
+            (0.000_12, "0.00012", "0.00012"),
+            (0.000_1, "0.0001", "0.0001"),
+            (1e-5, "1e-05", "0.00001"),
+            (1e-7, "1e-07", "1e-7"),
+            (-2.5e-10, "-2.5e-10", "-2.5e-10"),
+            (123_456_789_012_345_680_000.0, "1.2345678901234568e+20", "123456789012345680000"),
+        ] {
+            assert_eq!(general(value), g);
+            assert_eq!(json(value), j);
+        }
+        assert_eq!(general(f64::NEG_INFINITY), "-Inf");
+        assert_eq!(general32(1.1), "1.1");
+        assert_eq!(general32(123_456_789.0), "1.2345679e+08");
+    }
+
+    #[test]
+    fn whole_numbers_are_told_apart() {
+        assert_eq!(whole(-3.0), Some(-3));
+        assert_eq!(whole(9_007_199_254_740_992.0), Some(9_007_199_254_740_992));
+        assert_eq!(
+            (whole(0.5), whole(1e19), whole(f64::NAN), whole(f64::INFINITY)),
+            (None, None, None, None)
+        );
+    }
+}

@@ -1,0 +1,139 @@
+//! YAML as Kubernetes tools written in Go read and write it: version 1.1 in (`y` is true, `0777` is octal), three dialects
+//! out. Values are those of JSON; whatever JSON cannot say is an error.
+//!
+//! Behaviour follows sigs.k8s.io/yaml, which reads YAML with go-yaml v2 and passes it through JSON.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde_json::Value;
+
+mod emit;
+mod order;
+mod parse;
+mod scalar;
+
+/// Which Go program is imitated when writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `toYaml` of Helm: long text folded at 80 columns, sequences level with their key.
+    V2,
+    /// `toYamlPretty` of Helm: nothing folded, sequences indented.
+    V3,
+    /// What a gardenlet writes into Secrets: nothing folded, sequences level with their key.
+    V4,
+}
+
+/// Why a text is no YAML, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// The line, counted from 1; 0 if unknown.
+    pub line: u64,
+    /// The column in characters, counted from 1; 0 if unknown.
+    pub column: u64,
+    /// What is wrong there.
+    pub message: Cow<'static, str>,
+    go: Go,
+}
+
+/// How the Go library words an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Go {
+    /// `yaml: line N: message`; 0: without a line.
+    Syntax(u64),
+    /// `yaml: message`: found while the tree was decoded.
+    Decode,
+    /// The message alone: found on the way to JSON.
+    Json,
+    /// A limit: nothing after it is looked at.
+    Limit,
+}
+
+impl Error {
+    /// The text that Helm's `fromYaml` and chart loader report.
+    pub fn go_text(&self) -> String {
+        let place = match self.go {
+            Go::Syntax(0) | Go::Decode | Go::Limit => "yaml: ".to_owned(),
+            Go::Syntax(line) => format!("yaml: line {line}: "),
+            Go::Json => String::new(),
+        };
+        format!("error converting YAML to JSON: {place}{}", self.message)
+    }
+
+    /// The same error in a document that starts `lines` below the top of its file.
+    #[must_use]
+    pub fn below(mut self, lines: u64) -> Self {
+        if self.line > 0 {
+            self.line += lines;
+        }
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.line, self.column) {
+            (0, _) => f.write_str(&self.message),
+            (line, 0) => write!(f, "line {line}: {}", self.message),
+            (line, column) => write!(f, "line {line}, column {column}: {}", self.message),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// One document of a stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// The line of its first line in the stream, counted from 1.
+    pub line: u64,
+    /// Its value; lines of an error count from the top of the stream.
+    pub value: Result<Value, Error>,
+}
+
+/// Reads the first document of a text. An empty text is null.
+///
+/// Duplicate keys: the last wins. `<<` merges in place. Keys become text.
+///
+/// # Errors
+/// Syntax, a value without JSON form (`.inf`), an alias without anchor, too deep nesting, too much growth by aliases.
+pub fn parse(text: &str) -> Result<Value, Error> {
+    parse::document(text)
+}
+
+/// Reads every document of a stream on its own: a broken one does not hide the others. Empty documents are left out.
+pub fn parse_all(text: &str) -> Vec<Document> {
+    let mut documents = Vec::new();
+    let (mut start, mut line, mut at) = (0, 0, 0);
+    let mut first_line = 0;
+    for piece in text.split_inclusive('\n') {
+        if is_separator(piece) && at > start {
+            push_document(&mut documents, &text[start..at], first_line);
+            (start, first_line) = (at, line);
+        }
+        at += piece.len();
+        line += 1;
+    }
+    push_document(&mut documents, &text[start..], first_line);
+    documents
+}
+
+/// Writes a value as one document, with a line break at the end.
+pub fn emit(value: &Value, dialect: Dialect) -> String {
+    emit::document(value, dialect)
+}
+
+/// Whether a line begins a document: `---` alone or before a blank.
+fn is_separator(line: &str) -> bool {
+    line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}
+
+fn push_document(documents: &mut Vec<Document>, text: &str, lines_above: u64) {
+    let value = parse(text).map_err(|e| e.below(lines_above));
+    if value != Ok(Value::Null) {
+        documents.push(Document { line: lines_above + 1, value });
+    }
+}
+
+#[cfg(test)]
+mod tests;

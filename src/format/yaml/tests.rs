@@ -1,0 +1,174 @@
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn documents_become_json() {
+    for (text, value) in [
+        ("", json!(null)),
+        ("# nothing\n", json!(null)),
+        ("a: 1\nb: [x, 2, 1.5, yes, ~]\n", json!({"a": 1, "b": ["x", 2, 1.5, true, null]})),
+        ("a: 1\na: 2\n", json!({"a": 2})),
+        (
+            "y: 1\n2: b\n1.5: c\n1000000.5: d\n",
+            json!({"true": 1, "2": "b", "1.5": "c", "1.0000005e+06": "d"}),
+        ),
+        (
+            "a: 1.0\nb: 1e3\nc: 18446744073709551615",
+            json!({"a": 1, "b": 1000, "c": 18_446_744_073_709_551_615_u64}),
+        ),
+        ("a: !!str 12\nb: !!float 3\nd: !x 7", json!({"a": "12", "b": 3, "d": "7"})),
+        ("a: !!binary aGk=", json!({"a": "hi"})),
+        ("a: 2020-01-02\n", json!({"a": "2020-01-02"})),
+        ("a: &x {b: 1}\nc: *x\n", json!({"a": {"b": 1}, "c": {"b": 1}})),
+        ("- 'it''s'\n- \"a\\tb\"\n", json!(["it's", "a\tb"])),
+        ("a: |\n  x\n  y\nb: >-\n  x\n  y\n", json!({"a": "x\ny\n", "b": "x y"})),
+        ("--- 1\n--- 2\n", json!(1)),
+        ("\u{feff}a: 1", json!({"a": 1})),
+    ] {
+        assert_eq!(parse(text), Ok(value), "{text:?}");
+    }
+}
+
+#[test]
+fn merge_keys_overwrite_what_stands_before_them() {
+    let text = "x: &x {a: 1, b: 1}\ny: &y {a: 2}\nm:\n  b: 5\n  <<: [*x, *y]\n  a: 7\nq:\n  \"<<\": 1\n";
+    let value = parse(text).unwrap();
+    assert_eq!(value["m"], json!({"a": 7, "b": 1}));
+    assert_eq!(value["q"], json!({"<<": 1}));
+    assert!(parse("a: {<<: 1}").is_err());
+    assert!(parse("l: &l [{a: 1}]\nm: {<<: *l}").is_err());
+}
+
+#[test]
+fn errors_name_line_and_column() {
+    for (text, place) in [
+        ("a: 1\nb: [1\nc: 2\n", "line 3, column 2: "),
+        ("a: b: c", "line 1, column 5: "),
+        ("a:\n\t- b", "line 2, column 1: "),
+        ("a: .inf", "line 1, column 4: json: unsupported value: +Inf"),
+        ("a: 1\n? {b: 1}\n: 1", "line 2, column 3: invalid map key: map[interface {}]interface {}{\"b\":1}"),
+        ("~: 1", "line 1, column 1: unsupported map key of type"),
+        ("{{ .Name }}: 1\nb: [\n", "line 3, column 1: did not find expected node content"),
+        ("a: *b", "line 1, column 4: unknown anchor 'b' referenced"),
+        ("a: &a [*a]", "line 1, column 8: anchor 'a' value contains itself"),
+        ("a: !!int x", "line 1, column 4: cannot decode !!str `x` as a !!int"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.starts_with(place), "{text:?}: {error}");
+    }
+    let error = parse("a: 1\nb: c: d\n").unwrap_err();
+    let text = "error converting YAML to JSON: yaml: line 2: mapping values are not allowed in this context";
+    assert_eq!(error.go_text(), text);
+}
+
+#[test]
+fn a_backslash_at_the_end_is_no_panic() {
+    assert!(parse("a: \"x\\").is_err());
+    assert_eq!(parse("a: x\\"), Ok(json!({"a": "x\\"})));
+    assert_eq!(parse("a: |\n  x\\"), Ok(json!({"a": "x\\"})));
+    assert_eq!(parse("a: |+\n  x\\"), Ok(json!({"a": "x\\"})));
+    assert_eq!(parse("a: |-\n  x\\"), Ok(json!({"a": "x\\"})));
+    assert!(parse("[!<a>,]").is_err());
+    assert_eq!(parse("a: \"(?!<b>,)\""), Ok(json!({"a": "(?!<b>,)"})));
+}
+
+#[test]
+fn depth_and_growth_are_limited() {
+    let deep = |n: usize| format!("{}1{}", "[".repeat(n), "]".repeat(n));
+    assert!(parse(&deep(128)).is_ok());
+    let error = parse(&deep(129)).unwrap_err().to_string();
+    assert!(error.contains("nested deeper than 128 levels"), "{error}");
+    assert!(parse(&"[".repeat(200_000)).is_err());
+
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for i in 1..9 {
+        let aliases = vec![format!("*a{}", i - 1); 10].join(", ");
+        bomb.push_str(&format!("a{i}: &a{i} [{aliases}]\n"));
+    }
+    let error = parse(&bomb).unwrap_err().to_string();
+    assert!(error.contains("excessive aliasing"), "{error}");
+}
+
+#[test]
+fn a_broken_document_does_not_hide_the_others() {
+    let text = "a: 1\n---\n# only a comment\n---\nb: [\n--- \nc: 3\n---not a separator: 1\n";
+    let documents = parse_all(text);
+    assert_eq!(documents.len(), 3);
+    assert_eq!((documents[0].line, &documents[0].value), (1, &Ok(json!({"a": 1}))));
+    let error = documents[1].value.as_ref().unwrap_err();
+    assert_eq!((documents[1].line, error.line), (4, 6));
+    assert_eq!(documents[2].value, Ok(json!({"c": 3, "---not a separator": 1})));
+    assert_eq!(parse_all("").len(), 0);
+    assert_eq!(parse_all("---\r\na: 1\r\n---\r\nb: 2\r\n").len(), 2);
+}
+
+#[test]
+fn the_three_dialects_differ_in_lists_and_folding() {
+    let long = "word ".repeat(20) + "end";
+    let value = json!({"list": [{"a": [1, [2, 3]]}], "long": long});
+    let words = "word ".repeat(20);
+    let (head, tail) = (words.trim_end(), "end");
+    let v2 = "list:\n- a:\n  - 1\n  - - 2\n    - 3\nlong: ";
+    let folded = format!("{}\n  word word word word {tail}\n", "word ".repeat(16).trim_end());
+    assert_eq!(emit(&value, Dialect::V2), format!("{v2}{folded}"));
+    assert_eq!(emit(&value, Dialect::V4), format!("{v2}{head} {tail}\n"));
+    let v3 = "list:\n  - a:\n      - 1\n      - - 2\n        - 3\nlong: ";
+    assert_eq!(emit(&value, Dialect::V3), format!("{v3}{head} {tail}\n"));
+}
+
+#[test]
+fn scalars_are_quoted_only_where_they_must() {
+    for (value, text) in [
+        (json!(null), "null\n"),
+        (json!(""), "\"\"\n"),
+        (json!("yes"), "\"yes\"\n"),
+        (json!("12"), "\"12\"\n"),
+        (json!("1:30"), "\"1:30\"\n"),
+        (json!("a: b"), "'a: b'\n"),
+        (json!("a:b"), "a:b\n"),
+        (json!("it's: x"), "'it''s: x'\n"),
+        (json!("a #b"), "'a #b'\n"),
+        (json!("a#b"), "a#b\n"),
+        (json!("- a"), "'- a'\n"),
+        (json!("-a"), "-a\n"),
+        (json!("---a"), "'---a'\n"),
+        (json!("*a"), "'*a'\n"),
+        (json!(" a"), "' a'\n"),
+        (json!("ä"), "ä\n"),
+        (json!("\u{1f600}"), "\"\\U0001F600\"\n"),
+        (json!("a\tb"), "\"a\\tb\"\n"),
+        (json!("a\r\nb"), "\"a\\r\\nb\"\n"),
+        (json!({}), "{}\n"),
+        (json!([]), "[]\n"),
+        (json!({"a": {}, "b": []}), "a: {}\nb: []\n"),
+        (json!("x\ny"), "|-\n  x\n  y\n"),
+        (json!({"a": "x\n"}), "a: |\n  x\n"),
+        (json!({"a": "x\n\n", "b": 1}), "a: |+\n  x\n\nb: 1\n"),
+        (json!({"a": " x\ny\n"}), "a: |2\n   x\n  y\n"),
+        (json!({"a": "x \ny"}), "a: \"x \\ny\"\n"),
+        (json!({"a": ["x\ny\n"]}), "a:\n- |\n  x\n  y\n"),
+        (json!({"a\nb": 1}), "? |-\n  a\n  b\n: 1\n"),
+        (json!({"true": 1, "a b": 2}), "a b: 2\n\"true\": 1\n"),
+        (json!([[1, 2], {"a": 1, "b": [3]}]), "- - 1\n  - 2\n- a: 1\n  b:\n  - 3\n"),
+    ] {
+        assert_eq!(emit(&value, Dialect::V2), text);
+        assert_eq!(parse(text), Ok(value), "{text}");
+    }
+    assert_eq!(emit(&json!({"a": "x\ty\nz"}), Dialect::V2), "a: \"x\\ty\\nz\"\n");
+    assert_eq!(emit(&json!({"a": "x\ty\nz"}), Dialect::V3), "a: |-\n  x\ty\n  z\n");
+}
+
+#[test]
+fn numbers_pass_through_json_in_two_dialects() {
+    let value = json!([1_000_000.0, 123_456_789.5, 1e-7, 1e21, 7, -0.5]);
+    assert_eq!(emit(&value, Dialect::V2), "- 1000000\n- 1.234567895e+08\n- 1e-07\n- 1e+21\n- 7\n- -0.5\n");
+    assert_eq!(emit(&value, Dialect::V3), "- 1e+06\n- 1.234567895e+08\n- 1e-07\n- 1e+21\n- 7\n- -0.5\n");
+}
+
+#[test]
+fn long_keys_are_written_with_a_question_mark() {
+    let (short, long) = ("k".repeat(128), "k".repeat(129));
+    assert_eq!(emit(&json!({ (short.clone()): [1] }), Dialect::V2), format!("{short}:\n- 1\n"));
+    assert_eq!(emit(&json!({ (long.clone()): [1] }), Dialect::V2), format!("? {long}\n: - 1\n"));
+}
