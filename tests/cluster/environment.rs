@@ -1,0 +1,107 @@
+//! What the harness was asked to do, and what it found on this machine. Read once, at the start.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The folder that the sandboxed second start of this program uses; unset outside.
+pub(crate) const STATE_VARIABLE: &str = "GARDENLET_CLUSTER_STATE";
+
+/// Programs without which no story runs.
+const SERVERS: &[&str] = &["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
+/// Programs of the node.
+const NODE: &[&str] =
+    &["kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "runc", "ctr", "iptables"];
+/// Programs of the sandbox.
+const SANDBOX: &[&str] = &["unshare", "ip", "mount"];
+
+/// Where distributions install CNI plugins.
+const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin"];
+
+#[derive(Clone, Debug)]
+pub(crate) struct Environment {
+    /// Words of which one must be in a story's name; all stories if empty.
+    words: Vec<String>,
+    pub(crate) list: bool,
+    pub(crate) keep: bool,
+    pub(crate) ci: bool,
+    /// Set inside the sandbox.
+    pub(crate) state: Option<PathBuf>,
+    /// Where logs of failed stories go.
+    pub(crate) logs: PathBuf,
+    /// Folders with programs, first match wins.
+    path: Vec<PathBuf>,
+    temporary: PathBuf,
+}
+
+impl Environment {
+    #[allow(clippy::disallowed_methods)] // the one place of the harness that reads the environment
+    pub(crate) fn read() -> Self {
+        let text = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let home = PathBuf::from(text("HOME").unwrap_or_else(|| "/root".to_owned()));
+        let cache =
+            text("GARDENLET_TEST_CACHE").map_or_else(|| home.join(".cache/gardenlet-tests"), PathBuf::from);
+        let mut path: Vec<PathBuf> = text("KUBEBUILDER_ASSETS").map(PathBuf::from).into_iter().collect();
+        path.push(cache.join("bin"));
+        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        path.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
+        let (flags, words): (Vec<_>, Vec<_>) =
+            std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap_or(Path::new("target"));
+        Self {
+            list: flags.iter().any(|flag| flag == "--list"),
+            keep: flags.iter().any(|flag| flag == "--keep"),
+            words,
+            ci: text("CI").is_some_and(|value| value != "false"),
+            state: text(STATE_VARIABLE).map(PathBuf::from),
+            logs: target.join("cluster-logs"),
+            path,
+            temporary: std::env::temp_dir(),
+        }
+    }
+
+    pub(crate) fn wants(&self, story: &str) -> bool {
+        self.words.is_empty() || self.words.iter().any(|word| story.contains(word.as_str()))
+    }
+
+    /// The path of a program, if there is one.
+    pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
+        self.path.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+    }
+
+    /// A `PATH` for child processes.
+    pub(crate) fn search_path(&self) -> OsString {
+        std::env::join_paths(&self.path).unwrap_or_default()
+    }
+
+    pub(crate) fn cni_folder(&self) -> Option<&'static str> {
+        CNI_FOLDERS.iter().copied().find(|folder| Path::new(folder).join("bridge").is_file())
+    }
+
+    pub(crate) fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Why no story can run on this machine.
+    pub(crate) fn missing_peers(&self) -> Option<String> {
+        // 0::0 in the first line of the map and uid 0 in /proc/self: the sandbox needs root.
+        let root =
+            std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
+        if !root {
+            return Some("needs root for namespaces of its own".to_owned());
+        }
+        self.missing(&[SANDBOX, SERVERS])
+    }
+
+    /// Why a story with a real node cannot run on this machine.
+    pub(crate) fn missing_node(&self) -> Option<String> {
+        self.missing(&[NODE]).or_else(|| {
+            self.cni_folder().is_none().then(|| "no CNI plugins (containernetworking-plugins)".to_owned())
+        })
+    }
+
+    fn missing(&self, lists: &[&[&str]]) -> Option<String> {
+        let absent: Vec<&str> =
+            lists.iter().copied().flatten().copied().filter(|name| self.program(name).is_none()).collect();
+        (!absent.is_empty()).then(|| format!("not found: {} (tests/run installs them)", absent.join(", ")))
+    }
+}

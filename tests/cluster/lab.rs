@@ -1,0 +1,410 @@
+//! Two real clusters on loopback: a garden and a seed, each etcd, kube-apiserver and kube-controller-manager.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::environment::Environment;
+use crate::failure::{Doing, Failure, Result};
+use crate::pki::{self, Authority};
+use crate::process::{self, Process};
+use crate::sandbox::ADDRESS;
+use crate::wait;
+
+/// What differs between the two clusters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Role {
+    pub(crate) name: &'static str,
+    /// etcd's port; the next is its peers'.
+    etcd_port: u16,
+    /// The API server's port; the next is the controller manager's, then the scheduler's.
+    api_port: u16,
+    service_range: &'static str,
+    /// The address of the service `kubernetes`.
+    service_address: &'static str,
+    arguments: &'static [&'static str],
+    controllers: &'static str,
+    scheduler: bool,
+}
+
+/// The aggregated API of the stand-in garden is a service of type ExternalName, so no aggregator routing here.
+const GARDEN: Role = Role {
+    name: "garden",
+    etcd_port: 12_379,
+    api_port: 16_443,
+    service_range: "10.0.0.0/24",
+    service_address: "10.0.0.1",
+    arguments: &["--endpoint-reconciler-type=none"],
+    controllers: "namespace-controller,serviceaccount-controller,serviceaccount-token-controller,\
+        root-ca-certificate-publisher-controller,certificatesigningrequest-signing-controller,\
+        certificatesigningrequest-approving-controller,certificatesigningrequest-cleaner-controller,\
+        bootstrap-signer-controller,token-cleaner-controller,garbage-collector-controller,\
+        clusterrole-aggregation-controller",
+    scheduler: false,
+};
+
+const SEED: Role = Role {
+    name: "seed",
+    etcd_port: 22_379,
+    api_port: 26_443,
+    service_range: "10.1.0.0/16",
+    service_address: "10.1.0.1",
+    arguments: &["--enable-aggregator-routing=true"],
+    controllers: "*,bootstrap-signer-controller,token-cleaner-controller",
+    scheduler: true,
+};
+
+/// Requests that are written to `<cluster>/audit.log`: those of agents, and what anybody decides about their CSRs.
+const AUDIT_POLICY: &str = r"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, userGroups: ['gardener.cloud:system:seeds', 'system:bootstrappers', 'system:serviceaccounts:garden']}
+- {level: None}
+";
+
+/// Both clusters.
+pub(crate) struct Lab {
+    pub(crate) garden: Cluster,
+    pub(crate) seed: Cluster,
+    pub(crate) environment: Environment,
+    /// Where servers and agents keep files and logs.
+    pub(crate) state: PathBuf,
+}
+
+impl Lab {
+    /// Starts both clusters side by side and waits until they serve.
+    pub(crate) fn start(environment: Environment) -> Result<Self> {
+        let state = environment.state.clone().ok_or_else(|| Failure::new("not in the sandbox"))?;
+        let mut garden = Cluster::prepare(GARDEN, &environment, &state)?;
+        let mut seed = Cluster::prepare(SEED, &environment, &state)?;
+        garden.start_servers()?;
+        seed.start_servers()?;
+        garden.wait_ready()?;
+        seed.wait_ready()?;
+        Ok(Self { garden, seed, environment, state })
+    }
+
+    /// Both clusters as they were at the start: for a story that needs an empty seed or garden.
+    pub(crate) fn reset(&mut self) -> Result<()> {
+        for cluster in [&mut self.garden, &mut self.seed] {
+            cluster.stop();
+            cluster.forget()?;
+            cluster.start_servers()?;
+        }
+        self.garden.wait_ready()?;
+        self.seed.wait_ready()
+    }
+
+    /// A command with the programs of the harness in its `PATH`.
+    pub(crate) fn command(&self, program: &str) -> Result<Command> {
+        command(&self.environment, program)
+    }
+
+    /// Keeps the logs of a failed story and says where they are.
+    pub(crate) fn explain(&self, story: &str) {
+        let folder = self.environment.logs.join(story.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
+        let _ = fs::remove_dir_all(&folder);
+        match copy_logs(&self.state, &folder) {
+            Ok(()) => println!("       the logs of all processes are in {}", folder.display()),
+            Err(err) => println!("       the logs could not be kept: {err}"),
+        }
+    }
+
+    /// Leaves everything running until somebody presses Enter.
+    pub(crate) fn keep(&self) {
+        println!("kept: nsenter --all --target {}", std::process::id());
+        println!("      then: kubectl --kubeconfig {}/{{garden,seed}}.kubeconfig", self.state.display());
+        println!(
+            "      (the process id is that of the sandbox: find it from outside with `pgrep -f cluster`)"
+        );
+        println!("      Enter ends it");
+        let _ = std::io::stdin().read_line(&mut String::new());
+    }
+}
+
+/// One cluster.
+pub(crate) struct Cluster {
+    pub(crate) role: Role,
+    /// Keys, certificates and data.
+    folder: PathBuf,
+    state: PathBuf,
+    environment: Environment,
+    pub(crate) authority: Authority,
+    /// Signs what the API server shows to aggregated APIs.
+    pub(crate) front_proxy: Authority,
+    /// In the order of their start; ended in the opposite order.
+    servers: Vec<(Server, Process)>,
+}
+
+/// The programs of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Server {
+    Etcd,
+    Api,
+    Controllers,
+    Scheduler,
+}
+
+impl Server {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::Api => "kube-apiserver",
+            Self::Controllers => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+        }
+    }
+}
+
+impl Cluster {
+    /// Writes keys, certificates and kubeconfigs.
+    fn prepare(role: Role, environment: &Environment, state: &Path) -> Result<Self> {
+        let folder = state.join(role.name);
+        fs::create_dir_all(&folder).doing(|| format!("create {}", folder.display()))?;
+        let authority = Authority::new(&format!("{}-ca", role.name))?;
+        let front_proxy = Authority::new(&format!("{}-front-proxy-ca", role.name))?;
+        authority.identity.write(&folder, "ca")?;
+        front_proxy.identity.write(&folder, "front-proxy-ca")?;
+        front_proxy.sign("front-proxy-client", None, &[])?.write(&folder, "front-proxy-client")?;
+        let hosts = [
+            "127.0.0.1",
+            ADDRESS,
+            role.service_address,
+            "localhost",
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+        ];
+        authority.sign("kube-apiserver", None, &hosts)?.write(&folder, "server")?;
+        let (private, public) = pki::token_keys()?;
+        pki::write(&folder.join("tokens.key"), &private)?;
+        pki::write(&folder.join("tokens.pub"), &public)?;
+        pki::write(&folder.join("audit.yaml"), AUDIT_POLICY)?;
+        let cluster = Self {
+            role,
+            folder,
+            state: state.to_owned(),
+            environment: environment.clone(),
+            authority,
+            front_proxy,
+            servers: Vec::new(),
+        };
+        cluster.write_kubeconfig(&cluster.kubeconfig(), "admin", Some("system:masters"))?;
+        let users =
+            [("controllers", "system:kube-controller-manager"), ("scheduler", "system:kube-scheduler")];
+        for (file, user) in users {
+            cluster.write_kubeconfig(&cluster.folder.join(format!("{file}.kubeconfig")), user, None)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Where the API server listens.
+    pub(crate) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.role.api_port)
+    }
+
+    /// The kubeconfig of a cluster administrator.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.state.join(format!("{}.kubeconfig", self.role.name))
+    }
+
+    /// Writes a kubeconfig for a user of this cluster, with a client certificate.
+    pub(crate) fn write_kubeconfig(&self, path: &Path, user: &str, group: Option<&str>) -> Result<()> {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        self.authority.sign(user, group, &[])?.write(&self.folder, &name)?;
+        let certificate = self.folder.join(format!("{name}.crt"));
+        let key = self.folder.join(format!("{name}.key"));
+        self.write_kubeconfig_with(path, &json!({"client-certificate": certificate, "client-key": key}))
+    }
+
+    /// Writes a kubeconfig for this cluster with `user` as its credentials.
+    pub(crate) fn write_kubeconfig_with(&self, path: &Path, user: &serde_json::Value) -> Result<()> {
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": self.role.name, "cluster": {
+                "server": self.url(),
+                "certificate-authority": self.folder.join("ca.crt"),
+            }}],
+            "users": [{"name": "user", "user": user}],
+            "contexts": [{"name": "context", "context": {"cluster": self.role.name, "user": "user"}}],
+            "current-context": "context",
+        });
+        pki::write(path, &config.to_string())
+    }
+
+    /// Runs kubectl as administrator.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = command(&self.environment, "kubectl")?;
+        // Its discovery cache would otherwise be written to the home folder.
+        command.env("KUBECACHEDIR", self.state.join("kubectl-cache"));
+        process::run(command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments))
+    }
+
+    /// Starts one server; the others keep running.
+    pub(crate) fn start(&mut self, server: Server) -> Result<()> {
+        let mut command = command(&self.environment, server.program())?;
+        command.args(self.arguments(server));
+        let name = format!("{}-{}", self.role.name, server.program());
+        self.servers.push((server, Process::start(&name, &self.state, command)?));
+        Ok(())
+    }
+
+    /// Ends one server at once; the others keep running.
+    pub(crate) fn kill(&mut self, server: Server) {
+        self.servers.retain(|(running, _)| *running != server);
+    }
+
+    /// A running server.
+    pub(crate) fn process(&mut self, server: Server) -> Option<&mut Process> {
+        self.servers.iter_mut().find(|(running, _)| *running == server).map(|(_, process)| process)
+    }
+
+    /// Waits until the API server says that it is ready.
+    pub(crate) fn wait_ready(&mut self) -> Result<()> {
+        let what = format!("the {} API server", self.role.name);
+        wait::until(&what, 90, || {
+            self.servers.iter_mut().try_for_each(|(_, process)| process.ensure_running())?;
+            self.kubectl(&["get", "--raw", "/readyz"]).map(Some)
+        })
+        .map(drop)
+    }
+
+    fn start_servers(&mut self) -> Result<()> {
+        self.start(Server::Etcd)?;
+        self.start(Server::Api)?;
+        self.start(Server::Controllers)?;
+        if self.role.scheduler {
+            self.start(Server::Scheduler)?;
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        while let Some((_, process)) = self.servers.pop() {
+            drop(process);
+        }
+    }
+
+    /// Forgets everything that was stored.
+    fn forget(&self) -> Result<()> {
+        let data = self.folder.join("etcd");
+        fs::remove_dir_all(&data).doing(|| format!("remove {}", data.display()))
+    }
+
+    fn arguments(&self, server: Server) -> Vec<String> {
+        match server {
+            Server::Etcd => self.etcd_arguments(),
+            Server::Api => self.api_arguments(),
+            Server::Controllers => self.controller_arguments(),
+            Server::Scheduler => self.scheduler_arguments(),
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn etcd_arguments(&self) -> Vec<String> {
+        let clients = format!("http://127.0.0.1:{}", self.role.etcd_port);
+        let peers = format!("http://127.0.0.1:{}", self.role.etcd_port + 1);
+        vec![
+            format!("--data-dir={}", self.path("etcd")),
+            format!("--listen-client-urls={clients}"),
+            format!("--advertise-client-urls={clients}"),
+            format!("--listen-peer-urls={peers}"),
+            format!("--initial-advertise-peer-urls={peers}"),
+            format!("--initial-cluster=default={peers}"),
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=warn".to_owned(),
+        ]
+    }
+
+    fn api_arguments(&self) -> Vec<String> {
+        let role = &self.role;
+        let mut arguments = vec![
+            format!("--etcd-servers=http://127.0.0.1:{}", role.etcd_port),
+            format!("--secure-port={}", role.api_port),
+            "--bind-address=0.0.0.0".to_owned(),
+            format!("--advertise-address={ADDRESS}"),
+            format!("--tls-cert-file={}", self.path("server.crt")),
+            format!("--tls-private-key-file={}", self.path("server.key")),
+            format!("--client-ca-file={}", self.path("ca.crt")),
+            format!("--service-account-issuer={}", self.url()),
+            format!("--service-account-key-file={}", self.path("tokens.pub")),
+            format!("--service-account-signing-key-file={}", self.path("tokens.key")),
+            format!("--service-cluster-ip-range={}", role.service_range),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--enable-bootstrap-token-auth".to_owned(),
+            "--allow-privileged".to_owned(),
+            "--kubelet-preferred-address-types=InternalIP".to_owned(),
+            format!("--requestheader-client-ca-file={}", self.path("front-proxy-ca.crt")),
+            "--requestheader-allowed-names=front-proxy-client".to_owned(),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+            format!("--proxy-client-cert-file={}", self.path("front-proxy-client.crt")),
+            format!("--proxy-client-key-file={}", self.path("front-proxy-client.key")),
+            format!("--audit-policy-file={}", self.path("audit.yaml")),
+            format!("--audit-log-path={}", self.path("audit.log")),
+        ];
+        arguments.extend(role.arguments.iter().map(|&argument| argument.to_owned()));
+        arguments
+    }
+
+    fn controller_arguments(&self) -> Vec<String> {
+        vec![
+            format!("--kubeconfig={}", self.path("controllers.kubeconfig")),
+            format!("--controllers={}", self.role.controllers),
+            "--use-service-account-credentials".to_owned(),
+            format!("--service-account-private-key-file={}", self.path("tokens.key")),
+            format!("--root-ca-file={}", self.path("ca.crt")),
+            format!("--cluster-signing-cert-file={}", self.path("ca.crt")),
+            format!("--cluster-signing-key-file={}", self.path("ca.key")),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", self.role.api_port + 1),
+        ]
+    }
+
+    fn scheduler_arguments(&self) -> Vec<String> {
+        vec![
+            format!("--kubeconfig={}", self.path("scheduler.kubeconfig")),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", self.role.api_port + 2),
+        ]
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn command(environment: &Environment, program: &str) -> Result<Command> {
+    let path = environment.program(program).ok_or_else(|| Failure::new(format!("{program} not found")))?;
+    let mut command = Command::new(path);
+    command.env("PATH", environment.search_path());
+    Ok(command)
+}
+
+/// Copies the `*.log` files of a folder and the folders in it.
+fn copy_logs(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).doing(|| format!("create {}", to.display()))?;
+    for entry in fs::read_dir(from).doing(|| format!("read {}", from.display()))?.flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            fs::copy(&path, to.join(entry.file_name())).doing(|| format!("copy {}", path.display()))?;
+        } else if path.join("audit.log").is_file() {
+            let name = format!("{}-audit.log", entry.file_name().to_string_lossy());
+            fs::copy(path.join("audit.log"), to.join(name)).doing(|| format!("copy {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
