@@ -67,6 +67,6 @@ pub(crate) fn ensure(condition: bool, text: impl FnOnce() -> String) -> Result<(
 }
 
 /// Fails unless both are equal, and shows both.
-pub(crate) fn equal<T: PartialEq + fmt::Debug>(what: &str, found: T, expected: T) -> Result<()> {
+pub(crate) fn equal<T: PartialEq + fmt::Debug + ?Sized>(what: &str, found: &T, expected: &T) -> Result<()> {
     ensure(found == expected, || format!("{what}: found {found:?}, expected {expected:?}"))
 }

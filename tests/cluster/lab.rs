@@ -21,7 +21,7 @@ pub(crate) struct Role {
     etcd_port: u16,
     /// The API server's port; the next is the controller manager's, then the scheduler's.
     api_port: u16,
-    service_range: &'static str,
+    pub(crate) service_range: &'static str,
     /// The address of the service `kubernetes`.
     service_address: &'static str,
     arguments: &'static [&'static str],
@@ -245,6 +245,13 @@ impl Cluster {
         process::run(command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments))
     }
 
+    /// Creates or changes objects as administrator, as `kubectl apply` does.
+    pub(crate) fn apply(&self, objects: &serde_json::Value) -> Result<()> {
+        let file = self.folder.join("apply.json");
+        pki::write(&file, &objects.to_string())?;
+        self.kubectl(&["apply", "--filename", &file.display().to_string()]).map(drop)
+    }
+
     /// Starts one server; the others keep running.
     pub(crate) fn start(&mut self, server: Server) -> Result<()> {
         let mut command = command(&self.environment, server.program())?;
@@ -264,14 +271,18 @@ impl Cluster {
         self.servers.iter_mut().find(|(running, _)| *running == server).map(|(_, process)| process)
     }
 
-    /// Waits until the API server says that it is ready.
+    /// Waits until the API server says that it is ready and the controller manager has done its first work.
     pub(crate) fn wait_ready(&mut self) -> Result<()> {
         let what = format!("the {} API server", self.role.name);
         wait::until(&what, 90, || {
-            self.servers.iter_mut().try_for_each(|(_, process)| process.ensure_running())?;
-            self.kubectl(&["get", "--raw", "/readyz"]).map(Some)
-        })
-        .map(drop)
+            // A server that has ended will not become ready: no use in waiting.
+            let running = self.servers.iter_mut().try_for_each(|(_, process)| process.ensure_running());
+            if running.is_err() {
+                return Ok(Some(running));
+            }
+            self.kubectl(&["get", "--raw", "/readyz"])?;
+            self.kubectl(&["get", "serviceaccount", "default"]).map(|_| Some(Ok(())))
+        })?
     }
 
     fn start_servers(&mut self) -> Result<()> {
