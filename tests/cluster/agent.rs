@@ -1,1 +1,151 @@
-//! (being written)
+//! The agent as a real process: started with a configuration file, watched by its log, ended by signals.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use serde_json::Value;
+
+use crate::failure::{Doing, Failure, Result};
+use crate::lab::Lab;
+use crate::pki;
+use crate::process::{self, Process};
+use crate::wait;
+
+/// How to start an agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Names its files and its log.
+    pub(crate) name: String,
+    /// The GardenletConfiguration.
+    pub(crate) config: Value,
+    /// More arguments than `--config`.
+    pub(crate) arguments: Vec<String>,
+    /// The whole environment.
+    pub(crate) environment: Vec<(String, String)>,
+}
+
+impl Options {
+    pub(crate) fn new(name: &str, config: Value) -> Self {
+        Self { name: name.to_owned(), config, arguments: Vec::new(), environment: Vec::new() }
+    }
+
+    pub(crate) fn environment(mut self, name: &str, value: impl AsRef<Path>) -> Self {
+        self.environment.push((name.to_owned(), value.as_ref().display().to_string()));
+        self
+    }
+}
+
+/// A running agent, ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    options: Options,
+    program: PathBuf,
+    folder: PathBuf,
+    process: Process,
+    /// How much of the log [`Agent::wait_log`] has consumed.
+    read: usize,
+}
+
+impl Agent {
+    /// Starts the agent. Its log is appended to `<name>.log` in the state folder, which a failed story keeps.
+    pub(crate) fn start(lab: &Lab, options: Options) -> Result<Self> {
+        let program = lab.environment.agent();
+        let folder = lab.state.clone();
+        pki::write(&folder.join(format!("{}.yaml", options.name)), &options.config.to_string())?;
+        let process = spawn(&program, &folder, &options)?;
+        Ok(Self { options, program, folder, process, read: 0 })
+    }
+
+    /// SIGKILL: a crash.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub(crate) fn terminate(&mut self) -> Result<ExitStatus> {
+        self.process.terminate(15)
+    }
+
+    /// Starts it again after it ended, with the same options.
+    pub(crate) fn restart(&mut self) -> Result<()> {
+        self.process.kill();
+        self.process = spawn(&self.program, &self.folder, &self.options)?;
+        Ok(())
+    }
+
+    /// Waits until a line that contains `text` is logged, after the line that was last waited for. Fails at once if the
+    /// agent ends before.
+    pub(crate) fn wait_log(&mut self, text: &str, seconds: u64) -> Result<String> {
+        let line = wait::until(&format!("{text:?} in the log of {}", self.options.name), seconds, || {
+            let ended = self.process.ensure_running();
+            if let Some(line) = self.next_line_with(text) {
+                return Ok(Some(Ok(line)));
+            }
+            Ok::<_, Failure>(ended.err().map(Err))
+        })?;
+        line
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn wait_end(&mut self, seconds: u64) -> Result<ExitStatus> {
+        let what = format!("the end of {}", self.options.name);
+        wait::until(&what, seconds, || Ok::<_, Failure>(self.process.ended()))
+    }
+
+    /// Fails, with the end of the log, if it has ended.
+    pub(crate) fn ensure_running(&mut self) -> Result<()> {
+        self.process.ensure_running()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.process.log_text()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Sends a signal by its name, for example `STOP` or `CONT`.
+    pub(crate) fn signal(&self, signal: &str) -> Result<()> {
+        self.process.signal(signal)
+    }
+
+    /// Its share of the machine's memory (PSS), in kB.
+    pub(crate) fn memory_kb(&self) -> Result<u64> {
+        let path = format!("/proc/{}/smaps_rollup", self.id());
+        let text = fs::read_to_string(&path).doing(|| format!("read {path}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+        let number = line.and_then(|line| line.split_whitespace().next()).and_then(|word| word.parse().ok());
+        number.ok_or_else(|| Failure::new(format!("no Pss in {path}")))
+    }
+
+    fn next_line_with(&mut self, text: &str) -> Option<String> {
+        let log = self.log();
+        let unread = log.get(self.read..)?;
+        // A line that is still being written has no end yet.
+        let mut position = 0;
+        for line in unread.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            position += line.len();
+            if line.contains(text) {
+                self.read += position;
+                return Some(line.trim_end().to_owned());
+            }
+        }
+        None
+    }
+}
+
+fn spawn(program: &Path, folder: &Path, options: &Options) -> Result<Process> {
+    let mut command = Command::new(program);
+    command.arg(format!("--config={}", folder.join(format!("{}.yaml", options.name)).display()));
+    command.args(&options.arguments);
+    // Nothing of the developer's own environment reaches the agent.
+    command.env_clear().envs(options.environment.iter().map(|(name, value)| (name, value)));
+    Process::start(&options.name, folder, command)
+}
+
+/// Runs the agent's program to its end with other arguments, for example `--version`.
+pub(crate) fn run(lab: &Lab, arguments: &[&str]) -> Result<String> {
+    process::run(Command::new(lab.environment.agent()).env_clear().args(arguments))
+}

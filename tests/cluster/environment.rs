@@ -31,6 +31,8 @@ pub(crate) struct Environment {
     /// Folders with programs, first match wins.
     path: Vec<PathBuf>,
     temporary: PathBuf,
+    /// Another build of the agent than the one that cargo made for this test.
+    agent: Option<PathBuf>,
 }
 
 impl Environment {
@@ -56,6 +58,7 @@ impl Environment {
             logs: target.join("cluster-logs"),
             path,
             temporary: std::env::temp_dir(),
+            agent: text("GARDENLET_BINARY").map(PathBuf::from),
         }
     }
 
@@ -75,6 +78,11 @@ impl Environment {
 
     pub(crate) fn cni_folder(&self) -> Option<&'static str> {
         CNI_FOLDERS.iter().copied().find(|folder| Path::new(folder).join("bridge").is_file())
+    }
+
+    /// The agent's program.
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.agent.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_gardenlet")))
     }
 
     pub(crate) fn temporary(&self) -> &Path {

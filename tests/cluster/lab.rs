@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
+use crate::audit::Audit;
 use crate::environment::Environment;
 use crate::failure::{Doing, Failure, Result};
 use crate::pki::{self, Authority};
@@ -237,12 +238,28 @@ impl Cluster {
         pki::write(path, &config.to_string())
     }
 
+    /// The same kubeconfig without references to files: the agent refuses those.
+    pub(crate) fn inline(&self, path: &Path) -> Result<String> {
+        let mut command = command(&self.environment, "kubectl")?;
+        process::run(command.arg("--kubeconfig").arg(path).args(["config", "view", "--raw", "--flatten"]))
+    }
+
+    /// What agents ask of this cluster from now on.
+    pub(crate) fn audit(&self) -> Audit {
+        Audit::from_now(&self.folder.join("audit.log"))
+    }
+
     /// Runs kubectl as administrator.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        self.kubectl_as(&self.kubeconfig(), arguments)
+    }
+
+    /// Runs kubectl as the user of a kubeconfig.
+    pub(crate) fn kubectl_as(&self, kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
         let mut command = command(&self.environment, "kubectl")?;
         // Its discovery cache would otherwise be written to the home folder.
         command.env("KUBECACHEDIR", self.state.join("kubectl-cache"));
-        process::run(command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments))
+        process::run(command.arg("--kubeconfig").arg(kubeconfig).args(arguments))
     }
 
     /// Creates or changes objects as administrator, as `kubectl apply` does.
@@ -266,9 +283,14 @@ impl Cluster {
         self.servers.retain(|(running, _)| *running != server);
     }
 
-    /// A running server.
+    /// A running server: to stop and continue it by signals, for example.
     pub(crate) fn process(&mut self, server: Server) -> Option<&mut Process> {
         self.servers.iter_mut().find(|(running, _)| *running == server).map(|(_, process)| process)
+    }
+
+    /// Whether the API server says that it is ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.kubectl(&["get", "--raw", "/readyz"]).is_ok()
     }
 
     /// Waits until the API server says that it is ready and the controller manager has done its first work.

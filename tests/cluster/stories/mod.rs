@@ -26,17 +26,10 @@ pub(crate) struct Story {
 }
 
 pub(crate) const STORIES: &[Story] = &[
-    Story {
-        name: "real API servers sign requests of bootstrap tokens",
-        needs: Needs::Clusters,
-        run: servers::bootstrap_tokens,
-    },
-    Story {
-        name: "a reset leaves nothing of an earlier story",
-        needs: Needs::FreshClusters,
-        run: servers::reset,
-    },
-    Story { name: "a node runs a container of an imported image", needs: Needs::Node, run: servers::node },
+    Story { name: "servers crash and come back", needs: Needs::Clusters, run: servers::crash },
+    Story { name: "the audit log names what agents ask for", needs: Needs::Clusters, run: servers::audit },
+    Story { name: "a reset leaves nothing of an earlier story", needs: Needs::Clusters, run: servers::reset },
+    Story { name: "a node runs a container", needs: Needs::Node, run: servers::node },
 ];
 
 impl Story {

@@ -6,29 +6,49 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::audit;
 use crate::failure::{Result, ensure, equal};
 use crate::image;
-use crate::lab::Lab;
+use crate::lab::{Lab, Server};
 use crate::node::Node;
 use crate::wait;
 
-/// A CSR of a bootstrap token is signed once it is approved, and the certificate is accepted.
-pub(crate) fn bootstrap_tokens(lab: &mut Lab) -> Result<()> {
-    lab.garden.kubectl(&["create", "namespace", "garden"])?;
-    wait::until("the default service account", 20, || {
-        lab.garden.kubectl(&["get", "serviceaccount", "default", "--namespace", "garden"]).map(Some)
-    })?;
-    lab.garden.kubectl(&["delete", "namespace", "garden"])?;
-    Ok(())
+/// etcd, then the API server crash and come back: what was stored is there, nothing is ready in between.
+pub(crate) fn crash(lab: &mut Lab) -> Result<()> {
+    let seed = &mut lab.seed;
+    seed.kubectl(&["create", "configmap", "remember", "--from-literal=key=value"])?;
+    for server in [Server::Etcd, Server::Api] {
+        seed.kill(server);
+        wait::until_true("the API server to be unready", 20, || !seed.is_ready())?;
+        seed.start(server)?;
+        seed.wait_ready()?;
+    }
+    let value = seed.kubectl(&["get", "configmap", "remember", "--output", "jsonpath={.data.key}"])?;
+    equal("the value", value.as_str(), "value")
 }
 
-/// What the story before created is gone.
+/// What an agent asks of a cluster is in its audit log, with its user and answer; what others ask is not.
+pub(crate) fn audit(lab: &mut Lab) -> Result<()> {
+    let mut audit = lab.seed.audit();
+    let kubeconfig = lab.state.join("audited.kubeconfig");
+    lab.seed.write_kubeconfig(&kubeconfig, "somebody", Some("gardener.cloud:system:seeds"))?;
+    lab.seed.kubectl(&["get", "--raw", "/api/v1/namespaces"])?;
+    let refused = lab.seed.kubectl_as(&kubeconfig, &["delete", "--raw", "/api/v1/namespaces/default"]);
+    ensure(refused.is_err(), || "a user without rights deleted a namespace".to_owned())?;
+    let requests = audit.requests()?;
+    let found: Vec<_> =
+        requests.iter().map(|request| (request.user.username.as_str(), request.code())).collect();
+    equal("the log", &found, &vec![("somebody", 403)])?;
+    ensure(requests.iter().all(audit::Request::is_write), || format!("no write: {requests:?}"))?;
+    equal("the path", requests[0].uri.as_str(), "/api/v1/namespaces/default")
+}
+
+/// What an earlier story created is gone.
 pub(crate) fn reset(lab: &mut Lab) -> Result<()> {
-    for cluster in [&lab.garden, &lab.seed] {
-        let found = cluster.kubectl(&["get", "namespaces", "--output", "name"])?;
-        equal(cluster.role.name, &found.contains("namespace/garden"), &false)?;
-    }
-    Ok(())
+    lab.garden.kubectl(&["create", "namespace", "left-over"])?;
+    lab.reset()?;
+    let found = lab.garden.kubectl(&["get", "namespaces", "--output", "name"])?;
+    equal("left over", &found.contains("left-over"), &false)
 }
 
 /// A pod of an imported image gets an address, becomes ready by its probe and answers through its service.
