@@ -3,15 +3,19 @@
 //! `ARCHITECTURE.md` has the map. The modules stand in the order in which they may import: a module uses only what
 //! stands above it (`tests/tidy.rs` checks it).
 
+// One blank line each: the order is the layers', not the alphabet's.
 pub mod limits;
 
 pub mod base;
+
 pub mod format;
 
 pub mod api;
+
 pub mod pki;
 
 pub mod chart;
+
 pub mod config;
 
 pub mod net;
@@ -20,12 +24,16 @@ pub mod kube;
 
 pub mod identity;
 
-pub mod components;
-pub mod controllers;
-pub mod resources;
 pub mod runtime;
 
-pub mod cli;
+pub mod components;
+
+pub mod resources;
+
+pub mod controllers;
+
 pub mod serve;
+
+pub mod cli;
 
 pub mod app;

@@ -38,5 +38,10 @@ pub const WATCHES_MAX: usize = 24;
 
 /// Stack of a thread that runs controllers: JSON of nested objects.
 pub const WORKER_STACK_BYTES: usize = 1 << 20;
+/// Stack of a thread that follows a watch: JSON of one object.
+pub const WATCH_STACK_BYTES: usize = 512 << 10;
 /// Stack of a thread that only waits and forwards, TLS included.
 pub const SMALL_STACK_BYTES: usize = 256 << 10;
+
+/// One file of the state directory.
+pub const STATE_FILE_BYTES_MAX: u64 = 1 << 20;

@@ -1,6 +1,11 @@
 //! Kinds of the core group and of the built-in groups that the program names.
 
-use super::meta::Resource;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::meta::{ObjectMeta, Resource, or_default};
 
 /// v1 Secret.
 pub const SECRET: Resource = Resource::new("", "v1", "Secret", "secrets", true);
@@ -91,3 +96,32 @@ pub const VALIDATING_WEBHOOK_CONFIGURATION: Resource = Resource::new(
 /// apiregistration.k8s.io/v1 APIService.
 pub const API_SERVICE: Resource =
     Resource::new("apiregistration.k8s.io", "v1", "APIService", "apiservices", false);
+
+/// A Secret as the program reads it. Values are base64, as in JSON; it formats without them.
+#[derive(Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct Secret {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// Base64 by key.
+    #[serde(deserialize_with = "or_default")]
+    pub data: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<&str> = self.data.keys().map(String::as_str).collect();
+        f.debug_struct("Secret").field("metadata", &self.metadata).field("keys", &keys).finish()
+    }
+}
+
+/// A ConfigMap as the program reads it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ConfigMap {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// Text by key.
+    #[serde(deserialize_with = "or_default")]
+    pub data: BTreeMap<String, String>,
+}

@@ -217,6 +217,18 @@ const fn is_zero(n: &i64) -> bool {
 }
 
 /// RFC 3339 in JSON; absent, `null`, empty and unreadable are all `None`.
+/// `metav1.MicroTime`: RFC 3339 in UTC with microseconds, as Leases carry it.
+pub fn micro_time(at: Timestamp) -> String {
+    let micros = at.subsec_nanos() / 1_000;
+    let seconds = optional_time::text(at).unwrap_or_default();
+    format!("{}.{micros:06}Z", seconds.trim_end_matches('Z'))
+}
+
+/// `metav1.Time`: RFC 3339 in UTC with seconds.
+pub fn time(at: Timestamp) -> String {
+    optional_time::text(at).unwrap_or_default()
+}
+
 mod optional_time {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -228,18 +240,17 @@ mod optional_time {
 
     #[allow(clippy::ref_option)] // serde passes a reference
     pub(super) fn serialize<S: Serializer>(time: &Option<Timestamp>, s: S) -> Result<S::Ok, S::Error> {
-        match time.and_then(|t| time::OffsetDateTime::from_unix_timestamp(t.unix()).ok()) {
+        match time.and_then(text) {
             None => s.serialize_none(),
-            Some(t) => s.serialize_str(&format!(
-                "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
-                t.year(),
-                u8::from(t.month()),
-                t.day(),
-                t.hour(),
-                t.minute(),
-                t.second()
-            )),
+            Some(text) => s.serialize_str(&text),
         }
+    }
+
+    pub(super) fn text(at: Timestamp) -> Option<String> {
+        let t = time::OffsetDateTime::from_unix_timestamp(at.unix()).ok()?;
+        let (date, hour, minute, second) = (t.date(), t.hour(), t.minute(), t.second());
+        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+        Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"))
     }
 
     fn parse(text: &str) -> Option<Timestamp> {

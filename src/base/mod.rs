@@ -2,9 +2,11 @@
 
 pub mod backoff;
 pub mod clock;
+pub mod error;
 pub mod metrics;
 pub mod random;
 pub mod redact;
 pub mod signal;
+pub mod state;
 pub mod stop;
 pub mod thread;

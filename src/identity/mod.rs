@@ -1,1 +1,14 @@
-//! (being written)
+//! Who the agent is to the garden: from a bootstrap token to a client certificate, its renewal, and the kubeconfig Secret
+//! in the seed that holds it.
+//!
+//! Nothing here holds a thread while it waits: each part is a `step()` that says when it wants to be called again.
+
+pub mod bootstrap;
+pub mod cleanup;
+pub mod csr;
+pub mod error;
+pub mod issue;
+pub mod rotation;
+pub mod secret;
+
+pub use error::Error;

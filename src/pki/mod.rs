@@ -1,1 +1,44 @@
-//! (being written)
+//! Keys, certificate requests and certificates, as the garden and the Go programs read and write them.
+
+pub mod certificate;
+pub mod key;
+pub mod request;
+
+pub use certificate::Certificate;
+pub use key::PrivateKey;
+
+use std::fmt;
+
+/// Why a key, request or certificate cannot be made or read.
+#[derive(Debug)]
+pub enum Error {
+    /// A key could not be made, read or used.
+    Key(&'static str),
+    /// The PEM text holds no block of this label.
+    NoPem {
+        /// The label that was looked for, such as `CERTIFICATE`.
+        label: &'static str,
+    },
+    /// The block is not what its label says.
+    Malformed {
+        /// What was read.
+        what: &'static str,
+        /// The parser's words.
+        reason: String,
+    },
+    /// The request could not be signed.
+    Sign(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(what) => f.write_str(what),
+            Self::NoPem { label } => write!(f, "no PEM block {label} found"),
+            Self::Malformed { what, reason } => write!(f, "read {what}: {reason}"),
+            Self::Sign(reason) => write!(f, "sign certificate request: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,1 +1,11 @@
-//! (being written)
+//! How controllers run: informers fill stores and queues, one pool of workers empties the queues, a lease says who may
+//! write. Nothing here knows what a seed or a chart is.
+
+pub mod controller;
+pub mod fence;
+pub mod health;
+pub mod informer;
+pub mod leader;
+pub mod pool;
+pub mod queue;
+pub mod store;

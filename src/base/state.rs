@@ -1,0 +1,272 @@
+//! The state directory: the little that must survive a restart and cannot be read from the seed. Clock floor, pending
+//! key and CSR, instance id; never copies of garden Secrets.
+//!
+//! Files are written only when their content changes (flash wears out), whole and atomically; a torn one is noticed by
+//! its checksum and read as absent. Without a directory everything works from memory and is lost with the process.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ring::digest;
+
+use crate::base::random;
+use crate::limits;
+
+/// Why the state directory cannot be used.
+#[derive(Debug)]
+pub enum Error {
+    /// An operation on a path failed.
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Another process uses it.
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { operation, path, .. } => write!(f, "{operation} {}", path.display()),
+            Self::InUse { path } => write!(
+                f,
+                "state directory {} is used by another gardenlet; give each its own (edge.stateDir)",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            Self::InUse { .. } => None,
+        }
+    }
+}
+
+fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { operation, path, source }
+}
+
+struct Disk {
+    path: PathBuf,
+    /// Held for its lock: one process per directory, because the instance id is its holder id.
+    _lock: File,
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct StateDir {
+    disk: Option<Arc<Disk>>,
+    memory: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+}
+
+impl fmt::Debug for StateDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The content may be a private key.
+        f.debug_tuple("StateDir").field(&self.disk.as_ref().map(|d| &d.path)).finish()
+    }
+}
+
+const SUM_BYTES: usize = digest::SHA256_OUTPUT_LEN;
+
+impl StateDir {
+    /// State that ends with the process.
+    pub fn in_memory() -> Self {
+        Self { disk: None, memory: Arc::default() }
+    }
+
+    /// Opens (creates) the directory and locks it.
+    ///
+    /// # Errors
+    /// If it cannot be made, is not writable, or another process uses it.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(path).map_err(io_error("create state directory", path))?;
+        let lock_path = path.join("lock");
+        let mut options = OpenOptions::new();
+        let lock = options.create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
+        let lock = lock.map_err(io_error("open", &lock_path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(Error::InUse { path: path.to_owned() }),
+            Err(fs::TryLockError::Error(source)) => return Err(io_error("lock", &lock_path)(source)),
+        }
+        Ok(Self { disk: Some(Arc::new(Disk { path: path.to_owned(), _lock: lock })), memory: Arc::default() })
+    }
+
+    /// Where it is, if it is on disk.
+    pub fn path(&self) -> Option<&Path> {
+        self.disk.as_ref().map(|d| d.path.as_path())
+    }
+
+    /// The content of `name`; `None` if there is none or it is torn.
+    pub fn read(&self, name: &str) -> Option<Vec<u8>> {
+        let known = self.memory.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        if known.is_some() {
+            return known;
+        }
+        let path = self.disk.as_ref()?.path.join(name);
+        if fs::metadata(&path).ok()?.len() > limits::STATE_FILE_BYTES_MAX {
+            return None;
+        }
+        let content = checked(fs::read(&path).ok()?);
+        if content.is_none() {
+            log::warn!(path = path.display().to_string().as_str(); "A state file is torn and is left out");
+        }
+        content
+    }
+
+    /// Writes `name` if its content differs.
+    ///
+    /// # Errors
+    /// The system's. The old content stays.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
+        if self.read(name).as_deref() == Some(content) {
+            return Ok(());
+        }
+        if let Some(disk) = &self.disk {
+            write_file(&disk.path, name, content)?;
+        }
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.to_owned(), content.to_owned());
+        Ok(())
+    }
+
+    /// Removes `name`; nothing happens if it does not exist.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let path = disk.path.join(name);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// 64 hexadecimal digits that stay the same over restarts of this instance.
+    ///
+    /// # Errors
+    /// If a new id cannot be written.
+    pub fn instance_id(&self) -> Result<String, Error> {
+        if let Some(id) = self.read("instance-id").and_then(|bytes| String::from_utf8(bytes).ok()) {
+            return Ok(id);
+        }
+        let id = random::hex(64);
+        self.write("instance-id", id.as_bytes())?;
+        Ok(id)
+    }
+}
+
+/// Content behind its checksum.
+fn checked(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+    if bytes.len() < SUM_BYTES {
+        return None;
+    }
+    let content = bytes.split_off(SUM_BYTES);
+    (digest::digest(&digest::SHA256, &content).as_ref() == bytes).then_some(content)
+}
+
+/// Beside, synced, then renamed over: a reader sees the old content or the new one.
+fn write_file(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {
+    let (path, beside) = (dir.join(name), dir.join(format!("{name}.new")));
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&beside)
+        .map_err(io_error("open", &beside))?;
+    let written = file
+        .write_all(digest::digest(&digest::SHA256, content).as_ref())
+        .and_then(|()| file.write_all(content))
+        .and_then(|()| file.sync_all());
+    written.map_err(io_error("write", &beside))?;
+    fs::rename(&beside, &path).map_err(io_error("rename to", &path))?;
+    File::open(dir).and_then(|d| d.sync_all()).map_err(io_error("sync", dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("gardenlet-state-{name}-{}", random::hex(12)))
+    }
+
+    #[test]
+    fn what_is_written_is_read_by_the_next_process() {
+        let path = scratch("keep");
+        let id = {
+            let state = StateDir::open(&path).unwrap();
+            state.write("floor", b"42").unwrap();
+            state.instance_id().unwrap()
+        };
+        let state = StateDir::open(&path).unwrap();
+        assert_eq!(state.read("floor").as_deref(), Some(b"42".as_slice()));
+        assert_eq!(state.instance_id().unwrap(), id);
+        state.remove("floor").unwrap();
+        assert_eq!(state.read("floor"), None);
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_torn_file_reads_as_absent() {
+        let path = scratch("torn");
+        let state = StateDir::open(&path).unwrap();
+        state.write("floor", b"a long enough content").unwrap();
+        drop(state);
+        let file = path.join("floor");
+        let whole = fs::read(&file).unwrap();
+        for len in 0..whole.len() {
+            fs::write(&file, &whole[..len]).unwrap();
+            assert_eq!(StateDir::open(&path).unwrap().read("floor"), None, "cut to {len}");
+        }
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_written_when_nothing_changed() {
+        use std::os::unix::fs::MetadataExt as _;
+        let path = scratch("same");
+        let state = StateDir::open(&path).unwrap();
+        state.write("floor", b"1").unwrap();
+        let inode = fs::metadata(path.join("floor")).unwrap().ino();
+        state.write("floor", b"1").unwrap();
+        assert_eq!(fs::metadata(path.join("floor")).unwrap().ino(), inode);
+        state.write("floor", b"2").unwrap();
+        assert_ne!(fs::metadata(path.join("floor")).unwrap().ino(), inode);
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn one_directory_serves_one_process() {
+        let path = scratch("lock");
+        let first = StateDir::open(&path).unwrap();
+        let error = StateDir::open(&path).unwrap_err();
+        assert!(error.to_string().contains("edge.stateDir"), "{error}");
+        drop(first);
+        assert!(StateDir::open(&path).is_ok());
+        fs::remove_dir_all(&path).unwrap();
+    }
+}

@@ -1,0 +1,181 @@
+//! What must be done with a new or old identity at each start: trust the garden's present CA, and remove the credentials
+//! that the identity was bootstrapped with.
+
+use crate::api::certificates::{CERTIFICATE_SIGNING_REQUEST, CertificateSigningRequest};
+use crate::api::core::{CONFIG_MAP, ConfigMap, SECRET, SERVICE_ACCOUNT};
+use crate::api::meta::{Key, Resource};
+use crate::api::rbac::CLUSTER_ROLE_BINDING;
+use crate::kube::connection::{Credentials, Material, Trust};
+use crate::kube::{Client, Connection, DeleteParams, Garden, Verdict};
+use crate::pki::Certificate;
+
+use super::bootstrap::remove_bootstrap_secret;
+use super::{Error, csr, secret};
+
+/// The garden's CA, published by its kube-controller-manager.
+const CA_NAMESPACE: &str = "gardener-system-public";
+const CA_NAME: &str = "kube-root-ca.crt";
+const CA_KEY: &str = "ca.crt";
+
+/// The certificate with which the connection identifies itself.
+///
+/// # Errors
+/// If it has none: the garden identifies gardenlets by certificate only.
+pub fn certificate(connection: &Connection) -> Result<Certificate, Error> {
+    let remedy = "the garden needs a client certificate; a token alone is not enough";
+    let none = || Error::NoKubeconfig { place: format!("the connection to {}", connection.server), remedy };
+    let chain =
+        connection.identity.certificate.as_ref().ok_or_else(none)?.chain.load().map_err(|_| none())?;
+    Ok(Certificate::parse_pem(std::str::from_utf8(&chain).map_err(|_| none())?)?)
+}
+
+/// The connection with the CA that the garden publishes now; `None` if nothing changes.
+///
+/// # Errors
+/// If the garden does not publish one.
+pub fn refreshed(garden: &Garden, connection: &Connection) -> Result<Option<Connection>, Error> {
+    let key = Key::new(CA_NAMESPACE, CA_NAME);
+    let published = garden
+        .get::<ConfigMap>(&CONFIG_MAP, CA_NAMESPACE, CA_NAME)
+        .map_err(Error::kube(format!("read the garden's CA from config map {key}")))?;
+    let pem = published.data.get(CA_KEY).map(String::as_str).unwrap_or_default();
+    if pem.is_empty() {
+        return Err(Error::NoKubeconfig {
+            place: format!("config map {key} of the garden"),
+            remedy: "its key ca.crt must hold the garden's CA",
+        });
+    }
+    Ok(with_ca(connection, pem))
+}
+
+fn with_ca(connection: &Connection, pem: &str) -> Option<Connection> {
+    // As upstream: these two words switch verification off.
+    let trust = if pem == "none" || pem == "null" {
+        Trust::Insecure
+    } else {
+        Trust::Bundle(Material::inline(pem.as_bytes()))
+    };
+    (connection.trust != trust).then(|| connection.clone().with_trust(trust))
+}
+
+/// Stores a connection with another CA. A pending request for renewal stays pending.
+///
+/// # Errors
+/// If the Secret cannot be written.
+pub fn store_refreshed(seed: &Client, key: &Key, connection: &Connection) -> Result<(), Error> {
+    secret::store(seed, key, connection, true)
+}
+
+/// A credential that a certificate was bootstrapped with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Bootstrapper {
+    Token { id: String },
+    ServiceAccount { namespace: String, name: String },
+}
+
+fn bootstrapper(username: &str) -> Option<Bootstrapper> {
+    if let Some(id) = username.strip_prefix("system:bootstrap:") {
+        return Some(Bootstrapper::Token { id: id.to_owned() });
+    }
+    let (namespace, name) = username.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    Some(Bootstrapper::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() })
+}
+
+/// Removes the credentials that the present certificate was bootstrapped with, in the garden and in the seed.
+///
+/// The request is found by its name, which is a digest of the certificate's key: so a crash at any point before is made
+/// good by the next start, without anything being remembered. A request that is gone leaves nothing to do.
+///
+/// # Errors
+/// If something could not be removed.
+pub fn remove_bootstrap_credentials(
+    garden: &Garden,
+    seed: &Client,
+    current: &Certificate,
+    bootstrap_secret: Option<&Key>,
+) -> Result<(), Error> {
+    let name = csr::name(&current.public_key, &current.subject);
+    let found = garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, "", &name);
+    let request = match found {
+        Ok(request) => request,
+        // The authorizer forgets a request with its object: 403 then means the same as 404.
+        Err(e) if matches!(e.verdict(), Verdict::NotFound | Verdict::Denied) => return Ok(()),
+        Err(e) => return Err(Error::kube(format!("look at certificate request {name}"))(e)),
+    };
+    let Some(who) = bootstrapper(&request.spec.username) else { return Ok(()) };
+    if let Some(key) = bootstrap_secret
+        && used_by(seed, key, &who)?
+    {
+        remove_bootstrap_secret(seed, key)?;
+    }
+    for (resource, key) in objects(&who) {
+        match garden.delete(&resource, &key.namespace, &key.name, &DeleteParams::default()) {
+            Err(e) if !e.is_not_found() => {
+                return Err(Error::kube(format!("delete {} {key} in the garden", resource.kind))(e));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether the Secret in the seed holds the credential, and not one that was supplied since.
+fn used_by(seed: &Client, key: &Key, who: &Bootstrapper) -> Result<bool, Error> {
+    let Some(stored) = secret::load(seed, key)? else { return Ok(false) };
+    let Credentials::Token(token) = &stored.connection.identity.credentials else { return Ok(false) };
+    Ok(match who {
+        Bootstrapper::Token { id } => token.expose().split_once('.').is_some_and(|(first, _)| first == id),
+        Bootstrapper::ServiceAccount { .. } => true,
+    })
+}
+
+fn objects(who: &Bootstrapper) -> Vec<(Resource, Key)> {
+    match who {
+        Bootstrapper::Token { id } => {
+            vec![(SECRET, Key::new("kube-system", format!("bootstrap-token-{id}")))]
+        }
+        Bootstrapper::ServiceAccount { namespace, name } => vec![
+            (SERVICE_ACCOUNT, Key::new(namespace, name)),
+            (
+                CLUSTER_ROLE_BINDING,
+                Key::new("", format!("gardener.cloud:system:seed-bootstrapper:{namespace}:{name}")),
+            ),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_bootstrapped() {
+        let account = Bootstrapper::ServiceAccount { namespace: "garden".to_owned(), name: "g-x".to_owned() };
+        let table = [
+            ("system:bootstrap:abcdef", Some(Bootstrapper::Token { id: "abcdef".to_owned() })),
+            ("system:serviceaccount:garden:g-x", Some(account.clone())),
+            ("gardener.cloud:system:seed:edge-1", None),
+            ("admin", None),
+        ];
+        for (username, expected) in table {
+            assert_eq!(bootstrapper(username), expected, "{username}");
+        }
+        let names: Vec<String> =
+            objects(&account).iter().map(|(r, key)| format!("{} {key}", r.kind)).collect();
+        assert_eq!(
+            names,
+            [
+                "ServiceAccount garden/g-x",
+                "ClusterRoleBinding gardener.cloud:system:seed-bootstrapper:garden:g-x"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_ca_is_replaced_when_it_differs() {
+        let connection = Connection::new("https://garden").with_ca("old");
+        assert_eq!(with_ca(&connection, "old"), None);
+        assert_eq!(with_ca(&connection, "new"), Some(Connection::new("https://garden").with_ca("new")));
+        assert_eq!(with_ca(&connection, "none").unwrap().trust, Trust::Insecure);
+    }
+}

@@ -1,0 +1,166 @@
+//! A new certificate before the old one ends, without a restart.
+//!
+//! The moment is drawn between 70 % and 90 % of the lifetime (configurable), so that the agents of a garden do not all come
+//! at once. Every ten seconds the Secret is read: an operator may have asked for a renewal, or another replica may have
+//! done it.
+
+use std::time::Duration;
+
+use crate::api::meta::Key;
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::random;
+use crate::base::state::StateDir;
+use crate::kube::{Client, Connection, Garden};
+use crate::pki::Certificate;
+
+use super::cleanup::certificate;
+use super::issue::{Issuer, Progress};
+use super::{Error, secret};
+
+/// How often the Secret is read.
+pub const LOOK: Duration = Duration::from_secs(10);
+
+/// `gardenClientConnection.kubeconfigValidity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// Asked of the signer; its own default if absent. At least ten minutes.
+    pub validity: Option<Duration>,
+    /// Earliest moment, in percent of the lifetime.
+    pub jitter_percent_min: u32,
+    /// Latest moment, in percent of the lifetime.
+    pub jitter_percent_max: u32,
+}
+
+/// When to renew: `unit` (0 to 1) chooses between the earliest and the latest moment.
+pub fn deadline(current: &Certificate, validity: Validity, unit: f64) -> Timestamp {
+    let lifetime = current.not_after.since(current.not_before);
+    let (min, max) = (f64::from(validity.jitter_percent_min), f64::from(validity.jitter_percent_max));
+    let percent = min + (max - min).max(0.0) * unit;
+    current.not_before.plus(lifetime.mul_f64(percent / 100.0))
+}
+
+/// What a step found.
+#[derive(Debug)]
+pub enum Step {
+    /// Nothing to do until then.
+    Wait(Duration),
+    /// Use this connection from now on.
+    Replace(Connection),
+}
+
+/// The state directory's file of a pending renewal.
+const SLOT: &str = "renewal-request";
+
+/// Watches over one kubeconfig Secret.
+#[derive(Debug)]
+pub struct Rotation {
+    clock: Clock,
+    state: StateDir,
+    secret: Key,
+    validity: Validity,
+    current: Certificate,
+    deadline: Timestamp,
+    issuer: Option<Issuer>,
+}
+
+impl Rotation {
+    /// `connection` is what the agent uses now.
+    ///
+    /// # Errors
+    /// If it has no client certificate.
+    pub fn new(
+        clock: Clock,
+        state: StateDir,
+        secret: Key,
+        validity: Validity,
+        connection: &Connection,
+    ) -> Result<Self, Error> {
+        let current = certificate(connection)?;
+        let deadline = deadline(&current, validity, random::unit());
+        Ok(Self { clock, state, secret, validity, current, deadline, issuer: None })
+    }
+
+    /// The certificate in use.
+    pub const fn current(&self) -> &Certificate {
+        &self.current
+    }
+
+    /// One step: reads the Secret, renews if it is time.
+    ///
+    /// # Errors
+    /// [`Error`]; the certificate in use stays.
+    pub fn step(&mut self, seed: &Client, garden: &Garden) -> Result<Step, Error> {
+        let stored = secret::load(seed, &self.secret)?;
+        let renew = stored.as_ref().is_some_and(|s| s.renew);
+        if let Some(stored) = stored {
+            let other = certificate(&stored.connection)?;
+            if other.not_after != self.current.not_after {
+                log::info!(secret = self.secret.to_string().as_str(); "The kubeconfig Secret holds another certificate");
+                self.adopt(other);
+                return Ok(Step::Replace(stored.connection));
+            }
+        }
+        if !renew && self.issuer.is_none() && self.clock.now() < self.deadline {
+            return Ok(Step::Wait(LOOK));
+        }
+        self.renew(seed, garden)
+    }
+
+    fn renew(&mut self, seed: &Client, garden: &Garden) -> Result<Step, Error> {
+        let mut issuer = self.issuer.take().unwrap_or_else(|| {
+            // Subject and names of the present certificate: an operator's own certificate is renewed as what it is.
+            let subject = self.current.subject.clone();
+            Issuer::new(self.clock.clone(), self.state.clone(), SLOT, subject, self.validity.validity)
+        });
+        let progress = issuer.step(garden);
+        let issued = match progress {
+            Ok(Progress::Waiting { after, .. }) => {
+                self.issuer = Some(issuer);
+                return Ok(Step::Wait(after));
+            }
+            Ok(Progress::Issued(issued)) => issued,
+            Err(e) => {
+                self.issuer = Some(issuer);
+                return Err(e);
+            }
+        };
+        let key_pem = issued.key_pem.expose().clone();
+        let connection =
+            garden.connection().as_ref().clone().with_certificate(issued.certificate_pem, key_pem);
+        if let Err(e) = secret::store(seed, &self.secret, &connection, false) {
+            // The request keeps its certificate: the next step finds it issued and writes again.
+            self.issuer = Some(issuer);
+            return Err(e);
+        }
+        issuer.discard();
+        self.adopt(certificate(&connection)?);
+        log::info!(csr = issued.csr_name.as_str(); "Renewed the certificate for the garden");
+        Ok(Step::Replace(connection))
+    }
+
+    fn adopt(&mut self, certificate: Certificate) {
+        self.deadline = deadline(&certificate, self.validity, random::unit());
+        self.current = certificate;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::request::Subject;
+
+    #[test]
+    fn the_moment_lies_between_the_two_shares_of_the_lifetime() {
+        let current = Certificate {
+            subject: Subject::default(),
+            not_before: Timestamp::from_unix(1_000),
+            not_after: Timestamp::from_unix(2_000),
+            public_key: Vec::new(),
+        };
+        let validity = Validity { validity: None, jitter_percent_min: 70, jitter_percent_max: 90 };
+        let table = [(0.0, 1_700), (0.5, 1_800), (1.0, 1_900)];
+        for (unit, expected) in table {
+            assert_eq!(deadline(&current, validity, unit).unix(), expected, "{unit}");
+        }
+    }
+}

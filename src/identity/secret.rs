@@ -1,0 +1,126 @@
+//! The Secret in the seed that holds the agent's kubeconfig for the garden.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::api::core::{SECRET, Secret};
+use crate::api::meta::Key;
+use crate::format::base64;
+use crate::kube::{Client, Connection, Patch, kubeconfig};
+
+use super::Error;
+
+/// The key in the Secret's data.
+pub const KUBECONFIG_KEY: &str = "kubeconfig";
+/// Asks for something to be done with an object.
+pub const OPERATION_ANNOTATION: &str = "gardener.cloud/operation";
+/// Asks for a new certificate.
+pub const OPERATION_RENEW: &str = "renew";
+
+/// What the Secret says.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The connection that its kubeconfig describes.
+    pub connection: Connection,
+    /// Somebody asked for a new certificate.
+    pub renew: bool,
+}
+
+/// Reads a kubeconfig Secret; `None` if it does not exist or holds no kubeconfig.
+///
+/// # Errors
+/// If it cannot be read, or what it holds is no kubeconfig.
+pub fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
+    let found = seed
+        .find::<Secret>(&SECRET, &key.namespace, &key.name)
+        .map_err(Error::kube(format!("read secret {key} in the seed")))?;
+    let Some(secret) = found else { return Ok(None) };
+    let encoded = secret.data.get(KUBECONFIG_KEY).map_or("", String::as_str);
+    if encoded.is_empty() {
+        return Ok(None);
+    }
+    let connection = parse(encoded, &format!("secret {key} of the seed"))?;
+    let renew = secret.metadata.annotations.get(OPERATION_ANNOTATION).is_some_and(|v| v == OPERATION_RENEW);
+    Ok(Some(Stored { connection, renew }))
+}
+
+fn parse(encoded: &str, place: &str) -> Result<Connection, Error> {
+    let wrong = |source| Error::Kubeconfig { place: place.to_owned(), source };
+    let text = base64::decode(encoded.as_bytes()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let text = text.ok_or_else(|| Error::NoKubeconfig {
+        place: place.to_owned(),
+        remedy: "its key kubeconfig is not text; write a kubeconfig into it",
+    })?;
+    // Paths in it, if any, are those of this host: relative ones make no sense and start at the root.
+    kubeconfig::parse(&text, Path::new("/")).and_then(|config| config.select("")).map_err(wrong)
+}
+
+/// Writes `connection` into the Secret; other keys are removed. A pending `renew` is answered by a new certificate only:
+/// `keep_renew` is set when only the CA changes.
+///
+/// # Errors
+/// If the Secret cannot be written.
+pub fn store(seed: &Client, key: &Key, connection: &Connection, keep_renew: bool) -> Result<(), Error> {
+    let place = format!("secret {key} of the seed");
+    let text = kubeconfig::render(connection)
+        .map_err(|source| Error::Kubeconfig { place: place.clone(), source })?;
+    let data = base64::encode(text.as_bytes());
+    let write = || Error::kube(format!("write {place}"));
+    let existing = seed.find::<Secret>(&SECRET, &key.namespace, &key.name).map_err(write())?;
+    let result = match existing {
+        None => seed.create::<Value>(&SECRET, &key.namespace, &new_secret(key, &data)),
+        Some(secret) => {
+            let patch = Patch::Merge(merge_patch(&secret.data, &data, keep_renew));
+            seed.patch::<Value>(&SECRET, &key.namespace, &key.name, "", &patch)
+        }
+    };
+    result.map(drop).map_err(write())
+}
+
+fn new_secret(key: &Key, data: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": key.name, "namespace": key.namespace},
+        "type": "Opaque",
+        "data": {KUBECONFIG_KEY: data},
+    })
+}
+
+fn merge_patch(old: &BTreeMap<String, String>, data: &str, keep_renew: bool) -> Value {
+    let mut keys: serde_json::Map<String, Value> = old.keys().map(|k| (k.clone(), Value::Null)).collect();
+    keys.insert(KUBECONFIG_KEY.to_owned(), json!(data));
+    let mut patch = json!({"data": keys});
+    if !keep_renew {
+        patch["metadata"] = json!({"annotations": {OPERATION_ANNOTATION: null}});
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_data_is_replaced_and_the_request_for_renewal_answered() {
+        let old = BTreeMap::from([
+            ("kubeconfig".to_owned(), "b2xk".to_owned()),
+            ("x".to_owned(), "eA==".to_owned()),
+        ]);
+        assert_eq!(
+            merge_patch(&old, "bmV3", false),
+            json!({
+                "data": {"kubeconfig": "bmV3", "x": null},
+                "metadata": {"annotations": {"gardener.cloud/operation": null}},
+            })
+        );
+    }
+
+    #[test]
+    fn a_new_ca_does_not_answer_a_request_for_renewal() {
+        let patch = merge_patch(&BTreeMap::new(), "bmV3", true);
+        assert_eq!(patch, json!({"data": {"kubeconfig": "bmV3"}}));
+    }
+}

@@ -1,0 +1,120 @@
+//! Reading a client certificate: whose it is, from when to when, and with which names.
+
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::pem::Pem;
+use x509_parser::prelude::FromDer as _;
+
+use crate::base::clock::Timestamp;
+
+use super::Error;
+use super::request::{AlternativeNames, Subject};
+
+/// What the agent reads of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// Whom it names.
+    pub subject: Subject,
+    /// From when it is valid.
+    pub not_before: Timestamp,
+    /// Until when it is valid.
+    pub not_after: Timestamp,
+    /// The public key, as DER `SubjectPublicKeyInfo`.
+    pub public_key: Vec<u8>,
+}
+
+impl Certificate {
+    /// Reads the first certificate of a PEM text.
+    ///
+    /// # Errors
+    /// If there is none or it is not a certificate.
+    pub fn parse_pem(text: &str) -> Result<Self, Error> {
+        let label = "CERTIFICATE";
+        let block = Pem::iter_from_buffer(text.as_bytes())
+            .filter_map(Result::ok)
+            .find(|block| block.label == label)
+            .ok_or(Error::NoPem { label })?;
+        Self::parse_der(&block.contents)
+    }
+
+    /// Reads a certificate.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn parse_der(der: &[u8]) -> Result<Self, Error> {
+        let (_, certificate) = X509Certificate::from_der(der)
+            .map_err(|e| Error::Malformed { what: "certificate", reason: e.to_string() })?;
+        let validity = certificate.validity();
+        Ok(Self {
+            subject: subject(&certificate),
+            not_before: Timestamp::from_unix(validity.not_before.timestamp()),
+            not_after: Timestamp::from_unix(validity.not_after.timestamp()),
+            public_key: certificate.public_key().raw.to_vec(),
+        })
+    }
+}
+
+fn subject(certificate: &X509Certificate<'_>) -> Subject {
+    let name = certificate.subject();
+    let text = |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().unwrap_or("").to_owned();
+    Subject {
+        common_name: name.iter_common_name().next().map(text).unwrap_or_default(),
+        organizations: name.iter_organization().map(text).collect(),
+        names: alternative_names(certificate),
+    }
+}
+
+fn alternative_names(certificate: &X509Certificate<'_>) -> AlternativeNames {
+    let mut out = AlternativeNames::default();
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else { return out };
+    for name in &extension.value.general_names {
+        match name {
+            GeneralName::DNSName(dns) => out.dns.push((*dns).to_owned()),
+            GeneralName::RFC822Name(email) => out.emails.push((*email).to_owned()),
+            GeneralName::URI(uri) => out.uris.push((*uri).to_owned()),
+            GeneralName::IPAddress(bytes) => out.ips.extend(address(bytes)),
+            _ => {}
+        }
+    }
+    out
+}
+
+fn address(bytes: &[u8]) -> Option<std::net::IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(v4.into());
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType, date_time_ymd};
+
+    use super::*;
+
+    #[test]
+    fn subject_names_and_dates_are_read() {
+        let mut params = CertificateParams::new(vec!["edge-1.example.org".to_owned()]).unwrap();
+        params.subject_alt_names.push(SanType::IpAddress("fd00::1".parse().unwrap()));
+        params.distinguished_name.push(DnType::OrganizationName, "gardener.cloud:system:seeds");
+        params.distinguished_name.push(DnType::CommonName, "gardener.cloud:system:seed:edge-1");
+        params.not_before = date_time_ymd(2025, 1, 2);
+        params.not_after = date_time_ymd(2026, 1, 2);
+        let pair = KeyPair::generate().unwrap();
+        let made = params.self_signed(&pair).unwrap();
+        let read = Certificate::parse_pem(&format!("# noise\n{}", made.pem())).unwrap();
+        assert_eq!(read.subject.common_name, "gardener.cloud:system:seed:edge-1");
+        assert_eq!(read.subject.organizations, ["gardener.cloud:system:seeds"]);
+        assert_eq!(read.subject.names.dns, ["edge-1.example.org"]);
+        assert_eq!(read.subject.names.ips, ["fd00::1".parse::<std::net::IpAddr>().unwrap()]);
+        assert_eq!(read.public_key, rcgen::PublicKeyData::subject_public_key_info(&pair));
+        assert_eq!((read.not_before.unix(), read.not_after.unix()), (1_735_776_000, 1_767_312_000));
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_an_error() {
+        assert!(matches!(Certificate::parse_pem("hello"), Err(Error::NoPem { label: "CERTIFICATE" })));
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(matches!(Certificate::parse_pem(broken), Err(Error::Malformed { what: "certificate", .. })));
+    }
+}

@@ -1,0 +1,98 @@
+//! The right to write: a lease that this process holds, measured on its own monotonic clock.
+//!
+//! No write *begins* when less than its own deadline remains, so that a paused or partitioned process cannot write after
+//! another one took over. It is not a lock: objects that several programs share are written with a resourceVersion too.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::base::clock::{Clock, Mono};
+
+/// A write was refused because the lease does not last long enough.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotHeld {
+    lease: Arc<str>,
+    left: Duration,
+}
+
+impl fmt::Display for NotHeld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "write refused: lease {} is ours for {} ms more", self.lease, self.left.as_millis())
+    }
+}
+
+impl std::error::Error for NotHeld {}
+
+/// Shared by the elector, which extends it, and the clients, which ask it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    clock: Clock,
+    lease: Arc<str>,
+    held_until: Arc<Mutex<Mono>>,
+}
+
+impl Fence {
+    /// A fence that nobody passes until [`Fence::extend`].
+    pub fn new(clock: Clock, lease: &str) -> Self {
+        Self { clock, lease: lease.into(), held_until: Arc::default() }
+    }
+
+    /// A fence that is always open: for programs without leader election.
+    pub fn open(clock: Clock) -> Self {
+        let fence = Self::new(clock, "none");
+        fence.extend(Mono::MAX);
+        fence
+    }
+
+    /// The lease is ours until `until`.
+    pub fn extend(&self, until: Mono) {
+        *self.held_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    /// The lease is not ours any more.
+    pub fn close(&self) {
+        self.extend(Mono::ZERO);
+    }
+
+    /// Whether the lease is ours now.
+    pub fn is_held(&self) -> bool {
+        !self.left().is_zero()
+    }
+
+    /// How long the lease is still ours.
+    pub fn left(&self) -> Duration {
+        let until = *self.held_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.saturating_sub(self.clock.mono())
+    }
+
+    /// Whether a write that may take `deadline` may begin.
+    ///
+    /// # Errors
+    /// [`NotHeld`] if less than `deadline` is left.
+    pub fn check(&self, deadline: Duration) -> Result<(), NotHeld> {
+        let left = self.left();
+        if left >= deadline { Ok(()) } else { Err(NotHeld { lease: Arc::clone(&self.lease), left }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::{Simulated, Timestamp};
+
+    #[test]
+    fn a_write_needs_as_much_lease_as_it_may_take() {
+        let sim = Simulated::new(Timestamp::from_unix(0), 1);
+        let fence = Fence::new(Clock::new(sim.clone()), "garden/gardenlet-leader-election");
+        assert!(fence.check(Duration::from_millis(1)).is_err());
+        fence.extend(Clock::new(sim.clone()).mono() + Duration::from_secs(15));
+        assert!(fence.check(Duration::from_secs(5)).is_ok());
+        sim.advance(Duration::from_secs(11));
+        let refused = fence.check(Duration::from_secs(5)).unwrap_err();
+        assert!(refused.to_string().contains("garden/gardenlet-leader-election"), "{refused}");
+        assert!(fence.is_held());
+        fence.close();
+        assert!(!fence.is_held());
+    }
+}

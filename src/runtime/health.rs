@@ -1,0 +1,64 @@
+//! Whether the program's own threads make progress: what `/livez` and a watchdog ask. The garden is not part of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::base::clock::{Clock, Mono};
+
+#[derive(Debug)]
+struct Beat {
+    at: Mono,
+    within: Duration,
+}
+
+/// Each long-lived thread says that it is alive, and how soon it will say so again. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    clock: Clock,
+    beats: Arc<Mutex<BTreeMap<&'static str, Beat>>>,
+}
+
+impl Progress {
+    /// Nobody has promised anything yet.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, beats: Arc::default() }
+    }
+
+    /// `thread` is alive and will say so again `within` this time.
+    pub fn beat(&self, thread: &'static str, within: Duration) {
+        let beat = Beat { at: self.clock.mono(), within };
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner).insert(thread, beat);
+    }
+
+    /// `thread` ended in good order.
+    pub fn end(&self, thread: &'static str) {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner).remove(thread);
+    }
+
+    /// The threads that broke their promise.
+    pub fn stuck(&self) -> Vec<&'static str> {
+        let now = self.clock.mono();
+        let beats = self.beats.lock().unwrap_or_else(PoisonError::into_inner);
+        beats.iter().filter(|(_, b)| now > b.at.saturating_add(b.within)).map(|(name, _)| *name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::{Simulated, Timestamp};
+
+    #[test]
+    fn a_thread_that_breaks_its_promise_is_named() {
+        let sim = Simulated::new(Timestamp::from_unix(0), 1);
+        let progress = Progress::new(Clock::new(sim.clone()));
+        progress.beat("heartbeat", Duration::from_secs(30));
+        progress.beat("bring-up", Duration::from_secs(300));
+        assert!(progress.stuck().is_empty());
+        sim.advance(Duration::from_secs(31));
+        assert_eq!(progress.stuck(), ["heartbeat"]);
+        progress.end("heartbeat");
+        assert!(progress.stuck().is_empty());
+    }
+}

@@ -1,0 +1,304 @@
+//! An informer keeps a [`Store`] equal to a list of the API server and tells what changed.
+//!
+//! A state machine: *empty* (list, page by page) -> *watching* (resume after each end at the last resourceVersion that an
+//! event or a bookmark named) -> *empty* again only when the server has forgotten that version. One thread and one
+//! connection each; there are few. An object that cannot be decoded is left out and named in the log; it does not break
+//! the list.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use crate::api::meta::{Key, ObjectMeta, Resource};
+use crate::base::backoff::Backoff;
+use crate::base::clock::Clock;
+use crate::base::error::chain;
+use crate::base::stop::Stop;
+use crate::base::thread;
+use crate::kube::request::{ListItem, ListParams, WatchParams};
+use crate::kube::watch::{WatchEvent, WatchHandle};
+use crate::kube::{Client, Error, Verdict};
+use crate::limits;
+
+use super::store::{Change, Store};
+
+/// A view of a kind: the fields that somebody reads.
+pub trait Object: DeserializeOwned + Send + Sync + 'static {
+    /// Its metadata.
+    fn metadata(&self) -> &ObjectMeta;
+}
+
+/// What to keep.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// For logs: `garden/seeds`.
+    pub name: &'static str,
+    /// The kind.
+    pub resource: Resource,
+    /// Empty for all.
+    pub namespace: String,
+    /// Empty for all.
+    pub label_selector: String,
+    /// Empty for all.
+    pub field_selector: String,
+    /// Metadata is enough.
+    pub metadata_only: bool,
+}
+
+impl Options {
+    /// Everything of a kind.
+    pub const fn all(name: &'static str, resource: Resource) -> Self {
+        Self {
+            name,
+            resource,
+            namespace: String::new(),
+            label_selector: String::new(),
+            field_selector: String::new(),
+            metadata_only: false,
+        }
+    }
+}
+
+/// Called for each change, in the informer's thread: it puts keys into queues and does nothing else.
+pub type Handler<T> = Box<dyn Fn(&Change<T>) + Send>;
+
+/// Starts an informer that ends with `stop`.
+///
+/// # Errors
+/// The system's, if it has no room for a thread.
+pub fn start<T: Object>(
+    client: Client,
+    clock: Clock,
+    stop: &Stop,
+    options: Options,
+    store: Store<T>,
+    handler: Handler<T>,
+) -> io::Result<JoinHandle<()>> {
+    let name = format!("watch {}", options.name);
+    let stop = stop.clone();
+    let running: Running = Arc::default();
+    let hook = Arc::clone(&running);
+    stop.on_stop(move || {
+        if let Some(watch) = hook.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            watch.close();
+        }
+    });
+    thread::spawn(&name, limits::WATCH_STACK_BYTES, move || {
+        let mut feed = KindFeed { client, options, store, handler, running, stop: stop.clone() };
+        run(&mut feed, &clock, &stop);
+    })
+}
+
+/// The watch that is being read, so that a stop can end it.
+type Running = Arc<Mutex<Option<WatchHandle>>>;
+
+/// What differs between kinds; the loop is compiled once.
+trait Feed {
+    fn name(&self) -> &'static str;
+    /// Brings the store to the state of a list; returns its resourceVersion.
+    fn list(&mut self) -> Result<String, Error>;
+    /// Follows events from `version` on and moves it; returns when the server ends the watch.
+    fn follow(&mut self, version: &mut String) -> Result<(), Error>;
+}
+
+/// The first delay after a failure, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+fn run(feed: &mut dyn Feed, clock: &Clock, stop: &Stop) {
+    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    let mut version: Option<String> = None;
+    while !stop.is_stopped() {
+        let result = match &mut version {
+            None => feed.list().map(|listed| version = Some(listed)),
+            Some(version) => feed.follow(version),
+        };
+        let Err(error) = result else {
+            if backoff.failures() > 0 {
+                log::info!(watch = feed.name(); "The watch goes on");
+            }
+            backoff.reset();
+            continue;
+        };
+        if stop.is_stopped() {
+            return;
+        }
+        let delay = match error.verdict() {
+            Verdict::Gone => {
+                log::info!(watch = feed.name(); "The resourceVersion is too old; listing again");
+                version = None;
+                Duration::ZERO
+            }
+            Verdict::Throttled(Some(after)) => after,
+            _ => backoff.next_delay(),
+        };
+        if backoff.failures() == 1 {
+            let err = chain(&error);
+            log::warn!(watch = feed.name(), err = err.as_str(); "The watch failed; trying again");
+        }
+        stop.wait(clock, delay);
+    }
+}
+
+struct KindFeed<T> {
+    client: Client,
+    options: Options,
+    store: Store<T>,
+    handler: Handler<T>,
+    running: Running,
+    stop: Stop,
+}
+
+impl<T: Object> Feed for KindFeed<T> {
+    fn name(&self) -> &'static str {
+        self.options.name
+    }
+
+    fn list(&mut self) -> Result<String, Error> {
+        let o = &self.options;
+        let params = ListParams {
+            label_selector: o.label_selector.clone(),
+            field_selector: o.field_selector.clone(),
+            metadata_only: o.metadata_only,
+            ..ListParams::default()
+        };
+        let mut listed = BTreeSet::new();
+        let version =
+            self.client.list_each::<T>(&o.resource, &o.namespace, &params, &mut |item| match item {
+                ListItem::Object(object) => {
+                    listed.insert(self.put(object));
+                }
+                ListItem::Restart => listed.clear(),
+            })?;
+        for change in self.store.keep(&listed) {
+            (self.handler)(&change);
+        }
+        Ok(version)
+    }
+
+    fn follow(&mut self, version: &mut String) -> Result<(), Error> {
+        let o = &self.options;
+        let params = WatchParams {
+            label_selector: o.label_selector.clone(),
+            field_selector: o.field_selector.clone(),
+            resource_version: version.clone(),
+            bookmarks: true,
+            timeout_seconds: 0,
+            metadata_only: o.metadata_only,
+        };
+        let mut watch = self.client.watch::<T>(&o.resource, &o.namespace, &params)?;
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch.handle());
+        if self.stop.is_stopped() {
+            return Err(Error::Stopped);
+        }
+        while let Some(event) = watch.next() {
+            match event? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    version.clone_from(&object.metadata().resource_version);
+                    self.put(object);
+                }
+                WatchEvent::Deleted(object) => {
+                    version.clone_from(&object.metadata().resource_version);
+                    (self.handler)(&self.store.remove(&key(object.metadata())));
+                }
+                WatchEvent::Bookmark(seen) => *version = seen,
+                WatchEvent::Undecodable(key, reason) => self.complain(&key, &reason),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Object> KindFeed<T> {
+    /// Stores one object and tells of it, unless it is the version that is known.
+    fn put(&self, object: T) -> Key {
+        let key = key(object.metadata());
+        let known = self.store.get(&key);
+        let version = &object.metadata().resource_version;
+        if known.is_some_and(|known| known.metadata().resource_version == *version) {
+            return key;
+        }
+        if self.store.len() >= limits::STORE_OBJECTS_MAX && self.store.get(&key).is_none() {
+            log::error!(watch = self.options.name; "The store is full; objects are left out");
+            return key;
+        }
+        (self.handler)(&self.store.put(key.clone(), object));
+        key
+    }
+
+    fn complain(&self, key: &Key, reason: &str) {
+        let key = key.to_string();
+        log::warn!(watch = self.options.name, key = key.as_str(), err = reason; "An object cannot be decoded and is left out");
+    }
+}
+
+fn key(metadata: &ObjectMeta) -> Key {
+    Key::new(metadata.namespace.clone(), metadata.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::{Simulated, Timestamp};
+
+    /// Plays a list of results and writes down what it was asked.
+    struct Script {
+        results: Vec<Result<(), Error>>,
+        asked: Vec<String>,
+        stop: Stop,
+    }
+
+    impl Script {
+        fn next(&mut self, what: String) -> Result<(), Error> {
+            self.asked.push(what);
+            if self.results.len() == 1 {
+                self.stop.stop();
+            }
+            self.results.remove(0)
+        }
+    }
+
+    impl Feed for Script {
+        fn name(&self) -> &'static str {
+            "script"
+        }
+
+        fn list(&mut self) -> Result<String, Error> {
+            self.next("list".to_owned()).map(|()| "7".to_owned())
+        }
+
+        fn follow(&mut self, version: &mut String) -> Result<(), Error> {
+            let from = version.clone();
+            *version = format!("{from}+");
+            self.next(format!("follow {from}"))
+        }
+    }
+
+    fn gone() -> Error {
+        Error::Api(Box::new(crate::kube::error::Failure { code: 410, ..Default::default() }))
+    }
+
+    #[test]
+    fn it_resumes_after_an_end_and_lists_again_only_when_the_version_is_gone() {
+        let sim = Simulated::new(Timestamp::from_unix(0), 10_000);
+        let stop = Stop::new();
+        let results = vec![
+            Err(Error::Limited),
+            Ok(()),
+            Ok(()),
+            Err(Error::Limited),
+            Ok(()),
+            Err(gone()),
+            Ok(()),
+            Ok(()),
+        ];
+        let mut script = Script { results, asked: Vec::new(), stop: stop.clone() };
+        run(&mut script, &Clock::new(sim), &stop);
+        let expected =
+            ["list", "list", "follow 7", "follow 7+", "follow 7++", "follow 7+++", "list", "follow 7"];
+        assert_eq!(script.asked, expected);
+    }
+}

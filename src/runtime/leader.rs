@@ -1,0 +1,324 @@
+//! Leader election over a Lease of the seed, as client-go does it: judged by changes that this process saw on its own
+//! monotonic clock, never by the timestamps of others.
+//!
+//! The holder id is stable per instance, so that a restarted process finds its own lease and goes on at once. Updates are
+//! PUTs with a resourceVersion: the agent's role grants no patch on leases. What the outcome allows is in the
+//! [`Fence`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::coordination::{LEASE, Lease};
+use crate::api::meta::micro_time;
+use crate::base::clock::{Clock, Mono};
+use crate::base::error::chain;
+use crate::base::metrics::Metrics;
+use crate::base::stop::Stop;
+use crate::kube::{Client, Error, Verdict};
+
+use super::fence::Fence;
+
+/// Where the Lease is and how it is kept.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Who we are: stable over restarts, different from every other process.
+    pub holder: String,
+    /// How long others must see no change before they take over.
+    pub lease_duration: Duration,
+    /// How long we try to renew before we stop to lead.
+    pub renew_deadline: Duration,
+    /// Time between two tries.
+    pub retry_period: Duration,
+}
+
+/// What we saw of the Lease, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    lease: Option<Lease>,
+    changed_at: Mono,
+}
+
+impl Observed {
+    /// Takes a fresh read into account: only a change moves the time.
+    fn update(&mut self, lease: Option<Lease>, now: Mono) {
+        let spec = |lease: &Option<Lease>| lease.as_ref().map(|l| l.spec.clone());
+        if spec(&self.lease) != spec(&lease) || self.lease.is_none() {
+            self.changed_at = now;
+        }
+        self.lease = lease;
+    }
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There is no Lease: create it.
+    Create,
+    /// It is ours: renew it.
+    Renew,
+    /// It was released or has expired: take it.
+    Take,
+    /// Somebody else holds it.
+    Stand,
+}
+
+/// Decides from what was seen.
+pub fn decide(observed: &Observed, holder: &str, now: Mono) -> Step {
+    let Some(lease) = &observed.lease else { return Step::Create };
+    let duration = Duration::from_secs(u64::try_from(lease.spec.lease_duration_seconds).unwrap_or(0));
+    if lease.spec.holder_identity == holder {
+        Step::Renew
+    } else if lease.spec.holder_identity.is_empty() || now >= observed.changed_at.saturating_add(duration) {
+        Step::Take
+    } else {
+        Step::Stand
+    }
+}
+
+/// What the elector tells the rest of the program.
+pub trait Listener: Send + Sync {
+    /// We lead from now on.
+    fn elected(&self);
+    /// We do not lead any more. Nothing may be written.
+    fn lost(&self);
+    /// Somebody else holds the Lease.
+    fn standing(&self, holder: &str) {
+        let _ = holder;
+    }
+}
+
+/// Keeps one Lease. Runs on a thread of its own with a client of its own, so that no worker can delay it.
+pub struct Elector {
+    client: Client,
+    clock: Clock,
+    options: Options,
+    fence: Fence,
+    metrics: Metrics,
+    listener: Arc<dyn Listener>,
+    observed: Observed,
+    leading: bool,
+}
+
+impl std::fmt::Debug for Elector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Elector").field("options", &self.options).field("leading", &self.leading).finish()
+    }
+}
+
+impl Elector {
+    /// `fence` is closed until the Lease is ours.
+    pub fn new(
+        client: Client,
+        clock: Clock,
+        options: Options,
+        fence: Fence,
+        metrics: Metrics,
+        listener: Arc<dyn Listener>,
+    ) -> Self {
+        Self {
+            client,
+            clock,
+            options,
+            fence,
+            metrics,
+            listener,
+            observed: Observed::default(),
+            leading: false,
+        }
+    }
+
+    /// Campaigns until `stop`, then releases the Lease if it is ours.
+    pub fn run(&mut self, stop: &Stop) {
+        let mut failing = false;
+        while !stop.is_stopped() {
+            let result = self.round();
+            match &result {
+                Ok(()) => failing = false,
+                Err(e) if !failing => {
+                    failing = true;
+                    let (err, lease) = (chain(e), self.lease_name());
+                    log::warn!(lease = lease.as_str(), err = err.as_str(); "The leader lease cannot be reached");
+                }
+                Err(_) => {}
+            }
+            self.settle();
+            stop.wait(&self.clock, self.options.retry_period);
+        }
+        if self.leading {
+            self.release();
+        }
+    }
+
+    fn lease_name(&self) -> String {
+        format!("{}/{}", self.options.namespace, self.options.name)
+    }
+
+    /// One read and at most one write.
+    fn round(&mut self) -> Result<(), Error> {
+        let begun = self.clock.mono();
+        let lease = self.client.find::<Lease>(&LEASE, &self.options.namespace, &self.options.name)?;
+        self.observed.update(lease, self.clock.mono());
+        let written = match decide(&self.observed, &self.options.holder, self.clock.mono()) {
+            Step::Create => self.create(),
+            Step::Renew => self.put(&self.options.holder.clone(), false),
+            Step::Take => self.put(&self.options.holder.clone(), true),
+            Step::Stand => {
+                if let Some(lease) = &self.observed.lease {
+                    self.listener.standing(&lease.spec.holder_identity);
+                }
+                self.step_down();
+                return Ok(());
+            }
+        };
+        match written {
+            Ok(lease) => {
+                self.observed.update(Some(lease), self.clock.mono());
+                // Measured from before the request: the server may have stored it at any moment since.
+                self.fence.extend(begun.saturating_add(self.options.renew_deadline));
+                Ok(())
+            }
+            // Somebody was faster: the next round sees who.
+            Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::AlreadyExists) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Tells the listener when the fence has opened or has run out.
+    fn settle(&mut self) {
+        if self.fence.is_held() && !self.leading {
+            self.leading = true;
+            self.report();
+            log::info!(lease = self.lease_name().as_str(), holder = self.options.holder.as_str(); "Became leader");
+            self.listener.elected();
+        } else if !self.fence.is_held() {
+            self.step_down();
+        }
+    }
+
+    fn step_down(&mut self) {
+        if self.leading {
+            self.leading = false;
+            self.fence.close();
+            self.report();
+            log::warn!(lease = self.lease_name().as_str(); "Lost the leader lease");
+            self.listener.lost();
+        }
+    }
+
+    fn report(&self) {
+        self.metrics.set(
+            "leader_election_master_status",
+            "Whether this process holds the lease (1) or not (0).",
+            &[("name", &self.options.name)],
+            if self.leading { 1.0 } else { 0.0 },
+        );
+    }
+
+    fn create(&self) -> Result<Lease, Error> {
+        let now = micro_time(self.clock.now());
+        let object = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"namespace": self.options.namespace, "name": self.options.name},
+            "spec": self.spec(&self.options.holder, &now, &now, 0),
+        });
+        self.client.create(&LEASE, &self.options.namespace, &object)
+    }
+
+    fn put(&self, holder: &str, take: bool) -> Result<Lease, Error> {
+        let now = micro_time(self.clock.now());
+        let Some(old) = &self.observed.lease else { return self.create() };
+        let acquired = if take { now.as_str() } else { old.spec.acquire_time.as_deref().unwrap_or(&now) };
+        let transitions = old.spec.lease_transitions + i64::from(take);
+        let object = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "namespace": self.options.namespace,
+                "name": self.options.name,
+                "resourceVersion": old.metadata.resource_version,
+                "labels": old.metadata.labels,
+                "annotations": old.metadata.annotations,
+            },
+            "spec": self.spec(holder, acquired, &now, transitions),
+        });
+        self.client.replace_object(&LEASE, &self.options.namespace, &self.options.name, "", &object)
+    }
+
+    fn spec(&self, holder: &str, acquired: &str, renewed: &str, transitions: i64) -> Value {
+        // A released lease lasts one second, as upstream: nobody waits for it.
+        let seconds = if holder.is_empty() { 1 } else { self.options.lease_duration.as_secs() };
+        json!({
+            "holderIdentity": holder,
+            "leaseDurationSeconds": seconds,
+            "acquireTime": acquired,
+            "renewTime": renewed,
+            "leaseTransitions": transitions,
+        })
+    }
+
+    fn release(&mut self) {
+        self.step_down();
+        match self.put("", false) {
+            Ok(_) => log::info!(lease = self.lease_name().as_str(); "Released the leader lease"),
+            Err(e) => {
+                let err = chain(&e);
+                log::warn!(lease = self.lease_name().as_str(), err = err.as_str(); "The leader lease was not released");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::coordination::LeaseSpec;
+
+    fn lease(holder: &str, renewed: &str) -> Lease {
+        let spec = LeaseSpec {
+            holder_identity: holder.to_owned(),
+            lease_duration_seconds: 15,
+            renew_time: Some(renewed.to_owned()),
+            ..LeaseSpec::default()
+        };
+        Lease { spec, ..Lease::default() }
+    }
+
+    const fn s(seconds: u64) -> Mono {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn who_may_take_a_lease() {
+        let table = [
+            ("there is none", None, 0, Step::Create),
+            ("ours, from before the restart", Some(lease("me", "t")), 0, Step::Renew),
+            ("ours, long expired", Some(lease("me", "t")), 100, Step::Renew),
+            ("released", Some(lease("", "t")), 0, Step::Take),
+            ("held", Some(lease("other", "t")), 14, Step::Stand),
+            ("not renewed for its duration", Some(lease("other", "t")), 15, Step::Take),
+        ];
+        for (name, seen, after, expected) in table {
+            let mut observed = Observed::default();
+            observed.update(seen, s(1_000));
+            assert_eq!(decide(&observed, "me", s(1_000 + after)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_a_change_that_we_saw_counts() {
+        let mut observed = Observed::default();
+        observed.update(Some(lease("other", "2000-01-01T00:00:00.000000Z")), s(0));
+        observed.update(Some(lease("other", "2000-01-01T00:00:00.000000Z")), s(10));
+        assert_eq!(decide(&observed, "me", s(14)), Step::Stand);
+        observed.update(Some(lease("other", "1999-01-01T00:00:00.000000Z")), s(14));
+        assert_eq!(decide(&observed, "me", s(16)), Step::Stand);
+        assert_eq!(decide(&observed, "me", s(29)), Step::Take);
+    }
+}

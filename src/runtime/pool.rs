@@ -1,0 +1,478 @@
+//! The workers: a fixed number of threads for all controllers. Each controller has a lane: its queue and a number of
+//! permits (`concurrentSyncs`), so that none can occupy the pool. Lanes are served in turn.
+//!
+//! A panic costs one reconciliation: it is caught here and nowhere else, counted, and retried with backoff.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::api::meta::Key;
+use crate::base::clock::{Clock, Mono};
+use crate::base::stop::Stop;
+use crate::base::{metrics::Metrics, thread};
+use crate::limits;
+
+use super::controller::{Context, Failure, Outcome, Reconciler};
+use super::queue::{Queue, Retry};
+
+struct LaneState {
+    name: &'static str,
+    queue: Queue<Key>,
+    permits: usize,
+    /// Keys that are being worked on, and since when.
+    running: Vec<(Key, Mono)>,
+    /// `None` while the controller does not run: keys wait.
+    work: Option<Work>,
+}
+
+#[derive(Clone)]
+struct Work {
+    reconciler: Arc<dyn Reconciler>,
+    context: Context,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: Vec<LaneState>,
+    /// The lane to look at first.
+    next: usize,
+    /// Whether a worker already waits for the next timer; the others then wait for a notice only.
+    timer_watched: bool,
+}
+
+struct Shared {
+    clock: Clock,
+    stop: Stop,
+    metrics: Metrics,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Reconcilers run outside of the lock, so a panic cannot leave the queues half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See the module. Dropping it does not end the workers: its [`Stop`] does.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("workers", &self.workers.len()).finish()
+    }
+}
+
+/// What a worker is doing, for `/livez` and the status page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// The controller.
+    pub controller: &'static str,
+    /// Its object.
+    pub key: Key,
+    /// For how long.
+    pub since: Duration,
+}
+
+impl Pool {
+    /// Starts `workers` threads that end with `stop`.
+    ///
+    /// # Errors
+    /// The system's, if it has no room for the threads.
+    pub fn start(clock: Clock, stop: &Stop, metrics: Metrics, workers: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            clock,
+            stop: stop.clone(),
+            metrics,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let mut pool = Self { shared: Arc::clone(&shared), workers: Vec::new() };
+        for n in 0..workers.max(1) {
+            let shared = Arc::clone(&shared);
+            let name = format!("worker-{n}");
+            pool.workers.push(thread::spawn(&name, limits::WORKER_STACK_BYTES, move || work(&shared))?);
+        }
+        let weak = Arc::downgrade(&shared);
+        stop.on_stop(move || {
+            if let Some(shared) = weak.upgrade() {
+                // Under the lock, or a worker between its look and its wait would miss it.
+                let _state = shared.lock();
+                shared.changed.notify_all();
+            }
+        });
+        Ok(pool)
+    }
+
+    /// Adds a controller's lane. It takes keys at once and works on them from [`Lane::start`] on.
+    pub fn lane(&self, name: &'static str, permits: usize, retry: Retry) -> Lane {
+        let mut state = self.shared.lock();
+        state.lanes.push(LaneState {
+            name,
+            queue: Queue::new(retry),
+            permits: permits.max(1),
+            running: Vec::new(),
+            work: None,
+        });
+        Lane { shared: Arc::clone(&self.shared), index: state.lanes.len() - 1 }
+    }
+
+    /// What the workers are doing.
+    pub fn running(&self) -> Vec<Running> {
+        let now = self.shared.clock.mono();
+        let state = self.shared.lock();
+        let all = state.lanes.iter().flat_map(|lane| {
+            lane.running.iter().map(move |(key, since)| Running {
+                controller: lane.name,
+                key: key.clone(),
+                since: now.saturating_sub(*since),
+            })
+        });
+        all.collect()
+    }
+
+    /// Waits until every worker has ended. The [`Stop`] must have been pulled.
+    pub fn join(&mut self) {
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                log::error!("A worker ended with a panic outside of a reconciliation");
+            }
+        }
+    }
+}
+
+/// The queue of one controller. Cheap to clone.
+#[derive(Clone)]
+pub struct Lane {
+    shared: Arc<Shared>,
+    index: usize,
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Lane").field(&self.index).finish()
+    }
+}
+
+impl Lane {
+    /// Asks for a reconciliation of `key`.
+    pub fn add(&self, key: Key) {
+        let mut state = self.shared.lock();
+        let lane = &mut state.lanes[self.index];
+        if !lane.queue.add(key) {
+            log::error!(controller = lane.name; "The queue is full; the key waits for the next list");
+        }
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Asks for a reconciliation of `key` after `d`.
+    pub fn add_after(&self, key: Key, d: Duration) {
+        let at = self.shared.clock.mono().saturating_add(d);
+        self.shared.lock().lanes[self.index].queue.add_at(key, at);
+        // Whoever watches the timers must look at the new one.
+        self.shared.changed.notify_all();
+    }
+
+    /// Starts the controller, with what its reconciliations are handed.
+    pub fn start(&self, reconciler: Arc<dyn Reconciler>, context: Context) {
+        self.shared.lock().lanes[self.index].work = Some(Work { reconciler, context });
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends the controller and drops its keys. What is being worked on ends on its own; [`Lane::is_idle`] tells when.
+    pub fn end(&self) {
+        let mut state = self.shared.lock();
+        let lane = &mut state.lanes[self.index];
+        if let Some(work) = lane.work.take() {
+            work.context.stop.stop();
+        }
+        lane.queue.clear();
+    }
+
+    /// Whether nothing is being worked on.
+    pub fn is_idle(&self) -> bool {
+        self.shared.lock().lanes[self.index].running.is_empty()
+    }
+
+    /// Whether nothing waits and nothing is being worked on; timers do not count.
+    pub fn is_drained(&self) -> bool {
+        let state = self.shared.lock();
+        let lane = &state.lanes[self.index];
+        lane.running.is_empty() && lane.queue.depth() == 0
+    }
+}
+
+struct Job {
+    lane: usize,
+    name: &'static str,
+    key: Key,
+    work: Work,
+}
+
+fn work(shared: &Shared) {
+    while let Some(job) = next_job(shared) {
+        let result = run(shared, &job);
+        settle(shared, &job, &result);
+    }
+}
+
+/// Blocks until there is something to do; `None` when the pool stops.
+fn next_job(shared: &Shared) -> Option<Job> {
+    let mut state = shared.lock();
+    loop {
+        if shared.stop.is_stopped() {
+            return None;
+        }
+        let now = shared.clock.mono();
+        if let Some(job) = take(&mut state, now) {
+            // Others may be able to go on with the next key.
+            shared.changed.notify_one();
+            return Some(job);
+        }
+        let due =
+            state.lanes.iter().filter(|lane| lane.work.is_some()).filter_map(|l| l.queue.next_due()).min();
+        state = match due {
+            Some(at) if !state.timer_watched => {
+                state.timer_watched = true;
+                let real = shared.clock.real(at.saturating_sub(now));
+                let mut state =
+                    shared.changed.wait_timeout(state, real).unwrap_or_else(PoisonError::into_inner).0;
+                state.timer_watched = false;
+                state
+            }
+            _ => shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+        };
+    }
+}
+
+fn take(state: &mut State, now: Mono) -> Option<Job> {
+    let count = state.lanes.len();
+    for step in 0..count {
+        let index = (state.next + step) % count;
+        let lane = &mut state.lanes[index];
+        let Some(work) = lane.work.clone() else { continue };
+        if lane.running.len() >= lane.permits {
+            continue;
+        }
+        let Some(key) = lane.queue.take(now) else { continue };
+        lane.running.push((key.clone(), now));
+        let name = lane.name;
+        state.next = (index + 1) % count;
+        return Some(Job { lane: index, name, key, work });
+    }
+    None
+}
+
+fn run(shared: &Shared, job: &Job) -> Result<Outcome, Failure> {
+    // A reconciler owns no state that outlives a call half changed: stores are written by informers alone.
+    let call = AssertUnwindSafe(|| job.work.reconciler.reconcile(&job.key, &job.work.context));
+    catch_unwind(call).unwrap_or_else(|panic| {
+        shared.metrics.add(
+            "controller_runtime_reconcile_panics_total",
+            "Total number of reconcile panics per controller.",
+            &[("controller", job.name)],
+            1.0,
+        );
+        Err(Failure::retry(format!("panic: {}", panic_text(&*panic))))
+    })
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// The one place where results become queue calls.
+fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
+    let now = shared.clock.mono();
+    let mut state = shared.lock();
+    let lane = &mut state.lanes[job.lane];
+    lane.running.retain(|(key, _)| *key != job.key);
+    let current = lane.work.is_some();
+    let delay = match result {
+        Ok(Outcome::Done) => {
+            lane.queue.forget(&job.key);
+            None
+        }
+        Ok(Outcome::After(d)) => {
+            lane.queue.forget(&job.key);
+            if current {
+                lane.queue.add_at(job.key.clone(), now.saturating_add(*d));
+            }
+            None
+        }
+        Err(Failure::Retry(_)) if current => Some(lane.queue.retry(job.key.clone(), now)),
+        Err(_) => {
+            lane.queue.forget(&job.key);
+            None
+        }
+    };
+    let failures = lane.queue.failures(&job.key);
+    lane.queue.done(&job.key);
+    drop(state);
+    shared.changed.notify_all();
+    report(shared, job, result, delay, failures);
+}
+
+fn report(
+    shared: &Shared,
+    job: &Job,
+    result: &Result<Outcome, Failure>,
+    delay: Option<Duration>,
+    attempt: u32,
+) {
+    let label = match result {
+        Ok(Outcome::Done) => "success",
+        Ok(Outcome::After(_)) => "requeue_after",
+        Err(_) => "error",
+    };
+    shared.metrics.add(
+        "controller_runtime_reconcile_total",
+        "Total number of reconciliations per controller.",
+        &[("controller", job.name), ("result", label)],
+        1.0,
+    );
+    let key = job.key.to_string();
+    match result {
+        Ok(_) => log::debug!(controller = job.name, key = key.as_str(), result = label; "Reconciled"),
+        Err(failure) => {
+            let (err, retry_ms) = (failure.text(), delay.map_or(0, |d| d.as_millis()));
+            log::warn!(
+                controller = job.name, key = key.as_str(), err = err.as_str(), attempt = attempt,
+                retry_ms = u64::try_from(retry_ms).unwrap_or(u64::MAX);
+                "Reconciliation failed"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::super::fence::Fence;
+    use super::*;
+    use crate::base::clock::{Simulated, Timestamp};
+
+    type Answer = fn(&Key, usize) -> Result<Outcome, Failure>;
+
+    struct Probe {
+        calls: Mutex<Vec<Key>>,
+        seen: Mutex<Sender<(Key, usize)>>,
+        answer: Answer,
+    }
+
+    impl Reconciler for Probe {
+        fn name(&self) -> &'static str {
+            "probe"
+        }
+
+        fn reconcile(&self, key: &Key, _: &Context) -> Result<Outcome, Failure> {
+            let count = {
+                let mut calls = self.calls.lock().unwrap();
+                calls.push(key.clone());
+                calls.iter().filter(|k| *k == key).count()
+            };
+            self.seen.lock().unwrap().send((key.clone(), count)).unwrap();
+            (self.answer)(key, count)
+        }
+    }
+
+    struct Bench {
+        sim: Arc<Simulated>,
+        stop: Stop,
+        metrics: Metrics,
+        pool: Pool,
+        lane: Lane,
+        seen: Receiver<(Key, usize)>,
+    }
+
+    fn key(name: &str) -> Key {
+        Key { namespace: String::new(), name: name.to_owned() }
+    }
+
+    fn bench(answer: Answer) -> Bench {
+        let sim = Simulated::new(Timestamp::from_unix(0), 1);
+        let (clock, stop, metrics) = (Clock::new(sim.clone()), Stop::new(), Metrics::new());
+        let pool = Pool::start(clock.clone(), &stop, metrics.clone(), 2).unwrap();
+        let lane = pool.lane("probe", 1, super::super::queue::RETRY_DEFAULT);
+        let (sender, seen) = channel();
+        let probe = Probe { calls: Mutex::default(), seen: Mutex::new(sender), answer };
+        let context = Context {
+            fence: Fence::open(clock.clone()),
+            clock,
+            stop: stop.child(),
+            metrics: metrics.clone(),
+            write_deadline: Duration::from_secs(5),
+        };
+        lane.start(Arc::new(probe), context);
+        Bench { sim, stop, metrics, pool, lane, seen }
+    }
+
+    impl Bench {
+        fn next(&self) -> (Key, usize) {
+            self.seen.recv_timeout(Duration::from_secs(20)).unwrap()
+        }
+
+        fn end(mut self) {
+            self.stop.stop();
+            self.pool.join();
+        }
+    }
+
+    #[test]
+    fn a_key_is_worked_on_and_comes_back_when_it_asked_to() {
+        let b = bench(|_, count| {
+            Ok(if count == 1 { Outcome::After(Duration::from_secs(3_600)) } else { Outcome::Done })
+        });
+        b.lane.add(key("a"));
+        assert_eq!(b.next(), (key("a"), 1));
+        while !b.lane.is_drained() {
+            std::thread::yield_now();
+        }
+        b.sim.advance(Duration::from_secs(3_601));
+        assert_eq!(b.next(), (key("a"), 2));
+        b.end();
+    }
+
+    #[test]
+    fn a_panic_costs_one_reconciliation() {
+        let b = bench(|_, count| if count == 1 { panic!("boom") } else { Ok(Outcome::Done) });
+        b.lane.add(key("a"));
+        assert_eq!((b.next().1, b.next().1), (1, 2));
+        let labels = [("controller", "probe")];
+        assert_eq!(b.metrics.value("controller_runtime_reconcile_panics_total", &labels), Some(1.0));
+        b.end();
+    }
+
+    #[test]
+    fn a_terminal_failure_waits_for_a_change() {
+        let b = bench(|_, _| Err(Failure::terminal("no such chart")));
+        b.lane.add(key("a"));
+        assert_eq!(b.next().1, 1);
+        while !b.lane.is_drained() {
+            std::thread::yield_now();
+        }
+        b.sim.advance(Duration::from_secs(100_000));
+        b.lane.add(key("b"));
+        assert_eq!(b.next(), (key("b"), 1));
+        b.end();
+    }
+
+    #[test]
+    fn an_ended_lane_drops_its_keys() {
+        let b = bench(|_, _| Ok(Outcome::Done));
+        b.lane.end();
+        b.lane.add(key("late"));
+        assert!(b.lane.is_idle());
+        assert!(b.seen.try_recv().is_err());
+        b.end();
+    }
+}

@@ -1,0 +1,298 @@
+//! The work queue of one controller: keys, never objects. A key waits at most once, is never worked on twice at the same
+//! time, and comes back later after a failure. The queue takes the time as an argument and holds no lock; the pool
+//! (`pool.rs`) guards it.
+//!
+//! The contract is that of client-go's work queue (ordered list, dirty set, processing set; delays and the rate limiter as
+//! layers around it), with one difference: taking a key drops its timer, because the reconciliation that follows decides
+//! anew when it wants to run again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use crate::base::backoff;
+use crate::base::clock::Mono;
+use crate::limits;
+
+/// How long a key waits after its failures.
+#[derive(Clone, Copy, Debug)]
+pub struct Retry {
+    /// After the first failure.
+    pub first: Duration,
+    /// At most.
+    pub max: Duration,
+}
+
+/// 5 ms to 1000 s, as controller-runtime's default.
+pub const RETRY_DEFAULT: Retry = Retry { first: Duration::from_millis(5), max: Duration::from_secs(1_000) };
+
+/// See the module.
+#[derive(Debug)]
+pub struct Queue<K> {
+    retry: Retry,
+    ready: VecDeque<K>,
+    /// Everything that must be worked on: what is in `ready`, and what was added while it was being worked on.
+    dirty: BTreeSet<K>,
+    processing: BTreeSet<K>,
+    timers: BTreeMap<K, Mono>,
+    due: BTreeSet<(Mono, K)>,
+    failures: BTreeMap<K, u32>,
+}
+
+impl<K: Ord + Clone> Queue<K> {
+    /// An empty queue.
+    pub const fn new(retry: Retry) -> Self {
+        Self {
+            retry,
+            ready: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            processing: BTreeSet::new(),
+            timers: BTreeMap::new(),
+            due: BTreeSet::new(),
+            failures: BTreeMap::new(),
+        }
+    }
+
+    /// Asks for work on `key` now. False if the queue is full; then the caller must list again later.
+    pub fn add(&mut self, key: K) -> bool {
+        if self.dirty.contains(&key) {
+            return true;
+        }
+        if self.dirty.len() >= limits::QUEUE_KEYS_MAX {
+            return false;
+        }
+        self.dirty.insert(key.clone());
+        if !self.processing.contains(&key) {
+            self.ready.push_back(key);
+        }
+        true
+    }
+
+    /// Asks for work on `key` at `at`, or earlier if an earlier timer is set.
+    pub fn add_at(&mut self, key: K, at: Mono) -> bool {
+        if self.timers.get(&key).is_some_and(|set| *set <= at) {
+            return true;
+        }
+        if self.timers.len() >= limits::QUEUE_KEYS_MAX {
+            return false;
+        }
+        self.clear_timer(&key);
+        self.due.insert((at, key.clone()));
+        self.timers.insert(key, at);
+        true
+    }
+
+    /// The next key to work on; [`Queue::done`] must follow.
+    pub fn take(&mut self, now: Mono) -> Option<K> {
+        self.fire(now);
+        let key = self.ready.pop_front()?;
+        self.dirty.remove(&key);
+        self.processing.insert(key.clone());
+        self.clear_timer(&key);
+        Some(key)
+    }
+
+    /// Whether [`Queue::take`] would find a key.
+    pub fn is_ready(&mut self, now: Mono) -> bool {
+        self.fire(now);
+        !self.ready.is_empty()
+    }
+
+    /// The work on `key` ended. If it was added meanwhile, it waits again.
+    pub fn done(&mut self, key: &K) {
+        self.processing.remove(key);
+        if self.dirty.contains(key) {
+            self.ready.push_back(key.clone());
+        }
+    }
+
+    /// It worked: the next failure waits as briefly as the first.
+    pub fn forget(&mut self, key: &K) {
+        self.failures.remove(key);
+    }
+
+    /// It failed: the key comes back after a growing delay, which is returned.
+    pub fn retry(&mut self, key: K, now: Mono) -> Duration {
+        let failures = self.failures.entry(key.clone()).or_insert(0);
+        let delay = backoff::delay_after(self.retry.first, self.retry.max, *failures);
+        *failures = failures.saturating_add(1);
+        self.add_at(key, now.saturating_add(delay));
+        delay
+    }
+
+    /// How often `key` failed in a row.
+    pub fn failures(&self, key: &K) -> u32 {
+        self.failures.get(key).copied().unwrap_or(0)
+    }
+
+    /// When the next timer ends.
+    pub fn next_due(&self) -> Option<Mono> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Keys that wait to be worked on.
+    pub fn depth(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Drops everything that waits. What is being worked on ends on its own.
+    pub fn clear(&mut self) {
+        *self = Self { processing: std::mem::take(&mut self.processing), ..Self::new(self.retry) };
+    }
+
+    fn fire(&mut self, now: Mono) {
+        while self.due.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, key)) = self.due.pop_first() else { return };
+            self.timers.remove(&key);
+            self.add(key);
+        }
+    }
+
+    fn clear_timer(&mut self, key: &K) {
+        if let Some(at) = self.timers.remove(key) {
+            self.due.remove(&(at, key.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random;
+
+    const fn s(seconds: u64) -> Mono {
+        Duration::from_secs(seconds)
+    }
+
+    fn queue() -> Queue<u8> {
+        Queue::new(Retry { first: s(1), max: s(8) })
+    }
+
+    #[test]
+    fn a_key_waits_once_and_is_worked_on_once() {
+        let mut q = queue();
+        assert!(q.add(1) && q.add(2) && q.add(1));
+        assert_eq!(q.take(s(0)), Some(1));
+        q.add(1);
+        assert_eq!((q.take(s(0)), q.take(s(0))), (Some(2), None));
+        q.done(&1);
+        assert_eq!(q.take(s(0)), Some(1));
+    }
+
+    #[test]
+    fn the_earlier_timer_wins_and_taking_the_key_drops_it() {
+        let mut q = queue();
+        q.add_at(1, s(10));
+        q.add_at(1, s(5));
+        q.add_at(1, s(20));
+        assert_eq!((q.next_due(), q.take(s(4))), (Some(s(5)), None));
+        assert_eq!(q.take(s(5)), Some(1));
+        q.done(&1);
+        q.add_at(1, s(30));
+        q.add(1);
+        assert_eq!(q.take(s(6)), Some(1));
+        q.done(&1);
+        assert_eq!((q.next_due(), q.take(s(99))), (None, None));
+    }
+
+    #[test]
+    fn failures_wait_longer_until_something_works() {
+        let mut q = queue();
+        let delays: Vec<u64> = (0..5).map(|_| q.retry(7, s(0)).as_secs()).collect();
+        assert_eq!(delays, [1, 2, 4, 8, 8]);
+        q.forget(&7);
+        assert_eq!(q.retry(7, s(0)), s(1));
+    }
+
+    #[test]
+    fn a_full_queue_says_so() {
+        let mut q = Queue::new(RETRY_DEFAULT);
+        for n in 0..limits::QUEUE_KEYS_MAX {
+            assert!(q.add(n));
+        }
+        assert!(!q.add(usize::MAX));
+        assert!(q.add(0));
+    }
+
+    /// The obvious version: a list of what waits and a list of what is being worked on.
+    #[derive(Default)]
+    struct Model {
+        waiting: Vec<u8>,
+        working: Vec<u8>,
+        timers: Vec<(Mono, u8)>,
+    }
+
+    impl Model {
+        fn add(&mut self, key: u8) {
+            if !self.waiting.contains(&key) {
+                self.waiting.push(key);
+            }
+        }
+
+        fn fire(&mut self, now: Mono) {
+            self.timers.sort_unstable();
+            let (due, later) = self.timers.iter().partition(|(at, _)| *at <= now);
+            self.timers = later;
+            let due: Vec<(Mono, u8)> = due;
+            due.into_iter().for_each(|(_, key)| self.add(key));
+        }
+
+        fn can_take(&self, key: u8) -> bool {
+            self.waiting.contains(&key) && !self.working.contains(&key)
+        }
+    }
+
+    #[test]
+    fn it_behaves_like_the_obvious_version() {
+        let seed = u64::from_be_bytes(random::bytes());
+        let mut state = seed | 1;
+        let mut next = move |n: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % n
+        };
+        let (mut q, mut model, mut now) = (queue(), Model::default(), s(0));
+        for step in 0..20_000 {
+            let key = u8::try_from(next(6)).unwrap();
+            match next(5) {
+                0 => {
+                    q.add(key);
+                    model.fire(now);
+                    model.add(key);
+                }
+                1 => {
+                    let at = now + s(next(4) + 1);
+                    q.add_at(key, at);
+                    let earlier = model.timers.iter().any(|(set, k)| *k == key && *set <= at);
+                    if !earlier {
+                        model.timers.retain(|(_, k)| *k != key);
+                        model.timers.push((at, key));
+                    }
+                }
+                2 => {
+                    let taken = q.take(now);
+                    model.fire(now);
+                    match taken {
+                        Some(key) => {
+                            assert!(model.can_take(key), "seed {seed} step {step}: took {key}");
+                            model.waiting.retain(|k| *k != key);
+                            model.timers.retain(|(_, k)| *k != key);
+                            model.working.push(key);
+                        }
+                        None => assert!(
+                            model.waiting.iter().all(|k| !model.can_take(*k)),
+                            "seed {seed} step {step}: nothing taken of {:?}",
+                            model.waiting
+                        ),
+                    }
+                }
+                3 => {
+                    if let Some(key) = model.working.pop() {
+                        q.done(&key);
+                    }
+                }
+                _ => now += s(next(2)),
+            }
+        }
+    }
+}

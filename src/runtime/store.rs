@@ -1,0 +1,129 @@
+//! What an informer knows, for everybody to read. One writer, many readers; readers get the object, never the lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::api::meta::Key;
+
+/// Objects of one kind, reduced to the fields that somebody reads. Cheap to clone.
+#[derive(Debug)]
+pub struct Store<T> {
+    inner: Arc<RwLock<Inner<T>>>,
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    objects: BTreeMap<Key, Arc<T>>,
+    synced: bool,
+}
+
+impl<T> Clone for Store<T> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<T> Default for Store<T> {
+    fn default() -> Self {
+        Self { inner: Arc::new(RwLock::new(Inner { objects: BTreeMap::new(), synced: false })) }
+    }
+}
+
+/// What became different: `old` is absent for a new object, `new` for one that is gone.
+#[derive(Debug)]
+pub struct Change<T> {
+    /// The object.
+    pub key: Key,
+    /// As it was known before.
+    pub old: Option<Arc<T>>,
+    /// As it is now.
+    pub new: Option<Arc<T>>,
+}
+
+impl<T> Store<T> {
+    /// An empty store that has not seen a list yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One object.
+    pub fn get(&self, key: &Key) -> Option<Arc<T>> {
+        self.read(|inner| inner.objects.get(key).cloned())
+    }
+
+    /// All objects, by key.
+    pub fn all(&self) -> Vec<(Key, Arc<T>)> {
+        self.read(|inner| {
+            inner.objects.iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect()
+        })
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.read(|inner| inner.objects.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the store has seen a complete list.
+    pub fn is_synced(&self) -> bool {
+        self.read(|inner| inner.synced)
+    }
+
+    /// Puts one object in. Only informers write.
+    pub(in crate::runtime) fn put(&self, key: Key, object: T) -> Change<T> {
+        let new = Arc::new(object);
+        let old = self.write(|inner| inner.objects.insert(key.clone(), Arc::clone(&new)));
+        Change { key, old, new: Some(new) }
+    }
+
+    /// Takes one object out.
+    pub(in crate::runtime) fn remove(&self, key: &Key) -> Change<T> {
+        let old = self.write(|inner| inner.objects.remove(key));
+        Change { key: key.clone(), old, new: None }
+    }
+
+    /// A complete list ended: whatever it did not contain is gone.
+    pub(in crate::runtime) fn keep(&self, listed: &BTreeSet<Key>) -> Vec<Change<T>> {
+        let gone: Vec<Key> =
+            self.read(|inner| inner.objects.keys().filter(|key| !listed.contains(key)).cloned().collect());
+        let changes = gone.iter().map(|key| self.remove(key)).collect();
+        self.write(|inner| inner.synced = true);
+        changes
+    }
+
+    fn read<R>(&self, f: impl FnOnce(&Inner<T>) -> R) -> R {
+        // A map insert cannot leave the map half changed; a panic of the writer is repaired by its next list.
+        f(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write<R>(&self, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
+        f(&mut self.inner.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key { namespace: String::new(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn a_list_tells_what_is_gone() {
+        let store = Store::new();
+        for name in ["a", "b", "c"] {
+            let change = store.put(key(name), 1);
+            assert!(change.old.is_none());
+        }
+        assert!(!store.is_synced());
+        let gone = store.keep(&BTreeSet::from([key("a"), key("c")]));
+        assert_eq!(gone.iter().map(|c| c.key.clone()).collect::<Vec<_>>(), [key("b")]);
+        assert!(store.is_synced() && store.len() == 2);
+        assert_eq!(store.put(key("a"), 2).old.as_deref(), Some(&1));
+    }
+}
