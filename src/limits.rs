@@ -21,6 +21,8 @@ pub const NESTING_DEPTH_MAX: usize = 128;
 pub const YAML_ALIAS_NODES_PER_BYTE_MAX: usize = 20;
 /// A configuration file or a kubeconfig.
 pub const CONFIG_FILE_BYTES_MAX: usize = 1 << 20;
+/// Problems of one configuration that are reported.
+pub const CONFIG_PROBLEMS_MAX: usize = 200;
 /// What an exec plugin may print.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 1 << 20;
 

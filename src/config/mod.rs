@@ -1,1 +1,111 @@
-//! (being written)
+//! The configuration: reads a `GardenletConfiguration` (YAML or JSON), fills in the defaults and checks it. All problems
+//! are found in one go, each with the path of its field.
+//!
+//! `schema` is the table of all fields; `walk` applies it; `validate` and `seed` hold the rules across fields; `settings`
+//! is what the rest of the agent reads.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::format::yaml;
+use crate::limits;
+
+pub mod settings;
+pub mod version;
+
+mod features;
+mod read;
+mod replaced;
+mod rule;
+mod scalar;
+mod schema;
+mod seed;
+mod validate;
+mod walk;
+
+pub use settings::{LogFormat, LogLevel, ResourceManager, SecretReference, Settings};
+
+/// Something wrong, or odd, at one place of the document.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Where: `controllers.seed.syncPeriod`; the file's name if it is not a document at all.
+    pub path: String,
+    /// What, and what to do about it.
+    pub message: String,
+}
+
+impl Problem {
+    fn new(path: &str, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// A configuration that can be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The settings.
+    pub settings: Settings,
+    /// Unknown fields, fields without effect.
+    pub warnings: Vec<Problem>,
+}
+
+/// What the checks have found so far.
+#[derive(Default)]
+struct Problems {
+    errors: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+/// Reads, completes and checks a configuration. `file_name` stands in messages about the text as a whole.
+///
+/// # Errors
+/// Everything that is wrong, in the order of the document, to a maximum.
+pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
+    let document = parse(text).map_err(|message| vec![Problem::new(file_name, message)])?;
+    let is_explicit = !read::Reader::new(&document).at("edge.resourceManager").is_absent();
+    let (document, mut problems) = complete(document);
+    seed::check(&document, &mut problems);
+    problems.errors.sort();
+    problems.warnings.sort();
+    if !problems.errors.is_empty() {
+        problems.errors.truncate(limits::CONFIG_PROBLEMS_MAX);
+        return Err(problems.errors);
+    }
+    problems.warnings.truncate(limits::CONFIG_PROBLEMS_MAX);
+    Ok(Loaded { settings: Settings::read(document, is_explicit), warnings: problems.warnings })
+}
+
+/// The complete document that an empty configuration stands for. `seedConfig` has no defaults.
+pub fn defaults() -> Value {
+    complete(Value::Object(serde_json::Map::new())).0
+}
+
+fn parse(text: &str) -> Result<Value, String> {
+    if text.len() > limits::CONFIG_FILE_BYTES_MAX {
+        let max = limits::CONFIG_FILE_BYTES_MAX;
+        return Err(format!("has {} bytes; a configuration has at most {max}", text.len()));
+    }
+    match yaml::parse(text).map_err(|error| error.to_string())? {
+        Value::Null => Ok(Value::Object(serde_json::Map::new())),
+        document if document.is_object() => Ok(document),
+        _ => Err("is neither a YAML nor a JSON document with fields".to_owned()),
+    }
+}
+
+/// Defaults and all rules but those of the Seed.
+fn complete(mut document: Value) -> (Value, Problems) {
+    let mut problems = Problems::default();
+    walk::walk(&mut document, &schema::tree(), &mut problems);
+    replaced::check(&document, &mut problems);
+    features::complete(&mut document, &mut problems);
+    validate::derive_defaults(&mut document);
+    validate::check(&document, &mut problems);
+    (document, problems)
+}

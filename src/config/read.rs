@@ -1,0 +1,90 @@
+//! Reads typed values out of a document that has all its defaults and was found valid, by path. What is absent reads as
+//! empty, zero or false: the schema decides what may be absent.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::scalar;
+
+/// A place in a document.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a>(&'a Value);
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(document: &'a Value) -> Self {
+        Self(document)
+    }
+
+    /// The place that a dotted path leads to; absent if there is nothing.
+    pub(super) fn at(self, path: &str) -> Self {
+        let step = |value: &'a Value, key: &str| value.get(key);
+        Self(path.split('.').try_fold(self.0, step).unwrap_or(&Value::Null))
+    }
+
+    pub(super) const fn value(self) -> &'a Value {
+        self.0
+    }
+
+    pub(super) const fn is_absent(self) -> bool {
+        self.0.is_null()
+    }
+
+    pub(super) fn str(self, path: &str) -> &'a str {
+        self.at(path).0.as_str().unwrap_or_default()
+    }
+
+    pub(super) fn path(self, path: &str) -> Option<PathBuf> {
+        Some(self.str(path)).filter(|text| !text.is_empty()).map(PathBuf::from)
+    }
+
+    pub(super) fn flag(self, path: &str) -> bool {
+        self.at(path).0.as_bool().unwrap_or_default()
+    }
+
+    pub(super) fn float(self, path: &str) -> f64 {
+        self.at(path).0.as_f64().unwrap_or_default()
+    }
+
+    /// A whole number; a negative one reads as 0.
+    pub(super) fn count(self, path: &str) -> u32 {
+        let number = self.at(path).0.as_i64().unwrap_or_default().max(0);
+        u32::try_from(number).unwrap_or(u32::MAX)
+    }
+
+    /// A Go duration; a negative one reads as 0.
+    pub(super) fn duration(self, path: &str) -> Duration {
+        self.optional_duration(path).unwrap_or_default()
+    }
+
+    pub(super) fn optional_duration(self, path: &str) -> Option<Duration> {
+        let nanos = scalar::duration_nanos(self.at(path).0.as_str()?)?;
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
+    }
+
+    /// A quantity in whole bytes.
+    pub(super) fn bytes(self, path: &str) -> u64 {
+        let bytes = scalar::quantity_value(self.at(path).0).unwrap_or_default();
+        u64::try_from(bytes).unwrap_or(0)
+    }
+
+    pub(super) fn items(self, path: &str) -> impl Iterator<Item = Self> + use<'a> {
+        self.at(path).0.as_array().map_or(&[] as &[Value], Vec::as_slice).iter().map(Self)
+    }
+
+    /// A map whose values are texts, or numbers that are read as texts.
+    pub(super) fn texts(self, path: &str) -> BTreeMap<String, String> {
+        self.map(path, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    }
+
+    pub(super) fn flags(self, path: &str) -> BTreeMap<String, bool> {
+        self.map(path, |value| value.as_bool().unwrap_or_default())
+    }
+
+    fn map<T>(self, path: &str, read: impl Fn(&Value) -> T) -> BTreeMap<String, T> {
+        let entries = self.at(path).0.as_object().into_iter().flatten();
+        entries.map(|(key, value)| (key.clone(), read(value))).collect()
+    }
+}

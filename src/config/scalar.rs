@@ -1,0 +1,251 @@
+//! The texts of a configuration that stand for something else: durations, quantities, names, address ranges. Each
+//! `..._complaint` says what is wrong, or nothing.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+const DURATION_UNITS: [(&str, f64); 8] = [
+    ("ns", 1.0),
+    ("us", 1e3),
+    ("\u{b5}s", 1e3),
+    ("\u{3bc}s", 1e3),
+    ("ms", 1e6),
+    ("s", 1e9),
+    ("m", 6e10),
+    ("h", 3.6e12),
+];
+
+/// The nanoseconds of a Go duration such as `1h30m`.
+pub(super) fn duration_nanos(text: &str) -> Option<i64> {
+    let (sign, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    let mut nanos = 0.0;
+    loop {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit);
+        let (_, factor) = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?;
+        nanos += number.parse::<f64>().ok()? * factor;
+        rest = tail;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    #[allow(clippy::cast_possible_truncation)] // checked against the range
+    (nanos < 9.2e18).then_some((sign * nanos) as i64)
+}
+
+/// `600` is `10m`.
+pub(super) fn seconds_text(seconds: i64) -> String {
+    match (seconds % 3_600, seconds % 60) {
+        (0, _) => format!("{}h", seconds / 3_600),
+        (_, 0) => format!("{}m", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
+}
+
+/// The value of a quantity, rounded up to a whole number. In JSON it may also be a number.
+pub(super) fn quantity_value(value: &Value) -> Option<i128> {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let factor = match suffix {
+        "" => 1.0,
+        "m" => 1e-3,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "Ki" => 1024.0,
+        "Mi" => 1048576.0,
+        "Gi" => 1073741824.0,
+        _ => return None,
+    };
+    #[allow(clippy::cast_possible_truncation)]
+    Some((number.parse::<f64>().ok()? * factor).ceil() as i128)
+}
+
+/// A lower-case label of a DNS name, to 63 characters.
+pub(super) fn dns_label_complaint(text: &str) -> Option<String> {
+    let fits = text.len() <= 63 && is_framed(text, |b| b == b'-', |b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    (!fits).then(|| {
+        format!("{text:?} is not a DNS label: at most 63 characters a-z, 0-9 and '-', alphanumeric at both ends")
+    })
+}
+
+/// Labels joined by dots, to 253 characters.
+pub(super) fn dns_name_complaint(text: &str) -> Option<String> {
+    let is_label = |label| is_framed(label, |b| b == b'-', |b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let fits = text.len() <= 253 && text.split('.').all(is_label);
+    (!fits).then(|| format!("{text:?} is not a DNS name: a-z, 0-9 and '-' in labels joined by '.'"))
+}
+
+/// `name` or `prefix/name`.
+pub(super) fn qualified_name_complaint(text: &str) -> Option<String> {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    if let Some(complaint) = prefix.and_then(dns_name_complaint) {
+        return Some(complaint);
+    }
+    let fits = is_name(name);
+    (!fits).then(|| {
+        format!("{text:?} is not a qualified name: at most 63 characters a-z, A-Z, 0-9, '-', '_' and '.', alphanumeric at both ends, with an optional DNS name and '/' before")
+    })
+}
+
+/// Empty, or like the name of a label.
+pub(super) fn label_value_complaint(text: &str) -> Option<String> {
+    let fits = text.is_empty() || is_name(text);
+    (!fits).then(|| format!("{text:?} is not a label value: at most 63 characters a-z, A-Z, 0-9, '-', '_' and '.', alphanumeric at both ends"))
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() <= 63 && is_framed(text, |b| matches!(b, b'-' | b'_' | b'.'), |b| b.is_ascii_alphanumeric())
+}
+
+/// Whether the ends are `outer` and the rest is `outer` or `inner`.
+fn is_framed(text: &str, inner: impl Fn(u8) -> bool, outer: impl Fn(u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(|b| outer(*b))
+        && bytes.last().is_some_and(|b| outer(*b))
+        && bytes.iter().all(|b| outer(*b) || inner(*b))
+}
+
+/// A Kubernetes label selector: `matchLabels` and `matchExpressions`.
+pub(super) fn selector_complaint(value: &Value) -> Option<String> {
+    let Some(selector) = value.as_object() else { return Some("expected a label selector".to_owned()) };
+    let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    let mut labels = labels.filter_map(|(key, value)| {
+        let value = value.as_str().unwrap_or_default();
+        qualified_name_complaint(key).or_else(|| label_value_complaint(value))
+    });
+    let expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    labels.next().or_else(|| expressions.into_iter().find_map(expression_complaint))
+}
+
+fn expression_complaint(expression: &Value) -> Option<String> {
+    let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
+    let has_values = expression.get("values").and_then(Value::as_array).is_some_and(|values| !values.is_empty());
+    match (text("operator"), has_values) {
+        ("In" | "NotIn", true) | ("Exists" | "DoesNotExist", false) => qualified_name_complaint(text("key")),
+        ("In" | "NotIn", false) => Some("operators In and NotIn need values".to_owned()),
+        ("Exists" | "DoesNotExist", true) => Some("operators Exists and DoesNotExist take no values".to_owned()),
+        (other, _) => Some(format!("unknown operator {other:?}; known: In, NotIn, Exists, DoesNotExist")),
+    }
+}
+
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cidr {
+    first: u128,
+    prefix: u32,
+    is_v4: bool,
+}
+
+impl Cidr {
+    /// `10.0.0.0/8` or `fd00::/8`; bits beyond the prefix are ignored, as in Go.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (address, prefix) = text.split_once('/')?;
+        let plain = !prefix.is_empty() && prefix.len() <= 3 && prefix.bytes().all(|b| b.is_ascii_digit());
+        let prefix = prefix.parse::<u32>().ok().filter(|_| plain)?;
+        let (bits, is_v4) = match address.parse::<IpAddr>().ok()? {
+            IpAddr::V4(ip) => (u128::from(u32::from(ip)) << 96, true),
+            IpAddr::V6(ip) => (u128::from(ip), false),
+        };
+        let fits = prefix <= if is_v4 { 32 } else { 128 };
+        fits.then_some(Self { first: bits & mask(prefix), prefix, is_v4 })
+    }
+
+    pub(super) const fn is_v4(self) -> bool {
+        self.is_v4
+    }
+
+    pub(super) const fn prefix(self) -> u32 {
+        self.prefix
+    }
+
+    /// Whether both have an address in common.
+    pub(super) fn overlaps(self, other: Self) -> bool {
+        let common = mask(self.prefix.min(other.prefix));
+        self.is_v4 == other.is_v4 && self.first & common == other.first & common
+    }
+}
+
+fn mask(prefix: u32) -> u128 {
+    u128::MAX.checked_shl(128 - prefix).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_their_letters_and_lengths() {
+        let long = "a".repeat(64);
+        for good in ["a", "edge-1", "0a"] {
+            assert_eq!(dns_label_complaint(good), None, "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "a.b", "a_b", &long] {
+            assert!(dns_label_complaint(bad).is_some(), "{bad}");
+        }
+        assert_eq!(dns_name_complaint("ingress.edge-1.example.org"), None);
+        for bad in ["a..b", ".a", "a.", "A.b", &"a.".repeat(130)] {
+            assert!(dns_name_complaint(bad).is_some(), "{bad}");
+        }
+        for good in ["app", "A_b.c-d", "example.org/App"] {
+            assert_eq!(qualified_name_complaint(good), None, "{good}");
+        }
+        for bad in ["", "a/b/c", "/a", "a/", "Example.org/a", "-a", &long] {
+            assert!(qualified_name_complaint(bad).is_some(), "{bad}");
+        }
+        assert_eq!(label_value_complaint(""), None);
+        assert!(label_value_complaint(&long).is_some());
+        assert!(label_value_complaint("a b").is_some());
+    }
+
+    #[test]
+    fn ranges_are_parsed_and_compared() {
+        let table = [
+            ("10.0.0.0/8", "10.1.0.0/16", true),
+            ("10.0.0.0/16", "10.1.0.0/16", false),
+            ("10.0.0.1/16", "10.0.255.255/32", true),
+            ("0.0.0.0/0", "10.0.0.0/8", true),
+            ("fd00::/8", "fd12::/16", true),
+            ("::/0", "10.0.0.0/8", false),
+        ];
+        for (a, b, overlap) in table {
+            assert_eq!(Cidr::parse(a).unwrap().overlaps(Cidr::parse(b).unwrap()), overlap, "{a} {b}");
+        }
+        for bad in ["10.0.0.0", "10.0.0.0/33", "10.0.0/8", "fd00::/129", "a/8", "10.0.0.0/", "10.0.0.0/+8"] {
+            assert_eq!(Cidr::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn selectors_are_checked_like_the_api_server_does() {
+        let complaint = |text: &str| selector_complaint(&serde_json::from_str(text).unwrap());
+        for good in [
+            r#"{}"#,
+            r#"{"matchLabels":{"team":"platform"}}"#,
+            r#"{"matchExpressions":[{"key":"a","operator":"In","values":["b"]},{"key":"c","operator":"Exists"}]}"#,
+        ] {
+            assert_eq!(complaint(good), None, "{good}");
+        }
+        for bad in [
+            r#"[]"#,
+            r#"{"matchLabels":{"-team":"platform"}}"#,
+            r#"{"matchLabels":{"team":"a b"}}"#,
+            r#"{"matchExpressions":[{"key":"a","operator":"In"}]}"#,
+            r#"{"matchExpressions":[{"key":"a","operator":"Exists","values":["b"]}]}"#,
+            r#"{"matchExpressions":[{"key":"a","operator":"in","values":["b"]}]}"#,
+            r#"{"matchExpressions":[{"operator":"Exists"}]}"#,
+        ] {
+            assert!(complaint(bad).is_some(), "{bad}");
+        }
+    }
+}

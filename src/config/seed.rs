@@ -1,0 +1,289 @@
+//! Rules of `seedConfig`: those that Gardener v1.150 checks when the configuration is loaded (`pkg/api/core/validation`,
+//! SeedTemplate) are errors; those that only the garden checks are warnings, because a garden is asked anyway.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::read::Reader;
+use super::scalar::{self, Cidr};
+use super::{Problem, Problems};
+
+/// Checks `seedConfig`.
+pub(super) fn check(document: &Value, problems: &mut Problems) {
+    let root = Place::new(document, "");
+    if root.r.at("seedConfig").is_absent() {
+        problems.error("seedConfig", "must be given: it describes the Seed that this process registers and serves");
+        return;
+    }
+    name(&root.at("seedConfig.metadata.name"), problems);
+    let spec = root.at("seedConfig.spec");
+    provider(&spec.at("provider"), problems);
+    networks(&spec.at("networks"), problems);
+    backup(&spec, problems);
+    dns(&spec, problems);
+    ingress(&spec, problems);
+    settings(&spec, problems);
+    let taints = spec.at("taints").items().map(|taint| {
+        taint.at("key").require(problems);
+        (taint.place_of(""), format!("{}={}", taint.text("key"), taint.text("value")))
+    });
+    let taints: Vec<_> = taints.collect();
+    unique(taints, problems);
+    let purposes = spec.at("volume.providers").items();
+    unique(purposes.map(|item| (item.place_of("purpose"), item.text("purpose").to_owned())), problems);
+}
+
+/// A place in the document that knows its path.
+struct Place<'a> {
+    r: Reader<'a>,
+    path: String,
+}
+
+impl<'a> Place<'a> {
+    fn new(document: &'a Value, path: &str) -> Self {
+        Self { r: Reader::new(document), path: path.to_owned() }
+    }
+
+    fn place_of(&self, path: &str) -> String {
+        match (self.path.as_str(), path) {
+            ("", path) | (path, "") => path.to_owned(),
+            (parent, path) => format!("{parent}.{path}"),
+        }
+    }
+
+    fn at(&self, path: &str) -> Self {
+        Self { r: self.r.at(path), path: self.place_of(path) }
+    }
+
+    fn items(&self) -> impl Iterator<Item = Self> + use<'a, '_> {
+        let item = |(index, value): (usize, &'a Value)| Self::new(value, &format!("{}[{index}]", self.path));
+        self.r.value().as_array().map_or(&[] as &[Value], Vec::as_slice).iter().enumerate().map(item)
+    }
+
+    fn text(&self, path: &str) -> &'a str {
+        self.r.str(path)
+    }
+
+    fn is_absent(&self) -> bool {
+        self.r.is_absent()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.is_absent() || self.r.value().as_str() == Some("")
+    }
+
+    fn require(&self, problems: &mut Problems) {
+        if self.is_empty() {
+            problems.error(&self.path, "must be given");
+        }
+    }
+
+    /// Only the garden insists.
+    fn want(&self, problems: &mut Problems) {
+        if self.is_empty() {
+            problems.warning(&self.path, "is empty: the garden refuses such a Seed");
+        }
+    }
+}
+
+fn unique(values: impl IntoIterator<Item = (String, String)>, problems: &mut Problems) {
+    let mut seen = BTreeSet::new();
+    for (path, value) in values {
+        if !seen.insert(value.clone()) {
+            problems.error(&path, format!("{value:?} is there twice"));
+        }
+    }
+}
+
+fn name(place: &Place<'_>, problems: &mut Problems) {
+    place.require(problems);
+    let complaint = place.r.value().as_str().filter(|name| !name.is_empty()).and_then(scalar::dns_label_complaint);
+    if let Some(message) = complaint {
+        problems.error(&place.path, message);
+    }
+}
+
+fn provider(place: &Place<'_>, problems: &mut Problems) {
+    place.at("type").want(problems);
+    place.at("region").want(problems);
+    let zones = place.at("zones");
+    let zones = zones.items().map(|zone| (zone.path, zone.r.value().as_str().unwrap_or_default().to_owned()));
+    unique(zones, problems);
+}
+
+fn networks(place: &Place<'_>, problems: &mut Problems) {
+    place.at("pods").want(problems);
+    place.at("services").want(problems);
+    let families: Vec<&str> = place.r.at("ipFamilies").value().as_array().into_iter().flatten()
+        .filter_map(Value::as_str).collect();
+    unique(families.iter().map(|family| (place.place_of("ipFamilies"), (*family).to_owned())), problems);
+    let errors = problems.errors.len();
+    let range = |key: &str, problems: &mut Problems| network(&place.at(key), &families, problems);
+    let seed = ["pods", "services", "nodes"].map(|key| range(key, problems));
+    let shoots = ["shootDefaults.pods", "shootDefaults.services"].map(|key| range(key, problems));
+    if let Some((path, services)) = seed[1].as_ref().filter(|(_, range)| range.is_v4() && range.prefix() < 8) {
+        problems.error(path, format!("must not be larger than /8: /{}", services.prefix()));
+    }
+    if problems.errors.len() > errors {
+        return;
+    }
+    let seed: Vec<_> = seed.into_iter().flatten().collect();
+    let shoots: Vec<_> = shoots.into_iter().flatten().collect();
+    disjoint(&seed, problems);
+    disjoint(&shoots, problems);
+    for shoot in shoots.iter().filter(|(_, range)| !range.is_v4()) {
+        for seed in &seed {
+            overlap(seed, shoot, problems);
+        }
+    }
+    for (path, range) in seed.iter().chain(&shoots) {
+        reserved(path, *range, problems);
+    }
+}
+
+type Network = (String, Cidr);
+
+/// A range that is there and has the right family. With both families, any fits.
+fn network(place: &Place<'_>, families: &[&str], problems: &mut Problems) -> Option<Network> {
+    let text = place.r.value().as_str().filter(|text| !text.is_empty())?;
+    let range = Cidr::parse(text);
+    let wants_v4 = families.first() != Some(&"IPv6");
+    match range {
+        None => problems.error(&place.path, format!("{text:?} is not an address range such as 10.0.0.0/16")),
+        Some(range) if families.len() < 2 && range.is_v4() != wants_v4 => {
+            let family = if wants_v4 { "IPv4" } else { "IPv6" };
+            problems.error(&place.path, format!("must be an {family} range, as networks.ipFamilies says: {text}"));
+        }
+        Some(_) => {}
+    }
+    range.map(|range| (place.path.clone(), range))
+}
+
+fn disjoint(networks: &[Network], problems: &mut Problems) {
+    for (index, a) in networks.iter().enumerate() {
+        for b in &networks[index + 1..] {
+            overlap(a, b, problems);
+        }
+    }
+}
+
+fn overlap(a: &Network, b: &Network, problems: &mut Problems) {
+    if a.1.overlaps(b.1) {
+        problems.error(&b.0, format!("must not overlap with {}", a.0));
+    }
+}
+
+/// 240.0.0.0/8 to 244.0.0.0/8 are used between seed and shoots.
+fn reserved(path: &str, range: Cidr, problems: &mut Problems) {
+    for first in 240..=244 {
+        let text = format!("{first}.0.0.0/8");
+        if Cidr::parse(&text).is_some_and(|reserved| reserved.overlaps(range)) {
+            problems.error(path, format!("must not overlap with {text}, which Gardener uses itself"));
+        }
+    }
+}
+
+fn backup(spec: &Place<'_>, problems: &mut Problems) {
+    let place = spec.at("backup");
+    if place.is_absent() {
+        return;
+    }
+    place.at("provider").require(problems);
+    let is_elsewhere = place.text("provider") != spec.text("provider.type");
+    if is_elsewhere && place.at("region").is_empty() {
+        problems.error(&place.place_of("region"), "must be given, as the provider is not the seed's");
+    }
+    credentials(&place.at("credentialsRef"), problems);
+}
+
+fn dns(spec: &Place<'_>, problems: &mut Problems) {
+    let provider = spec.at("dns.provider");
+    if !provider.is_absent() {
+        provider.at("type").require(problems);
+        credentials(&provider.at("credentialsRef"), problems);
+    }
+    let internal = spec.at("dns.internal");
+    if internal.is_absent() {
+        problems.error(&internal.path, "must be given: type, domain and credentialsRef of the internal domain");
+    } else {
+        domain(&internal, problems);
+    }
+    let defaults = spec.at("dns.defaults");
+    for place in defaults.items() {
+        domain(&place, problems);
+    }
+    unique(defaults.items().map(|item| (item.place_of("domain"), item.text("domain").to_owned())), problems);
+}
+
+fn domain(place: &Place<'_>, problems: &mut Problems) {
+    place.at("type").require(problems);
+    let domain = place.at("domain");
+    domain.require(problems);
+    dns_name(&domain, problems);
+    credentials(&place.at("credentialsRef"), problems);
+}
+
+fn dns_name(place: &Place<'_>, problems: &mut Problems) {
+    let complaint = place.r.value().as_str().filter(|text| !text.is_empty()).and_then(scalar::dns_name_complaint);
+    if let Some(message) = complaint {
+        problems.error(&place.path, message);
+    }
+}
+
+/// A Secret or a WorkloadIdentity.
+fn credentials(place: &Place<'_>, problems: &mut Problems) {
+    if place.is_absent() {
+        problems.error(&place.path, "must be given: a Secret (apiVersion: v1) or a WorkloadIdentity");
+        return;
+    }
+    let required = ["apiVersion", "kind", "namespace", "name"].map(|key| place.at(key));
+    for field in &required {
+        field.require(problems);
+    }
+    dns_name(&required[3], problems);
+    let kind = (place.text("apiVersion"), place.text("kind"));
+    let is_known = matches!(kind, ("v1", "Secret") | ("security.gardener.cloud/v1alpha1", "WorkloadIdentity"));
+    if !is_known && required.iter().all(|field| !field.is_empty()) {
+        let message = "must be a v1 Secret or a security.gardener.cloud/v1alpha1 WorkloadIdentity";
+        problems.error(&place.path, format!("{message}, not {} {}", kind.0, kind.1));
+    }
+}
+
+fn ingress(spec: &Place<'_>, problems: &mut Problems) {
+    let place = spec.at("ingress");
+    if place.is_absent() {
+        place.want(problems);
+        return;
+    }
+    place.at("domain").require(problems);
+    place.at("controller.kind").require(problems);
+    if spec.at("dns.provider").is_absent() {
+        problems.error(&spec.place_of("dns.provider"), "must be given, as there is an ingress controller");
+    }
+}
+
+fn settings(spec: &Place<'_>, problems: &mut Problems) {
+    let zones: Vec<&str> =
+        spec.r.items("provider.zones").filter_map(|zone| zone.value().as_str()).collect();
+    let configured = spec.at("settings.loadBalancerServices.zones");
+    if zones.len() <= 1 && configured.items().next().is_some() {
+        problems.error(&configured.path, "needs at least two zones in provider.zones");
+    }
+    for zone in configured.items().filter(|zone| !zones.contains(&zone.text("name"))) {
+        let path = zone.place_of("name");
+        problems.errors.push(Problem::new(&path, format!("{:?} is not in provider.zones", zone.text("name"))));
+    }
+    unique(configured.items().map(|zone| (zone.place_of("name"), zone.text("name").to_owned())), problems);
+    let selection = spec.at("settings.zoneSelection");
+    if !selection.is_absent() {
+        selection.at("mode").require(problems);
+        if zones.is_empty() {
+            problems.error(&selection.path, "needs provider.zones");
+        }
+    }
+    let routing = spec.at("settings.topologyAwareRouting.enabled");
+    if routing.r.value() == &Value::Bool(true) && zones.len() <= 1 {
+        problems.error(&routing.path, "needs at least two zones in provider.zones");
+    }
+}

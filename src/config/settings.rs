@@ -1,0 +1,356 @@
+//! What the agent reads from its configuration, with types and units. Fields are named as in the document; what no part
+//! of the agent reads yet stays in [`Settings::document`].
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::read::Reader;
+
+/// A validated configuration with all defaults.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How to reach the garden.
+    pub garden_client_connection: GardenClientConnection,
+    /// How to reach the seed.
+    pub seed_client_connection: ClientConnection,
+    /// How to reach shoots.
+    pub shoot_client_connection: ClientConnection,
+    /// One entry per controller.
+    pub controllers: Controllers,
+    /// What the Seed's status offers to the scheduler.
+    pub resources: Resources,
+    /// Leader election among instances, in the seed.
+    pub leader_election: LeaderElection,
+    /// The lowest level that is logged.
+    pub log_level: LogLevel,
+    /// The form of a log line.
+    pub log_format: LogFormat,
+    /// Where /healthz and its relatives listen.
+    pub health_probes: Listener,
+    /// Where /metrics listens.
+    pub metrics: Listener,
+    /// `debugging.enableProfiling`.
+    pub profiling: bool,
+    /// Every known gate with its effective value.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// The Seed that is registered.
+    pub seed_config: SeedConfig,
+    /// Our own options.
+    pub edge: Edge,
+    /// The whole document with its defaults.
+    pub document: Value,
+}
+
+/// `gardenClientConnection`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GardenClientConnection {
+    /// What all connections have.
+    pub connection: ClientConnection,
+    /// Secret in the seed with the kubeconfig of a bootstrap token.
+    pub bootstrap_kubeconfig: Option<SecretReference>,
+    /// Secret in the seed with the agent's own kubeconfig. Without it there is neither bootstrap nor rotation.
+    pub kubeconfig_secret: Option<SecretReference>,
+    /// The lifetime to ask for; without it the signer decides.
+    pub validity: Option<Duration>,
+    /// Rotation starts at a random share of the lifetime, from here (percent) ...
+    pub auto_rotation_jitter_percentage_min: u32,
+    /// ... to here (percent).
+    pub auto_rotation_jitter_percentage_max: u32,
+}
+
+/// What `gardenClientConnection`, `seedClientConnection` and `shootClientConnection` have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientConnection {
+    /// A kubeconfig file; without it the agent is inside of the cluster, or the kubeconfig comes from a Secret.
+    pub kubeconfig: Option<PathBuf>,
+    /// Requests per second; negative means without a limit.
+    pub qps: f64,
+    /// Requests at once before `qps` counts.
+    pub burst: u32,
+}
+
+/// A Secret by name and namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretReference {
+    /// The Secret's name.
+    pub name: String,
+    /// The Secret's namespace.
+    pub namespace: String,
+}
+
+/// `controllers`: what is read so far. Workers are permits, not threads, and at least 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Controllers {
+    /// How long the Go program waits for its caches.
+    pub cache_sync_timeout: Duration,
+    /// `controllerInstallation.concurrentSyncs`.
+    pub controller_installation_workers: u32,
+    /// `controllerInstallationCare.concurrentSyncs`.
+    pub controller_installation_care_workers: u32,
+    /// `controllerInstallationCare.syncPeriod`.
+    pub controller_installation_care_sync_period: Duration,
+    /// `controllerInstallationRequired.concurrentSyncs`.
+    pub controller_installation_required_workers: u32,
+    /// `gardenlet.syncPeriod`.
+    pub gardenlet_sync_period: Duration,
+    /// `seed`.
+    pub seed: SeedController,
+    /// `seedCare.syncPeriod`.
+    pub seed_care_sync_period: Duration,
+    /// `seedCare.conditionThresholds`, by condition type.
+    pub seed_care_condition_thresholds: BTreeMap<String, Duration>,
+}
+
+/// `controllers.seed`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeedController {
+    /// A Seed is reconciled at least this often.
+    pub sync_period: Duration,
+    /// `leaseResyncSeconds`: the Lease is renewed this often.
+    pub lease_resync: Duration,
+    /// So many renewals may be missed before the agent calls itself unhealthy.
+    pub lease_resync_miss_threshold: u32,
+}
+
+/// `resources`: quantities as they were written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Total capacity by resource name.
+    pub capacity: BTreeMap<String, String>,
+    /// The part that is not for shoots.
+    pub reserved: BTreeMap<String, String>,
+}
+
+/// `leaderElection`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderElection {
+    /// Whether instances elect a leader at all.
+    pub leader_elect: bool,
+    /// How long others respect a lease that is not renewed.
+    pub lease_duration: Duration,
+    /// How long the leader tries to renew before it gives up.
+    pub renew_deadline: Duration,
+    /// Pause between attempts.
+    pub retry_period: Duration,
+    /// Name of the Lease.
+    pub resource_name: String,
+    /// Namespace of the Lease.
+    pub resource_namespace: String,
+}
+
+/// `logLevel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Everything down to each reconciliation.
+    Debug,
+    /// Changes of state.
+    Info,
+    /// Only what a person must look at.
+    Error,
+}
+
+/// `logFormat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// An address to listen at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// An IP address; empty means all.
+    pub bind_address: String,
+    /// A TCP port.
+    pub port: u16,
+}
+
+/// `seedConfig`: the Seed to register.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SeedConfig {
+    /// The Seed's name, a DNS label.
+    pub name: String,
+    /// Labels to set on the Seed.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations to add to the Seed.
+    pub annotations: BTreeMap<String, String>,
+    /// `spec` exactly as written: registration sends it verbatim.
+    pub spec: Value,
+}
+
+/// Our own options: the top-level key `edge`, which the Go program ignores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edge {
+    /// Threads of the worker pool.
+    pub workers: usize,
+    /// Who applies ManagedResources.
+    pub resource_manager: ResourceManager,
+    /// `resourceManager` was written down: only then a present gardener-resource-manager is scaled to 0.
+    pub resource_manager_is_explicit: bool,
+    /// The directory that outlives a restart, if one is named.
+    pub state_dir: Option<PathBuf>,
+    /// The heartbeat.
+    pub heartbeat: Heartbeat,
+    /// /livez fails when a thread of the agent has made no progress for this long.
+    pub liveness_stall_timeout: Duration,
+    /// Bytes of the chart cache in the state directory.
+    pub chart_cache_bytes_max: u64,
+    /// The bootstrap Secret stays in the seed after it was used.
+    pub bootstrap_keep: bool,
+}
+
+/// `edge.heartbeat`: both limits hold within one `controllers.seed.leaseResyncSeconds`, or beyond it, as set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Limit of the seed's /healthz.
+    pub probe_timeout: Duration,
+    /// Limit of one renewal of the Lease.
+    pub renew_timeout: Duration,
+}
+
+/// Who applies ManagedResources in the seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceManager {
+    /// This process.
+    Embedded,
+    /// A gardener-resource-manager.
+    External,
+}
+
+impl Settings {
+    /// From a document that has all its defaults and was found valid.
+    pub(super) fn read(document: Value, edge_is_explicit: bool) -> Self {
+        let r = Reader::new(&document);
+        Self {
+            garden_client_connection: GardenClientConnection::read(r),
+            seed_client_connection: ClientConnection::read(r.at("seedClientConnection")),
+            shoot_client_connection: ClientConnection::read(r.at("shootClientConnection")),
+            controllers: Controllers::read(r.at("controllers")),
+            resources: Resources { capacity: r.texts("resources.capacity"), reserved: r.texts("resources.reserved") },
+            leader_election: LeaderElection::read(r.at("leaderElection")),
+            log_level: match r.str("logLevel") {
+                "debug" => LogLevel::Debug,
+                "error" => LogLevel::Error,
+                _ => LogLevel::Info,
+            },
+            log_format: if r.str("logFormat") == "text" { LogFormat::Text } else { LogFormat::Json },
+            health_probes: Listener::read(r.at("server.healthProbes")),
+            metrics: Listener::read(r.at("server.metrics")),
+            profiling: r.flag("debugging.enableProfiling"),
+            feature_gates: r.flags("featureGates"),
+            seed_config: SeedConfig::read(r.at("seedConfig")),
+            edge: Edge::read(r.at("edge"), edge_is_explicit),
+            document: document.clone(),
+        }
+    }
+}
+
+impl GardenClientConnection {
+    fn read(root: Reader<'_>) -> Self {
+        let r = root.at("gardenClientConnection");
+        Self {
+            connection: ClientConnection::read(r),
+            bootstrap_kubeconfig: SecretReference::read(r.at("bootstrapKubeconfig")),
+            kubeconfig_secret: SecretReference::read(r.at("kubeconfigSecret")),
+            validity: r.optional_duration("kubeconfigValidity.validity"),
+            auto_rotation_jitter_percentage_min: r.count("kubeconfigValidity.autoRotationJitterPercentageMin"),
+            auto_rotation_jitter_percentage_max: r.count("kubeconfigValidity.autoRotationJitterPercentageMax"),
+        }
+    }
+}
+
+impl ClientConnection {
+    fn read(r: Reader<'_>) -> Self {
+        Self { kubeconfig: r.path("kubeconfig"), qps: r.float("qps"), burst: r.count("burst") }
+    }
+}
+
+impl SecretReference {
+    fn read(r: Reader<'_>) -> Option<Self> {
+        (!r.is_absent())
+            .then(|| Self { name: r.str("name").to_owned(), namespace: r.str("namespace").to_owned() })
+    }
+}
+
+impl Controllers {
+    fn read(r: Reader<'_>) -> Self {
+        let workers = |path| r.count(path).max(1);
+        Self {
+            cache_sync_timeout: r.duration("cacheSyncTimeout"),
+            controller_installation_workers: workers("controllerInstallation.concurrentSyncs"),
+            controller_installation_care_workers: workers("controllerInstallationCare.concurrentSyncs"),
+            controller_installation_care_sync_period: r.duration("controllerInstallationCare.syncPeriod"),
+            controller_installation_required_workers: workers("controllerInstallationRequired.concurrentSyncs"),
+            gardenlet_sync_period: r.duration("gardenlet.syncPeriod"),
+            seed: SeedController {
+                sync_period: r.duration("seed.syncPeriod"),
+                lease_resync: Duration::from_secs(r.count("seed.leaseResyncSeconds").into()),
+                lease_resync_miss_threshold: r.count("seed.leaseResyncMissThreshold"),
+            },
+            seed_care_sync_period: r.duration("seedCare.syncPeriod"),
+            seed_care_condition_thresholds: r
+                .items("seedCare.conditionThresholds")
+                .map(|item| (item.str("type").to_owned(), item.duration("duration")))
+                .collect(),
+        }
+    }
+}
+
+impl LeaderElection {
+    fn read(r: Reader<'_>) -> Self {
+        Self {
+            leader_elect: r.flag("leaderElect"),
+            lease_duration: r.duration("leaseDuration"),
+            renew_deadline: r.duration("renewDeadline"),
+            retry_period: r.duration("retryPeriod"),
+            resource_name: r.str("resourceName").to_owned(),
+            resource_namespace: r.str("resourceNamespace").to_owned(),
+        }
+    }
+}
+
+impl Listener {
+    fn read(r: Reader<'_>) -> Self {
+        Self {
+            bind_address: r.str("bindAddress").to_owned(),
+            port: u16::try_from(r.count("port")).unwrap_or(0),
+        }
+    }
+}
+
+impl SeedConfig {
+    fn read(r: Reader<'_>) -> Self {
+        Self {
+            name: r.str("metadata.name").to_owned(),
+            labels: r.texts("metadata.labels"),
+            annotations: r.texts("metadata.annotations"),
+            spec: r.at("spec").value().clone(),
+        }
+    }
+}
+
+impl Edge {
+    fn read(r: Reader<'_>, is_explicit: bool) -> Self {
+        Self {
+            workers: usize::try_from(r.count("workers")).unwrap_or(1),
+            resource_manager: match r.str("resourceManager") {
+                "External" => ResourceManager::External,
+                _ => ResourceManager::Embedded,
+            },
+            resource_manager_is_explicit: is_explicit,
+            state_dir: r.path("stateDir"),
+            heartbeat: Heartbeat {
+                probe_timeout: r.duration("heartbeat.probeTimeout"),
+                renew_timeout: r.duration("heartbeat.renewTimeout"),
+            },
+            liveness_stall_timeout: r.duration("liveness.stallTimeout"),
+            chart_cache_bytes_max: r.bytes("chartCache.maxSize"),
+            bootstrap_keep: r.flag("bootstrap.keep"),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Rules that look at several fields, and defaults that depend on other fields. They run on a document whose types are
+//! right and whose defaults are filled in.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::read::Reader;
+use super::{Problem, Problems, scalar};
+
+/// Defaults that depend on other fields.
+pub(super) fn derive_defaults(document: &mut Value) {
+    let enabled = Value::Bool(Reader::new(document).flag("logging.enabled"));
+    for backend in ["vali", "victoriaLogs", "shootEventLogging"] {
+        set_absent(document, &["logging", backend, "enabled"], enabled.clone());
+    }
+    for handler in document.get_mut("exposureClassHandlers").and_then(Value::as_array_mut).into_iter().flatten() {
+        let name = Reader::new(handler).str("name").to_owned();
+        set_absent(handler, &["sni", "ingress", "namespace"], format!("istio-ingress-handler-{name}").into());
+    }
+}
+
+fn set_absent(value: &mut Value, path: &[&str], to: Value) {
+    let Some(map) = value.as_object_mut() else { return };
+    match path {
+        [] => {}
+        [key] => {
+            map.entry(*key).or_insert(to);
+        }
+        [key, rest @ ..] => set_absent(map.entry(*key).or_insert_with(|| Value::Object(Default::default())), rest, to),
+    }
+}
+
+/// Checks everything but the Seed.
+pub(super) fn check(document: &Value, problems: &mut Problems) {
+    let r = Reader::new(document);
+    rotation(r, problems);
+    leader_election(r.at("leaderElection"), problems);
+    backup_entry(r.at("controllers.backupEntry"), problems);
+    resources(r.at("resources"), problems);
+}
+
+fn rotation(r: Reader<'_>, problems: &mut Problems) {
+    let path = "gardenClientConnection.kubeconfigValidity.autoRotationJitterPercentageMin";
+    let (min, max) =
+        (r.count(path), r.count("gardenClientConnection.kubeconfigValidity.autoRotationJitterPercentageMax"));
+    if min >= max {
+        problems.error(path, format!("must be less than autoRotationJitterPercentageMax: {min} and {max}"));
+    }
+}
+
+fn leader_election(r: Reader<'_>, problems: &mut Problems) {
+    if !r.flag("leaderElect") {
+        return;
+    }
+    let (lease, renew, retry) = (r.duration("leaseDuration"), r.duration("renewDeadline"), r.duration("retryPeriod"));
+    if lease <= renew {
+        let (lease, renew) = (r.str("leaseDuration"), r.str("renewDeadline"));
+        problems.error("leaderElection.leaseDuration", format!("must exceed renewDeadline: {lease} and {renew}"));
+    }
+    // The Go library refuses less: attempts are spread by a factor of 1.2.
+    if renew <= retry.mul_f64(1.2) {
+        let (renew, retry) = (r.str("renewDeadline"), r.str("retryPeriod"));
+        problems.error(
+            "leaderElection.renewDeadline",
+            format!("must exceed 1.2 times retryPeriod: {renew} and {retry}"),
+        );
+    }
+}
+
+fn backup_entry(r: Reader<'_>, problems: &mut Problems) {
+    if r.items("deletionGracePeriodShootPurposes").next().is_some() && r.count("deletionGracePeriodHours") == 0 {
+        let path = "controllers.backupEntry.deletionGracePeriodShootPurposes";
+        problems.error(path, "needs deletionGracePeriodHours above 0");
+    }
+}
+
+fn resources(r: Reader<'_>, problems: &mut Problems) {
+    let empty = serde_json::Map::new();
+    let map = |key: &str| r.at(key).value().as_object().unwrap_or(&empty).iter().collect::<BTreeMap<_, _>>();
+    let capacity = map("capacity");
+    for (name, reserved) in map("reserved") {
+        let path = format!("resources.reserved.{name}");
+        match capacity.get(name) {
+            None => problems.error(&path, format!("needs resources.capacity.{name}")),
+            Some(capacity) if scalar::quantity_value(reserved) > scalar::quantity_value(capacity) => {
+                problems.error(&path, format!("must not exceed the capacity: {reserved} and {capacity}"));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+impl Problems {
+    pub(super) fn error(&mut self, path: &str, message: impl Into<String>) {
+        self.errors.push(Problem::new(path, message));
+    }
+
+    pub(super) fn warning(&mut self, path: &str, message: impl Into<String>) {
+        self.warnings.push(Problem::new(path, message));
+    }
+}

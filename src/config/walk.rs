@@ -1,0 +1,176 @@
+//! One pass over a document along the schema: types, rules of single fields, unknown fields, defaults.
+
+use serde_json::{Map, Value};
+
+use super::rule::Rule;
+use super::schema::{Node, Type};
+use super::{Problem, Problems, scalar};
+
+/// Checks `document` and fills in the defaults.
+pub(super) fn walk(document: &mut Value, schema: &Node, problems: &mut Problems) {
+    visit(document, schema, "", problems);
+}
+
+fn visit(value: &mut Value, node: &Node, path: &str, problems: &mut Problems) {
+    if node.field.not_yet {
+        problems.warnings.push(Problem::new(path, "not yet supported: the value is checked and then ignored"));
+    }
+    let complaint = type_complaint(value, node.field.ty).or_else(|| node.field.rule.complaint(value));
+    if let Some(message) = complaint {
+        problems.errors.push(Problem::new(path, message));
+        return;
+    }
+    match value {
+        Value::Object(map) if node.field.ty == Type::Object => visit_object(map, node, path, problems),
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                if let Some(node) = &node.item {
+                    visit(item, node, &format!("{path}[{index}]"), problems);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn visit_object(map: &mut Map<String, Value>, node: &Node, path: &str, problems: &mut Problems) {
+    // As in Go, null is the same as absent.
+    map.retain(|_, value| !value.is_null());
+    for key in map.keys().filter(|key| !node.children.contains_key(*key)) {
+        problems.warnings.push(unknown(&join(path, key), key, node));
+    }
+    for (key, child) in &node.children {
+        let path = join(path, key);
+        fill(map, key, child);
+        match map.get_mut(key) {
+            Some(value) => visit(value, child, &path, problems),
+            None if child.field.rule == Rule::Required => {
+                problems.errors.push(Problem::new(&path, "must be given"));
+            }
+            None => {}
+        }
+    }
+}
+
+/// Puts the default, or the object that defaults will be put into, where there is nothing.
+fn fill(map: &mut Map<String, Value>, key: &str, child: &Node) {
+    let is_missing = match map.get(key) {
+        None => child.has_default(),
+        Some(value) => child.field.default_for_empty && is_empty(value, child.field.ty),
+    };
+    if is_missing {
+        let json = if child.field.default.is_empty() { "{}" } else { child.field.default };
+        // A default that is not JSON is a mistake in the table, which a test finds.
+        map.insert(key.to_owned(), serde_json::from_str(json).unwrap_or_default());
+    }
+}
+
+fn is_empty(value: &Value, ty: Type) -> bool {
+    match value {
+        Value::String(text) if ty == Type::Duration => scalar::duration_nanos(text) == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+fn type_complaint(value: &Value, ty: Type) -> Option<String> {
+    let all = |fits: fn(&Value) -> bool| value.as_object().is_some_and(|map| map.values().all(fits));
+    let is_quantity = |value: &Value| scalar::quantity_value(value).is_some();
+    let (fits, wanted) = match ty {
+        Type::Object => (value.is_object(), "fields"),
+        Type::List => (value.is_array(), "a list"),
+        Type::Bool => (value.is_boolean(), "true or false"),
+        Type::Int32 => (value.as_i64().is_some_and(|n| i32::try_from(n).is_ok()), "a whole number of 32 bits"),
+        Type::Int => (value.as_i64().is_some(), "a whole number"),
+        Type::Float => (value.is_number(), "a number"),
+        Type::Text => (value.is_string(), "a text"),
+        Type::Duration => return duration_complaint(value),
+        Type::Quantity => (is_quantity(value), "a quantity such as 100Gi"),
+        Type::Texts => (all(Value::is_string), "a map of texts"),
+        Type::Bools => (all(Value::is_boolean), "a map of true and false"),
+        Type::Quantities => (all(is_quantity), "a map of quantities"),
+        Type::Any => (true, ""),
+    };
+    (!fits).then(|| format!("expected {wanted}, found {}", kind_of(value)))
+}
+
+fn duration_complaint(value: &Value) -> Option<String> {
+    match value.as_str().map(scalar::duration_nanos) {
+        Some(Some(0..)) => None,
+        Some(Some(_)) => Some(format!("must not be negative: {}", value.as_str().unwrap_or_default())),
+        _ => Some(format!("expected a duration such as 1h30m or 10s, found {}", kind_of(value))),
+    }
+}
+
+fn kind_of(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a map".to_owned(),
+        // Values may be secret where they do not belong: only what identifies a slip of the pen is shown.
+        Value::String(text) => format!("the text {:?}", text.chars().take(40).collect::<String>()),
+        scalar => scalar.to_string(),
+    }
+}
+
+fn unknown(path: &str, key: &str, node: &Node) -> Problem {
+    let hint = nearest(key, node.children.keys().map(String::as_str));
+    let hint = hint.map_or_else(String::new, |known| format!("; did you mean {known:?}?"));
+    // The Seed's spec is sent to the garden as it stands, which may know more fields than this version.
+    let fate = if path.starts_with("seedConfig.spec.") { "passed on to the garden" } else { "ignored" };
+    Problem::new(path, format!("unknown field, {fate}{hint}"))
+}
+
+/// The known key that is at most two letters away from `key`.
+fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = key.to_lowercase();
+    let near = known.map(|known| (distance(&lower, &known.to_lowercase()), known));
+    // In a short word, two letters are most of the word.
+    near.filter(|(distance, known)| *distance <= 2 && *distance * 2 < known.len()).min().map(|(_, known)| known)
+}
+
+/// Letters to insert, delete or replace to get from `a` to `b`.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    if a.len().abs_diff(b.len()) > 8 {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_keys_are_found() {
+        let known = ["concurrentSyncs", "syncPeriod", "qps"];
+        let table = [
+            ("concurrentSync", Some("concurrentSyncs")),
+            ("ConcurrentSyncs", Some("concurrentSyncs")),
+            ("syncperoid", Some("syncPeriod")),
+            ("qpx", Some("qps")),
+            ("abc", None),
+            ("syncInterval", None),
+        ];
+        for (key, expected) in table {
+            assert_eq!(nearest(key, known.into_iter()), expected, "{key}");
+        }
+    }
+}
