@@ -79,7 +79,7 @@ pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
         return Err(problems.errors);
     }
     problems.warnings.truncate(limits::CONFIG_PROBLEMS_MAX);
-    Ok(Loaded { settings: Settings::read(document, is_explicit), warnings: problems.warnings })
+    Ok(Loaded { settings: Settings::read(&document, is_explicit), warnings: problems.warnings })
 }
 
 /// The complete document that an empty configuration stands for. `seedConfig` has no defaults.
@@ -109,3 +109,6 @@ fn complete(mut document: Value) -> (Value, Problems) {
     validate::check(&document, &mut problems);
     (document, problems)
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
         self.0
     }
 
-    pub(super) const fn is_absent(self) -> bool {
+    pub(super) fn is_absent(self) -> bool {
         self.0.is_null()
     }
 

@@ -37,8 +37,16 @@ const REPLACED: [(&str, Weight, &str); 22] = [
     ("seedConfig.spec.backup.secretRef", Warning, CREDENTIALS),
     ("seedConfig.spec.settings.shootDNS", Warning, "was removed: DNS of shoots is always on"),
     ("seedConfig.spec.settings.ownerChecks", Warning, "was removed"),
-    ("seedConfig.spec.settings.dependencyWatchdog.endpoint", Warning, "was replaced by dependencyWatchdog.weeder"),
-    ("seedConfig.spec.settings.dependencyWatchdog.probe", Warning, "was replaced by dependencyWatchdog.prober"),
+    (
+        "seedConfig.spec.settings.dependencyWatchdog.endpoint",
+        Warning,
+        "was replaced by dependencyWatchdog.weeder",
+    ),
+    (
+        "seedConfig.spec.settings.dependencyWatchdog.probe",
+        Warning,
+        "was replaced by dependencyWatchdog.prober",
+    ),
     (
         "gardenClientConnection.gardenClusterCACert",
         Warning,
@@ -53,7 +61,11 @@ const REPLACED: [(&str, Weight, &str); 22] = [
 /// Reports fields of older documentation, in place of the report that they are unknown.
 pub(super) fn check(document: &Value, problems: &mut Problems) {
     for (path, weight, message) in REPLACED {
-        if path.split('.').try_fold(document, |value, key| value.get(key)).is_some_and(|value| !value.is_null()) {
+        if path
+            .split('.')
+            .try_fold(document, |value, key| value.get(key))
+            .is_some_and(|value| !value.is_null())
+        {
             problems.warnings.retain(|problem| problem.path != path);
             let list = if weight == Error { &mut problems.errors } else { &mut problems.warnings };
             list.push(Problem::new(path, message));

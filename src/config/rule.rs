@@ -34,7 +34,9 @@ impl Rule {
         match self {
             Self::Any => None,
             Self::Required => is_empty(value).then(|| "must not be empty".to_owned()),
-            Self::NonNegative => whole(value).filter(|n| *n < 0).map(|n| format!("must not be negative: {n}")),
+            Self::NonNegative => {
+                whole(value).filter(|n| *n < 0).map(|n| format!("must not be negative: {n}"))
+            }
             Self::Range(min, max) => {
                 whole(value).filter(|n| *n < min || *n > max).map(|n| range_complaint(n, min, max))
             }
@@ -48,7 +50,9 @@ impl Rule {
                 map_complaint(value, |key, _| scalar::qualified_name_complaint(&key.to_lowercase()))
             }
             Self::LabelSelector => scalar::selector_complaint(value),
-            _ => self.text_complaint(value.as_str().filter(|text| self == Self::DnsLabel || !text.is_empty())?),
+            _ => {
+                self.text_complaint(value.as_str().filter(|text| self == Self::DnsLabel || !text.is_empty())?)
+            }
         }
     }
 

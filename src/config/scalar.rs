@@ -73,9 +73,12 @@ pub(super) fn quantity_value(value: &Value) -> Option<i128> {
 
 /// A lower-case label of a DNS name, to 63 characters.
 pub(super) fn dns_label_complaint(text: &str) -> Option<String> {
-    let fits = text.len() <= 63 && is_framed(text, |b| b == b'-', |b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let fits =
+        text.len() <= 63 && is_framed(text, |b| b == b'-', |b| b.is_ascii_lowercase() || b.is_ascii_digit());
     (!fits).then(|| {
-        format!("{text:?} is not a DNS label: at most 63 characters a-z, 0-9 and '-', alphanumeric at both ends")
+        format!(
+            "{text:?} is not a DNS label: at most 63 characters a-z, 0-9 and '-', alphanumeric at both ends"
+        )
     })
 }
 
@@ -130,11 +133,14 @@ pub(super) fn selector_complaint(value: &Value) -> Option<String> {
 
 fn expression_complaint(expression: &Value) -> Option<String> {
     let text = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
-    let has_values = expression.get("values").and_then(Value::as_array).is_some_and(|values| !values.is_empty());
+    let has_values =
+        expression.get("values").and_then(Value::as_array).is_some_and(|values| !values.is_empty());
     match (text("operator"), has_values) {
         ("In" | "NotIn", true) | ("Exists" | "DoesNotExist", false) => qualified_name_complaint(text("key")),
         ("In" | "NotIn", false) => Some("operators In and NotIn need values".to_owned()),
-        ("Exists" | "DoesNotExist", true) => Some("operators Exists and DoesNotExist take no values".to_owned()),
+        ("Exists" | "DoesNotExist", true) => {
+            Some("operators Exists and DoesNotExist take no values".to_owned())
+        }
         (other, _) => Some(format!("unknown operator {other:?}; known: In, NotIn, Exists, DoesNotExist")),
     }
 }
@@ -177,7 +183,7 @@ impl Cidr {
 }
 
 fn mask(prefix: u32) -> u128 {
-    u128::MAX.checked_shl(128 - prefix).unwrap_or(0)
+    u128::MAX.checked_shl(128_u32.saturating_sub(prefix)).unwrap_or(0)
 }
 
 #[cfg(test)]

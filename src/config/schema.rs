@@ -6,6 +6,12 @@
 use std::collections::BTreeMap;
 
 use super::rule::Rule;
+use super::rule::Rule::{
+    AnnotationKeys, AtLeastSeconds, DnsLabel, Ip, LabelSelector, Labels, NonNegative, OneOf, QualifiedName,
+    Range, Required, Subdomain,
+};
+
+use Type::{Any, Bool, Bools, Duration, Float, Int, Int32, List, Object, Quantities, Quantity, Text, Texts};
 
 /// What a field may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +92,7 @@ pub(super) struct Node {
 
 impl Node {
     const fn new() -> Self {
-        Self { field: field("", Type::Object), children: BTreeMap::new(), item: None }
+        Self { field: field("", Object), children: BTreeMap::new(), item: None }
     }
 
     /// Whether an absent field comes into being because it, or something in it, has a default.
@@ -98,7 +104,7 @@ impl Node {
         if path.is_empty() {
             self.field = field;
         } else if let Some(rest) = path.strip_prefix("[]") {
-            self.field.ty = Type::List;
+            self.field.ty = List;
             let item = self.item.get_or_insert_with(|| Box::new(Self::new()));
             item.insert(rest.trim_start_matches('.'), field);
         } else {
@@ -130,12 +136,6 @@ fn expand(path: &str) -> Vec<String> {
     joined.flat_map(|path| expand(&path)).collect()
 }
 
-use Rule::{
-    AnnotationKeys, AtLeastSeconds, DnsLabel, Ip, LabelSelector, Labels, NonNegative, OneOf,
-    QualifiedName, Range, Required, Subdomain,
-};
-use Type::{Any, Bool, Bools, Duration, Float, Int, Int32, List, Object, Quantities, Quantity, Text, Texts};
-
 const PURPOSES: &[&str] = &["evaluation", "testing", "development", "infrastructure", "production"];
 
 const GARDENLET: &[Field] = &[
@@ -149,7 +149,8 @@ const GARDENLET: &[Field] = &[
     field("{garden,seed,shoot}ClientConnection.qps", Float).default_for_empty("50"),
     field("{garden,seed,shoot}ClientConnection.burst", Int32).default_for_empty("100").rule(NonNegative),
     field("gardenClientConnection.gardenClusterAddress", Text),
-    field("gardenClientConnection.{bootstrapKubeconfig,kubeconfigSecret}.{name,namespace}", Text).rule(Required),
+    field("gardenClientConnection.{bootstrapKubeconfig,kubeconfigSecret}.{name,namespace}", Text)
+        .rule(Required),
     field("gardenClientConnection.kubeconfigValidity.validity", Duration).rule(AtLeastSeconds(600)),
     field("gardenClientConnection.kubeconfigValidity.autoRotationJitterPercentageMin", Int32)
         .default("70")
@@ -255,7 +256,10 @@ const CONTROLLERS: &[Field] = &[
 const SEED: &[Field] = &[
     field("seedConfig.metadata.{name,generateName,namespace,uid,resourceVersion,selfLink}", Text),
     field("seedConfig.metadata.{generation,deletionGracePeriodSeconds}", Int),
-    field("seedConfig.metadata.{creationTimestamp,deletionTimestamp,ownerReferences,finalizers,managedFields}", Any),
+    field(
+        "seedConfig.metadata.{creationTimestamp,deletionTimestamp,ownerReferences,finalizers,managedFields}",
+        Any,
+    ),
     field("seedConfig.metadata.labels", Texts).rule(Labels),
     field("seedConfig.metadata.annotations", Texts).rule(AnnotationKeys),
     field("seedConfig.spec.backup.{provider,region}", Text),
@@ -279,15 +283,22 @@ const SEED: &[Field] = &[
     field("seedConfig.spec.ingress.domain", Text).rule(Subdomain),
     field("seedConfig.spec.ingress.controller.kind", Text).rule(OneOf(&["nginx"])),
     field("seedConfig.spec.settings.excessCapacityReservation.enabled", Bool),
-    field("seedConfig.spec.settings.excessCapacityReservation.configs[].resources", Quantities).rule(Required),
+    field("seedConfig.spec.settings.excessCapacityReservation.configs[].resources", Quantities)
+        .rule(Required),
     field("seedConfig.spec.settings.excessCapacityReservation.configs[].nodeSelector", Texts),
     field("seedConfig.spec.settings.excessCapacityReservation.configs[].tolerations", Any),
     field("seedConfig.spec.settings.scheduling.visible", Bool),
     field("seedConfig.spec.settings.loadBalancerServices.{annotations,zones[].annotations}", Texts)
         .rule(AnnotationKeys),
-    field("seedConfig.spec.settings.loadBalancerServices.{externalTrafficPolicy,zones[].externalTrafficPolicy}", Text)
-        .rule(OneOf(&["Cluster", "Local"])),
-    field("seedConfig.spec.settings.loadBalancerServices.{proxyProtocol,zones[].proxyProtocol}.allowed", Bool),
+    field(
+        "seedConfig.spec.settings.loadBalancerServices.{externalTrafficPolicy,zones[].externalTrafficPolicy}",
+        Text,
+    )
+    .rule(OneOf(&["Cluster", "Local"])),
+    field(
+        "seedConfig.spec.settings.loadBalancerServices.{proxyProtocol,zones[].proxyProtocol}.allowed",
+        Bool,
+    ),
     field("seedConfig.spec.settings.loadBalancerServices.zonalIngress.enabled", Bool),
     field("seedConfig.spec.settings.loadBalancerServices.class", Text).rule(QualifiedName),
     field("seedConfig.spec.settings.loadBalancerServices.zones[].name", Text).rule(Required),

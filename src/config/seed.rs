@@ -13,7 +13,10 @@ use super::{Problem, Problems};
 pub(super) fn check(document: &Value, problems: &mut Problems) {
     let root = Place::new(document, "");
     if root.r.at("seedConfig").is_absent() {
-        problems.error("seedConfig", "must be given: it describes the Seed that this process registers and serves");
+        problems.error(
+            "seedConfig",
+            "must be given: it describes the Seed that this process registers and serves",
+        );
         return;
     }
     name(&root.at("seedConfig.metadata.name"), problems);
@@ -24,14 +27,8 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
     dns(&spec, problems);
     ingress(&spec, problems);
     settings(&spec, problems);
-    let taints = spec.at("taints").items().map(|taint| {
-        taint.at("key").require(problems);
-        (taint.place_of(""), format!("{}={}", taint.text("key"), taint.text("value")))
-    });
-    let taints: Vec<_> = taints.collect();
-    unique(taints, problems);
-    let purposes = spec.at("volume.providers").items();
-    unique(purposes.map(|item| (item.place_of("purpose"), item.text("purpose").to_owned())), problems);
+    taints(&spec.at("taints"), problems);
+    unique_fields(&spec.at("volume.providers"), "purpose", problems);
 }
 
 /// A place in the document that knows its path.
@@ -56,9 +53,9 @@ impl<'a> Place<'a> {
         Self { r: self.r.at(path), path: self.place_of(path) }
     }
 
-    fn items(&self) -> impl Iterator<Item = Self> + use<'a, '_> {
-        let item = |(index, value): (usize, &'a Value)| Self::new(value, &format!("{}[{index}]", self.path));
-        self.r.value().as_array().map_or(&[] as &[Value], Vec::as_slice).iter().enumerate().map(item)
+    fn items(&self) -> Vec<Self> {
+        let item = |(index, value)| Self::new(value, &format!("{}[{index}]", self.path));
+        self.r.value().as_array().into_iter().flatten().enumerate().map(item).collect()
     }
 
     fn text(&self, path: &str) -> &'a str {
@@ -96,33 +93,46 @@ fn unique(values: impl IntoIterator<Item = (String, String)>, problems: &mut Pro
     }
 }
 
+fn unique_fields(list: &Place<'_>, key: &str, problems: &mut Problems) {
+    unique(list.items().iter().map(|item| (item.place_of(key), item.text(key).to_owned())), problems);
+}
+
 fn name(place: &Place<'_>, problems: &mut Problems) {
     place.require(problems);
-    let complaint = place.r.value().as_str().filter(|name| !name.is_empty()).and_then(scalar::dns_label_complaint);
+    let complaint =
+        place.r.value().as_str().filter(|name| !name.is_empty()).and_then(scalar::dns_label_complaint);
     if let Some(message) = complaint {
         problems.error(&place.path, message);
     }
 }
 
+fn taints(list: &Place<'_>, problems: &mut Problems) {
+    let id = |taint: &Place<'_>| format!("{}={}", taint.text("key"), taint.text("value"));
+    for taint in list.items() {
+        taint.at("key").require(problems);
+    }
+    unique(list.items().iter().map(|taint| (taint.path.clone(), id(taint))), problems);
+}
+
 fn provider(place: &Place<'_>, problems: &mut Problems) {
     place.at("type").want(problems);
     place.at("region").want(problems);
-    let zones = place.at("zones");
-    let zones = zones.items().map(|zone| (zone.path, zone.r.value().as_str().unwrap_or_default().to_owned()));
-    unique(zones, problems);
+    let text = |zone: Place<'_>| (zone.path, zone.r.value().as_str().unwrap_or_default().to_owned());
+    unique(place.at("zones").items().into_iter().map(text), problems);
 }
 
 fn networks(place: &Place<'_>, problems: &mut Problems) {
     place.at("pods").want(problems);
     place.at("services").want(problems);
-    let families: Vec<&str> = place.r.at("ipFamilies").value().as_array().into_iter().flatten()
-        .filter_map(Value::as_str).collect();
+    let families: Vec<&str> =
+        place.r.at("ipFamilies").value().as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     unique(families.iter().map(|family| (place.place_of("ipFamilies"), (*family).to_owned())), problems);
     let errors = problems.errors.len();
     let range = |key: &str, problems: &mut Problems| network(&place.at(key), &families, problems);
     let seed = ["pods", "services", "nodes"].map(|key| range(key, problems));
     let shoots = ["shootDefaults.pods", "shootDefaults.services"].map(|key| range(key, problems));
-    if let Some((path, services)) = seed[1].as_ref().filter(|(_, range)| range.is_v4() && range.prefix() < 8) {
+    if let Some((path, services)) = seed[1].as_ref().filter(|(_, range)| range.is_v4() && range.prefix() < 8)
+    {
         problems.error(path, format!("must not be larger than /8: /{}", services.prefix()));
     }
     if problems.errors.len() > errors {
@@ -153,7 +163,10 @@ fn network(place: &Place<'_>, families: &[&str], problems: &mut Problems) -> Opt
         None => problems.error(&place.path, format!("{text:?} is not an address range such as 10.0.0.0/16")),
         Some(range) if families.len() < 2 && range.is_v4() != wants_v4 => {
             let family = if wants_v4 { "IPv4" } else { "IPv6" };
-            problems.error(&place.path, format!("must be an {family} range, as networks.ipFamilies says: {text}"));
+            problems.error(
+                &place.path,
+                format!("must be an {family} range, as networks.ipFamilies says: {text}"),
+            );
         }
         Some(_) => {}
     }
@@ -205,7 +218,8 @@ fn dns(spec: &Place<'_>, problems: &mut Problems) {
     }
     let internal = spec.at("dns.internal");
     if internal.is_absent() {
-        problems.error(&internal.path, "must be given: type, domain and credentialsRef of the internal domain");
+        problems
+            .error(&internal.path, "must be given: type, domain and credentialsRef of the internal domain");
     } else {
         domain(&internal, problems);
     }
@@ -213,7 +227,7 @@ fn dns(spec: &Place<'_>, problems: &mut Problems) {
     for place in defaults.items() {
         domain(&place, problems);
     }
-    unique(defaults.items().map(|item| (item.place_of("domain"), item.text("domain").to_owned())), problems);
+    unique_fields(&defaults, "domain", problems);
 }
 
 fn domain(place: &Place<'_>, problems: &mut Problems) {
@@ -225,7 +239,8 @@ fn domain(place: &Place<'_>, problems: &mut Problems) {
 }
 
 fn dns_name(place: &Place<'_>, problems: &mut Problems) {
-    let complaint = place.r.value().as_str().filter(|text| !text.is_empty()).and_then(scalar::dns_name_complaint);
+    let complaint =
+        place.r.value().as_str().filter(|text| !text.is_empty()).and_then(scalar::dns_name_complaint);
     if let Some(message) = complaint {
         problems.error(&place.path, message);
     }
@@ -243,7 +258,8 @@ fn credentials(place: &Place<'_>, problems: &mut Problems) {
     }
     dns_name(&required[3], problems);
     let kind = (place.text("apiVersion"), place.text("kind"));
-    let is_known = matches!(kind, ("v1", "Secret") | ("security.gardener.cloud/v1alpha1", "WorkloadIdentity"));
+    let is_known =
+        matches!(kind, ("v1", "Secret") | ("security.gardener.cloud/v1alpha1", "WorkloadIdentity"));
     if !is_known && required.iter().all(|field| !field.is_empty()) {
         let message = "must be a v1 Secret or a security.gardener.cloud/v1alpha1 WorkloadIdentity";
         problems.error(&place.path, format!("{message}, not {} {}", kind.0, kind.1));
@@ -264,17 +280,18 @@ fn ingress(spec: &Place<'_>, problems: &mut Problems) {
 }
 
 fn settings(spec: &Place<'_>, problems: &mut Problems) {
-    let zones: Vec<&str> =
-        spec.r.items("provider.zones").filter_map(|zone| zone.value().as_str()).collect();
+    let zones: Vec<&str> = spec.r.items("provider.zones").filter_map(|zone| zone.value().as_str()).collect();
     let configured = spec.at("settings.loadBalancerServices.zones");
-    if zones.len() <= 1 && configured.items().next().is_some() {
+    if zones.len() <= 1 && !configured.items().is_empty() {
         problems.error(&configured.path, "needs at least two zones in provider.zones");
     }
-    for zone in configured.items().filter(|zone| !zones.contains(&zone.text("name"))) {
+    for zone in configured.items().iter().filter(|zone| !zones.contains(&zone.text("name"))) {
         let path = zone.place_of("name");
-        problems.errors.push(Problem::new(&path, format!("{:?} is not in provider.zones", zone.text("name"))));
+        problems
+            .errors
+            .push(Problem::new(&path, format!("{:?} is not in provider.zones", zone.text("name"))));
     }
-    unique(configured.items().map(|zone| (zone.place_of("name"), zone.text("name").to_owned())), problems);
+    unique_fields(&configured, "name", problems);
     let selection = spec.at("settings.zoneSelection");
     if !selection.is_absent() {
         selection.at("mode").require(problems);

@@ -224,14 +224,17 @@ pub enum ResourceManager {
 
 impl Settings {
     /// From a document that has all its defaults and was found valid.
-    pub(super) fn read(document: Value, edge_is_explicit: bool) -> Self {
-        let r = Reader::new(&document);
+    pub(super) fn read(document: &Value, edge_is_explicit: bool) -> Self {
+        let r = Reader::new(document);
         Self {
             garden_client_connection: GardenClientConnection::read(r),
             seed_client_connection: ClientConnection::read(r.at("seedClientConnection")),
             shoot_client_connection: ClientConnection::read(r.at("shootClientConnection")),
             controllers: Controllers::read(r.at("controllers")),
-            resources: Resources { capacity: r.texts("resources.capacity"), reserved: r.texts("resources.reserved") },
+            resources: Resources {
+                capacity: r.texts("resources.capacity"),
+                reserved: r.texts("resources.reserved"),
+            },
             leader_election: LeaderElection::read(r.at("leaderElection")),
             log_level: match r.str("logLevel") {
                 "debug" => LogLevel::Debug,
@@ -258,8 +261,10 @@ impl GardenClientConnection {
             bootstrap_kubeconfig: SecretReference::read(r.at("bootstrapKubeconfig")),
             kubeconfig_secret: SecretReference::read(r.at("kubeconfigSecret")),
             validity: r.optional_duration("kubeconfigValidity.validity"),
-            auto_rotation_jitter_percentage_min: r.count("kubeconfigValidity.autoRotationJitterPercentageMin"),
-            auto_rotation_jitter_percentage_max: r.count("kubeconfigValidity.autoRotationJitterPercentageMax"),
+            auto_rotation_jitter_percentage_min: r
+                .count("kubeconfigValidity.autoRotationJitterPercentageMin"),
+            auto_rotation_jitter_percentage_max: r
+                .count("kubeconfigValidity.autoRotationJitterPercentageMax"),
         }
     }
 }
@@ -285,7 +290,9 @@ impl Controllers {
             controller_installation_workers: workers("controllerInstallation.concurrentSyncs"),
             controller_installation_care_workers: workers("controllerInstallationCare.concurrentSyncs"),
             controller_installation_care_sync_period: r.duration("controllerInstallationCare.syncPeriod"),
-            controller_installation_required_workers: workers("controllerInstallationRequired.concurrentSyncs"),
+            controller_installation_required_workers: workers(
+                "controllerInstallationRequired.concurrentSyncs",
+            ),
             gardenlet_sync_period: r.duration("gardenlet.syncPeriod"),
             seed: SeedController {
                 sync_period: r.duration("seed.syncPeriod"),

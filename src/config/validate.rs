@@ -14,7 +14,9 @@ pub(super) fn derive_defaults(document: &mut Value) {
     for backend in ["vali", "victoriaLogs", "shootEventLogging"] {
         set_absent(document, &["logging", backend, "enabled"], enabled.clone());
     }
-    for handler in document.get_mut("exposureClassHandlers").and_then(Value::as_array_mut).into_iter().flatten() {
+    for handler in
+        document.get_mut("exposureClassHandlers").and_then(Value::as_array_mut).into_iter().flatten()
+    {
         let name = Reader::new(handler).str("name").to_owned();
         set_absent(handler, &["sni", "ingress", "namespace"], format!("istio-ingress-handler-{name}").into());
     }
@@ -27,7 +29,9 @@ fn set_absent(value: &mut Value, path: &[&str], to: Value) {
         [key] => {
             map.entry(*key).or_insert(to);
         }
-        [key, rest @ ..] => set_absent(map.entry(*key).or_insert_with(|| Value::Object(Default::default())), rest, to),
+        [key, rest @ ..] => {
+            set_absent(map.entry(*key).or_insert_with(|| Value::Object(Default::default())), rest, to);
+        }
     }
 }
 
@@ -53,10 +57,12 @@ fn leader_election(r: Reader<'_>, problems: &mut Problems) {
     if !r.flag("leaderElect") {
         return;
     }
-    let (lease, renew, retry) = (r.duration("leaseDuration"), r.duration("renewDeadline"), r.duration("retryPeriod"));
+    let (lease, renew, retry) =
+        (r.duration("leaseDuration"), r.duration("renewDeadline"), r.duration("retryPeriod"));
     if lease <= renew {
         let (lease, renew) = (r.str("leaseDuration"), r.str("renewDeadline"));
-        problems.error("leaderElection.leaseDuration", format!("must exceed renewDeadline: {lease} and {renew}"));
+        problems
+            .error("leaderElection.leaseDuration", format!("must exceed renewDeadline: {lease} and {renew}"));
     }
     // The Go library refuses less: attempts are spread by a factor of 1.2.
     if renew <= retry.mul_f64(1.2) {
@@ -69,7 +75,9 @@ fn leader_election(r: Reader<'_>, problems: &mut Problems) {
 }
 
 fn backup_entry(r: Reader<'_>, problems: &mut Problems) {
-    if r.items("deletionGracePeriodShootPurposes").next().is_some() && r.count("deletionGracePeriodHours") == 0 {
+    if r.items("deletionGracePeriodShootPurposes").next().is_some()
+        && r.count("deletionGracePeriodHours") == 0
+    {
         let path = "controllers.backupEntry.deletionGracePeriodShootPurposes";
         problems.error(path, "needs deletionGracePeriodHours above 0");
     }

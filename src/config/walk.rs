@@ -13,7 +13,9 @@ pub(super) fn walk(document: &mut Value, schema: &Node, problems: &mut Problems)
 
 fn visit(value: &mut Value, node: &Node, path: &str, problems: &mut Problems) {
     if node.field.not_yet {
-        problems.warnings.push(Problem::new(path, "not yet supported: the value is checked and then ignored"));
+        problems
+            .warnings
+            .push(Problem::new(path, "not yet supported: the value is checked and then ignored"));
     }
     let complaint = type_complaint(value, node.field.ty).or_else(|| node.field.rule.complaint(value));
     if let Some(message) = complaint {
@@ -86,7 +88,9 @@ fn type_complaint(value: &Value, ty: Type) -> Option<String> {
         Type::Object => (value.is_object(), "fields"),
         Type::List => (value.is_array(), "a list"),
         Type::Bool => (value.is_boolean(), "true or false"),
-        Type::Int32 => (value.as_i64().is_some_and(|n| i32::try_from(n).is_ok()), "a whole number of 32 bits"),
+        Type::Int32 => {
+            (value.as_i64().is_some_and(|n| i32::try_from(n).is_ok()), "a whole number of 32 bits")
+        }
         Type::Int => (value.as_i64().is_some(), "a whole number"),
         Type::Float => (value.is_number(), "a number"),
         Type::Text => (value.is_string(), "a text"),
@@ -132,7 +136,9 @@ fn nearest<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a st
     let lower = key.to_lowercase();
     let near = known.map(|known| (distance(&lower, &known.to_lowercase()), known));
     // In a short word, two letters are most of the word.
-    near.filter(|(distance, known)| *distance <= 2 && *distance * 2 < known.len()).min().map(|(_, known)| known)
+    near.filter(|(distance, known)| *distance <= 2 && *distance * 2 < known.len())
+        .min()
+        .map(|(_, known)| known)
 }
 
 /// Letters to insert, delete or replace to get from `a` to `b`.
