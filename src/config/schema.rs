@@ -326,7 +326,8 @@ const EDGE: &[Field] = &[
     field("edge.registries[].{caFile,certificateFile,keyFile,layoutDir}", Text),
     field("edge.registries[].insecure", Bool),
     field("edge.components.profile", Text).rule(OneOf(&["core", "full"])).not_yet(),
-    field("edge.components.disabled[]", Text).not_yet(),
+    field("edge.components.disabled", List).not_yet(),
+    field("edge.components.disabled[]", Text),
     field("edge.bootstrap.keep", Bool).default("false"),
     field("edge.etcd", Any).not_yet(),
 ];

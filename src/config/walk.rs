@@ -12,11 +12,6 @@ pub(super) fn walk(document: &mut Value, schema: &Node, problems: &mut Problems)
 }
 
 fn visit(value: &mut Value, node: &Node, path: &str, problems: &mut Problems) {
-    if node.field.not_yet {
-        problems
-            .warnings
-            .push(Problem::new(path, "not yet supported: the value is checked and then ignored"));
-    }
     let complaint = type_complaint(value, node.field.ty).or_else(|| node.field.rule.complaint(value));
     if let Some(message) = complaint {
         problems.errors.push(Problem::new(path, message));
@@ -43,6 +38,9 @@ fn visit_object(map: &mut Map<String, Value>, node: &Node, path: &str, problems:
     }
     for (key, child) in &node.children {
         let path = join(path, key);
+        if child.field.not_yet && map.contains_key(key) {
+            problems.warning(&path, "not yet supported: the value is checked and then ignored");
+        }
         fill(map, key, child);
         match map.get_mut(key) {
             Some(value) => visit(value, child, &path, problems),
