@@ -77,14 +77,13 @@ impl Agent {
     /// Waits until a line that contains `text` is logged, after the line that was last waited for. Fails at once if the
     /// agent ends before.
     pub(crate) fn wait_log(&mut self, text: &str, seconds: u64) -> Result<String> {
-        let line = wait::until(&format!("{text:?} in the log of {}", self.options.name), seconds, || {
+        wait::until(&format!("{text:?} in the log of {}", self.options.name), seconds, || {
             let ended = self.process.ensure_running();
             if let Some(line) = self.next_line_with(text) {
                 return Ok(Some(Ok(line)));
             }
             Ok::<_, Failure>(ended.err().map(Err))
-        })?;
-        line
+        })?
     }
 
     /// Waits until it ends by itself.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use gardenlet::format::base64;
 use serde_json::json;
 
 use crate::audit::Audit;
@@ -215,11 +216,12 @@ impl Cluster {
 
     /// Writes a kubeconfig for a user of this cluster, with a client certificate.
     pub(crate) fn write_kubeconfig(&self, path: &Path, user: &str, group: Option<&str>) -> Result<()> {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        self.authority.sign(user, group, &[])?.write(&self.folder, &name)?;
-        let certificate = self.folder.join(format!("{name}.crt"));
-        let key = self.folder.join(format!("{name}.key"));
-        self.write_kubeconfig_with(path, &json!({"client-certificate": certificate, "client-key": key}))
+        let identity = self.authority.sign(user, group, &[])?;
+        let user = json!({
+            "client-certificate-data": base64::encode(identity.certificate.as_bytes()),
+            "client-key-data": base64::encode(identity.key.as_bytes()),
+        });
+        self.write_kubeconfig_with(path, &user)
     }
 
     /// Writes a kubeconfig for this cluster with `user` as its credentials.
@@ -229,19 +231,13 @@ impl Cluster {
             "kind": "Config",
             "clusters": [{"name": self.role.name, "cluster": {
                 "server": self.url(),
-                "certificate-authority": self.folder.join("ca.crt"),
+                "certificate-authority-data": base64::encode(self.authority.identity.certificate.as_bytes()),
             }}],
             "users": [{"name": "user", "user": user}],
             "contexts": [{"name": "context", "context": {"cluster": self.role.name, "user": "user"}}],
             "current-context": "context",
         });
         pki::write(path, &config.to_string())
-    }
-
-    /// The same kubeconfig without references to files: the agent refuses those.
-    pub(crate) fn inline(&self, path: &Path) -> Result<String> {
-        let mut command = command(&self.environment, "kubectl")?;
-        process::run(command.arg("--kubeconfig").arg(path).args(["config", "view", "--raw", "--flatten"]))
     }
 
     /// What agents ask of this cluster from now on.

@@ -84,14 +84,14 @@ fn run_inside(environment: &Environment, state: &Path) -> Result<ExitStatus> {
         drop(thread::spawn("keyboard", 64 << 10, forward)?);
     }
     let status = wait::until("the end of the run", 7_200, || match child.try_wait() {
-        Ok(None) if stop.is_stopped() => Err(Failure::new("stopped by a signal")),
-        other => other.map_err(Failure::from),
+        Ok(None) if stop.is_stopped() => Ok(Some(Err(Failure::new("stopped by a signal")))),
+        other => other.map(|ended| ended.map(Ok)),
     });
     // Ends the namespaces; without effect if they have ended already.
     let _ = child.kill();
     let _ = child.wait();
     drop(watch);
-    status
+    status?
 }
 
 /// Ends this process when the one outside is gone, and with it everything in the sandbox.
