@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gardenlet::format::base64;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::audit::Audit;
 use crate::environment::Environment;
@@ -225,8 +225,13 @@ impl Cluster {
     }
 
     /// Writes a kubeconfig for this cluster with `user` as its credentials.
-    pub(crate) fn write_kubeconfig_with(&self, path: &Path, user: &serde_json::Value) -> Result<()> {
-        let config = json!({
+    pub(crate) fn write_kubeconfig_with(&self, path: &Path, user: &Value) -> Result<()> {
+        pki::write(path, &self.kubeconfig_text(user))
+    }
+
+    /// A kubeconfig for this cluster with `user` as its credentials, and no reference to a file.
+    pub(crate) fn kubeconfig_text(&self, user: &Value) -> String {
+        json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": self.role.name, "cluster": {
@@ -236,8 +241,8 @@ impl Cluster {
             "users": [{"name": "user", "user": user}],
             "contexts": [{"name": "context", "context": {"cluster": self.role.name, "user": "user"}}],
             "current-context": "context",
-        });
-        pki::write(path, &config.to_string())
+        })
+        .to_string()
     }
 
     /// What agents ask of this cluster from now on.
@@ -259,7 +264,7 @@ impl Cluster {
     }
 
     /// Creates or changes objects as administrator, as `kubectl apply` does.
-    pub(crate) fn apply(&self, objects: &serde_json::Value) -> Result<()> {
+    pub(crate) fn apply(&self, objects: &Value) -> Result<()> {
         let file = self.folder.join("apply.json");
         pki::write(&file, &objects.to_string())?;
         self.kubectl(&["apply", "--filename", &file.display().to_string()]).map(drop)

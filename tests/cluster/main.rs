@@ -23,6 +23,7 @@ mod process;
 mod sandbox;
 mod stories;
 mod wait;
+mod world;
 
 use std::process::ExitCode;
 

@@ -1,17 +1,20 @@
 //! The real servers do what the later stories build upon.
 
+use std::fs;
 use std::io::{Error, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use gardenlet::format::base64;
 use serde_json::json;
 
 use crate::audit;
-use crate::failure::{Result, ensure, equal};
+use crate::failure::{Doing, Result, ensure, equal};
 use crate::image;
 use crate::lab::{Lab, Server};
 use crate::node::Node;
 use crate::wait;
+use crate::world;
 
 /// etcd, then the API server crash and come back: what was stored is there, nothing is ready in between.
 pub(crate) fn crash(lab: &mut Lab) -> Result<()> {
@@ -41,6 +44,31 @@ pub(crate) fn audit(lab: &mut Lab) -> Result<()> {
     equal("the log", &found, &vec![("somebody", 403)])?;
     ensure(requests.iter().all(audit::Request::is_write), || format!("no write: {requests:?}"))?;
     equal("the path", requests[0].uri.as_str(), "/api/v1/namespaces/default")
+}
+
+/// The objects that a garden and a seed start with are accepted, and the bootstrap token may do exactly what it must.
+pub(crate) fn prepared(lab: &mut Lab) -> Result<()> {
+    world::prepare_garden(&lab.garden)?;
+    world::prepare_seed(lab)?;
+    let secret = lab.seed.kubectl(&[
+        "get",
+        "secret",
+        "gardenlet-kubeconfig-bootstrap",
+        "--namespace=garden",
+        "--output=jsonpath={.data.kubeconfig}",
+    ])?;
+    let path = lab.state.join("bootstrap.kubeconfig");
+    fs::write(&path, base64::decode(secret.trim().as_bytes()).doing(|| "decode the kubeconfig".to_owned())?)?;
+    let may =
+        |verb: &str, resource: &str| lab.garden.kubectl_as(&path, &["auth", "can-i", verb, resource]).is_ok();
+    let found = [
+        may("create", "certificatesigningrequests"),
+        may("create", "certificatesigningrequests/seedclient"),
+        may("list", "certificatesigningrequests"),
+        may("get", "secrets"),
+    ];
+    equal("what the token may do", &found, &[true, true, false, false])?;
+    world::agent(lab, "agent").map(drop)
 }
 
 /// What an earlier story created is gone.
