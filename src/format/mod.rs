@@ -1,5 +1,10 @@
 //! Text and byte formats, as Go programs read and write them. Nothing here knows of Kubernetes objects.
 
 pub mod base64;
+pub mod brotli;
+pub mod duration;
 pub mod number;
+pub mod quantity;
+pub mod semver;
+pub mod time;
 pub mod yaml;

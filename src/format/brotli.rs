@@ -1,0 +1,98 @@
+//! Brotli (RFC 7932): reading what others compressed, and writing streams that others can read.
+
+use std::fmt;
+use std::io::{self, Read};
+
+/// Why a stream was not read.
+#[derive(Debug)]
+pub enum Error {
+    /// The stream is broken or ends early.
+    Stream(io::Error),
+    /// Its content is longer than this many bytes.
+    OutputBytes(usize),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream(_) => f.write_str("broken brotli stream"),
+            Self::OutputBytes(max) => write!(f, "brotli stream with more than {max} bytes of content"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Stream(source) => Some(source),
+            Self::OutputBytes(_) => None,
+        }
+    }
+}
+
+/// Reads a stream whose content has at most `bytes_max` bytes.
+///
+/// # Errors
+/// A broken stream, or one that is longer.
+pub fn decode(stream: &[u8], bytes_max: usize) -> Result<Vec<u8>, Error> {
+    const BUFFER_BYTES: usize = 16 << 10;
+    let mut out = Vec::new();
+    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
+    let reader = brotli_decompressor::Decompressor::new(stream, BUFFER_BYTES);
+    reader.take(limit).read_to_end(&mut out).map_err(Error::Stream)?;
+    if out.len() > bytes_max {
+        return Err(Error::OutputBytes(bytes_max));
+    }
+    Ok(out)
+}
+
+/// Writes a stream of uncompressed blocks: valid everywhere, three bytes longer per 64 KiB.
+pub fn encode(content: &[u8]) -> Vec<u8> {
+    const BLOCK_BYTES: usize = 1 << 16;
+    /// Last and empty, as the end of a stream.
+    const END: u8 = 0b11;
+    let mut out = Vec::with_capacity(content.len() + 3 * content.len().div_ceil(BLOCK_BYTES) + 1);
+    if content.is_empty() {
+        // One bit for the window of 64 KiB stands in front of everything.
+        out.push(END << 1);
+        return out;
+    }
+    for (i, block) in content.chunks(BLOCK_BYTES).enumerate() {
+        // Not last (1 bit), length in four nibbles (2 bits), length - 1 (16 bits), uncompressed (1 bit).
+        let length = u32::try_from(block.len() - 1).unwrap_or(0);
+        let header = (length << 3 | 1 << 19) << u32::from(i == 0);
+        out.extend_from_slice(&header.to_le_bytes()[..3]);
+        out.extend_from_slice(block);
+    }
+    out.push(END);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_go_both_ways() {
+        for len in [0, 1, 255, 65_535, 65_536, 65_537, 200_000] {
+            let content: Vec<u8> = (0..len).map(|i| u8::try_from(i % 251).unwrap()).collect();
+            assert_eq!(decode(&encode(&content), 200_000).unwrap(), content, "{len}");
+        }
+    }
+
+    #[test]
+    fn a_stream_of_another_encoder_is_read() {
+        // "a" twenty times, as the reference encoder writes it at quality 11.
+        let stream = [0x1b, 0x13, 0x00, 0xf8, 0x25, 0xc2, 0x42, 0x8c, 0x00, 0x40];
+        assert_eq!(decode(&stream, 100).unwrap(), [b'a'; 20]);
+    }
+
+    #[test]
+    fn long_and_broken_streams_are_refused() {
+        let stream = encode(&[7; 1_000]);
+        assert!(matches!(decode(&stream, 999), Err(Error::OutputBytes(999))));
+        assert!(matches!(decode(&stream[..500], 1_000), Err(Error::Stream(_))));
+        assert!(matches!(decode(&[0xff; 16], 1_000), Err(Error::Stream(_))));
+        assert!(decode(&[], 10).is_err());
+    }
+}
