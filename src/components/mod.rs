@@ -1,1 +1,6 @@
-//! (being written)
+//! What the agent itself installs in the seed. The manifests stand as files in the folders beside this one; `build.rs`
+//! packs them into the binary.
+
+pub mod archive;
+pub mod crds;
+pub mod install;

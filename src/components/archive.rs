@@ -1,0 +1,82 @@
+//! The packed manifests. They are unpacked when somebody asks and never kept.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::bufread::DeflateDecoder;
+
+const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/components"));
+
+/// A file among the components.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct File {
+    /// Path below `src/components`, with `/`.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// The files whose path starts with a folder (`crds/resources.gardener.cloud/`), in the order of their paths.
+pub fn files(folder: &str) -> Vec<File> {
+    // The archive is part of the binary and a test reads all of it: an error here is no state of the world.
+    #[expect(clippy::expect_used)]
+    select(PACKED, folder).expect("build.rs wrote the archive")
+}
+
+/// Reads the stream once, keeping only what was asked for.
+fn select(packed: &[u8], folder: &str) -> io::Result<Vec<File>> {
+    let mut stream = BufReader::new(DeflateDecoder::new(packed));
+    let mut found = Vec::new();
+    let mut header = String::new();
+    while stream.read_line(&mut header)? > 0 {
+        let (path, size) = parse(&header).ok_or(io::ErrorKind::InvalidData)?;
+        let mut body = (&mut stream).take(size);
+        if path.starts_with(folder) {
+            let mut text = String::new();
+            body.read_to_string(&mut text)?;
+            found.push(File { path: path.to_owned(), text });
+        } else {
+            io::copy(&mut body, &mut io::sink())?;
+        }
+        header.clear();
+    }
+    Ok(found)
+}
+
+fn parse(header: &str) -> Option<(&str, u64)> {
+    let (path, size) = header.trim_end().rsplit_once(' ')?;
+    Some((path, size.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gives_a_folder_in_order_and_nothing_else() {
+        let paths: Vec<String> = files("crds/resources.").into_iter().map(|f| f.path).collect();
+        assert_eq!(paths, ["crds/resources.gardener.cloud/managedresources.yaml"]);
+        assert_eq!(files("no/such/folder/"), []);
+
+        let all = files("");
+        assert!(all.len() > 13);
+        assert!(all.is_sorted_by_key(|f| f.path.clone()));
+        assert!(all.iter().all(|f| !f.path.ends_with(".rs") && !f.text.is_empty()));
+    }
+
+    #[test]
+    fn text_is_that_of_the_file() {
+        let file = files("crds/extensions.gardener.cloud/clusters.yaml").remove(0);
+        assert_eq!(file.text, include_str!("crds/extensions.gardener.cloud/clusters.yaml"));
+    }
+
+    #[test]
+    fn packed_is_small() {
+        assert!(PACKED.len() < 16 << 10, "{} bytes", PACKED.len());
+    }
+
+    #[test]
+    fn broken_archive_is_an_error() {
+        assert!(select(&PACKED[..PACKED.len() / 2], "").is_err());
+        assert!(select(b"not deflate at all", "").is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! What all our definitions have in common, and their names.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// The schema of a definition's only version.
+fn schema(crd: &Value) -> &Value {
+    &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+}
+
+fn strings(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+#[test]
+fn names_and_scopes_are_those_of_gardener() {
+    let table = [
+        ("BackupBucket", "backupbuckets", "bb", "Cluster"),
+        ("BackupEntry", "backupentries", "be", "Cluster"),
+        ("Bastion", "bastions", "", "Namespaced"),
+        ("Cluster", "clusters", "", "Cluster"),
+        ("ContainerRuntime", "containerruntimes", "cr", "Namespaced"),
+        ("ControlPlane", "controlplanes", "cp", "Namespaced"),
+        ("DNSRecord", "dnsrecords", "dns", "Namespaced"),
+        ("Extension", "extensions", "ext", "Namespaced"),
+        ("Infrastructure", "infrastructures", "infra", "Namespaced"),
+        ("Network", "networks", "", "Namespaced"),
+        ("OperatingSystemConfig", "operatingsystemconfigs", "osc", "Namespaced"),
+        ("SelfHostedShootExposure", "selfhostedshootexposures", "exp", "Namespaced"),
+        ("Worker", "workers", "", "Namespaced"),
+    ];
+    let crds = extensions();
+    assert_eq!(crds.len(), table.len());
+    for (crd, (kind, plural, short, scope)) in crds.iter().zip(table) {
+        check_names(crd, "extensions.gardener.cloud", kind, plural, short, scope);
+    }
+
+    let [crd] = &managed_resource()[..] else { panic!("one definition") };
+    check_names(crd, "resources.gardener.cloud", "ManagedResource", "managedresources", "mr", "Namespaced");
+}
+
+fn check_names(crd: &Value, group: &str, kind: &str, plural: &str, short: &str, scope: &str) {
+    assert_eq!(crd["apiVersion"], "apiextensions.k8s.io/v1");
+    assert_eq!(crd["kind"], "CustomResourceDefinition");
+    assert_eq!(crd["metadata"]["name"], format!("{plural}.{group}"));
+    assert_eq!(crd["spec"]["group"], group);
+    assert_eq!(crd["spec"]["scope"], scope);
+    let names = &crd["spec"]["names"];
+    assert_eq!(names["kind"], kind);
+    assert_eq!(names["listKind"], format!("{kind}List"));
+    assert_eq!(names["plural"], plural);
+    assert_eq!(names["singular"], kind.to_lowercase());
+    assert_eq!(strings(&names["shortNames"]), if short.is_empty() { vec![] } else { vec![short] }, "{kind}");
+}
+
+#[test]
+fn every_definition_is_protected_and_has_one_served_version() {
+    for crd in extensions().iter().chain(&managed_resource()) {
+        let name = &crd["metadata"]["name"];
+        assert_eq!(crd["metadata"]["labels"]["gardener.cloud/deletion-protected"], "true", "{name}");
+        // The server sets the strategy by itself: without it here, each comparison would find a difference.
+        assert_eq!(crd["spec"]["conversion"]["strategy"], "None", "{name}");
+        let versions = crd["spec"]["versions"].as_array().unwrap();
+        assert_eq!(versions.len(), 1, "{name}");
+        assert_eq!(versions[0]["name"], "v1alpha1", "{name}");
+        assert_eq!(versions[0]["served"], true, "{name}");
+        assert_eq!(versions[0]["storage"], true, "{name}");
+        assert!(versions[0]["subresources"]["status"].is_object(), "{name}");
+        let age = versions[0]["additionalPrinterColumns"].as_array().unwrap().last().unwrap();
+        assert_eq!(age["jsonPath"], ".metadata.creationTimestamp", "{name}");
+    }
+}
+
+#[test]
+fn extension_kinds_share_their_common_fields() {
+    let crds = extensions();
+    let model = schema(crds.iter().find(|c| c["spec"]["names"]["kind"] == "Extension").unwrap());
+    for crd in crds.iter().filter(|c| c["spec"]["names"]["kind"] != "Cluster") {
+        let (name, schema) = (&crd["metadata"]["name"], schema(crd));
+        assert_eq!(strings(&schema["required"]), ["spec"], "{name}");
+        for part in ["spec", "status"] {
+            let common = model["properties"][part]["properties"].as_object().unwrap();
+            assert!(common.len() >= 3);
+            for (field, expected) in common {
+                assert_eq!(
+                    &schema["properties"][part]["properties"][field], expected,
+                    "{name} {part}.{field}"
+                );
+            }
+        }
+        assert!(strings(&schema["properties"]["spec"]["required"]).contains(&"type"), "{name}");
+    }
+}
+
+#[test]
+fn schemas_are_structural() {
+    for crd in extensions().iter().chain(&managed_resource()) {
+        check_node(schema(crd), crd["metadata"]["name"].as_str().unwrap());
+    }
+}
+
+/// Each node says its type (or that anything goes), and requires only what it has.
+fn check_node(node: &Value, path: &str) {
+    let open = node["x-kubernetes-preserve-unknown-fields"] == true;
+    let number_or_text = node["x-kubernetes-int-or-string"] == true;
+    assert!(node["type"].is_string() || open || number_or_text, "{path} has no type");
+
+    let none = serde_json::Map::new();
+    let properties = node["properties"].as_object().unwrap_or(&none);
+    let known: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
+    for required in strings(&node["required"]) {
+        assert!(known.contains(required), "{path} requires the unknown {required}");
+    }
+    for (name, child) in properties {
+        check_node(child, &format!("{path}.{name}"));
+    }
+    for (key, suffix) in [("items", "[]"), ("additionalProperties", "{}")] {
+        if let Some(child) = node.get(key) {
+            check_node(child, &format!("{path}{suffix}"));
+        }
+    }
+    if node["type"] == "array" {
+        assert!(node["items"].is_object(), "{path} has no items");
+    }
+}
+
+#[test]
+fn objects_of_others_are_kept_whole() {
+    let fields = [
+        ("Cluster", "/properties/spec/properties/shoot"),
+        ("Extension", "/properties/spec/properties/providerConfig"),
+        ("Extension", "/properties/status/properties/providerStatus"),
+        ("Extension", "/properties/status/properties/state"),
+        ("Worker", "/properties/spec/properties/pools/items/properties/providerConfig"),
+        ("BackupEntry", "/properties/spec/properties/backupBucketProviderStatus"),
+    ];
+    let crds = extensions();
+    for (kind, pointer) in fields {
+        let crd = crds.iter().find(|c| c["spec"]["names"]["kind"] == kind).unwrap();
+        let node = schema(crd).pointer(pointer).unwrap();
+        assert_eq!(node["x-kubernetes-preserve-unknown-fields"], true, "{kind} {pointer}");
+    }
+}
