@@ -1,6 +1,8 @@
 //! Every maximum of the program, in one place. Whatever grows with input from outside stops here, with an error that
 //! names the limit. Units stand last in the names.
 
+/// A message or a value in a log line.
+pub const LOG_VALUE_BYTES_MAX: usize = 8 << 10;
 /// Series of one metric family.
 pub const METRIC_SERIES_MAX: usize = 256;
 

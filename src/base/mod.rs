@@ -3,6 +3,7 @@
 pub mod backoff;
 pub mod clock;
 pub mod error;
+pub mod log;
 pub mod metrics;
 pub mod random;
 pub mod redact;

@@ -1,1 +1,162 @@
-//! (being written)
+//! The commands. `run` is the default and hands a checked configuration on; the others do their work here.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::config::{self, Loaded, Problem};
+use crate::format::yaml;
+use crate::limits;
+
+mod arguments;
+
+use arguments::Command;
+
+/// Everything went well.
+pub const SUCCESS: u8 = 0;
+/// The configuration or the command line is wrong, or the agent failed: what the Go program ends with, too.
+pub const FAILURE: u8 = 2;
+
+const HELP: &str = "\
+gardenlet: joins a Kubernetes seed cluster to its Gardener garden
+
+Usage:
+  gardenlet --config=FILE                   run the agent
+  gardenlet config validate --config=FILE   report everything that is wrong with a configuration
+  gardenlet config print-defaults           print the configuration that an empty one stands for
+  gardenlet render ...                      render a chart (see gardenlet render --help)
+  gardenlet --version[=true|false|raw]
+  gardenlet --help
+
+Environment:
+  GARDEN_KUBECONFIG  kubeconfig of the garden, before gardenClientConnection.kubeconfig
+  KUBECONFIG         kubeconfig of the seed, before seedClientConnection.kubeconfig
+  NAMESPACE          the agent's own namespace in the seed
+";
+
+/// What a command reads and writes.
+pub struct Io<'a> {
+    /// Standard input.
+    pub input: &'a mut dyn Read,
+    /// Results.
+    pub output: &'a mut dyn Write,
+    /// What went wrong.
+    pub errors: &'a mut dyn Write,
+}
+
+/// Does what the arguments (without the program's name) say and returns the exit code. `run` is the agent.
+pub fn main(
+    args: Vec<OsString>,
+    variable: &dyn Fn(&str) -> Option<String>,
+    io: &mut Io<'_>,
+    run: impl FnOnce(Loaded) -> u8,
+) -> u8 {
+    let command = match arguments::parse(args) {
+        Ok(command) => command,
+        Err(usage) => {
+            return fail(io, format_args!("gardenlet: {usage}\nTry gardenlet --help."));
+        }
+    };
+    match command {
+        Command::Run { config } => match load(&config, variable) {
+            Ok(loaded) => run(loaded),
+            Err(problems) => report(io, &config, &problems),
+        },
+        Command::ConfigValidate { config } => validate(io, &config, variable),
+        Command::ConfigPrintDefaults => print(io, &defaults()),
+        Command::Version { raw } => print(io, &version(raw)),
+        Command::Help => print(io, HELP),
+        Command::Render(args) => render(io, &args),
+        Command::RenderChild(args) => render_child(io, &args),
+    }
+}
+
+// The renderer's commands are hooked in here.
+fn render(io: &mut Io<'_>, _args: &[OsString]) -> u8 {
+    fail(io, format_args!("gardenlet render: not built yet"))
+}
+
+fn render_child(io: &mut Io<'_>, _args: &[OsString]) -> u8 {
+    fail(io, format_args!("gardenlet render-child: not built yet"))
+}
+
+fn print(io: &mut Io<'_>, text: &str) -> u8 {
+    // A reader that went away early has read what it wanted.
+    let _ = io.output.write_all(text.as_bytes()).and_then(|()| io.output.flush());
+    SUCCESS
+}
+
+fn fail(io: &mut Io<'_>, message: std::fmt::Arguments<'_>) -> u8 {
+    // There is nobody left to tell.
+    let _ = writeln!(io.errors, "{message}");
+    FAILURE
+}
+
+fn load(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
+    let name = path.display().to_string();
+    let text = read(path).map_err(|error| {
+        vec![Problem {
+            path: name.clone(),
+            message: format!("the configuration file cannot be read: {error}"),
+        }]
+    })?;
+    let mut loaded = config::load(&text, &name)?;
+    loaded.settings.apply_environment(variable).map_err(|problem| vec![problem])?;
+    Ok(loaded)
+}
+
+/// One byte more than allowed is enough to find out that a file is too long.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let max = u64::try_from(limits::CONFIG_FILE_BYTES_MAX).unwrap_or(u64::MAX);
+    File::open(path)?.take(max.saturating_add(1)).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn validate(io: &mut Io<'_>, path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> u8 {
+    match load(path, variable) {
+        Err(problems) => report(io, path, &problems),
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                fail(io, format_args!("{}: warning: {warning}", path.display()));
+            }
+            print(io, &format!("{} is valid\n", path.display()))
+        }
+    }
+}
+
+fn report(io: &mut Io<'_>, path: &Path, problems: &[Problem]) -> u8 {
+    let file = path.display().to_string();
+    for problem in problems {
+        if problem.path == file {
+            fail(io, format_args!("{problem}"));
+        } else {
+            fail(io, format_args!("{file}: {problem}"));
+        }
+    }
+    FAILURE
+}
+
+fn defaults() -> String {
+    let comment =
+        "# Everything that has a default. seedConfig has none: it describes the Seed and must be given.\n";
+    format!("{comment}{}", yaml::emit(&config::defaults(), yaml::Dialect::V4))
+}
+
+fn version(raw: bool) -> String {
+    let (program, gardener) = (config::version::PROGRAM, config::version::GARDENER);
+    if raw {
+        let fields =
+            [("version", program), ("gardenerVersion", gardener), ("architecture", std::env::consts::ARCH)];
+        let object: serde_json::Map<_, _> =
+            fields.map(|(key, value)| (key.to_owned(), Value::from(value))).into_iter().collect();
+        return format!("{}\n", Value::Object(object));
+    }
+    format!("gardenlet {program} (as Gardener {gardener})\n")
+}
+
+#[cfg(test)]
+mod tests;

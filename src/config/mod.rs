@@ -14,6 +14,7 @@ use crate::limits;
 pub mod settings;
 pub mod version;
 
+mod environment;
 mod features;
 mod read;
 mod replaced;
@@ -24,7 +25,7 @@ mod seed;
 mod validate;
 mod walk;
 
-pub use settings::{LogFormat, LogLevel, ResourceManager, SecretReference, Settings};
+pub use settings::{ResourceManager, SecretReference, Settings};
 
 /// Something wrong, or odd, at one place of the document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

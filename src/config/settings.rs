@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use log::LevelFilter;
 use serde_json::Value;
+
+use crate::base::log::Format;
 
 use super::read::Reader;
 
@@ -25,9 +28,9 @@ pub struct Settings {
     /// Leader election among instances, in the seed.
     pub leader_election: LeaderElection,
     /// The lowest level that is logged.
-    pub log_level: LogLevel,
+    pub log_level: LevelFilter,
     /// The form of a log line.
-    pub log_format: LogFormat,
+    pub log_format: Format,
     /// Where /healthz and its relatives listen.
     pub health_probes: Listener,
     /// Where /metrics listens.
@@ -141,26 +144,6 @@ pub struct LeaderElection {
     pub resource_namespace: String,
 }
 
-/// `logLevel`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    /// Everything down to each reconciliation.
-    Debug,
-    /// Changes of state.
-    Info,
-    /// Only what a person must look at.
-    Error,
-}
-
-/// `logFormat`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// One JSON object per line.
-    Json,
-    /// For people.
-    Text,
-}
-
 /// An address to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
@@ -237,11 +220,11 @@ impl Settings {
             },
             leader_election: LeaderElection::read(r.at("leaderElection")),
             log_level: match r.str("logLevel") {
-                "debug" => LogLevel::Debug,
-                "error" => LogLevel::Error,
-                _ => LogLevel::Info,
+                "debug" => LevelFilter::Debug,
+                "error" => LevelFilter::Error,
+                _ => LevelFilter::Info,
             },
-            log_format: if r.str("logFormat") == "text" { LogFormat::Text } else { LogFormat::Json },
+            log_format: if r.str("logFormat") == "text" { Format::Text } else { Format::Json },
             health_probes: Listener::read(r.at("server.healthProbes")),
             metrics: Listener::read(r.at("server.metrics")),
             profiling: r.flag("debugging.enableProfiling"),

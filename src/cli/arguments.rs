@@ -1,0 +1,150 @@
+//! What the command line says.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use lexopt::Arg::{Long, Short, Value};
+use lexopt::Parser;
+
+/// What the program is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    /// Run the agent.
+    Run {
+        config: PathBuf,
+    },
+    ConfigValidate {
+        config: PathBuf,
+    },
+    ConfigPrintDefaults,
+    /// Render a chart; the arguments are read there.
+    Render(Vec<OsString>),
+    /// The process that renders for an agent.
+    RenderChild(Vec<OsString>),
+    Version {
+        raw: bool,
+    },
+    Help,
+}
+
+/// A command line that makes no sense.
+#[derive(Debug)]
+pub(super) enum Usage {
+    NoConfig,
+    UnknownCommand(String),
+    Version(String),
+    Argument(lexopt::Error),
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoConfig => f.write_str("--config is missing: it names the configuration file"),
+            Self::UnknownCommand(name) => write!(f, "unknown command {name:?}"),
+            Self::Version(value) => write!(f, "--version={value}: expected true, false or raw"),
+            Self::Argument(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<lexopt::Error> for Usage {
+    fn from(error: lexopt::Error) -> Self {
+        Self::Argument(error)
+    }
+}
+
+/// Reads the arguments behind the program's name.
+pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
+    let command = command_of(&args);
+    match command.as_str() {
+        "render" => return Ok(Command::Render(args.into_iter().skip(1).collect())),
+        "render-child" => return Ok(Command::RenderChild(args.into_iter().skip(1).collect())),
+        _ => {}
+    }
+    let mut words = Vec::new();
+    let mut config = None;
+    let mut parser = Parser::from_args(args);
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("config") => config = Some(PathBuf::from(parser.value()?)),
+            Long("help") | Short('h') => return Ok(Command::Help),
+            Long("version") => {
+                match parser.optional_value().map(|value| value.to_string_lossy().into_owned()) {
+                    None => return Ok(Command::Version { raw: false }),
+                    Some(value) => match value.as_str() {
+                        "true" => return Ok(Command::Version { raw: false }),
+                        "raw" => return Ok(Command::Version { raw: true }),
+                        "false" => {}
+                        _ => return Err(Usage::Version(value)),
+                    },
+                }
+            }
+            Value(word) => words.push(word.to_string_lossy().into_owned()),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        [] | ["run"] => Ok(Command::Run { config: config.ok_or(Usage::NoConfig)? }),
+        ["config", "validate"] => Ok(Command::ConfigValidate { config: config.ok_or(Usage::NoConfig)? }),
+        ["config", "print-defaults"] => Ok(Command::ConfigPrintDefaults),
+        ["version"] => Ok(Command::Version { raw: false }),
+        ["help"] => Ok(Command::Help),
+        _ => Err(Usage::UnknownCommand(words.join(" "))),
+    }
+}
+
+fn command_of(args: &[OsString]) -> String {
+    args.first().map(|first| first.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, String> {
+        let args = line.split_whitespace().map(OsString::from).collect();
+        parse(args).map_err(|usage| usage.to_string())
+    }
+
+    #[test]
+    fn command_lines_mean_what_the_go_program_means() {
+        let config = || PathBuf::from("c.yaml");
+        let table = [
+            ("--config=c.yaml", Command::Run { config: config() }),
+            ("--config c.yaml", Command::Run { config: config() }),
+            ("run --config c.yaml", Command::Run { config: config() }),
+            ("--version=false --config=c.yaml", Command::Run { config: config() }),
+            ("--version", Command::Version { raw: false }),
+            ("--version=true", Command::Version { raw: false }),
+            ("--version=raw --config=c.yaml", Command::Version { raw: true }),
+            ("config validate --config c.yaml", Command::ConfigValidate { config: config() }),
+            ("config --config c.yaml validate", Command::ConfigValidate { config: config() }),
+            ("config print-defaults", Command::ConfigPrintDefaults),
+            ("render --set a=b x", Command::Render(["--set", "a=b", "x"].map(OsString::from).to_vec())),
+            ("render-child", Command::RenderChild(Vec::new())),
+            ("-h", Command::Help),
+            ("config validate --help", Command::Help),
+        ];
+        for (line, expected) in table {
+            assert_eq!(parsed(line), Ok(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn command_lines_without_meaning_say_why() {
+        let table = [
+            ("", "--config is missing: it names the configuration file"),
+            ("config validate", "--config is missing: it names the configuration file"),
+            ("config", "unknown command \"config\""),
+            ("start --config c.yaml", "unknown command \"start\""),
+            ("--config", "missing argument for option '--config'"),
+            ("--config c.yaml -v", "invalid option '-v'"),
+            ("--version=maybe", "--version=maybe: expected true, false or raw"),
+        ];
+        for (line, expected) in table {
+            assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
+        }
+    }
+}

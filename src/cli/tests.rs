@@ -1,0 +1,150 @@
+use std::path::PathBuf;
+
+use super::*;
+
+struct Ended {
+    code: u8,
+    output: String,
+    errors: String,
+    loaded: Option<Loaded>,
+}
+
+fn command(line: &str, variables: &[(&str, &str)]) -> Ended {
+    let (mut output, mut errors, mut loaded) = (Vec::new(), Vec::new(), None);
+    let mut io = Io { input: &mut io::empty(), output: &mut output, errors: &mut errors };
+    let variable =
+        |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    let args = line.split_whitespace().map(OsString::from).collect();
+    let code = main(args, &variable, &mut io, |it| {
+        loaded = Some(it);
+        7
+    });
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code, output: text(output), errors: text(errors), loaded }
+}
+
+/// A file that is removed at the end.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new(name: &str, text: impl AsRef<[u8]>) -> Self {
+        let path = std::env::temp_dir().join(format!("gardenlet-cli-{}-{name}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
+}
+
+const GOOD: &str = "
+seedConfig:
+  metadata: {name: edge-1}
+  spec:
+    provider: {type: local, region: north}
+    networks: {pods: 10.51.0.0/16, services: 10.52.0.0/16}
+    dns:
+      provider: {type: local, credentialsRef: {apiVersion: v1, kind: Secret, namespace: garden, name: dns}}
+      internal: {type: local, domain: i.example.org, credentialsRef: {apiVersion: v1, kind: Secret, namespace: garden, name: dns}}
+    ingress: {domain: ingress.example.org, controller: {kind: nginx}}
+";
+
+#[test]
+fn a_good_configuration_runs() {
+    let file = TempFile::new("good.yaml", GOOD);
+    let variables = [("GARDEN_KUBECONFIG", "/g"), ("KUBECONFIG", ""), ("NAMESPACE", "garden")];
+    let ended = command(&format!("--config {}", file.name()), &variables);
+    assert_eq!((ended.code, ended.errors.as_str()), (7, ""));
+    let settings = ended.loaded.unwrap().settings;
+    assert_eq!(settings.garden_client_connection.connection.kubeconfig, Some(PathBuf::from("/g")));
+    assert_eq!(settings.seed_client_connection.kubeconfig, None);
+}
+
+#[test]
+fn a_wrong_configuration_ends_with_2_and_all_problems() {
+    let file = TempFile::new("wrong.yaml", format!("logLevel: loud\nlogFormat: xml\n{GOOD}"));
+    for line in ["--config", "config validate --config"] {
+        let ended = command(&format!("{line} {}", file.name()), &[]);
+        assert_eq!(ended.code, 2);
+        assert!(ended.loaded.is_none() && ended.output.is_empty());
+        let name = file.name();
+        let expected = format!(
+            "{name}: logFormat: unknown value \"xml\"; known: json, text\n\
+             {name}: logLevel: unknown value \"loud\"; known: debug, info, error\n"
+        );
+        assert_eq!(ended.errors, expected);
+    }
+}
+
+#[test]
+fn validate_shows_warnings_and_succeeds() {
+    let file = TempFile::new("warn.yaml", format!("loglevel: info\n{GOOD}"));
+    let ended = command(&format!("config validate --config {}", file.name()), &[]);
+    assert_eq!((ended.code, ended.output), (0, format!("{} is valid\n", file.name())));
+    let expected = "warning: loglevel: unknown field, ignored; did you mean \"logLevel\"?\n";
+    assert_eq!(ended.errors, format!("{}: {expected}", file.name()));
+}
+
+#[test]
+fn files_that_are_no_configuration_end_with_2() {
+    let broken = TempFile::new("broken.yaml", "a: [1\nb: 2\n");
+    let binary = TempFile::new("binary.yaml", [0xff, 0xfe, 0x00]);
+    let long = TempFile::new("long.yaml", vec![b'#'; (1 << 20) + 5]);
+    let missing = "/nonexistent/gardenlet.yaml".to_owned();
+    let table = [
+        (broken.name(), "line 2"),
+        (binary.name(), "cannot be read"),
+        (long.name(), "at most 1048576"),
+        (missing, "cannot be read"),
+    ];
+    for (name, part) in table {
+        let ended = command(&format!("--config {name}"), &[]);
+        assert_eq!(ended.code, 2);
+        assert!(ended.errors.starts_with(&format!("{name}: ")), "{}", ended.errors);
+        assert!(ended.errors.contains(part), "{}", ended.errors);
+    }
+}
+
+#[test]
+fn the_other_mode_is_refused() {
+    let file = TempFile::new("mode.yaml", GOOD);
+    let ended = command(&format!("--config {}", file.name()), &[("NAMESPACE", "kube-system")]);
+    assert_eq!(ended.code, 2);
+    assert!(
+        ended.errors.contains("NAMESPACE: kube-system means to serve a self-hosted shoot"),
+        "{}",
+        ended.errors
+    );
+}
+
+#[test]
+fn information_goes_to_the_output() {
+    assert_eq!(
+        command("--version", &[]).output,
+        format!("gardenlet {} (as Gardener v1.150.0)\n", config::version::PROGRAM)
+    );
+    assert!(command("--version=raw", &[]).output.starts_with(r#"{"gardenerVersion":"v1.150.0","#));
+    assert!(command("--help", &[]).output.starts_with("gardenlet: joins"));
+    let ended = command("--nonsense", &[]);
+    assert_eq!(
+        (ended.code, ended.errors.as_str()),
+        (2, "gardenlet: invalid option '--nonsense'\nTry gardenlet --help.\n")
+    );
+}
+
+#[test]
+fn the_printed_defaults_are_a_configuration_but_for_the_seed() {
+    let ended = command("config print-defaults", &[]);
+    assert!(ended.output.contains("\ncontrollers:\n"), "{}", ended.output);
+    let seed = GOOD.trim_start();
+    let file = TempFile::new("defaults.yaml", format!("{}{seed}", ended.output));
+    let checked = command(&format!("config validate --config {}", file.name()), &[]);
+    assert_eq!((checked.code, checked.errors.as_str()), (0, ""));
+}
