@@ -1,0 +1,36 @@
+//! The stand-in itself: as kubectl sees it, and through a plain TLS connection.
+
+use std::process::Command;
+
+use gardenlet::base::clock::Clock;
+use serde_json::json;
+
+use crate::support::{Options, TestCluster};
+
+/// Runs kubectl, if this machine has one; none otherwise.
+fn kubectl(cluster: &TestCluster, arguments: &[&str]) -> Option<String> {
+    let file = std::env::temp_dir().join(format!("kubeconfig-{}-{}", std::process::id(), cluster.name));
+    std::fs::write(&file, cluster.admin_kubeconfig()).unwrap();
+    let home = std::env::temp_dir().join(format!("kubectl-{}", std::process::id()));
+    let output = Command::new("kubectl").env("HOME", home).arg("--kubeconfig").arg(&file).args(arguments).output();
+    let output = output.ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "kubectl {arguments:?}: {text}");
+    Some(text)
+}
+
+#[test]
+fn kubectl_reads_and_writes() {
+    let cluster = TestCluster::start(Options::new("seed", &Clock::system()));
+    cluster.wait_for("the root CA of the namespace", |c| c.get("", "configmaps", "default", "kube-root-ca.crt"));
+    let secret = json!({"metadata": {"name": "s", "namespace": "default"}, "stringData": {"a": "b"}});
+    cluster.create("v1", "secrets", &secret);
+    let Some(secrets) = kubectl(&cluster, &["get", "secrets", "-A"]) else { return };
+    assert!(secrets.contains("default") && secrets.contains('s') && secrets.contains("AGE"), "{secrets}");
+    let object = kubectl(&cluster, &["get", "secret", "s", "-o", "yaml"]).unwrap();
+    assert!(object.contains("a: Yg=="), "{object}");
+    kubectl(&cluster, &["create", "namespace", "x"]).unwrap();
+    kubectl(&cluster, &["label", "namespace", "x", "a=b"]).unwrap();
+    kubectl(&cluster, &["delete", "namespace", "x"]).unwrap();
+    assert!(cluster.get("", "namespaces", "", "x").is_none());
+}

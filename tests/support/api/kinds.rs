@@ -1,0 +1,174 @@
+//! Which kinds are served, in which versions, and how each of them behaves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::rules::{Plain, Rules};
+use super::schema::Schema;
+
+/// A kind that is served.
+#[derive(Clone)]
+pub struct Kind {
+    pub group: String,
+    pub kind: String,
+    pub plural: String,
+    pub singular: String,
+    pub short: Vec<String>,
+    pub namespaced: bool,
+    /// The preferred one first.
+    pub versions: Vec<String>,
+    /// The version in which objects are stored.
+    pub storage: String,
+    pub status: bool,
+    pub scale: bool,
+    /// Whether `metadata.generation` counts changes of the spec.
+    pub generation: bool,
+    /// PUT must name the resourceVersion that it replaces.
+    pub conditional: bool,
+    /// PUT of an object that does not exist creates it.
+    pub put_creates: bool,
+    /// The kind came from a CustomResourceDefinition.
+    pub custom: bool,
+    /// The generation of that definition.
+    pub definition: i64,
+    /// Schema per version, of custom resources.
+    pub schemas: BTreeMap<String, Arc<Schema>>,
+    /// Field selectors beyond `metadata.name` and `metadata.namespace`: name in the query, pointer into the object.
+    pub fields: Vec<(String, &'static str)>,
+    pub rules: Arc<dyn Rules>,
+}
+
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kind({} {})", self.group, self.kind)
+    }
+}
+
+impl Kind {
+    pub fn new(group: &str, version: &str, kind: &str, plural: &str, namespaced: bool) -> Self {
+        Self {
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+            singular: kind.to_lowercase(),
+            short: Vec::new(),
+            namespaced,
+            versions: vec![version.to_owned()],
+            storage: version.to_owned(),
+            status: false,
+            scale: false,
+            generation: false,
+            conditional: false,
+            put_creates: false,
+            custom: false,
+            definition: 0,
+            schemas: BTreeMap::new(),
+            fields: Vec::new(),
+            rules: Arc::new(Plain),
+        }
+    }
+
+    /// Sets what the letters stand for: s status, c scale, g generation, r resourceVersion required, u upsert by PUT.
+    #[must_use]
+    pub fn flags(mut self, letters: &str) -> Self {
+        self.status = letters.contains('s');
+        self.scale = letters.contains('c');
+        self.generation = letters.contains('g');
+        self.conditional = letters.contains('r');
+        self.put_creates = letters.contains('u');
+        self
+    }
+
+    #[must_use]
+    pub fn fields(mut self, fields: &[(&str, &'static str)]) -> Self {
+        self.fields = fields.iter().map(|(name, pointer)| ((*name).to_owned(), *pointer)).collect();
+        self
+    }
+
+    #[must_use]
+    pub fn rules(mut self, rules: impl Rules + 'static) -> Self {
+        self.rules = Arc::new(rules);
+        self
+    }
+
+    #[must_use]
+    pub fn short(mut self, names: &[&str]) -> Self {
+        self.short = names.iter().map(|n| (*n).to_owned()).collect();
+        self
+    }
+
+    pub fn list_kind(&self) -> String {
+        format!("{}List", self.kind)
+    }
+
+    pub fn api_version(&self, version: &str) -> String {
+        if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
+    }
+
+    /// Where the value of a field selector stands.
+    pub fn field(&self, name: &str) -> Option<&'static str> {
+        match name {
+            "metadata.name" => Some("/metadata/name"),
+            "metadata.namespace" if self.namespaced || !self.custom => Some("/metadata/namespace"),
+            _ => self.fields.iter().find(|(n, _)| n == name).map(|(_, pointer)| *pointer),
+        }
+    }
+}
+
+/// All served kinds, by group and plural.
+#[derive(Clone, Debug, Default)]
+pub struct Kinds(BTreeMap<(String, String), Arc<Kind>>);
+
+impl Kinds {
+    pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
+        let mut all = Self::default();
+        kinds.into_iter().for_each(|kind| all.add(kind));
+        all
+    }
+
+    pub fn add(&mut self, kind: Kind) {
+        self.0.insert((kind.group.clone(), kind.plural.clone()), Arc::new(kind));
+    }
+
+    pub fn remove(&mut self, group: &str, plural: &str) {
+        self.0.remove(&(group.to_owned(), plural.to_owned()));
+    }
+
+    pub fn find(&self, group: &str, plural: &str) -> Option<Arc<Kind>> {
+        self.0.get(&(group.to_owned(), plural.to_owned())).cloned()
+    }
+
+    pub fn by_name(&self, group: &str, kind: &str) -> Option<Arc<Kind>> {
+        self.0.values().find(|k| k.group == group && k.kind == kind).cloned()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.0.values()
+    }
+
+    /// The groups with their versions, preferred first; the core group is `""`.
+    pub fn groups(&self) -> BTreeMap<String, Vec<String>> {
+        let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for kind in self.all() {
+            let versions = groups.entry(kind.group.clone()).or_default();
+            for version in &kind.versions {
+                if !versions.contains(version) {
+                    versions.push(version.clone());
+                }
+            }
+        }
+        groups.values_mut().for_each(|versions| versions.sort_by(|a, b| rank(b).cmp(&rank(a))));
+        groups
+    }
+}
+
+/// Orders versions as Kubernetes does: stable before beta before alpha, newer before older.
+fn rank(version: &str) -> (u8, u32, u32) {
+    let number = |text: &str| text.parse::<u32>().unwrap_or(0);
+    let text = version.trim_start_matches('v');
+    match (text.split_once("alpha"), text.split_once("beta")) {
+        (Some((major, minor)), _) => (0, number(major), number(minor)),
+        (_, Some((major, minor))) => (1, number(major), number(minor)),
+        _ => (2, number(text), 0),
+    }
+}

@@ -1,0 +1,134 @@
+//! The API without connections: what a request does to the storage.
+
+pub mod failure;
+pub mod selector;
+
+pub mod builtin;
+pub mod kinds;
+pub mod rules;
+pub mod schema;
+
+pub mod store;
+
+pub mod patch;
+pub mod read;
+pub mod remove;
+pub mod validate;
+pub mod write;
+
+pub mod authn;
+pub mod crd;
+pub mod discovery;
+pub mod rbac;
+pub mod request;
+pub mod review;
+pub mod subresource;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gardenlet::base::clock::Clock;
+use serde_json::Value;
+
+use self::failure::Failure;
+use self::kinds::Kind;
+use self::store::Store;
+use crate::support::encoding::rfc3339;
+
+/// Who asks.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct User {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+}
+
+impl User {
+    pub fn new(name: &str, groups: &[&str]) -> Self {
+        let groups = groups.iter().map(|g| (*g).to_owned()).collect();
+        Self { name: name.to_owned(), uid: String::new(), groups }
+    }
+
+    /// The user of the server's own controllers.
+    pub fn system() -> Self {
+        Self::new("system:apiserver", &["system:masters", "system:authenticated"])
+    }
+
+    pub fn anonymous() -> Self {
+        Self::new("system:anonymous", &["system:unauthenticated"])
+    }
+
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+}
+
+/// What a request is about.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub kind: Arc<Kind>,
+    /// The version of the path, in which objects come and go.
+    pub version: String,
+    /// Empty: cluster-scoped, or all namespaces.
+    pub namespace: String,
+    /// Empty: the collection.
+    pub name: String,
+    pub subresource: String,
+}
+
+impl Target {
+    /// An object (or, without a name, a collection) in the storage version of its kind.
+    pub fn new(kind: Arc<Kind>, namespace: &str, name: &str) -> Self {
+        let version = kind.storage.clone();
+        let own = str::to_owned;
+        Self { kind, version, namespace: own(namespace), name: own(name), subresource: String::new() }
+    }
+
+    #[must_use]
+    pub fn sub(mut self, subresource: &str) -> Self {
+        subresource.clone_into(&mut self.subresource);
+        self
+    }
+
+    fn id(&self) -> store::Id {
+        store::Id::new(&self.kind.group, &self.kind.plural, &self.namespace, &self.name)
+    }
+
+    fn not_found(&self) -> Failure {
+        Failure::not_found(&self.kind.group, &self.kind.plural, &self.name)
+    }
+
+    fn invalid(&self, field: &str, why: &str) -> Failure {
+        Failure::invalid(&self.kind.group, &self.kind.kind, &self.name, field, why)
+    }
+}
+
+/// The API over one storage. Cheap to clone.
+#[derive(Clone)]
+pub struct Api {
+    pub store: Store,
+    pub clock: Clock,
+    /// Whether a namespaced object needs its namespace. An aggregated server leaves that to the server in front.
+    pub namespaces: bool,
+    /// Between the creation of a CustomResourceDefinition and its kind being served.
+    pub crd_delay: Duration,
+}
+
+impl Api {
+    /// The time as it stands in objects.
+    pub fn now(&self) -> String {
+        rfc3339(self.clock.now())
+    }
+
+    /// The kind of a group, by its plural.
+    pub fn kind(&self, group: &str, plural: &str) -> Option<Arc<Kind>> {
+        self.store.read().kinds.find(group, plural)
+    }
+
+    /// An object, in the version of the target.
+    pub fn get(&self, target: &Target) -> Result<Value, Failure> {
+        let state = self.store.read();
+        let object = state.objects.get(&target.id()).ok_or_else(|| target.not_found())?;
+        Ok(read::present(&target.kind, &target.version, object))
+    }
+}

@@ -1,0 +1,88 @@
+//! The RBAC authorizer, over the roles and bindings in the storage.
+
+use serde_json::Value;
+
+use super::User;
+use super::request::Info;
+use super::store::State;
+use crate::support::json::{list, text};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Whether some role that is bound to the user allows the request.
+pub fn allows(state: &State, user: &User, info: &Info) -> bool {
+    if user.is_in("system:masters") || always(user, info) {
+        return true;
+    }
+    let cluster_wide = state.of(GROUP, "clusterrolebindings", "");
+    let within = state.of(GROUP, "rolebindings", &info.namespace).filter(|_| !info.namespace.is_empty());
+    cluster_wide.chain(within).any(|(id, binding)| {
+        let bound = list(binding, "/subjects").iter().any(|subject| is_subject(subject, user, &id.namespace));
+        bound && role_rules(state, binding, &id.namespace).iter().any(|rule| covers(rule, info))
+    })
+}
+
+/// What the default cluster roles give to everybody who is known: discovery, health, own access reviews.
+fn always(user: &User, info: &Info) -> bool {
+    let open = ["/healthz", "/livez", "/readyz", "/version"];
+    let known = user.is_in("system:authenticated");
+    if info.resource.is_empty() {
+        let discovery = ["/api", "/openapi"].iter().any(|p| info.path.starts_with(p));
+        return info.verb == "get" && (open.iter().any(|p| info.path.starts_with(p)) || (known && discovery));
+    }
+    known
+        && info.verb == "create"
+        && matches!(info.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io")
+        && info.resource.starts_with("selfsubject")
+}
+
+fn is_subject(subject: &Value, user: &User, namespace: &str) -> bool {
+    let name = text(subject, "/name");
+    match text(subject, "/kind") {
+        "User" => user.name == name,
+        "Group" => user.is_in(name),
+        "ServiceAccount" => {
+            let of = text(subject, "/namespace");
+            let of = if of.is_empty() { namespace } else { of };
+            user.name == format!("system:serviceaccount:{of}:{name}")
+        }
+        _ => false,
+    }
+}
+
+fn role_rules(state: &State, binding: &Value, namespace: &str) -> Vec<Value> {
+    let name = text(binding, "/roleRef/name");
+    let role = match text(binding, "/roleRef/kind") {
+        "Role" => state.get(GROUP, "roles", namespace, name),
+        _ => state.get(GROUP, "clusterroles", "", name),
+    };
+    role.map(|role| list(role, "/rules").to_vec()).unwrap_or_default()
+}
+
+fn covers(rule: &Value, info: &Info) -> bool {
+    let any = |pointer: &str, wanted: &str| list(rule, pointer).iter().any(|v| v == "*" || v == wanted);
+    if !any("/verbs", &info.verb) {
+        return false;
+    }
+    if info.resource.is_empty() {
+        return list(rule, "/nonResourceURLs").iter().filter_map(Value::as_str).any(|url| match url.strip_suffix('*') {
+            Some(prefix) => info.path.starts_with(prefix),
+            None => url == info.path,
+        });
+    }
+    let resource = match info.subresource.as_str() {
+        "" => info.resource.clone(),
+        sub => format!("{}/{sub}", info.resource),
+    };
+    let all_of_sub = format!("*/{}", info.subresource);
+    let names = list(rule, "/resourceNames");
+    any("/apiGroups", &info.group)
+        && (any("/resources", &resource) || list(rule, "/resources").iter().any(|r| *r == all_of_sub))
+        && (names.is_empty() || names.iter().any(|n| n == info.name.as_str()) || named_by_selector(names, info))
+}
+
+/// `fieldSelector=metadata.name=x` makes a list or watch one of that object.
+fn named_by_selector(names: &[Value], info: &Info) -> bool {
+    let name = info.field_selector.strip_prefix("metadata.name=").unwrap_or_default().trim_start_matches('=');
+    info.name.is_empty() && !name.is_empty() && names.iter().any(|n| n == name)
+}

@@ -1,0 +1,218 @@
+//! GET, LIST and what a watch reads from the log of changes.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::failure::Failure;
+use super::kinds::Kind;
+use super::selector::{Selector, parse_fields, parse_labels};
+use super::store::{Change, Id, State};
+use super::{Api, Target};
+use crate::support::encoding::{base64_url, from_base64};
+use crate::support::json::{remove, set};
+
+/// An object of the storage version as it is shown in another.
+pub fn present(kind: &Kind, version: &str, object: &Value) -> Value {
+    let mut shown = if version == kind.storage {
+        object.clone()
+    } else {
+        kind.rules.from_storage(object.clone(), version)
+    };
+    shown["apiVersion"] = kind.api_version(version).into();
+    shown["kind"] = kind.kind.clone().into();
+    shown
+}
+
+/// The query of a list or watch.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    pub selector: Selector,
+    pub limit: usize,
+    pub continue_token: String,
+    pub resource_version: String,
+    pub exact: bool,
+    pub watch: bool,
+    pub bookmarks: bool,
+    pub timeout_s: Option<u64>,
+    /// Only metadata is asked for.
+    pub metadata_only: bool,
+}
+
+impl Query {
+    /// Reads the parameters of a list or watch of a kind.
+    pub fn parse(kind: &Kind, get: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let text = |name: &str| get(name).unwrap_or_default();
+        let truth = |name: &str| matches!(text(name).as_str(), "true" | "1");
+        let labels = parse_labels(&text("labelSelector")).map_err(Failure::bad_request)?;
+        let mut fields = Vec::new();
+        for requirement in parse_fields(&text("fieldSelector")).map_err(Failure::bad_request)? {
+            let Some(pointer) = kind.field(requirement.key()) else {
+                let message = format!("field label not supported: {}", requirement.key());
+                return Err(Failure::bad_request(message));
+            };
+            fields.push((requirement, pointer));
+        }
+        if !text("sendInitialEvents").is_empty() {
+            let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+            return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", "sendInitialEvents", why));
+        }
+        Ok(Self {
+            selector: Selector { labels, fields },
+            limit: text("limit").parse().unwrap_or(0),
+            continue_token: text("continue"),
+            resource_version: text("resourceVersion"),
+            exact: text("resourceVersionMatch") == "Exact",
+            watch: truth("watch"),
+            bookmarks: truth("allowWatchBookmarks"),
+            timeout_s: text("timeoutSeconds").parse().ok(),
+            metadata_only: false,
+        })
+    }
+}
+
+/// Reduces an object to its `PartialObjectMetadata`.
+pub fn metadata_of(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+fn gone() -> Failure {
+    Failure::expired(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+         results.",
+    )
+}
+
+impl Api {
+    /// LIST. `stale` shows the state of an older revision, as a lagging cache would.
+    pub fn list(&self, target: &Target, query: &Query, stale: Option<u64>) -> Result<Value, Failure> {
+        let state = self.store.read();
+        let (group, plural) = (&target.kind.group, &target.kind.plural);
+        let (token_revision, start) = parse_continue(&query.continue_token)?;
+        let asked: u64 = query.resource_version.parse().unwrap_or(0);
+        if asked > state.revision {
+            let message = format!("Too large resource version: {asked}, current: {}", state.revision);
+            return Err(Failure { retry_after_s: Some(1), ..Failure::new(504, "Timeout", message) });
+        }
+        let revision = token_revision.or(query.exact.then_some(asked)).or(stale).unwrap_or(state.revision);
+        let objects: Vec<(Id, Arc<Value>)> = if revision == state.revision {
+            state.of(group, plural, &target.namespace).map(|(id, o)| (id.clone(), o.clone())).collect()
+        } else {
+            state.at(revision, group, plural).ok_or_else(gone)?.into_iter().collect()
+        };
+        let inside = |id: &Id| target.namespace.is_empty() || id.namespace == target.namespace;
+        let chosen = objects.into_iter().filter(|(id, object)| {
+            inside(id) && start.as_ref().is_none_or(|s| (&id.namespace, &id.name) > (&s.0, &s.1)) && query.selector.matches(object)
+        });
+        let chosen: Vec<_> = chosen.collect();
+        Ok(page(target, query, revision, &chosen))
+    }
+
+    /// GET of the state at an older revision.
+    pub fn get_at(&self, target: &Target, revision: u64) -> Result<Value, Failure> {
+        let state = self.store.read();
+        let objects = state.at(revision, &target.kind.group, &target.kind.plural).unwrap_or_default();
+        let object = objects.get(&target.id()).ok_or_else(|| target.not_found())?;
+        Ok(present(&target.kind, &target.version, object))
+    }
+}
+
+/// Revision and last shown place of a continue token.
+fn parse_continue(token: &str) -> Result<(Option<u64>, Option<(String, String)>), Failure> {
+    if token.is_empty() {
+        return Ok((None, None));
+    }
+    let bad = || Failure::bad_request("continue key is not valid");
+    let json: Value = from_base64(token).and_then(|b| serde_json::from_slice(&b).ok()).ok_or_else(bad)?;
+    let revision = json["rv"].as_u64().ok_or_else(bad)?;
+    let place = json["start"].as_str().and_then(|s| s.split_once('/')).ok_or_else(bad)?;
+    Ok((Some(revision), Some((place.0.to_owned(), place.1.to_owned()))))
+}
+
+fn page(target: &Target, query: &Query, revision: u64, chosen: &[(Id, Arc<Value>)]) -> Value {
+    let count = if query.limit == 0 { chosen.len() } else { query.limit.min(chosen.len()) };
+    let mut metadata = json!({"resourceVersion": revision.to_string()});
+    if let Some((last, _)) = chosen.get(count.wrapping_sub(1)).filter(|_| count < chosen.len()) {
+        let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", last.namespace, last.name)});
+        metadata["continue"] = base64_url(token.to_string().as_bytes()).into();
+        if query.selector.is_empty() {
+            metadata["remainingItemCount"] = (chosen.len() - count).into();
+        }
+    }
+    let item = |object: &Value| {
+        let mut shown = present(&target.kind, &target.version, object);
+        if query.metadata_only {
+            return metadata_of(&shown);
+        }
+        if !target.kind.custom {
+            // Lists of compiled-in kinds say the kind once.
+            remove(&mut shown, "/apiVersion");
+            remove(&mut shown, "/kind");
+        }
+        shown
+    };
+    let items: Vec<Value> = chosen[..count].iter().map(|(_, object)| item(object)).collect();
+    let mut list = json!({"kind": target.kind.list_kind(), "apiVersion": target.kind.api_version(&target.version),
+        "metadata": metadata, "items": items});
+    if query.metadata_only {
+        set(&mut list, "/kind", "PartialObjectMetadataList");
+        set(&mut list, "/apiVersion", "meta.k8s.io/v1");
+    }
+    list
+}
+
+/// One line of a watch.
+pub fn event(kind: &str, object: &Value) -> Value {
+    json!({"type": kind, "object": object})
+}
+
+/// What a watch sends for a change: the kind of the event and the object. None if it does not concern it.
+pub fn event_of(target: &Target, query: &Query, change: &Change) -> Option<(&'static str, Value)> {
+    let concerns = change.id.is_of(&target.kind.group, &target.kind.plural)
+        && (target.namespace.is_empty() || change.id.namespace == target.namespace);
+    if !concerns {
+        return None;
+    }
+    let before = change.before.as_ref().is_some_and(|o| query.selector.matches(o));
+    let after = !change.deleted && query.selector.matches(&change.after);
+    let kind = match (before, after) {
+        (false, true) => "ADDED",
+        (true, true) => "MODIFIED",
+        (true, false) => "DELETED",
+        (false, false) => return None,
+    };
+    Some((kind, shown(target, query, &change.after)))
+}
+
+fn shown(target: &Target, query: &Query, object: &Value) -> Value {
+    let shown = present(&target.kind, &target.version, object);
+    if query.metadata_only { metadata_of(&shown) } else { shown }
+}
+
+/// Where a watch starts: the revision after which it reads the log, and the objects that it first reports as added.
+pub fn watch_start(state: &State, target: &Target, query: &Query) -> Result<(u64, Vec<Value>), Failure> {
+    let from: u64 = match query.resource_version.as_str() {
+        "" | "0" => 0,
+        text => text.parse().map_err(|_| Failure::bad_request(format!("invalid resourceVersion {text:?}")))?,
+    };
+    if from == 0 {
+        let all = state.of(&target.kind.group, &target.kind.plural, &target.namespace);
+        let chosen = all.filter(|(_, o)| query.selector.matches(o));
+        return Ok((state.revision, chosen.map(|(_, o)| event("ADDED", &shown(target, query, o))).collect()));
+    }
+    if from < state.compacted {
+        return Err(Failure::expired(format!("too old resource version: {from} ({})", state.compacted)));
+    }
+    Ok((from, Vec::new()))
+}
+
+/// A bookmark.
+pub fn bookmark(target: &Target, query: &Query, revision: u64) -> Value {
+    let mut object = json!({"kind": target.kind.kind, "apiVersion": target.kind.api_version(&target.version),
+        "metadata": {"resourceVersion": revision.to_string(), "creationTimestamp": null}});
+    if query.metadata_only {
+        object = metadata_of(&object);
+    }
+    event("BOOKMARK", &object)
+}

@@ -1,0 +1,102 @@
+//! What a path means: verb, resource, namespace, name, subresource.
+
+use crate::support::encoding::unescape;
+
+/// A request, sorted as the API server sorts it before it authorizes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Info {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for other paths the method.
+    pub verb: String,
+    pub group: String,
+    pub version: String,
+    /// Empty: not a resource (`/healthz`, discovery).
+    pub resource: String,
+    pub namespace: String,
+    pub name: String,
+    pub subresource: String,
+    pub path: String,
+    /// Text of the selectors, for authorizers that look at them.
+    pub field_selector: String,
+    pub label_selector: String,
+}
+
+impl Info {
+    /// Sorts a request. `query` answers with a parameter of the query.
+    pub fn parse(method: &str, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
+        let parts: Vec<String> = path.split('/').filter(|p| !p.is_empty()).map(|p| unescape(p, false)).collect();
+        let other = Self { verb: method.to_lowercase(), path: path.to_owned(), ..Self::default() };
+        let (group, version, rest) = match parts.as_slice() {
+            [api, version, rest @ ..] if api == "api" => (String::new(), version.clone(), rest),
+            [apis, group, version, rest @ ..] if apis == "apis" => (group.clone(), version.clone(), rest),
+            _ => return other,
+        };
+        let mut info = Self { group, version, path: path.to_owned(), ..Self::default() };
+        let text = |at: Option<&String>| at.cloned().unwrap_or_default();
+        let rest = match rest {
+            [] => return other,
+            [ns, name] if ns == "namespaces" => {
+                info.resource.clone_from(ns);
+                // A namespace is also its own namespace, for the authorizer.
+                info.name.clone_from(name);
+                &[]
+            }
+            [ns, name, sub] if ns == "namespaces" && ["status", "finalize"].contains(&sub.as_str()) => {
+                info.resource.clone_from(ns);
+                info.name.clone_from(name);
+                info.subresource.clone_from(sub);
+                &[]
+            }
+            [ns, namespace, rest @ ..] if ns == "namespaces" => {
+                info.namespace.clone_from(namespace);
+                rest
+            }
+            rest => rest,
+        };
+        if !rest.is_empty() {
+            info.resource = text(rest.first());
+            info.name = text(rest.get(1));
+            info.subresource = rest.get(2..).unwrap_or_default().join("/");
+        }
+        info.field_selector = query("fieldSelector").unwrap_or_default();
+        info.label_selector = query("labelSelector").unwrap_or_default();
+        info.verb = verb(method, &info, query("watch").as_deref());
+        info
+    }
+}
+
+fn verb(method: &str, info: &Info, watch: Option<&str>) -> String {
+    let collection = info.name.is_empty();
+    let verb = match method {
+        "GET" | "HEAD" if collection && matches!(watch, Some("true" | "1")) => "watch",
+        "GET" | "HEAD" if collection => "list",
+        "GET" | "HEAD" => "get",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" if collection => "deletecollection",
+        "DELETE" => "delete",
+        other => return other.to_lowercase(),
+    };
+    verb.to_owned()
+}
+
+#[test]
+fn paths_are_sorted() {
+    let parse = |method: &str, path: &str, watch: bool| {
+        let info = Info::parse(method, path, |p| (p == "watch" && watch).then(|| "true".to_owned()));
+        [info.verb, info.group, info.resource, info.namespace, info.name, info.subresource].join(" ")
+    };
+    let table = [
+        ("GET", "/api/v1/secrets", true, "watch  secrets   "),
+        ("GET", "/api/v1/namespaces/a/secrets", false, "list  secrets a  "),
+        ("DELETE", "/api/v1/namespaces/a/secrets/b", false, "delete  secrets a b "),
+        ("GET", "/api/v1/namespaces/a", false, "get  namespaces  a "),
+        ("PUT", "/api/v1/namespaces/a/finalize", false, "update  namespaces  a finalize"),
+        ("PATCH", "/apis/apps/v1/namespaces/a/deployments/b/status", false, "patch apps deployments a b status"),
+        ("GET", "/apis/apps/v1", false, "get     "),
+        ("GET", "/healthz", false, "get     "),
+    ];
+    for (method, path, watch, expected) in table {
+        assert_eq!(parse(method, path, watch), expected, "{method} {path}");
+    }
+}

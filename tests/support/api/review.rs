@@ -1,0 +1,82 @@
+//! Reviews: resources that are answered and not stored.
+
+use serde_json::{Value, json};
+
+use super::User;
+use super::request::Info;
+use crate::support::json::{list, text};
+
+/// Who may do what, and whose token something is.
+pub trait Judge {
+    fn allows(&self, user: &User, info: &Info) -> bool;
+    fn user_of(&self, token: &str) -> Option<User>;
+}
+
+/// Whether POST to this resource is a review.
+pub fn is_review(group: &str, resource: &str) -> bool {
+    matches!(
+        (group, resource),
+        ("authorization.k8s.io", "selfsubjectaccessreviews" | "subjectaccessreviews")
+            | ("authentication.k8s.io", "tokenreviews" | "selfsubjectreviews")
+    )
+}
+
+/// Answers a review: the object with its status.
+pub fn answer(judge: &dyn Judge, resource: &str, mut review: Value, asker: &User) -> Value {
+    review["status"] = match resource {
+        "selfsubjectaccessreviews" => json!({"allowed": judge.allows(asker, &attributes(&review["spec"]))}),
+        "subjectaccessreviews" => {
+            let groups = list(&review, "/spec/groups").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+            let user = User { name: text(&review, "/spec/user").to_owned(), uid: String::new(), groups };
+            json!({"allowed": judge.allows(&user, &attributes(&review["spec"]))})
+        }
+        "tokenreviews" => match judge.user_of(text(&review, "/spec/token")) {
+            Some(user) => json!({"authenticated": true, "user": user_json(&user)}),
+            None => json!({"authenticated": false}),
+        },
+        _ => json!({"userInfo": user_json(asker)}),
+    };
+    review
+}
+
+fn user_json(user: &User) -> Value {
+    json!({"username": user.name, "uid": user.uid, "groups": user.groups})
+}
+
+/// The request that an access review describes.
+pub fn attributes(spec: &Value) -> Info {
+    if let Some(resource) = spec.get("resourceAttributes").filter(|r| r.is_object()) {
+        let get = |key: &str| resource[key].as_str().unwrap_or_default().to_owned();
+        return Info {
+            verb: get("verb"),
+            group: get("group"),
+            version: get("version"),
+            resource: get("resource"),
+            namespace: get("namespace"),
+            name: get("name"),
+            subresource: get("subresource"),
+            path: String::new(),
+            field_selector: requirements(&resource["fieldSelector"]),
+            label_selector: requirements(&resource["labelSelector"]),
+        };
+    }
+    let other = &spec["nonResourceAttributes"];
+    Info { verb: text(other, "/verb").to_owned(), path: text(other, "/path").to_owned(), ..Info::default() }
+}
+
+/// The selector of a review as the text that a query would carry.
+fn requirements(selector: &Value) -> String {
+    let raw = text(selector, "/rawSelector");
+    if !raw.is_empty() {
+        return raw.to_owned();
+    }
+    let one = |requirement: &Value| {
+        let values: Vec<&str> = list(requirement, "/values").iter().filter_map(Value::as_str).collect();
+        match (text(requirement, "/operator"), values.as_slice()) {
+            ("In", [value]) => Some(format!("{}={value}", text(requirement, "/key"))),
+            ("In", values) => Some(format!("{} in ({})", text(requirement, "/key"), values.join(","))),
+            _ => None,
+        }
+    };
+    list(selector, "/requirements").iter().filter_map(one).collect::<Vec<_>>().join(",")
+}

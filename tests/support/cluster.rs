@@ -1,0 +1,295 @@
+//! A whole test cluster: the server, its CA, its users, its controllers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gardenlet::base::clock::{Clock, Timestamp};
+use serde_json::{Value, json};
+
+use super::api::rbac;
+use super::api::request::Info;
+use super::api::store::{State, Store};
+use super::api::{Api, Target, User, builtin, kinds::Kind, kinds::Kinds};
+use super::controllers::{Controllers, Share};
+use super::encoding::base64;
+use super::http::faults::Faults;
+use super::http::record::Recorded;
+use super::http::server::{Authorizer, Parts, Server, Webhook};
+use super::pki::{Authority, Identity};
+
+/// The longest real time that a test waits for anything.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who may do what.
+pub enum Authorization {
+    /// Everybody who is known may do everything.
+    Open,
+    /// Roles and bindings in the storage decide; `system:masters` may do everything.
+    Rbac,
+    Custom(Box<dyn Authorizer>),
+}
+
+/// How a cluster is made.
+pub struct Options {
+    pub name: String,
+    pub clock: Clock,
+    pub version: String,
+    /// 0: any free port.
+    pub port: u16,
+    /// The built-in kinds, or none for a server that only serves groups of its own.
+    pub builtin: bool,
+    /// Kinds that are compiled in beyond the built-in ones.
+    pub kinds: Vec<Kind>,
+    pub authorization: Authorization,
+    /// What is done of kube-controller-manager's work.
+    pub share: Share,
+    /// Between the creation of a CustomResourceDefinition and its kind being served.
+    pub crd_delay: Duration,
+    /// Changes that watches and paged lists can look back.
+    pub log_max: usize,
+    /// CA (PEM) and common names of a front proxy that may speak for others.
+    pub front_proxy: Option<(String, Vec<String>)>,
+    pub webhook: Option<Webhook>,
+}
+
+impl Options {
+    pub fn new(name: &str, clock: &Clock) -> Self {
+        Self {
+            name: name.to_owned(),
+            clock: clock.clone(),
+            version: "v1.34.3".to_owned(),
+            port: 0,
+            builtin: true,
+            kinds: Vec::new(),
+            authorization: Authorization::Open,
+            share: Share::default(),
+            crd_delay: Duration::ZERO,
+            log_max: 20_000,
+            front_proxy: None,
+            webhook: None,
+        }
+    }
+}
+
+struct Open;
+
+impl Authorizer for Open {
+    fn allows(&self, _state: &State, user: &User, info: &Info) -> bool {
+        let open = ["/healthz", "/livez", "/readyz", "/version"];
+        user.is_in("system:authenticated") || (info.resource.is_empty() && open.contains(&info.path.as_str()))
+    }
+}
+
+struct Rbac;
+
+impl Authorizer for Rbac {
+    fn allows(&self, state: &State, user: &User, info: &Info) -> bool {
+        rbac::allows(state, user, info)
+    }
+}
+
+/// A running cluster. It ends when it is dropped.
+pub struct TestCluster {
+    pub name: String,
+    server: Server,
+    authorities: Mutex<Vec<Arc<Authority>>>,
+    controllers: Controllers,
+}
+
+impl TestCluster {
+    /// Starts a cluster with the namespaces that every cluster has.
+    pub fn start(options: Options) -> Self {
+        let authority = Arc::new(Authority::new(&format!("{}-ca", options.name), options.clock.now()));
+        let builtin = if options.builtin { builtin::kinds() } else { Vec::new() };
+        let kinds = Kinds::new(builtin.into_iter().chain(options.kinds));
+        let store = Store::new(kinds, options.log_max);
+        let clock = options.clock.clone();
+        let api = Api { store, clock, namespaces: options.builtin, crd_delay: options.crd_delay };
+        let server = Server::start(Parts {
+            api: api.clone(),
+            authorizer: match options.authorization {
+                Authorization::Open => Box::new(Open),
+                Authorization::Rbac => Box::new(Rbac),
+                Authorization::Custom(authorizer) => authorizer,
+            },
+            identity: server_identity(&authority, &options.clock),
+            client_authorities: vec![authority.certificate()],
+            front_proxy: options.front_proxy,
+            version: options.version,
+            serves_core: options.builtin,
+            webhook: options.webhook,
+            port: options.port,
+        })
+        .unwrap();
+        let controllers = Controllers::start(&api, &authority, options.share);
+        let authorities = Mutex::new(vec![authority]);
+        let cluster = Self { name: options.name, server, authorities, controllers };
+        if options.builtin {
+            for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+                cluster.create("v1", "namespaces", &json!({"metadata": {"name": namespace}}));
+            }
+        }
+        cluster
+    }
+
+    pub fn api(&self) -> &Api {
+        &self.server.shared.api
+    }
+
+    /// The storage, for direct looks.
+    pub fn store(&self) -> &Store {
+        &self.server.shared.api.store
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.server.shared.api.clock
+    }
+
+    pub fn faults(&self) -> &Faults {
+        &self.server.shared.faults
+    }
+
+    /// The server itself: down and up, certificates, tokens, health.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// All requests so far.
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.server.shared.record.all()
+    }
+
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// The CA's certificate that signs now, PEM.
+    pub fn ca(&self) -> String {
+        self.authority().certificate()
+    }
+
+    pub fn authority(&self) -> Arc<Authority> {
+        self.authorities.lock().unwrap_or_else(PoisonError::into_inner).last().unwrap().clone()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock().now()
+    }
+
+    /// A client certificate, valid for a year around now.
+    pub fn client_identity(&self, user: &str, groups: &[&str]) -> Identity {
+        let year = Duration::from_secs(365 * 86_400);
+        let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
+        self.authority().client(user, &groups, self.now().minus(year), self.now().plus(year))
+    }
+
+    /// A kubeconfig (JSON, which is YAML) with a client certificate for this user.
+    pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> String {
+        let identity = self.client_identity(user, groups);
+        self.kubeconfig(&json!({"client-certificate-data": base64(identity.certificate.as_bytes()),
+            "client-key-data": base64(identity.key.as_bytes())}))
+    }
+
+    /// A kubeconfig of a cluster-admin.
+    pub fn admin_kubeconfig(&self) -> String {
+        self.kubeconfig_for("admin", &["system:masters"])
+    }
+
+    /// A kubeconfig with a bearer token.
+    pub fn bootstrap_kubeconfig(&self, token: &str) -> String {
+        self.kubeconfig(&json!({"token": token}))
+    }
+
+    fn kubeconfig(&self, user: &Value) -> String {
+        let cluster = json!({"server": self.url(), "certificate-authority-data": base64(self.ca().as_bytes())});
+        json!({"apiVersion": "v1", "kind": "Config", "current-context": self.name,
+            "clusters": [{"name": self.name, "cluster": cluster}], "users": [{"name": "user", "user": user}],
+            "contexts": [{"name": self.name, "context": {"cluster": self.name, "user": "user"}}]})
+        .to_string()
+    }
+
+    /// Replaces the CA: the server shows a certificate of the new one at once; client certificates of both are
+    /// believed, new ones come from the new one.
+    pub fn rotate_ca(&self) {
+        let mut authorities = self.authorities.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = format!("{}-ca-{}", self.name, authorities.len() + 1);
+        let authority = Arc::new(Authority::new(&name, self.now()));
+        authorities.push(authority.clone());
+        let certificates: Vec<String> = authorities.iter().map(|a| a.certificate()).collect();
+        self.server.set_identity(&server_identity(&authority, self.clock()));
+        self.server.set_client_authorities(&certificates);
+        self.controllers.set_authority(&authority);
+    }
+
+    /// Shows a server certificate that was valid only in this time.
+    pub fn serve_certificate(&self, from: Timestamp, until: Timestamp) {
+        self.server.set_identity(&self.authority().server(&[], from, until));
+    }
+
+    /// Creates an object past the network: `api_version` as in the object, resource by its plural.
+    pub fn create(&self, api_version: &str, plural: &str, object: &Value) -> Value {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = self.api().kind(group, plural).unwrap_or_else(|| panic!("no kind {plural} of {api_version}"));
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        let target = Target { version: version.to_owned(), ..Target::new(kind, namespace, "") };
+        self.api().create(&target, object.clone(), &User::system()).unwrap()
+    }
+
+    /// An object in its storage version.
+    pub fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.store().get(group, plural, namespace, name)
+    }
+
+    /// Merges into an object past the network.
+    pub fn merge(&self, group: &str, plural: &str, (namespace, name): (&str, &str), patch: &Value) -> Value {
+        let target = Target::new(self.api().kind(group, plural).unwrap(), namespace, name);
+        self.api().patch(&target, &super::api::write::Patch::Merge(patch.clone()), &User::system()).unwrap()
+    }
+
+    /// Merges into the status of an object past the network.
+    pub fn merge_status(&self, group: &str, plural: &str, (namespace, name): (&str, &str), patch: &Value) -> Value {
+        let target = Target::new(self.api().kind(group, plural).unwrap(), namespace, name).sub("status");
+        self.api().patch(&target, &super::api::write::Patch::Merge(patch.clone()), &User::system()).unwrap()
+    }
+
+    /// Deletes an object past the network, as a user would: finalizers hold it.
+    pub fn delete(&self, group: &str, plural: &str, namespace: &str, name: &str) {
+        let target = Target::new(self.api().kind(group, plural).unwrap(), namespace, name);
+        self.api().delete(&target, &super::api::remove::Options::default()).unwrap();
+    }
+
+    /// Waits, woken by changes of the storage, until `condition` gives something. Panics after [`PATIENCE`].
+    pub fn wait_for<T>(&self, what: &str, condition: impl Fn(&Self) -> Option<T>) -> T {
+        self.wait_within(PATIENCE, what, condition).unwrap_or_else(|| panic!("{}: waited in vain for {what}", self.name))
+    }
+
+    /// The same with a real deadline of its own, and without a panic.
+    pub fn wait_within<T>(&self, real: Duration, _what: &str, condition: impl Fn(&Self) -> Option<T>) -> Option<T> {
+        let real_time = Clock::system();
+        let deadline = real_time.mono() + real;
+        loop {
+            let revision = self.store().read().revision;
+            if let Some(found) = condition(self) {
+                return Some(found);
+            }
+            let left = deadline.saturating_sub(real_time.mono());
+            if left.is_zero() {
+                return None;
+            }
+            // Requests and time change what a condition sees, too: look again now and then.
+            self.store().wait_after(revision, left.min(Duration::from_millis(20)));
+        }
+    }
+}
+
+impl Drop for TestCluster {
+    fn drop(&mut self) {
+        self.controllers.stop();
+        self.server.down();
+    }
+}
+
+fn server_identity(authority: &Authority, clock: &Clock) -> Identity {
+    let year = Duration::from_secs(365 * 86_400);
+    authority.server(&[], clock.now().minus(year), clock.now().plus(year))
+}

@@ -1,0 +1,111 @@
+//! The share of kube-controller-manager that others wait for. One thread looks at the whole storage after each change:
+//! clusters of tests are small, and a level is easier to hold than an edge.
+
+pub mod collector;
+pub mod namespaces;
+pub mod signer;
+pub mod workloads;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use gardenlet::base::thread;
+
+use super::api::{Api, crd};
+use super::pki::Authority;
+
+/// What is done.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// Approved requests are signed.
+    pub signer: bool,
+    /// Namespaces get their root CA and default account; deleted ones are emptied.
+    pub namespaces: bool,
+    /// Objects go with their owners.
+    pub garbage: bool,
+    /// Deployments and the like report that they run.
+    pub workloads: bool,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { signer: true, namespaces: true, garbage: true, workloads: true }
+    }
+}
+
+impl Share {
+    pub fn none() -> Self {
+        Self { signer: false, namespaces: false, garbage: false, workloads: false }
+    }
+}
+
+struct Shared {
+    api: Api,
+    share: Mutex<Share>,
+    authority: Mutex<Arc<Authority>>,
+    stopping: AtomicBool,
+}
+
+/// The running controllers.
+pub struct Controllers {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Controllers {
+    pub fn start(api: &Api, authority: &Arc<Authority>, share: Share) -> Self {
+        let shared = Arc::new(Shared {
+            api: api.clone(),
+            share: Mutex::new(share),
+            authority: Mutex::new(authority.clone()),
+            stopping: AtomicBool::new(false),
+        });
+        let running = shared.clone();
+        let thread = thread::spawn("kube-controllers", 1 << 20, move || run(&running)).unwrap();
+        Self { shared, thread: Mutex::new(Some(thread)) }
+    }
+
+    /// Signs with another CA from now on, and publishes it.
+    pub fn set_authority(&self, authority: &Arc<Authority>) {
+        *self.shared.authority.lock().unwrap_or_else(PoisonError::into_inner) = authority.clone();
+        self.shared.api.store.wake();
+    }
+
+    /// Changes what is done.
+    pub fn set_share(&self, share: Share) {
+        *self.shared.share.lock().unwrap_or_else(PoisonError::into_inner) = share;
+        self.shared.api.store.wake();
+    }
+
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.api.store.wake();
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(shared: &Shared) {
+    while !shared.stopping.load(Ordering::SeqCst) {
+        let revision = shared.api.store.read().revision;
+        let share = shared.share.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let authority = shared.authority.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        crd::sync(&shared.api);
+        if share.signer {
+            signer::sync(&shared.api, &authority);
+        }
+        if share.namespaces {
+            namespaces::sync(&shared.api, &authority);
+        }
+        if share.garbage {
+            collector::sync(&shared.api);
+        }
+        if share.workloads {
+            workloads::sync(&shared.api);
+        }
+        shared.api.store.wait_after(revision, Duration::from_millis(100));
+    }
+}

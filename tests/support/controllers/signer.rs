@@ -1,0 +1,50 @@
+//! Signs certificate requests of `kubernetes.io/kube-apiserver-client` once somebody approved them.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::api::write::Patch;
+use crate::support::api::{Api, Target, User};
+use crate::support::encoding::{base64, from_base64};
+use crate::support::json::{list, text};
+use crate::support::pki::Authority;
+
+/// What kube-controller-manager gives when nothing is asked for.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
+/// Certificates are valid from a little earlier on, for clocks that are behind.
+const BACKDATE: Duration = Duration::from_secs(300);
+
+pub fn sync(api: &Api, authority: &Authority) {
+    let Some(kind) = api.kind("certificates.k8s.io", "certificatesigningrequests") else { return };
+    for request in api.store.list("certificates.k8s.io", "certificatesigningrequests", "") {
+        if !is_due(&request) {
+            continue;
+        }
+        let pem = from_base64(text(&request, "/spec/request")).unwrap_or_default();
+        let seconds = request["spec"]["expirationSeconds"].as_u64().map(Duration::from_secs);
+        let now = api.clock.now();
+        let from = now.minus(BACKDATE);
+        let until = now.plus(seconds.unwrap_or(DEFAULT_LIFETIME));
+        let status = match authority.sign(&String::from_utf8_lossy(&pem), from, until) {
+            Ok(certificate) => json!({"certificate": base64(certificate.as_bytes())}),
+            Err(why) => {
+                let mut conditions = list(&request, "/status/conditions").to_vec();
+                conditions.push(json!({"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": why}));
+                json!({"conditions": conditions})
+            }
+        };
+        let target = Target::new(kind.clone(), "", text(&request, "/metadata/name")).sub("status");
+        // It may have been deleted meanwhile.
+        let _ = api.patch(&target, &Patch::Merge(json!({"status": status})), &User::system());
+    }
+}
+
+fn is_due(request: &Value) -> bool {
+    let has = |kind: &str| list(request, "/status/conditions").iter().any(|c| c["type"] == kind);
+    text(request, "/spec/signerName") == "kubernetes.io/kube-apiserver-client"
+        && has("Approved")
+        && !has("Denied")
+        && !has("Failed")
+        && text(request, "/status/certificate").is_empty()
+}

@@ -1,0 +1,276 @@
+//! From a request to what the API answers.
+
+use serde_json::Value;
+
+use super::message::{Request, Response};
+use super::server::Shared;
+use crate::support::api::failure::Failure;
+use crate::support::api::read::{Query, metadata_of};
+use crate::support::api::remove::Options;
+use crate::support::api::request::Info;
+use crate::support::api::write::Patch;
+use crate::support::api::{Target, User, authn, discovery, review, subresource};
+
+/// What is sent back.
+pub enum Reply {
+    Whole(Response),
+    Watch(Box<(Target, Query)>),
+}
+
+impl From<Failure> for Reply {
+    fn from(failure: Failure) -> Self {
+        let mut response = Response::json(failure.code, &failure.status());
+        if let Some(seconds) = failure.retry_after_s {
+            response = response.header("Retry-After", seconds.to_string());
+        }
+        Self::Whole(response)
+    }
+}
+
+/// Who asks; `peer` is the verified subject of the client certificate, `proxy` that of a front proxy.
+pub fn authenticate(
+    shared: &Shared,
+    request: &Request,
+    peer: Option<User>,
+    is_front_proxy: bool,
+) -> Result<User, Failure> {
+    if is_front_proxy && let Some(name) = request.header("x-remote-user") {
+        let groups = request.headers("x-remote-group");
+        let uid = request.header("x-remote-uid").unwrap_or_default().to_owned();
+        return Ok(User { name: name.to_owned(), uid, groups });
+    }
+    if let Some(user) = peer {
+        return Ok(authn::authenticated(user));
+    }
+    match request.header("authorization").and_then(|h| h.strip_prefix("Bearer ")) {
+        Some(token) => shared.user_of(token.trim()).ok_or_else(Failure::unauthorized),
+        None if request.header("authorization").is_some() => Err(Failure::unauthorized()),
+        None => Ok(User::anonymous()),
+    }
+}
+
+/// The refusal of a request that nobody allowed.
+pub fn forbidden(user: &User, info: &Info) -> Failure {
+    if info.resource.is_empty() {
+        let message = format!("forbidden: User {:?} cannot {} path {:?}", user.name, info.verb, info.path);
+        return Failure::new(403, "Forbidden", message);
+    }
+    let resource = match info.subresource.as_str() {
+        "" => info.resource.clone(),
+        sub => format!("{}/{sub}", info.resource),
+    };
+    let scope = match info.namespace.as_str() {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace {namespace:?}"),
+    };
+    let why = format!("User {:?} cannot {} resource {resource:?} in API group {:?} {scope}", user.name, info.verb, info.group);
+    Failure::forbidden(&info.group, &info.resource, &info.name, &why)
+}
+
+/// Answers an authorized request. `stale`: reads see the state at that revision.
+pub fn answer(shared: &Shared, request: &Request, info: &Info, user: &User, stale: Option<u64>) -> Reply {
+    let outcome = if info.resource.is_empty() {
+        Ok(Reply::Whole(other(shared, request)))
+    } else {
+        resource(shared, request, info, user, stale)
+    };
+    outcome.unwrap_or_else(Reply::from)
+}
+
+fn other(shared: &Shared, request: &Request) -> Response {
+    let path = request.path.trim_end_matches('/');
+    let accept = request.header("accept").unwrap_or_default();
+    let aggregated = accept.contains("as=APIGroupDiscoveryList") && accept.contains("v=v2;");
+    let version = shared.version();
+    let kinds = &shared.api.store.read().kinds.clone();
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let found = match parts.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => return shared.health(),
+        ["version"] => Some(discovery::version(&version)),
+        ["api"] | ["apis"] if aggregated => {
+            let value = discovery::aggregated(kinds, parts == ["api"]);
+            let media_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+            return Response::text(200, media_type, &value.to_string());
+        }
+        ["api"] if shared.serves_core => Some(discovery::core_versions(&shared.address())),
+        ["apis"] => Some(discovery::groups(kinds)),
+        ["api", version] => discovery::resources(kinds, "", version),
+        ["apis", group] => discovery::one_group(kinds, group),
+        ["apis", group, version] => discovery::resources(kinds, group, version),
+        ["openapi", "v2"] => Some(serde_json::json!({"swagger": "2.0", "paths": {},
+            "info": {"title": "Kubernetes", "version": version}})),
+        ["openapi", "v3"] => Some(serde_json::json!({"paths": {}})),
+        _ => None,
+    };
+    match found {
+        Some(value) => Response::json(200, &value),
+        None => Response::text(404, "text/plain; charset=utf-8", "404 page not found\n"),
+    }
+}
+
+fn body(request: &Request) -> Result<Value, Failure> {
+    if !matches!(request.media_type(), "application/json" | "") {
+        let accepted = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
+        return Err(Failure::unsupported_media_type(&accepted));
+    }
+    let text = String::from_utf8_lossy(&request.body);
+    serde_json::from_str(&text).map_err(|e| Failure::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
+}
+
+fn patch(request: &Request) -> Result<Patch, Failure> {
+    let json = || {
+        serde_json::from_slice(&request.body)
+            .map_err(|e| Failure::bad_request(format!("error decoding patch: {e}")))
+    };
+    match request.media_type() {
+        "application/merge-patch+json" => Ok(Patch::Merge(json()?)),
+        "application/json-patch+json" => Ok(Patch::Json(json()?)),
+        "application/strategic-merge-patch+json" => Ok(Patch::Strategic(json()?)),
+        _ => Err(Failure::unsupported_media_type(&[
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+            "application/apply-patch+yaml",
+        ])),
+    }
+}
+
+fn target(shared: &Shared, info: &Info) -> Result<Target, Reply> {
+    let state = shared.api.store.read();
+    let kind = state.kinds.find(&info.group, &info.resource).filter(|k| k.versions.contains(&info.version));
+    let Some(kind) = kind else {
+        let known = state.kinds.groups().get(&info.group).is_some_and(|v| v.contains(&info.version));
+        let compiled_in = known && !state.kinds.all().any(|k| k.group == info.group && k.custom);
+        return Err(if compiled_in {
+            Failure::no_resource().into()
+        } else {
+            Reply::Whole(Response::text(404, "text/plain; charset=utf-8", "404 page not found\n"))
+        });
+    };
+    Ok(Target {
+        kind,
+        version: info.version.clone(),
+        namespace: info.namespace.clone(),
+        name: info.name.clone(),
+        subresource: info.subresource.clone(),
+    })
+}
+
+fn resource(
+    shared: &Shared,
+    request: &Request,
+    info: &Info,
+    user: &User,
+    stale: Option<u64>,
+) -> Result<Reply, Failure> {
+    if request.header("accept").is_some_and(|a| !a.contains("json") && !a.contains("*/*")) {
+        return Err(Failure::new(406, "NotAcceptable", "only the following media types are accepted: application/json"));
+    }
+    if review::is_review(&info.group, &info.resource) && info.verb == "create" {
+        let answer = review::answer(shared, &info.resource, body(request)?, user);
+        return Ok(Reply::Whole(Response::json(201, &answer)));
+    }
+    let target = match target(shared, info) {
+        Ok(target) => target,
+        Err(reply) => return Ok(reply),
+    };
+    if !target.name.is_empty() && target.kind.namespaced == target.namespace.is_empty() {
+        return Err(Failure::no_resource());
+    }
+    if !target.subresource.is_empty() && !serves(&target) {
+        return Err(Failure::no_resource());
+    }
+    if ["token", "scale", "eviction"].contains(&target.subresource.as_str()) {
+        return special(shared, request, info, &target, user);
+    }
+    plain(shared, request, info, target, user, stale)
+}
+
+fn serves(target: &Target) -> bool {
+    match (target.subresource.as_str(), target.kind.kind.as_str()) {
+        ("status", _) => target.kind.status,
+        ("scale", _) => target.kind.scale,
+        ("approval", "CertificateSigningRequest") | ("finalize", "Namespace") => true,
+        ("token", "ServiceAccount") | ("eviction", "Pod") => true,
+        _ => false,
+    }
+}
+
+fn special(
+    shared: &Shared,
+    request: &Request,
+    info: &Info,
+    target: &Target,
+    user: &User,
+) -> Result<Reply, Failure> {
+    let api = &shared.api;
+    let (status, value) = match (target.subresource.as_str(), info.verb.as_str()) {
+        ("token", "create") => (201, subresource::token(api, &shared.tokens(), target, body(request)?)?),
+        ("scale", "get") => (200, subresource::get_scale(api, target)?),
+        ("scale", "patch") => {
+            let patch = patch(request)?;
+            (200, subresource::set_scale(api, target, |scale| subresource::apply(scale, &patch), user)?)
+        }
+        ("scale", "update") => {
+            let new = body(request)?;
+            let put = |scale: &mut Value| {
+                *scale = new;
+                Ok(())
+            };
+            (200, subresource::set_scale(api, target, put, user)?)
+        }
+        ("eviction", "create") => {
+            let of = Target { subresource: String::new(), ..target.clone() };
+            (201, api.delete(&of, &Options::default())?)
+        }
+        _ => return Err(Failure::method_not_allowed()),
+    };
+    Ok(Reply::Whole(Response::json(status, &value)))
+}
+
+fn plain(
+    shared: &Shared,
+    request: &Request,
+    info: &Info,
+    target: Target,
+    user: &User,
+    stale: Option<u64>,
+) -> Result<Reply, Failure> {
+    let api = &shared.api;
+    let collection = target.namespace.is_empty() && target.kind.namespaced;
+    let metadata_only = request.header("accept").is_some_and(|a| a.contains("as=PartialObjectMetadata"));
+    let value = match info.verb.as_str() {
+        "get" => match stale {
+            Some(revision) => api.get_at(&target, revision)?,
+            None => api.get(&target)?,
+        },
+        "list" | "watch" | "deletecollection" => {
+            let mut query = Query::parse(&target.kind, |name| request.parameter(name))?;
+            query.metadata_only = metadata_only;
+            match info.verb.as_str() {
+                "watch" => return Ok(Reply::Watch(Box::new((target, query)))),
+                "list" => return Ok(Reply::Whole(Response::json(200, &api.list(&target, &query, stale)?))),
+                _ if collection => return Err(Failure::method_not_allowed()),
+                _ => api.delete_collection(&target, &query.selector, &options(request)?)?,
+            }
+        }
+        "create" if collection || !target.name.is_empty() => return Err(Failure::method_not_allowed()),
+        "create" => {
+            let created = api.create(&target, body(request)?, user)?;
+            return Ok(Reply::Whole(Response::json(201, &created)));
+        }
+        "update" if !target.name.is_empty() => api.update(&target, body(request)?, user)?,
+        "patch" if !target.name.is_empty() => api.patch(&target, &patch(request)?, user)?,
+        "delete" => api.delete(&target, &options(request)?)?,
+        _ => return Err(Failure::method_not_allowed()),
+    };
+    let value = if metadata_only && info.verb != "delete" { metadata_of(&value) } else { value };
+    Ok(Reply::Whole(Response::json(200, &value)))
+}
+
+fn options(request: &Request) -> Result<Options, Failure> {
+    let body = if request.body.is_empty() { Value::Null } else { body(request)? };
+    let mut options = Options::parse(&body);
+    options.propagation = options.propagation.or_else(|| request.parameter("propagationPolicy"));
+    Ok(options)
+}

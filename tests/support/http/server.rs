@@ -1,0 +1,326 @@
+//! The server: it listens, takes connections, goes down and comes back.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use gardenlet::base::thread;
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+
+use super::connection;
+use super::faults::Faults;
+use super::message::{Request, Response};
+use super::record::Record;
+use super::tls::{Traffic, Trust, server_config};
+use crate::support::api::authn::Tokens;
+use crate::support::api::request::Info;
+use crate::support::api::review::Judge;
+use crate::support::api::store::State;
+use crate::support::api::{Api, User};
+use crate::support::pki::Identity;
+
+const STACK_BYTES: usize = 512 << 10;
+
+/// Decides who may do what.
+pub trait Authorizer: Send + Sync {
+    fn allows(&self, state: &State, user: &User, info: &Info) -> bool;
+}
+
+/// Answers paths that are no part of the API: a webhook.
+pub type Webhook = Box<dyn Fn(&Request, &User) -> Option<Response> + Send + Sync>;
+
+/// A second handle of each socket, to cut it, and the thread that serves it.
+type Connections = BTreeMap<u64, (Option<TcpStream>, Option<JoinHandle<()>>)>;
+
+/// What can be exchanged while the server runs.
+struct Settings {
+    tls: Arc<ServerConfig>,
+    /// CAs of client certificates.
+    trust: Trust,
+    /// CAs and common names of proxies that may speak for others.
+    front_proxy: Option<(Trust, Vec<String>)>,
+    tokens: Tokens,
+    version: String,
+    healthy: bool,
+}
+
+/// What connections share.
+pub struct Shared {
+    pub api: Api,
+    pub record: Record,
+    pub faults: Faults,
+    pub traffic: Arc<Traffic>,
+    /// Whether `/api` is served: not by an aggregated server.
+    pub serves_core: bool,
+    authorizer: Box<dyn Authorizer>,
+    webhook: Option<Webhook>,
+    settings: Mutex<Settings>,
+    connections: Mutex<Connections>,
+    next_connection: AtomicU64,
+    stopping: AtomicBool,
+    address: SocketAddr,
+}
+
+impl Shared {
+    fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn tls(&self) -> Arc<ServerConfig> {
+        self.settings().tls.clone()
+    }
+
+    pub fn version(&self) -> String {
+        self.settings().version.clone()
+    }
+
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub fn user_of(&self, token: &str) -> Option<User> {
+        let settings = self.settings();
+        settings.tokens.user(&self.api.store.read(), token, self.api.clock.now())
+    }
+
+    /// The keys and tokens, under the lock.
+    pub fn tokens(&self) -> impl std::ops::Deref<Target = Tokens> + '_ {
+        struct Guard<'a>(MutexGuard<'a, Settings>);
+        impl std::ops::Deref for Guard<'_> {
+            type Target = Tokens;
+            fn deref(&self) -> &Tokens {
+                &self.0.tokens
+            }
+        }
+        Guard(self.settings())
+    }
+
+    /// The user of a client certificate, if it is believed, and whether it is a front proxy's.
+    pub fn peer(&self, chain: &[CertificateDer<'static>]) -> (Option<User>, bool) {
+        if chain.is_empty() {
+            return (None, false);
+        }
+        let settings = self.settings();
+        let clock = &self.api.clock;
+        let proxy = settings.front_proxy.as_ref().is_some_and(|(trust, names)| {
+            let subject = trust.subject(chain, clock);
+            subject.is_some_and(|s| names.is_empty() || names.contains(&s.common_name))
+        });
+        let subject = settings.trust.subject(chain, clock);
+        (subject.map(|s| User { name: s.common_name, uid: String::new(), groups: s.organizations }), proxy)
+    }
+
+    pub fn health(&self) -> Response {
+        if self.settings().healthy {
+            return Response::text(200, "text/plain; charset=utf-8", "ok");
+        }
+        let body = "[+]ping ok\n[-]etcd failed: reason withheld\nhealthz check failed\n";
+        Response::text(500, "text/plain; charset=utf-8", body)
+    }
+
+    pub fn webhook(&self, request: &Request, user: &User) -> Option<Response> {
+        self.webhook.as_ref()?(request, user)
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Gives up the second handle of a socket, so that closing the first one ends the connection.
+    pub fn forget(&self, connection: u64) {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((tcp, _)) = connections.get_mut(&connection) {
+            *tcp = None;
+        }
+    }
+
+    /// Lets time of the server's clock pass, or less if the server goes down.
+    pub fn pause(&self, time: Duration) {
+        let clock = &self.api.clock;
+        let deadline = clock.mono() + time;
+        while clock.mono() < deadline && !self.is_stopping() {
+            let left = deadline.saturating_sub(clock.mono());
+            self.api.store.wait_after(u64::MAX, clock.real(left).min(Duration::from_millis(20)));
+        }
+    }
+}
+
+impl Judge for Shared {
+    fn allows(&self, user: &User, info: &Info) -> bool {
+        self.authorizer.allows(&self.api.store.read(), user, info)
+    }
+
+    fn user_of(&self, token: &str) -> Option<User> {
+        Shared::user_of(self, token)
+    }
+}
+
+impl Shared {
+    pub fn allows(&self, user: &User, info: &Info) -> bool {
+        Judge::allows(self, user, info)
+    }
+}
+
+/// What a server is made of.
+pub struct Parts {
+    pub api: Api,
+    pub authorizer: Box<dyn Authorizer>,
+    pub identity: Identity,
+    pub client_authorities: Vec<String>,
+    pub front_proxy: Option<(String, Vec<String>)>,
+    pub version: String,
+    pub serves_core: bool,
+    pub webhook: Option<Webhook>,
+    /// 0: any free port.
+    pub port: u16,
+}
+
+/// A running server.
+pub struct Server {
+    pub shared: Arc<Shared>,
+    accepting: Mutex<Option<(TcpListener, JoinHandle<()>)>>,
+}
+
+impl Server {
+    /// Starts to listen on loopback.
+    pub fn start(parts: Parts) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, parts.port))?;
+        let settings = Settings {
+            tls: server_config(&parts.identity, &parts.api.clock),
+            trust: Trust::new(&parts.client_authorities),
+            front_proxy: parts.front_proxy.map(|(ca, names)| (Trust::new(&[ca]), names)),
+            tokens: Tokens::default(),
+            version: parts.version,
+            healthy: true,
+        };
+        let shared = Shared {
+            api: parts.api,
+            record: Record::default(),
+            faults: Faults::default(),
+            traffic: Arc::default(),
+            serves_core: parts.serves_core,
+            authorizer: parts.authorizer,
+            webhook: parts.webhook,
+            settings: Mutex::new(settings),
+            connections: Mutex::default(),
+            next_connection: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            address: listener.local_addr()?,
+        };
+        let server = Self { shared: Arc::new(shared), accepting: Mutex::new(None) };
+        server.accept(listener)?;
+        Ok(server)
+    }
+
+    fn accept(&self, listener: TcpListener) -> io::Result<()> {
+        let (shared, taken) = (self.shared.clone(), listener.try_clone()?);
+        let thread = thread::spawn("api-accept", STACK_BYTES, move || {
+            while let Ok((tcp, _)) = taken.accept() {
+                if shared.is_stopping() {
+                    break;
+                }
+                take(&shared, tcp);
+            }
+        })?;
+        *self.accepting.lock().unwrap_or_else(PoisonError::into_inner) = Some((listener, thread));
+        Ok(())
+    }
+
+    /// `https://127.0.0.1:<port>`.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.shared.address)
+    }
+
+    /// Stops listening and cuts all connections. Objects stay.
+    pub fn down(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        if let Some((listener, thread)) = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // Linux: wakes the thread that waits in accept.
+            let _ = socket2::SockRef::from(&listener).shutdown(Shutdown::Both);
+            drop(listener);
+            let _ = thread.join();
+        }
+        self.cut();
+        let all = std::mem::take(&mut *self.connections());
+        for (_, thread) in all.into_values() {
+            if let Some(thread) = thread {
+                let _ = thread.join();
+            }
+        }
+    }
+
+    /// Listens again, on the same port.
+    pub fn up(&self) -> io::Result<()> {
+        self.shared.stopping.store(false, Ordering::SeqCst);
+        self.accept(TcpListener::bind(self.shared.address)?)
+    }
+
+    /// Cuts all connections, and goes on listening.
+    pub fn cut(&self) {
+        for tcp in self.connections().values().filter_map(|(tcp, _)| tcp.as_ref()) {
+            let _ = tcp.shutdown(Shutdown::Both);
+        }
+        self.shared.api.store.wake();
+    }
+
+    /// How many connections are open.
+    pub fn open_connections(&self) -> usize {
+        self.connections().values().filter(|(_, t)| t.as_ref().is_some_and(|t| !t.is_finished())).count()
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows another certificate from the next handshake on.
+    pub fn set_identity(&self, identity: &Identity) {
+        let config = server_config(identity, &self.shared.api.clock);
+        self.shared.settings().tls = config;
+    }
+
+    /// Believes client certificates of these CAs.
+    pub fn set_client_authorities(&self, authorities: &[String]) {
+        self.shared.settings().trust = Trust::new(authorities);
+    }
+
+    /// What `/version` says.
+    pub fn set_version(&self, version: &str) {
+        version.clone_into(&mut self.shared.settings().version);
+    }
+
+    /// What `/healthz`, `/livez` and `/readyz` say.
+    pub fn set_healthy(&self, healthy: bool) {
+        self.shared.settings().healthy = healthy;
+    }
+
+    /// Makes a bearer token valid.
+    pub fn add_token(&self, token: &str, user: User) {
+        self.shared.settings().tokens.add(token, user);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.down();
+    }
+}
+
+fn take(shared: &Arc<Shared>, tcp: TcpStream) {
+    let number = shared.next_connection.fetch_add(1, Ordering::SeqCst);
+    shared.traffic.connections.fetch_add(1, Ordering::Relaxed);
+    let Ok(kept) = tcp.try_clone() else { return };
+    let _ = tcp.set_nodelay(true);
+    let mut connections = shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
+    connections.retain(|_, (_, thread)| thread.as_ref().is_some_and(|t| !t.is_finished()));
+    let serving = shared.clone();
+    let thread = thread::spawn("api-connection", STACK_BYTES, move || {
+        connection::serve(&serving, tcp, number);
+        serving.forget(number);
+    });
+    connections.insert(number, (Some(kept), thread.ok()));
+}

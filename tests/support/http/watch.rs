@@ -1,0 +1,153 @@
+//! The body of a watch.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::faults::Action;
+use super::message::{stream_head, write_chunk};
+use super::server::Shared;
+use super::tls::Stream;
+use crate::support::api::read::{Query, bookmark, event, event_of, watch_start};
+use crate::support::api::Target;
+
+/// A watch without `timeoutSeconds` ends after this time.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1_800);
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How long a watch sleeps at most, in real time, before it looks for the end of the connection and of its time.
+const LOOK: Duration = Duration::from_millis(40);
+
+struct Sender<'a> {
+    stream: &'a mut Stream,
+    actions: &'a [Action],
+    /// Events so far, counting those that were left out.
+    count: u64,
+    sent: u64,
+}
+
+/// Why a watch goes no further.
+enum End {
+    /// The body ends as it should.
+    Proper,
+    /// The connection breaks.
+    Broken,
+}
+
+impl Sender<'_> {
+    fn send(&mut self, value: &Value) -> Result<(), End> {
+        let mut line = value.to_string().into_bytes();
+        line.push(b'\n');
+        let number = self.count;
+        self.count += 1;
+        for action in self.actions {
+            match action {
+                Action::SkipEvent(n) if *n == number => return Ok(()),
+                Action::EndAfterEvents(n) if *n <= number => return Err(End::Proper),
+                Action::HalfEvent(n) if *n == number => {
+                    line.truncate(line.len() / 2);
+                    // The other end may be gone: it breaks either way.
+                    let _ = write_chunk(self.stream, &line);
+                    return Err(End::Broken);
+                }
+                _ => {}
+            }
+        }
+        self.sent += 1;
+        write_chunk(self.stream, &line).map_err(|_| End::Broken)
+    }
+}
+
+/// Serves a watch to its end. True if the connection can be used again.
+pub fn serve(
+    shared: &Shared,
+    stream: &mut Stream,
+    (target, query): &(Target, Query),
+    actions: &[Action],
+    (date, sequence): (&str, u64),
+) -> io::Result<bool> {
+    stream.write_all(&stream_head(date))?;
+    stream.flush()?;
+    let mut sender = Sender { stream, actions, count: 0, sent: 0 };
+    let end = follow(shared, &mut sender, target, query, sequence);
+    let sent = sender.sent;
+    shared.record.update(sequence, |r| {
+        r.events = sent;
+        r.ended = true;
+    });
+    match end {
+        End::Proper => {
+            write_chunk(stream, b"")?;
+            Ok(true)
+        }
+        End::Broken => Ok(false),
+    }
+}
+
+fn follow(shared: &Shared, sender: &mut Sender<'_>, target: &Target, query: &Query, sequence: u64) -> End {
+    for action in sender.actions {
+        if let Action::WatchError(failure) = action {
+            return sender.send(&event("ERROR", &failure.status())).err().unwrap_or(End::Proper);
+        }
+    }
+    let start = watch_start(&shared.api.store.read(), target, query);
+    let (mut revision, first) = match start {
+        Ok(start) => start,
+        Err(failure) => return sender.send(&event("ERROR", &failure.status())).err().unwrap_or(End::Proper),
+    };
+    for value in &first {
+        if let Err(end) = sender.send(value) {
+            return end;
+        }
+    }
+    let clock = &shared.api.clock;
+    let deadline = clock.mono() + query.timeout_s.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+    let mut next_bookmark = clock.mono() + BOOKMARK_PERIOD;
+    loop {
+        match pending(shared, target, query, &mut revision) {
+            Ok(events) => {
+                for value in &events {
+                    if let Err(end) = sender.send(value) {
+                        return end;
+                    }
+                }
+                if !events.is_empty() {
+                    let sent = sender.sent;
+                    shared.record.update(sequence, |r| r.events = sent);
+                }
+            }
+            Err(value) => return sender.send(&value).err().unwrap_or(End::Proper),
+        }
+        let now = clock.mono();
+        let over = now >= deadline;
+        if query.bookmarks && (now >= next_bookmark || over) {
+            next_bookmark = now + BOOKMARK_PERIOD;
+            // Bookmarks are no events: faults do not count them.
+            let line = format!("{}\n", bookmark(target, query, revision));
+            if write_chunk(sender.stream, line.as_bytes()).is_err() {
+                return End::Broken;
+            }
+        }
+        if over {
+            return End::Proper;
+        }
+        if shared.is_stopping() || sender.stream.is_closed() {
+            return End::Broken;
+        }
+        shared.api.store.wait_after(revision, LOOK.min(deadline - now));
+    }
+}
+
+/// The events after a revision, which moves on; the ERROR event if they are gone.
+fn pending(shared: &Shared, target: &Target, query: &Query, revision: &mut u64) -> Result<Vec<Value>, Value> {
+    let state = shared.api.store.read();
+    if *revision < state.compacted {
+        let message = format!("too old resource version: {revision} ({})", state.compacted);
+        let failure = crate::support::api::failure::Failure::expired(message);
+        return Err(event("ERROR", &failure.status()));
+    }
+    let events = state.since(*revision).filter_map(|c| event_of(target, query, c)).map(|(kind, o)| event(kind, &o));
+    let events = events.collect();
+    *revision = (*revision).max(state.revision);
+    Ok(events)
+}

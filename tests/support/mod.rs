@@ -1,0 +1,29 @@
+//! What the tests stand on: an API server in this process that an agent cannot tell from a real one, a garden on top of
+//! it, and faults on order.
+//!
+//! - [`TestCluster`] is the way in: it starts a server on loopback, over TLS, with a CA of its own, and hands out
+//!   kubeconfigs, direct looks into the storage, the record of requests and the faults.
+//! - `http/` speaks HTTP/1.1 over rustls; it knows connections, not objects.
+//! - `api/` is the API: kinds, storage, validation, patches, watches, authentication, RBAC, discovery.
+//! - `controllers/` is the share of kube-controller-manager that an agent waits for.
+//! - `garden/` is what gardener-apiserver and gardener-controller-manager do, as far as an agent sees it.
+//! - `semantics.rs` is a list of checks that this server and a real kube-apiserver both pass, so that this one cannot
+//!   drift from the truth.
+
+// Each test binary includes the whole tree and uses a part of it. It is test code: a broken assumption may panic.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
+
+pub mod encoding;
+pub mod json;
+pub mod pki;
+
+pub mod api;
+pub mod http;
+
+pub mod controllers;
+
+pub mod cluster;
+
+pub use cluster::{Options, TestCluster};
