@@ -201,7 +201,8 @@ impl TestCluster {
     }
 
     fn kubeconfig(&self, user: &Value) -> String {
-        let cluster = json!({"server": self.url(), "certificate-authority-data": base64(self.ca().as_bytes())});
+        let cluster =
+            json!({"server": self.url(), "certificate-authority-data": base64(self.ca().as_bytes())});
         json!({"apiVersion": "v1", "kind": "Config", "current-context": self.name,
             "clusters": [{"name": self.name, "cluster": cluster}], "users": [{"name": "user", "user": user}],
             "contexts": [{"name": self.name, "context": {"cluster": self.name, "user": "user"}}]})
@@ -229,7 +230,8 @@ impl TestCluster {
     /// Creates an object past the network: `api_version` as in the object, resource by its plural.
     pub fn create(&self, api_version: &str, plural: &str, object: &Value) -> Value {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let kind = self.api().kind(group, plural).unwrap_or_else(|| panic!("no kind {plural} of {api_version}"));
+        let kind =
+            self.api().kind(group, plural).unwrap_or_else(|| panic!("no kind {plural} of {api_version}"));
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
         let target = Target { version: version.to_owned(), ..Target::new(kind, namespace, "") };
         self.api().create(&target, object.clone(), &User::system()).unwrap()
@@ -247,7 +249,13 @@ impl TestCluster {
     }
 
     /// Merges into the status of an object past the network.
-    pub fn merge_status(&self, group: &str, plural: &str, (namespace, name): (&str, &str), patch: &Value) -> Value {
+    pub fn merge_status(
+        &self,
+        group: &str,
+        plural: &str,
+        (namespace, name): (&str, &str),
+        patch: &Value,
+    ) -> Value {
         let target = Target::new(self.api().kind(group, plural).unwrap(), namespace, name).sub("status");
         self.api().patch(&target, &super::api::write::Patch::Merge(patch.clone()), &User::system()).unwrap()
     }
@@ -260,11 +268,17 @@ impl TestCluster {
 
     /// Waits, woken by changes of the storage, until `condition` gives something. Panics after [`PATIENCE`].
     pub fn wait_for<T>(&self, what: &str, condition: impl Fn(&Self) -> Option<T>) -> T {
-        self.wait_within(PATIENCE, what, condition).unwrap_or_else(|| panic!("{}: waited in vain for {what}", self.name))
+        self.wait_within(PATIENCE, what, condition)
+            .unwrap_or_else(|| panic!("{}: waited in vain for {what}", self.name))
     }
 
     /// The same with a real deadline of its own, and without a panic.
-    pub fn wait_within<T>(&self, real: Duration, _what: &str, condition: impl Fn(&Self) -> Option<T>) -> Option<T> {
+    pub fn wait_within<T>(
+        &self,
+        real: Duration,
+        _what: &str,
+        condition: impl Fn(&Self) -> Option<T>,
+    ) -> Option<T> {
         let real_time = Clock::system();
         let deadline = real_time.mono() + real;
         loop {

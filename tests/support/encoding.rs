@@ -92,7 +92,8 @@ pub fn from_rfc3339(text: &str) -> Option<Timestamp> {
     let day = days(number(0..4)?, number(5..7)?, number(8..10)?);
     let seconds = day * 86_400 + number(11..13)? * 3_600 + number(14..16)? * 60 + number(17..19)?;
     let rest = text.get(19..)?;
-    let digits = rest.strip_prefix('.').map_or("", |r| &r[..r.bytes().take_while(u8::is_ascii_digit).count()]);
+    let digits =
+        rest.strip_prefix('.').map_or("", |r| &r[..r.bytes().take_while(u8::is_ascii_digit).count()]);
     let zone = rest.get(if digits.is_empty() { 0 } else { digits.len() + 1 }..)?;
     let nanos: i64 = format!("{digits:0<9}").get(..9)?.parse().ok()?;
     let offset = match zone.bytes().next()? {

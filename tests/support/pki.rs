@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use gardenlet::base::clock::Timestamp;
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, Certificate, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
+    DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use time::OffsetDateTime;
 
@@ -37,7 +37,12 @@ pub fn offset_time(at: Timestamp) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(at.unix()).unwrap()
 }
 
-fn params(common_name: &str, organizations: &[String], from: Timestamp, until: Timestamp) -> CertificateParams {
+fn params(
+    common_name: &str,
+    organizations: &[String],
+    from: Timestamp,
+    until: Timestamp,
+) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     for group in organizations {
@@ -123,7 +128,12 @@ pub struct Subject {
 
 fn subject(name: &x509_parser::x509::X509Name<'_>) -> Subject {
     Subject {
-        common_name: name.iter_common_name().filter_map(|n| n.as_str().ok()).next().unwrap_or_default().to_owned(),
+        common_name: name
+            .iter_common_name()
+            .filter_map(|n| n.as_str().ok())
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
         organizations: name.iter_organization().filter_map(|n| n.as_str().ok()).map(str::to_owned).collect(),
     }
 }
@@ -140,7 +150,9 @@ pub fn request_subject(pem: &str) -> Option<(Subject, bool)> {
     let der = super::encoding::from_pem(pem)?;
     let (_, request) = X509CertificationRequest::from_der(&der).ok()?;
     let names = request.requested_extensions().is_some_and(|mut extensions| {
-        extensions.any(|e| matches!(e, ParsedExtension::SubjectAlternativeName(san) if !san.general_names.is_empty()))
+        extensions.any(
+            |e| matches!(e, ParsedExtension::SubjectAlternativeName(san) if !san.general_names.is_empty()),
+        )
     });
     Some((subject(&request.certification_request_info.subject), names))
 }

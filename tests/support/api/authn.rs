@@ -44,7 +44,9 @@ impl Tokens {
     /// Whose token it is; none if it is unknown, expired, or its owner is gone.
     pub fn user(&self, state: &State, token: &str, now: Timestamp) -> Option<User> {
         let fixed = self.fixed.iter().find(|(known, _)| known == token).map(|(_, user)| user.clone());
-        let found = fixed.or_else(|| bootstrap_user(state, token, now)).or_else(|| self.account(state, token, now))?;
+        let found = fixed
+            .or_else(|| bootstrap_user(state, token, now))
+            .or_else(|| self.account(state, token, now))?;
         Some(authenticated(found))
     }
 
@@ -66,7 +68,11 @@ impl Tokens {
 /// The user that a ServiceAccount is.
 pub fn service_account(namespace: &str, name: &str, uid: &str) -> User {
     let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
-    User { name: format!("system:serviceaccount:{namespace}:{name}"), uid: uid.to_owned(), groups: groups.to_vec() }
+    User {
+        name: format!("system:serviceaccount:{namespace}:{name}"),
+        uid: uid.to_owned(),
+        groups: groups.to_vec(),
+    }
 }
 
 /// Adds the group of everybody who is known.

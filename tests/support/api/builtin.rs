@@ -81,7 +81,9 @@ fn apps_and_batch() -> Vec<Kind> {
         plain("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
         plain("networking.k8s.io", "v1", "Ingress", "ingresses", true).short(&["ing"]).flags("sg"),
         plain("networking.k8s.io", "v1", "IngressClass", "ingressclasses", false).flags("g"),
-        plain("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true).short(&["netpol"]).flags("g"),
+        plain("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true)
+            .short(&["netpol"])
+            .flags("g"),
         plain("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true).flags("g"),
     ]
 }
@@ -95,16 +97,23 @@ fn access() -> Vec<Kind> {
         rbac("ClusterRoleBinding", "clusterrolebindings", false),
         rbac("Role", "roles", true),
         rbac("RoleBinding", "rolebindings", true),
-        Kind::new("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", false)
-            .short(&["csr"])
-            .flags("s")
-            .fields(&[("spec.signerName", "/spec/signerName")])
-            .rules(Csr),
+        Kind::new(
+            "certificates.k8s.io",
+            "v1",
+            "CertificateSigningRequest",
+            "certificatesigningrequests",
+            false,
+        )
+        .short(&["csr"])
+        .flags("s")
+        .fields(&[("spec.signerName", "/spec/signerName")])
+        .rules(Csr),
     ]
 }
 
 fn machinery() -> Vec<Kind> {
-    let admission = |kind, plural| Kind::new("admissionregistration.k8s.io", "v1", kind, plural, false).flags("gr");
+    let admission =
+        |kind, plural| Kind::new("admissionregistration.k8s.io", "v1", kind, plural, false).flags("gr");
     vec![
         Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true).flags("ru"),
         Kind::new("events.k8s.io", "v1", "Event", "events", true).short(&["ev"]),
@@ -112,10 +121,16 @@ fn machinery() -> Vec<Kind> {
         admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
         admission("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
         admission("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
-        Kind::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false)
-            .short(&["crd", "crds"])
-            .flags("sgr")
-            .rules(Definition),
+        Kind::new(
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+            false,
+        )
+        .short(&["crd", "crds"])
+        .flags("sgr")
+        .rules(Definition),
         Kind::new("apiregistration.k8s.io", "v1", "APIService", "apiservices", false).flags("sr"),
     ]
 }

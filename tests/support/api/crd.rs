@@ -39,12 +39,15 @@ pub fn kind_of(definition: &Value) -> Kind {
     let versions = list(definition, "/spec/versions");
     let storage = versions.iter().find(|v| v["storage"] == true).map_or("", |v| text(v, "/name"));
     let namespaced = definition["spec"]["scope"] == "Namespaced";
-    let (group, kind, plural) = (text(definition, "/spec/group"), text(names, "/kind"), text(names, "/plural"));
+    let (group, kind, plural) =
+        (text(definition, "/spec/group"), text(names, "/kind"), text(names, "/plural"));
     let sub = |name: &str| versions.iter().any(|v| v["subresources"].get(name).is_some());
-    let mut served = Kind::new(group, storage, kind, plural, namespaced).rules(Custom { status: sub("status") });
+    let mut served =
+        Kind::new(group, storage, kind, plural, namespaced).rules(Custom { status: sub("status") });
     text(names, "/singular").clone_into(&mut served.singular);
     served.short = list(names, "/shortNames").iter().filter_map(Value::as_str).map(str::to_owned).collect();
-    served.versions = versions.iter().filter(|v| v["served"] == true).map(|v| text(v, "/name").to_owned()).collect();
+    served.versions =
+        versions.iter().filter(|v| v["served"] == true).map(|v| text(v, "/name").to_owned()).collect();
     served.status = sub("status");
     served.scale = sub("scale");
     served.generation = true;
@@ -110,9 +113,7 @@ fn establish(state: &mut State, definition: &Value, now: &str) {
         return;
     }
     let mut new = definition.clone();
-    let condition = |kind: &str, reason: &str, message: &str| {
-        json!({"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message})
-    };
+    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message});
     set(&mut new, "/metadata/finalizers", json!([CLEANUP]));
     set(&mut new, "/status/acceptedNames", definition["spec"]["names"].clone());
     set(
@@ -146,7 +147,8 @@ fn remove_instances(api: &Api, definition: &Value) {
     }
     let definitions = api.kind(GROUP, PLURAL).unwrap();
     let target = Target::new(definitions, "", text(definition, "/metadata/name"));
-    let left: Vec<&Value> = list(definition, "/metadata/finalizers").iter().filter(|f| *f != CLEANUP).collect();
+    let left: Vec<&Value> =
+        list(definition, "/metadata/finalizers").iter().filter(|f| *f != CLEANUP).collect();
     let patch = Patch::Merge(json!({"metadata": {"finalizers": left}}));
     // Somebody else may have finished it.
     let _ = api.patch(&target, &patch, &User::system());

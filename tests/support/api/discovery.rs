@@ -29,7 +29,8 @@ fn group(name: &str, versions: &[String]) -> Value {
 /// `GET /apis`.
 pub fn groups(kinds: &Kinds) -> Value {
     let all = kinds.groups();
-    let mut groups: Vec<Value> = all.iter().filter(|(g, _)| !g.is_empty()).map(|(g, v)| group(g, v)).collect();
+    let mut groups: Vec<Value> =
+        all.iter().filter(|(g, _)| !g.is_empty()).map(|(g, v)| group(g, v)).collect();
     groups.extend(["authorization.k8s.io", "authentication.k8s.io"].map(|g| group(g, &["v1".to_owned()])));
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
@@ -64,8 +65,10 @@ pub fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
         }
     }
     for (name, kind) in reviews(group) {
-        resources.push(json!({"name": name, "singularName": kind.to_lowercase(), "namespaced": false, "kind": kind,
-            "verbs": ["create"]}));
+        resources.push(
+            json!({"name": name, "singularName": kind.to_lowercase(), "namespaced": false, "kind": kind,
+            "verbs": ["create"]}),
+        );
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     (!resources.is_empty()).then(|| {
@@ -79,7 +82,9 @@ fn reviews(group: &str) -> &'static [(&'static str, &'static str)] {
             ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
             ("subjectaccessreviews", "SubjectAccessReview"),
         ],
-        "authentication.k8s.io" => &[("tokenreviews", "TokenReview"), ("selfsubjectreviews", "SelfSubjectReview")],
+        "authentication.k8s.io" => {
+            &[("tokenreviews", "TokenReview"), ("selfsubjectreviews", "SelfSubjectReview")]
+        }
         _ => &[],
     }
 }

@@ -55,7 +55,8 @@ impl Failure {
 
     /// The object was changed since it was read.
     pub fn modified(group: &str, plural: &str, name: &str) -> Self {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(group, plural, name, why)
     }
 

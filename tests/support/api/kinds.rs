@@ -157,7 +157,7 @@ impl Kinds {
                 }
             }
         }
-        groups.values_mut().for_each(|versions| versions.sort_by(|a, b| rank(b).cmp(&rank(a))));
+        groups.values_mut().for_each(|versions| versions.sort_by_key(|v| std::cmp::Reverse(rank(v))));
         groups
     }
 }

@@ -26,11 +26,18 @@ pub fn merge(target: &mut Value, patch: &Value) {
 /// Applies a JSON patch.
 pub fn json_patch(target: &mut Value, patch: &Value) -> Result<(), Failure> {
     let Some(operations) = patch.as_array() else {
-        return Err(Failure::bad_request("error decoding patch: json: cannot unmarshal object into Go value"));
+        return Err(Failure::bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value",
+        ));
     };
     for operation in operations {
-        apply_operation(target, operation)
-            .map_err(|why| Failure::new(422, "Invalid", format!("the server rejected our request due to an error in our request: {why}")))?;
+        apply_operation(target, operation).map_err(|why| {
+            Failure::new(
+                422,
+                "Invalid",
+                format!("the server rejected our request due to an error in our request: {why}"),
+            )
+        })?;
     }
     Ok(())
 }
@@ -79,7 +86,11 @@ fn add(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
         Value::Object(fields) => drop(fields.insert(key, value)),
         Value::Array(items) if key == "-" => items.push(value),
         Value::Array(items) => {
-            let at = key.parse::<usize>().ok().filter(|at| *at <= items.len()).ok_or(format!("bad index: {key}"))?;
+            let at = key
+                .parse::<usize>()
+                .ok()
+                .filter(|at| *at <= items.len())
+                .ok_or(format!("bad index: {key}"))?;
             items.insert(at, value);
         }
         _ => return Err(format!("doc is missing path: {path}")),
@@ -101,6 +112,7 @@ fn take(target: &mut Value, path: &str) -> Result<Value, String> {
 }
 
 /// How a strategic merge treats a list.
+#[derive(Clone, Copy)]
 enum ListMerge {
     /// Elements are maps with this key.
     By(&'static str),
@@ -114,8 +126,15 @@ fn list_merge(field: &str, parent: &str) -> ListMerge {
     match field {
         "conditions" | "addresses" if parent == "status" => ListMerge::By("type"),
         "constraints" if parent == "status" => ListMerge::By("type"),
-        "containers" | "initContainers" | "ephemeralContainers" | "volumes" | "env" | "imagePullSecrets"
-        | "secrets" | "webhooks" | "resourceClaims" => ListMerge::By("name"),
+        "containers"
+        | "initContainers"
+        | "ephemeralContainers"
+        | "volumes"
+        | "env"
+        | "imagePullSecrets"
+        | "secrets"
+        | "webhooks"
+        | "resourceClaims" => ListMerge::By("name"),
         "volumeMounts" => ListMerge::By("mountPath"),
         "volumeDevices" => ListMerge::By("devicePath"),
         "hostAliases" => ListMerge::By("ip"),
@@ -130,8 +149,7 @@ fn list_merge(field: &str, parent: &str) -> ListMerge {
 
 /// Applies a strategic merge patch.
 pub fn strategic(target: &mut Value, patch: &Value) -> Result<(), Failure> {
-    strategic_at(target, patch, "")
-        .map_err(|why| Failure::new(400, "BadRequest", why))
+    strategic_at(target, patch, "").map_err(|why| Failure::new(400, "BadRequest", why))
 }
 
 fn strategic_at(target: &mut Value, patch: &Value, parent: &str) -> Result<(), String> {
@@ -166,7 +184,12 @@ fn strategic_at(target: &mut Value, patch: &Value, parent: &str) -> Result<(), S
     Ok(())
 }
 
-fn strategic_field(fields: &mut Map<String, Value>, key: &str, value: &Value, parent: &str) -> Result<(), String> {
+fn strategic_field(
+    fields: &mut Map<String, Value>,
+    key: &str,
+    value: &Value,
+    parent: &str,
+) -> Result<(), String> {
     if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
         let gone = value.as_array().cloned().unwrap_or_default();
         if let Some(items) = fields.get_mut(list).and_then(Value::as_array_mut) {
@@ -246,7 +269,8 @@ fn strategic_merge_joins_lists_by_their_keys() {
             {"type": "A", "status": "False"}, {"type": "B", "$patch": "delete"}, {"type": "C", "status": "Unknown"}]}});
     strategic(&mut seed, &patch).unwrap();
     assert_eq!(seed["metadata"]["finalizers"], json!(["b"]));
-    let conditions = json!([{"type": "A", "status": "False", "reason": "x"}, {"type": "C", "status": "Unknown"}]);
+    let conditions =
+        json!([{"type": "A", "status": "False", "reason": "x"}, {"type": "C", "status": "Unknown"}]);
     assert_eq!(seed["status"]["conditions"], conditions);
     assert!(strategic(&mut seed, &json!({"status": {"conditions": [{"status": "True"}]}})).is_err());
 }

@@ -65,9 +65,11 @@ fn covers(rule: &Value, info: &Info) -> bool {
         return false;
     }
     if info.resource.is_empty() {
-        return list(rule, "/nonResourceURLs").iter().filter_map(Value::as_str).any(|url| match url.strip_suffix('*') {
-            Some(prefix) => info.path.starts_with(prefix),
-            None => url == info.path,
+        return list(rule, "/nonResourceURLs").iter().filter_map(Value::as_str).any(|url| {
+            match url.strip_suffix('*') {
+                Some(prefix) => info.path.starts_with(prefix),
+                None => url == info.path,
+            }
         });
     }
     let resource = match info.subresource.as_str() {
@@ -78,7 +80,9 @@ fn covers(rule: &Value, info: &Info) -> bool {
     let names = list(rule, "/resourceNames");
     any("/apiGroups", &info.group)
         && (any("/resources", &resource) || list(rule, "/resources").iter().any(|r| *r == all_of_sub))
-        && (names.is_empty() || names.iter().any(|n| n == info.name.as_str()) || named_by_selector(names, info))
+        && (names.is_empty()
+            || names.iter().any(|n| n == info.name.as_str())
+            || named_by_selector(names, info))
 }
 
 /// `fieldSelector=metadata.name=x` makes a list or watch one of that object.

@@ -17,7 +17,7 @@ pub fn present(kind: &Kind, version: &str, object: &Value) -> Value {
     let mut shown = if version == kind.storage {
         object.clone()
     } else {
-        kind.rules.from_storage(object.clone(), version)
+        kind.rules.convert_out(object.clone(), version)
     };
     shown["apiVersion"] = kind.api_version(version).into();
     shown["kind"] = kind.kind.clone().into();
@@ -103,7 +103,9 @@ impl Api {
         };
         let inside = |id: &Id| target.namespace.is_empty() || id.namespace == target.namespace;
         let chosen = objects.into_iter().filter(|(id, object)| {
-            inside(id) && start.as_ref().is_none_or(|s| (&id.namespace, &id.name) > (&s.0, &s.1)) && query.selector.matches(object)
+            inside(id)
+                && start.as_ref().is_none_or(|s| (&id.namespace, &id.name) > (&s.0, &s.1))
+                && query.selector.matches(object)
         });
         let chosen: Vec<_> = chosen.collect();
         Ok(page(target, query, revision, &chosen))
@@ -118,8 +120,11 @@ impl Api {
     }
 }
 
+/// Namespace and name.
+type Place = (String, String);
+
 /// Revision and last shown place of a continue token.
-fn parse_continue(token: &str) -> Result<(Option<u64>, Option<(String, String)>), Failure> {
+fn parse_continue(token: &str) -> Result<(Option<u64>, Option<Place>), Failure> {
     if token.is_empty() {
         return Ok((None, None));
     }
@@ -194,7 +199,9 @@ fn shown(target: &Target, query: &Query, object: &Value) -> Value {
 pub fn watch_start(state: &State, target: &Target, query: &Query) -> Result<(u64, Vec<Value>), Failure> {
     let from: u64 = match query.resource_version.as_str() {
         "" | "0" => 0,
-        text => text.parse().map_err(|_| Failure::bad_request(format!("invalid resourceVersion {text:?}")))?,
+        text => {
+            text.parse().map_err(|_| Failure::bad_request(format!("invalid resourceVersion {text:?}")))?
+        }
     };
     if from == 0 {
         let all = state.of(&target.kind.group, &target.kind.plural, &target.namespace);

@@ -38,7 +38,12 @@ impl Api {
     }
 
     /// DELETE of a collection: the objects that were in it.
-    pub fn delete_collection(&self, target: &Target, selector: &Selector, options: &Options) -> Result<Value, Failure> {
+    pub fn delete_collection(
+        &self,
+        target: &Target,
+        selector: &Selector,
+        options: &Options,
+    ) -> Result<Value, Failure> {
         let now = self.now();
         self.store.write(|state| {
             let all = state.of(&target.kind.group, &target.kind.plural, &target.namespace);
@@ -102,7 +107,9 @@ fn check_preconditions(target: &Target, options: &Options, old: &Value) -> Resul
     for (field, wanted, pointer) in fields {
         let found = text(old, pointer);
         if let Some(wanted) = wanted.filter(|w| *w != found) {
-            let why = format!("Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}");
+            let why = format!(
+                "Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}"
+            );
             return Err(Failure::conflict(&target.kind.group, &target.kind.plural, &target.name, &why));
         }
     }

@@ -23,7 +23,8 @@ pub struct Info {
 impl Info {
     /// Sorts a request. `query` answers with a parameter of the query.
     pub fn parse(method: &str, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
-        let parts: Vec<String> = path.split('/').filter(|p| !p.is_empty()).map(|p| unescape(p, false)).collect();
+        let parts: Vec<String> =
+            path.split('/').filter(|p| !p.is_empty()).map(|p| unescape(p, false)).collect();
         let other = Self { verb: method.to_lowercase(), path: path.to_owned(), ..Self::default() };
         let (group, version, rest) = match parts.as_slice() {
             [api, version, rest @ ..] if api == "api" => (String::new(), version.clone(), rest),
@@ -92,7 +93,12 @@ fn paths_are_sorted() {
         ("DELETE", "/api/v1/namespaces/a/secrets/b", false, "delete  secrets a b "),
         ("GET", "/api/v1/namespaces/a", false, "get  namespaces  a "),
         ("PUT", "/api/v1/namespaces/a/finalize", false, "update  namespaces  a finalize"),
-        ("PATCH", "/apis/apps/v1/namespaces/a/deployments/b/status", false, "patch apps deployments a b status"),
+        (
+            "PATCH",
+            "/apis/apps/v1/namespaces/a/deployments/b/status",
+            false,
+            "patch apps deployments a b status",
+        ),
         ("GET", "/apis/apps/v1", false, "get     "),
         ("GET", "/healthz", false, "get     "),
     ];

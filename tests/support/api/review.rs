@@ -26,7 +26,8 @@ pub fn answer(judge: &dyn Judge, resource: &str, mut review: Value, asker: &User
     review["status"] = match resource {
         "selfsubjectaccessreviews" => json!({"allowed": judge.allows(asker, &attributes(&review["spec"]))}),
         "subjectaccessreviews" => {
-            let groups = list(&review, "/spec/groups").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+            let groups =
+                list(&review, "/spec/groups").iter().filter_map(Value::as_str).map(str::to_owned).collect();
             let user = User { name: text(&review, "/spec/user").to_owned(), uid: String::new(), groups };
             json!({"allowed": judge.allows(&user, &attributes(&review["spec"]))})
         }

@@ -38,12 +38,12 @@ pub trait Rules: Send + Sync {
     }
 
     /// From the storage version to another.
-    fn from_storage(&self, object: Value, _version: &str) -> Value {
+    fn convert_out(&self, object: Value, _version: &str) -> Value {
         object
     }
 
     /// From another version to the storage version.
-    fn to_storage(&self, object: Value, _version: &str) -> Value {
+    fn convert_in(&self, object: Value, _version: &str) -> Value {
         object
     }
 }
@@ -112,7 +112,9 @@ impl Frozen {
         }
         for (key, value) in object["data"].as_object().into_iter().flatten() {
             if value.as_str().and_then(encoding::from_base64).is_none() {
-                let message = format!("Secret in version \"v1\" cannot be handled as a Secret: data.{key} is not base64");
+                let message = format!(
+                    "Secret in version \"v1\" cannot be handled as a Secret: data.{key} is not base64"
+                );
                 return Err(Failure::bad_request(message));
             }
         }
@@ -206,7 +208,10 @@ impl Rules for ServiceRules {
                 copy(old, new, pointer);
             }
         }
-        if !external && old["spec"]["clusterIP"].is_string() && old["spec"]["clusterIP"] != new["spec"]["clusterIP"] {
+        if !external
+            && old["spec"]["clusterIP"].is_string()
+            && old["spec"]["clusterIP"] != new["spec"]["clusterIP"]
+        {
             let why = format!("Invalid value: {}: field is immutable", new["spec"]["clusterIPs"]);
             return Err(invalid(write, new, "spec.clusterIPs[0]", &why));
         }
@@ -268,7 +273,8 @@ fn check_selector(object: &Value, write: &Write<'_>) -> Result<(), Failure> {
 }
 
 fn pod_defaults(object: &mut Value, template: &str) {
-    for (key, value) in [("restartPolicy", "Always"), ("dnsPolicy", "ClusterFirst"), ("schedulerName", "default-scheduler")]
+    for (key, value) in
+        [("restartPolicy", "Always"), ("dnsPolicy", "ClusterFirst"), ("schedulerName", "default-scheduler")]
     {
         default(object, &format!("{template}/spec/{key}"), value);
     }
@@ -311,8 +317,10 @@ impl Rules for Csr {
             return Err(invalid(write, object, "spec.usages", "Required value: usages must be set"));
         }
         if object["spec"]["expirationSeconds"].as_i64().is_some_and(|s| s < 600) {
-            let why = format!("Invalid value: {}: may not specify a duration less than 600 seconds (10 minutes)",
-                object["spec"]["expirationSeconds"]);
+            let why = format!(
+                "Invalid value: {}: may not specify a duration less than 600 seconds (10 minutes)",
+                object["spec"]["expirationSeconds"]
+            );
             return Err(invalid(write, object, "spec.expirationSeconds", &why));
         }
         Ok(())
@@ -336,7 +344,8 @@ impl Rules for Csr {
 /// `/status` may not touch the conditions that `/approval` sets.
 fn keep_approval(old: &Value, new: &mut Value) {
     let decides = |c: &&Value| matches!(c["type"].as_str(), Some("Approved" | "Denied"));
-    let mut conditions: Vec<Value> = list(old, "/status/conditions").iter().filter(decides).cloned().collect();
+    let mut conditions: Vec<Value> =
+        list(old, "/status/conditions").iter().filter(decides).cloned().collect();
     conditions.extend(list(new, "/status/conditions").iter().filter(|c| !decides(c)).cloned());
     if !conditions.is_empty() {
         set(new, "/status/conditions", conditions);
@@ -351,15 +360,18 @@ impl Rules for Definition {
         let plural = text(object, "/spec/names/plural").to_owned();
         let expected = format!("{plural}.{}", text(object, "/spec/group"));
         if text(object, "/metadata/name") != expected {
-            let why = format!("Invalid value: {:?}: must be spec.names.plural+\".\"+spec.group",
-                text(object, "/metadata/name"));
+            let why = format!(
+                "Invalid value: {:?}: must be spec.names.plural+\".\"+spec.group",
+                text(object, "/metadata/name")
+            );
             return Err(invalid(write, object, "metadata.name", &why));
         }
         let kind = text(object, "/spec/names/kind").to_owned();
         default(object, "/spec/names/singular", kind.to_lowercase());
         default(object, "/spec/names/listKind", format!("{kind}List"));
         default(object, "/spec/conversion", json!({"strategy": "None"}));
-        let stored: Vec<&Value> = list(object, "/spec/versions").iter().filter(|v| v["storage"] == true).collect();
+        let stored: Vec<&Value> =
+            list(object, "/spec/versions").iter().filter(|v| v["storage"] == true).collect();
         if stored.len() != 1 {
             let why = "Invalid value: must have exactly one version marked as storage version";
             return Err(invalid(write, object, "spec.versions", why));
@@ -371,8 +383,12 @@ impl Rules for Definition {
             }
         }
         let storage = stored[0]["name"].clone();
-        set(object, "/status", json!({"conditions": [], "acceptedNames": {"plural": "", "kind": ""},
-            "storedVersions": [storage]}));
+        set(
+            object,
+            "/status",
+            json!({"conditions": [], "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": [storage]}),
+        );
         Ok(())
     }
 

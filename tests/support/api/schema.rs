@@ -30,7 +30,8 @@ fn shape(value: &mut Value, schema: &Value, root: bool) {
             let additional = schema.get("additionalProperties").filter(|a| a.is_object());
             fields.retain(|key, value| {
                 let known = properties.is_some_and(|p| p.contains_key(key));
-                let reserved = (root || embedded) && ["apiVersion", "kind", "metadata"].contains(&key.as_str());
+                let reserved =
+                    (root || embedded) && ["apiVersion", "kind", "metadata"].contains(&key.as_str());
                 let nullable = properties.is_some_and(|p| p.get(key).is_some_and(|s| s["nullable"] == true));
                 let kept = known || reserved || additional.is_some() || keeps_unknown(schema);
                 kept && !(value.is_null() && known && !nullable)
@@ -118,7 +119,8 @@ fn check_parts(value: &Value, schema: &Value, path: &str) -> Option<(String, Str
 #[test]
 fn schemas_prune_default_and_check() {
     use serde_json::json;
-    let schema = Schema(json!({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object",
+    let schema =
+        Schema(json!({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object",
         "properties": {"class": {"type": "string", "default": "seed"}, "n": {"type": "integer", "minimum": 1},
             "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}));
     let mut object = json!({"kind": "X", "metadata": {"name": "a", "labels": {"b": "c"}},

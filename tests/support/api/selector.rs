@@ -69,7 +69,9 @@ fn parse_label(part: &str) -> Result<Requirement, String> {
     }
     let Some((head, set)) = part.split_once('(') else {
         let ok = !part.contains(char::is_whitespace);
-        return ok.then(|| Requirement::Exists(part.to_owned())).ok_or(format!("unable to parse requirement: {part}"));
+        return ok
+            .then(|| Requirement::Exists(part.to_owned()))
+            .ok_or(format!("unable to parse requirement: {part}"));
     };
     let set = set.strip_suffix(')').ok_or_else(|| format!("unable to parse requirement: {part}"))?;
     let values = set.split(',').map(|v| v.trim().to_owned()).collect();
@@ -142,7 +144,8 @@ pub fn matches_spec(selector: &Value, labels: &Value) -> bool {
 
 #[test]
 fn selectors_follow_the_query_syntax() {
-    let object = serde_json::json!({"metadata": {"name": "x", "labels": {"a": "1", "b/c": "2"}}, "spec": {"n": 3}});
+    let object =
+        serde_json::json!({"metadata": {"name": "x", "labels": {"a": "1", "b/c": "2"}}, "spec": {"n": 3}});
     let table = [
         ("a=1", true),
         ("a==1,b/c=2", true),

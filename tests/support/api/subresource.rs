@@ -15,7 +15,13 @@ pub fn token(api: &Api, tokens: &Tokens, target: &Target, mut request: Value) ->
     let lifetime_s = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3_600);
     if lifetime_s < 600 {
         let why = "Invalid value: may not specify a duration less than 10 minutes";
-        return Err(Failure::invalid("authentication.k8s.io", "TokenRequest", "", "spec.expirationSeconds", why));
+        return Err(Failure::invalid(
+            "authentication.k8s.io",
+            "TokenRequest",
+            "",
+            "spec.expirationSeconds",
+            why,
+        ));
     }
     let mut audiences: Vec<String> =
         list(&request, "/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -36,7 +42,8 @@ pub fn token(api: &Api, tokens: &Tokens, target: &Target, mut request: Value) ->
 fn scale_of(object: &Value) -> Value {
     let metadata = &object["metadata"];
     let selector = object["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
-    let selector: Vec<String> = selector.map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
+    let selector: Vec<String> =
+        selector.map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
     let field = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": metadata["name"],
         "namespace": metadata["namespace"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],

@@ -56,18 +56,34 @@ pub fn metadata(target: &Target, object: &Value) -> Result<(), Failure> {
     }
     for (key, value) in object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten() {
         if !is_qualified(key) {
-            return invalid("metadata.labels", format!("Invalid value: {key:?}: name part must be a qualified name"));
+            return invalid(
+                "metadata.labels",
+                format!("Invalid value: {key:?}: name part must be a qualified name"),
+            );
         }
         if !value.as_str().is_some_and(|v| v.is_empty() || is_label_text(v)) {
-            return invalid("metadata.labels", format!("Invalid value: {value}: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'"));
+            return invalid(
+                "metadata.labels",
+                format!(
+                    "Invalid value: {value}: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'"
+                ),
+            );
         }
     }
-    for (key, value) in object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten() {
+    for (key, value) in
+        object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten()
+    {
         if !is_qualified(&key.to_lowercase()) {
-            return invalid("metadata.annotations", format!("Invalid value: {key:?}: name part must be a qualified name"));
+            return invalid(
+                "metadata.annotations",
+                format!("Invalid value: {key:?}: name part must be a qualified name"),
+            );
         }
         if !value.is_string() {
-            return Err(Failure::bad_request(format!("{kind} in version {:?} cannot be handled as a {kind}: json: cannot unmarshal into Go struct field ObjectMeta.metadata.annotations of type string", target.version)));
+            return Err(Failure::bad_request(format!(
+                "{kind} in version {:?} cannot be handled as a {kind}: json: cannot unmarshal into Go struct field ObjectMeta.metadata.annotations of type string",
+                target.version
+            )));
         }
     }
     Ok(())
@@ -75,7 +91,12 @@ pub fn metadata(target: &Target, object: &Value) -> Result<(), Failure> {
 
 #[test]
 fn names_and_labels_have_their_grammar() {
-    assert!(is_dns_subdomain("a-1.b") && !is_dns_subdomain("A") && !is_dns_subdomain("a..b") && !is_dns_subdomain(""));
+    assert!(
+        is_dns_subdomain("a-1.b")
+            && !is_dns_subdomain("A")
+            && !is_dns_subdomain("a..b")
+            && !is_dns_subdomain("")
+    );
     assert!(is_qualified("gardener.cloud/role") && is_qualified("a_B.c") && !is_qualified("a/b/c"));
     assert!(!is_qualified(&"x".repeat(64)) && !is_label_text("a-"));
 }

@@ -33,11 +33,18 @@ impl Api {
             let object = typed(target, object)?;
             let Some(old) = state.objects.get(&target.id()).cloned() else {
                 let creates = target.kind.put_creates && target.subresource.is_empty();
-                return if creates { insert(self, state, target, object, user, &now) } else { Err(target.not_found()) };
+                return if creates {
+                    insert(self, state, target, object, user, &now)
+                } else {
+                    Err(target.not_found())
+                };
             };
             let named = text(&object, "/metadata/name");
             if named != target.name {
-                let message = format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
+                let message = format!(
+                    "the name of the object ({named}) does not match the name on the URL ({})",
+                    target.name
+                );
                 return Err(Failure::bad_request(message));
             }
             let unconditional = text(&object, "/metadata/resourceVersion").is_empty();
@@ -45,7 +52,7 @@ impl Api {
                 let why = "Invalid value: 0: must be specified for an update";
                 return Err(target.invalid("metadata.resourceVersion", why));
             }
-            let new = target.kind.rules.to_storage(object, &target.version);
+            let new = target.kind.rules.convert_in(object, &target.version);
             replace(state, target, &old, new, user, &now)
         })
     }
@@ -60,13 +67,17 @@ impl Api {
                 Patch::Merge(patch) => patch::merge(&mut new, patch),
                 Patch::Json(patch) => patch::json_patch(&mut new, patch)?,
                 Patch::Strategic(_) if target.kind.custom => {
-                    let accepted = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+                    let accepted = [
+                        "application/json-patch+json",
+                        "application/merge-patch+json",
+                        "application/apply-patch+yaml",
+                    ];
                     return Err(Failure::unsupported_media_type(&accepted));
                 }
                 Patch::Strategic(patch) => patch::strategic(&mut new, patch)?,
             }
             let new = typed(target, new)?;
-            let new = target.kind.rules.to_storage(new, &target.version);
+            let new = target.kind.rules.convert_in(new, &target.version);
             replace(state, target, &old, new, user, &now)
         })
     }
@@ -80,13 +91,18 @@ fn typed(target: &Target, mut object: Value) -> Result<Value, Failure> {
     let expected = target.kind.api_version(&target.version);
     let (found, kind) = (text(&object, "/apiVersion"), text(&object, "/kind"));
     if !found.is_empty() && found != expected {
-        let message = format!("the API version in the data ({found}) does not match the expected API version ({expected})");
+        let message = format!(
+            "the API version in the data ({found}) does not match the expected API version ({expected})"
+        );
         return Err(Failure::bad_request(message));
     }
     if (!kind.is_empty() && kind != target.kind.kind) || (kind.is_empty() && target.kind.custom) {
         return Err(Failure::bad_request(match kind {
             "" => "Object 'Kind' is missing".to_owned(),
-            _ => format!("{} in version {:?} cannot be handled as a {}", kind, target.version, target.kind.kind),
+            _ => format!(
+                "{} in version {:?} cannot be handled as a {}",
+                kind, target.version, target.kind.kind
+            ),
         }));
     }
     object["apiVersion"] = expected.into();
@@ -97,7 +113,8 @@ fn typed(target: &Target, mut object: Value) -> Result<Value, Failure> {
     }
     for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
         let pointer = format!("/metadata/{key}");
-        let empty = object.pointer(&pointer).is_some_and(|v| v.is_null() || *v == json!({}) || *v == json!([]));
+        let empty =
+            object.pointer(&pointer).is_some_and(|v| v.is_null() || *v == json!({}) || *v == json!([]));
         if empty {
             remove(&mut object, &pointer);
         }
@@ -115,7 +132,8 @@ fn place(target: &Target, object: &mut Value) -> Result<(), Failure> {
     let namespace = text(object, "/metadata/namespace").to_owned();
     if target.kind.namespaced {
         if !namespace.is_empty() && namespace != target.namespace {
-            let message = "the namespace of the provided object does not match the namespace sent on the request";
+            let message =
+                "the namespace of the provided object does not match the namespace sent on the request";
             return Err(Failure::bad_request(message));
         }
         set(object, "/metadata/namespace", target.namespace.clone());
@@ -146,7 +164,8 @@ fn check_namespace(state: &State, target: &Target, name: &str) -> Result<(), Fai
     let mut failure = Failure::forbidden(&target.kind.group, &target.kind.plural, name, &why);
     if let Some(details) = &mut failure.details {
         let message = format!("namespace {namespace} is being terminated");
-        details["causes"] = json!([{"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}]);
+        details["causes"] =
+            json!([{"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}]);
     }
     Err(failure)
 }
@@ -192,7 +211,7 @@ fn insert(
         set(&mut object, "/metadata/generation", 1);
     }
     check_schema(target, &mut object)?;
-    let mut object = target.kind.rules.to_storage(object, &target.version);
+    let mut object = target.kind.rules.convert_in(object, &target.version);
     set(&mut object, "/apiVersion", target.kind.api_version(&target.kind.storage));
     target.kind.rules.create(&mut object, &write(target, user, now))?;
     validate::metadata(target, &object)?;
@@ -268,8 +287,17 @@ fn keep(target: &Target, old: &Value, new: Value) -> Value {
             if target.kind.status {
                 copy(old, &mut next, "/status");
             }
-            let fixed = ["name", "namespace", "uid", "creationTimestamp", "generation", "generateName",
-                "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"];
+            let fixed = [
+                "name",
+                "namespace",
+                "uid",
+                "creationTimestamp",
+                "generation",
+                "generateName",
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+                "resourceVersion",
+            ];
             for key in fixed {
                 copy(old, &mut next, &format!("/metadata/{key}"));
             }
@@ -293,11 +321,15 @@ fn check_finalizers(target: &Target, old: &Value, new: &Value) -> Result<(), Fai
         return Ok(());
     }
     let before = list(old, "/metadata/finalizers");
-    let added: Vec<&Value> = list(new, "/metadata/finalizers").iter().filter(|f| !before.contains(f)).collect();
+    let added: Vec<&Value> =
+        list(new, "/metadata/finalizers").iter().filter(|f| !before.contains(f)).collect();
     if added.is_empty() {
         return Ok(());
     }
     let names: Vec<String> = added.iter().map(ToString::to_string).collect();
-    let why = format!("Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}", names.join(", "));
+    let why = format!(
+        "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        names.join(", ")
+    );
     Err(target.invalid("metadata.finalizers", &why))
 }

@@ -18,7 +18,8 @@ struct Found {
 pub fn sync(api: &Api) {
     let (owned, waiting, uids) = scan(api);
     for found in &owned {
-        let gone = list(&found.object, "/metadata/ownerReferences").iter().all(|o| !uids.contains(text(o, "/uid")));
+        let gone =
+            list(&found.object, "/metadata/ownerReferences").iter().all(|o| !uids.contains(text(o, "/uid")));
         if gone && text(&found.object, "/metadata/deletionTimestamp").is_empty() {
             let uid = text(&found.object, "/metadata/uid").to_owned();
             // It may have gone meanwhile.
@@ -43,11 +44,16 @@ fn scan(api: &Api) -> (Vec<Found>, Vec<Found>, BTreeSet<String>) {
         uids.insert(text(object, "/metadata/uid").to_owned());
         let is_owned = !list(object, "/metadata/ownerReferences").is_empty();
         let waits = !text(object, "/metadata/deletionTimestamp").is_empty()
-            && list(object, "/metadata/finalizers").iter().any(|f| f == "orphan" || f == "foregroundDeletion");
+            && list(object, "/metadata/finalizers")
+                .iter()
+                .any(|f| f == "orphan" || f == "foregroundDeletion");
         let kind: Option<std::sync::Arc<Kind>> =
             if is_owned || waits { state.kinds.find(&id.group, &id.plural) } else { None };
         if let Some(kind) = kind {
-            let found = || Found { target: Target::new(kind.clone(), &id.namespace, &id.name), object: object.clone() };
+            let found = || Found {
+                target: Target::new(kind.clone(), &id.namespace, &id.name),
+                object: object.clone(),
+            };
             if is_owned {
                 owned.push(found());
             }
@@ -65,7 +71,8 @@ fn dependents<'a>(owner: &'a Found, owned: &'a [Found]) -> impl Iterator<Item = 
 }
 
 fn release(api: &Api, owner: &Found, finalizer: &str) {
-    let left: Vec<&Value> = list(&owner.object, "/metadata/finalizers").iter().filter(|f| *f != finalizer).collect();
+    let left: Vec<&Value> =
+        list(&owner.object, "/metadata/finalizers").iter().filter(|f| *f != finalizer).collect();
     let patch = json!({"metadata": {"finalizers": left, "resourceVersion": owner.object["metadata"]["resourceVersion"]}});
     // A conflict is looked at again.
     let _ = api.patch(&owner.target, &Patch::Merge(patch), &User::system());

@@ -68,7 +68,9 @@ fn empty(api: &Api, namespace: &str) {
     }
     let Some(kind) = api.kind("", "namespaces") else { return };
     let target = Target::new(kind, "", namespace).sub("finalize");
-    let others = |n: &Value| list(n, "/spec/finalizers").iter().filter(|f| *f != "kubernetes").cloned().collect::<Vec<_>>();
+    let others = |n: &Value| {
+        list(n, "/spec/finalizers").iter().filter(|f| *f != "kubernetes").cloned().collect::<Vec<_>>()
+    };
     if let Some(present) = api.store.get("", "namespaces", "", namespace) {
         let patch = Patch::Merge(json!({"spec": {"finalizers": others(&present)}}));
         let _ = api.patch(&target, &patch, &User::system());

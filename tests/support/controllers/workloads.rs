@@ -55,7 +55,8 @@ fn counts(n: i64, names: &[&str]) -> Value {
 }
 
 fn deployment(object: &Value, now: &str) -> Value {
-    let mut status = counts(replicas(object), &["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"]);
+    let mut status =
+        counts(replicas(object), &["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"]);
     let condition = |kind: &str, reason: &str, message: &str| {
         json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": now,
             "lastTransitionTime": now})

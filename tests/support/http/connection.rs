@@ -53,7 +53,11 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    fn run(&self, stream: &mut Stream, peer: &[rustls::pki_types::CertificateDer<'static>]) -> io::Result<Next> {
+    fn run(
+        &self,
+        stream: &mut Stream,
+        peer: &[rustls::pki_types::CertificateDer<'static>],
+    ) -> io::Result<Next> {
         let request = self.request;
         let info = Info::parse(&request.method, &request.path, |name| request.parameter(name));
         let (subject, is_front_proxy) = self.shared.peer(peer);
@@ -117,7 +121,13 @@ impl Exchange<'_> {
     }
 
     /// Faults that happen instead of the request, or ahead of it.
-    fn before(&self, stream: &mut Stream, seen: &Seen, actions: &[Action], date: &str) -> io::Result<Option<Next>> {
+    fn before(
+        &self,
+        stream: &mut Stream,
+        seen: &Seen,
+        actions: &[Action],
+        date: &str,
+    ) -> io::Result<Option<Next>> {
         for action in actions {
             let response = match action {
                 Action::Tell(listener) => {
@@ -134,9 +144,11 @@ impl Exchange<'_> {
                 }
                 Action::Drop => return Ok(Some(Next::Close)),
                 Action::Reset => return Ok(Some(Next::Reset)),
-                Action::Html(status) => {
-                    Response::text(*status, "text/html", "<html><body>The proxy has no way through.</body></html>")
-                }
+                Action::Html(status) => Response::text(
+                    *status,
+                    "text/html",
+                    "<html><body>The proxy has no way through.</body></html>",
+                ),
                 Action::Refuse(failure) => match Reply::from(failure.clone()) {
                     Reply::Whole(response) => response,
                     Reply::Watch(_) => continue,

@@ -211,7 +211,14 @@ impl Order {
         let mut rules = self.faults.lock();
         rules.next += 1;
         let id = rules.next;
-        let rule = Rule { id, predicate: self.predicate, skip: self.skip, times: self.times, hits: hits.clone(), action };
+        let rule = Rule {
+            id,
+            predicate: self.predicate,
+            skip: self.skip,
+            times: self.times,
+            hits: hits.clone(),
+            action,
+        };
         rules.rules.push(rule);
         drop(rules);
         Ordered { faults: self.faults, id, hits }
@@ -235,7 +242,10 @@ pub fn failure(status: u16, retry_after_s: Option<u32>) -> Failure {
         401 => ("Unauthorized", "Unauthorized"),
         403 => ("Forbidden", "forbidden: a fault was ordered"),
         404 => ("NotFound", "the server could not find the requested resource"),
-        409 => ("Conflict", "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again"),
+        409 => (
+            "Conflict",
+            "Operation cannot be fulfilled: the object has been modified; please apply your changes to the latest version and try again",
+        ),
         410 => ("Expired", "too old resource version: 1 (2)"),
         422 => ("Invalid", "the object is invalid"),
         429 => ("TooManyRequests", "Too many requests, please try again later."),

@@ -29,7 +29,9 @@ impl Request {
         let mut head = stream.take(HEADER_BYTES_MAX);
         let Some(first) = line(&mut head)? else { return Ok(None) };
         let mut words = first.split(' ');
-        let (Some(method), Some(target)) = (words.next(), words.next()) else { return Err(bad("request line")) };
+        let (Some(method), Some(target)) = (words.next(), words.next()) else {
+            return Err(bad("request line"));
+        };
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let mut request = Self {
             method: method.to_owned(),
@@ -109,7 +111,8 @@ fn chunked(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let size = line(stream)?.ok_or_else(|| bad("chunk"))?;
-        let size = usize::from_str_radix(size.split(';').next().unwrap_or_default(), 16).map_err(|_| bad("chunk"))?;
+        let size = usize::from_str_radix(size.split(';').next().unwrap_or_default(), 16)
+            .map_err(|_| bad("chunk"))?;
         if body.len() + size > BODY_BYTES_MAX {
             return Err(bad("body too large"));
         }
@@ -139,7 +142,11 @@ impl Response {
     }
 
     pub fn text(status: u16, media_type: &str, body: &str) -> Self {
-        Self { status, headers: vec![("Content-Type".into(), media_type.into())], body: body.as_bytes().to_vec() }
+        Self {
+            status,
+            headers: vec![("Content-Type".into(), media_type.into())],
+            body: body.as_bytes().to_vec(),
+        }
     }
 
     #[must_use]
@@ -169,8 +176,11 @@ impl Response {
 }
 
 fn head(status: u16, date: &str, headers: &[(String, String)]) -> Vec<u8> {
-    let mut out = format!("HTTP/1.1 {status} {}\r\nAudit-Id: {}\r\nCache-Control: no-cache, private\r\nDate: {date}\r\n",
-        reason(status), crate::support::api::write::uid());
+    let mut out = format!(
+        "HTTP/1.1 {status} {}\r\nAudit-Id: {}\r\nCache-Control: no-cache, private\r\nDate: {date}\r\n",
+        reason(status),
+        crate::support::api::write::uid()
+    );
     for (name, value) in headers {
         out.push_str(&format!("{name}: {value}\r\n"));
     }

@@ -63,7 +63,10 @@ pub fn forbidden(user: &User, info: &Info) -> Failure {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace {namespace:?}"),
     };
-    let why = format!("User {:?} cannot {} resource {resource:?} in API group {:?} {scope}", user.name, info.verb, info.group);
+    let why = format!(
+        "User {:?} cannot {} resource {resource:?} in API group {:?} {scope}",
+        user.name, info.verb, info.group
+    );
     Failure::forbidden(&info.group, &info.resource, &info.name, &why)
 }
 
@@ -110,11 +113,17 @@ fn other(shared: &Shared, request: &Request) -> Response {
 
 fn body(request: &Request) -> Result<Value, Failure> {
     if !matches!(request.media_type(), "application/json" | "") {
-        let accepted = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor"];
+        let accepted = [
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+            "application/cbor",
+        ];
         return Err(Failure::unsupported_media_type(&accepted));
     }
     let text = String::from_utf8_lossy(&request.body);
-    serde_json::from_str(&text).map_err(|e| Failure::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
+    serde_json::from_str(&text)
+        .map_err(|e| Failure::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
 }
 
 fn patch(request: &Request) -> Result<Patch, Failure> {
@@ -164,7 +173,11 @@ fn resource(
     stale: Option<u64>,
 ) -> Result<Reply, Failure> {
     if request.header("accept").is_some_and(|a| !a.contains("json") && !a.contains("*/*")) {
-        return Err(Failure::new(406, "NotAcceptable", "only the following media types are accepted: application/json"));
+        return Err(Failure::new(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json",
+        ));
     }
     if review::is_review(&info.group, &info.resource) && info.verb == "create" {
         let answer = review::answer(shared, &info.resource, body(request)?, user);

@@ -239,7 +239,8 @@ impl Server {
     /// Stops listening and cuts all connections. Objects stay.
     pub fn down(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        if let Some((listener, thread)) = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some((listener, thread)) = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
             // Linux: wakes the thread that waits in accept.
             let _ = socket2::SockRef::from(&listener).shutdown(Shutdown::Both);
             drop(listener);

@@ -9,8 +9,8 @@ use super::faults::Action;
 use super::message::{stream_head, write_chunk};
 use super::server::Shared;
 use super::tls::Stream;
-use crate::support::api::read::{Query, bookmark, event, event_of, watch_start};
 use crate::support::api::Target;
+use crate::support::api::read::{Query, bookmark, event, event_of, watch_start};
 
 /// A watch without `timeoutSeconds` ends after this time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1_800);
@@ -146,7 +146,8 @@ fn pending(shared: &Shared, target: &Target, query: &Query, revision: &mut u64) 
         let failure = crate::support::api::failure::Failure::expired(message);
         return Err(event("ERROR", &failure.status()));
     }
-    let events = state.since(*revision).filter_map(|c| event_of(target, query, c)).map(|(kind, o)| event(kind, &o));
+    let events =
+        state.since(*revision).filter_map(|c| event_of(target, query, c)).map(|(kind, o)| event(kind, &o));
     let events = events.collect();
     *revision = (*revision).max(state.revision);
     Ok(events)
