@@ -47,5 +47,12 @@ pub const WATCH_STACK_BYTES: usize = 512 << 10;
 /// Stack of a thread that only waits and forwards, TLS included.
 pub const SMALL_STACK_BYTES: usize = 256 << 10;
 
+/// Connections to the HTTP server for probes and metrics.
+pub const SERVE_CONNECTIONS_MAX: usize = 16;
+/// The head of a request to it.
+pub const SERVE_REQUEST_BYTES_MAX: usize = 8 << 10;
+/// Stack of a thread that answers one.
+pub const SERVE_STACK_BYTES: usize = 128 << 10;
+
 /// One file of the state directory.
 pub const STATE_FILE_BYTES_MAX: u64 = 1 << 20;

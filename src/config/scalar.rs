@@ -5,41 +5,12 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-const DURATION_UNITS: [(&str, f64); 8] = [
-    ("ns", 1.0),
-    ("us", 1e3),
-    ("\u{b5}s", 1e3),
-    ("\u{3bc}s", 1e3),
-    ("ms", 1e6),
-    ("s", 1e9),
-    ("m", 6e10),
-    ("h", 3.6e12),
-];
+use crate::format::duration;
+use crate::format::quantity::Quantity;
 
 /// The nanoseconds of a Go duration such as `1h30m`.
 pub(super) fn duration_nanos(text: &str) -> Option<i64> {
-    let (sign, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    let mut nanos = 0.0;
-    loop {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(digits);
-        let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit);
-        let (_, factor) = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?;
-        nanos += number.parse::<f64>().ok()? * factor;
-        rest = tail;
-        if rest.is_empty() {
-            break;
-        }
-    }
-    #[allow(clippy::cast_possible_truncation)] // checked against the range
-    (nanos < 9.2e18).then_some((sign * nanos) as i64)
+    duration::parse_nanos(text).ok()
 }
 
 /// `600` is `10m`.
@@ -53,22 +24,12 @@ pub(super) fn seconds_text(seconds: i64) -> String {
 
 /// The value of a quantity, rounded up to a whole number. In JSON it may also be a number.
 pub(super) fn quantity_value(value: &Value) -> Option<i128> {
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-').unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    let factor = match suffix {
-        "" => 1.0,
-        "m" => 1e-3,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "Ki" => 1024.0,
-        "Mi" => 1048576.0,
-        "Gi" => 1073741824.0,
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
         _ => return None,
     };
-    #[allow(clippy::cast_possible_truncation)]
-    Some((number.parse::<f64>().ok()? * factor).ceil() as i128)
+    Quantity::parse(&text).ok().map(|quantity| quantity.whole())
 }
 
 /// A lower-case label of a DNS name, to 63 characters.

@@ -1,0 +1,96 @@
+//! Health checks as Kubernetes components answer them: `ok`, or a list of what failed. The reason stays in the log of
+//! whoever runs the check: probes are open to everybody who can reach the port.
+
+use std::fmt::Write as _;
+
+use super::{Request, Response};
+
+type Check = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// The checks of `/healthz`, `/readyz` and `/livez`. An endpoint without checks of its own has `ping`, which succeeds.
+#[derive(Default)]
+pub struct Checks {
+    healthz: Endpoint,
+    readyz: Endpoint,
+    livez: Endpoint,
+}
+
+impl Checks {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a check to `/healthz`. It is true while all is well, and must not block.
+    #[must_use]
+    pub fn healthz(mut self, name: &'static str, check: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.healthz.checks.push((name, Box::new(check)));
+        self
+    }
+
+    /// Adds a check to `/readyz`.
+    #[must_use]
+    pub fn readyz(mut self, name: &'static str, check: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.readyz.checks.push((name, Box::new(check)));
+        self
+    }
+
+    /// Adds a check to `/livez`.
+    #[must_use]
+    pub fn livez(mut self, name: &'static str, check: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.livez.checks.push((name, Box::new(check)));
+        self
+    }
+
+    pub(super) fn endpoints(self) -> [(&'static str, Endpoint); 3] {
+        [("/healthz", self.healthz), ("/readyz", self.readyz), ("/livez", self.livez)].map(
+            |(root, mut endpoint)| {
+                endpoint.root = root.trim_start_matches('/');
+                if endpoint.checks.is_empty() {
+                    endpoint.checks.push(("ping", Box::new(|| true)));
+                }
+                (root, endpoint)
+            },
+        )
+    }
+}
+
+/// One of the three, with its checks.
+#[derive(Default)]
+pub(super) struct Endpoint {
+    root: &'static str,
+    checks: Vec<(&'static str, Check)>,
+}
+
+impl Endpoint {
+    /// All checks: `ok`, or a list if one failed or the query says `verbose`. `exclude=<check>` leaves one out.
+    pub(super) fn all(&self, request: &Request) -> Response {
+        let mut list = String::new();
+        let mut passed = true;
+        for (name, check) in &self.checks {
+            // Writing to a String cannot fail.
+            let _ = if request.values("exclude").any(|excluded| excluded == *name) {
+                writeln!(list, "[+]{name} excluded: ok")
+            } else if check() {
+                writeln!(list, "[+]{name} ok")
+            } else {
+                passed = false;
+                writeln!(list, "[-]{name} failed: reason withheld")
+            };
+        }
+        match (passed, request.has("verbose")) {
+            (true, false) => Response::text(200, "ok"),
+            (true, true) => Response::text(200, format!("{list}{} check passed\n", self.root)),
+            (false, _) => Response::text(500, format!("{list}{} check failed\n", self.root)),
+        }
+    }
+
+    /// One check by name, if there is such a check.
+    pub(super) fn one(&self, name: &str) -> Option<Response> {
+        let (_, check) = self.checks.iter().find(|(known, _)| *known == name)?;
+        Some(match check() {
+            true => Response::text(200, "ok"),
+            false => Response::text(500, "internal server error: reason withheld\n"),
+        })
+    }
+}
