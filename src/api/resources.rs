@@ -1,7 +1,146 @@
-//! ManagedResources: sets of objects that the applier keeps in a seed.
+//! `resources.gardener.cloud/v1alpha1`: ManagedResources.
 
-use super::meta::Resource;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::condition::Condition;
+use super::meta::{ObjectMeta, Resource, or_default};
 
 /// resources.gardener.cloud/v1alpha1 ManagedResource.
 pub const MANAGED_RESOURCE: Resource =
     Resource::new("resources.gardener.cloud", "v1alpha1", "ManagedResource", "managedresources", true);
+
+/// A ManagedResource.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ManagedResource {
+    /// Name, labels, finalizers.
+    pub metadata: ObjectMeta,
+    /// What it asks for.
+    pub spec: ManagedResourceSpec,
+    /// What became of it.
+    #[serde(deserialize_with = "or_default")]
+    pub status: ManagedResourceStatus,
+}
+
+/// What a ManagedResource asks for.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManagedResourceSpec {
+    /// Which applier is responsible; unset: the one of the shoot.
+    #[serde(deserialize_with = "or_default")]
+    pub class: String,
+    /// Secrets in the same namespace that hold the manifests.
+    #[serde(deserialize_with = "or_default")]
+    pub secret_refs: Vec<SecretReference>,
+    /// Labels for every object, pod template and volume claim template.
+    #[serde(deserialize_with = "or_default")]
+    pub inject_labels: BTreeMap<String, String>,
+    /// Whether labels of others are dropped.
+    #[serde(deserialize_with = "or_default")]
+    pub force_overwrite_labels: bool,
+    /// Whether annotations of others are dropped.
+    #[serde(deserialize_with = "or_default")]
+    pub force_overwrite_annotations: bool,
+    /// Whether the objects stay when the ManagedResource goes.
+    #[serde(deserialize_with = "or_default")]
+    pub keep_objects: bool,
+    /// Sets of kinds that are regarded as one.
+    #[serde(deserialize_with = "or_default")]
+    pub equivalences: Vec<Vec<GroupKind>>,
+    /// Whether volume claims of removed StatefulSets are deleted.
+    #[serde(deserialize_with = "or_default")]
+    pub delete_persistent_volume_claims: bool,
+}
+
+/// The name of a Secret in the same namespace.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SecretReference {
+    /// Its name.
+    pub name: String,
+}
+
+/// A kind without its version.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GroupKind {
+    /// The API group; empty for the core.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+}
+
+/// What an applier reports about a ManagedResource.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ManagedResourceStatus {
+    /// `ResourcesApplied`, `ResourcesHealthy`, `ResourcesProgressing`.
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+    /// The generation that was applied last.
+    pub observed_generation: i64,
+    /// The objects as they were desired when they were applied last.
+    #[serde(deserialize_with = "or_default")]
+    pub resources: Vec<ObjectReference>,
+    /// Hex of SHA-256 over the manifests.
+    #[serde(deserialize_with = "or_default")]
+    pub secrets_data_checksum: String,
+}
+
+/// An object that belongs to a ManagedResource, with the labels and annotations that were desired.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectReference {
+    /// Group and version.
+    pub api_version: String,
+    /// The kind.
+    pub kind: String,
+    /// The namespace; empty for objects without one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// Desired labels, injected ones included.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
+    pub labels: BTreeMap<String, String>,
+    /// Desired annotations.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_spec_may_leave_out_everything_but_secrets() {
+        let spec: ManagedResourceSpec = serde_json::from_value(json!({
+            "secretRefs": [{"name": "a"}, {"name": "b"}], "injectLabels": null, "keepObjects": null, "class": "seed",
+            "equivalences": [[{"group": "apps", "kind": "Deployment"}, {"group": "x", "kind": "Deployment"}]],
+        }))
+        .unwrap();
+        assert_eq!(spec.secret_refs.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            (spec.class.as_str(), spec.keep_objects, spec.force_overwrite_labels),
+            ("seed", false, false)
+        );
+        assert_eq!(spec.equivalences[0][1].group, "x");
+    }
+
+    #[test]
+    fn references_are_written_without_what_is_empty() {
+        let reference = ObjectReference {
+            api_version: "v1".into(),
+            kind: "Namespace".into(),
+            name: "n".into(),
+            ..ObjectReference::default()
+        };
+        let value = serde_json::to_value(&reference).unwrap();
+        assert_eq!(value, json!({"apiVersion": "v1", "kind": "Namespace", "name": "n"}));
+        assert_eq!(serde_json::from_value::<ObjectReference>(value).unwrap(), reference);
+    }
+}

@@ -1,0 +1,135 @@
+//! The object to write, from the desired one, the live one and what was recorded (extension-api.md §3.4).
+//!
+//! In short: metadata and status are the live object's, but for labels, annotations and owners; everything else is as
+//! desired, so that a field nobody desires goes back to the server's default. Some kinds keep a few fields more.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::names;
+use super::object::{
+    annotation, annotations, find_map, from_texts, group_of, is_empty, labels, map_at, set, text,
+};
+use crate::api::resources::ObjectReference;
+
+mod service;
+mod workload;
+
+#[cfg(test)]
+mod tests;
+
+/// What is desired of one object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Desired<'a> {
+    /// The manifest, with injected labels.
+    pub(super) object: &'a Value,
+    /// `<namespace>/<name>` of the ManagedResource.
+    pub(super) origin: &'a str,
+    /// What was desired when the object was applied last.
+    pub(super) recorded: Option<&'a ObjectReference>,
+    /// Whether labels of others are dropped.
+    pub(super) force_labels: bool,
+    /// Whether annotations of others are dropped.
+    pub(super) force_annotations: bool,
+    /// Whether a HorizontalPodAutoscaler counts the replicas.
+    pub(super) autoscaled: bool,
+}
+
+/// Puts labels on an object, its pod template and its volume claim templates.
+pub(super) fn inject_labels(object: &mut Value, inject: &BTreeMap<String, String>) {
+    let mut all = inject.clone();
+    all.insert(names::MANAGED_BY.to_owned(), names::MANAGED_BY_VALUE.to_owned());
+    let put = |value: &mut Value| {
+        let map = map_at(value, &["metadata", "labels"]);
+        map.extend(all.iter().map(|(k, v)| (k.clone(), Value::String(v.clone()))));
+    };
+    put(object);
+    let Some(spec) = find_map(object, &["spec"]) else { return };
+    if let Some(template) = spec.get_mut("template").filter(|t| t.is_object()) {
+        put(template);
+    }
+    if let Some(claims) = spec.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut) {
+        claims.iter_mut().for_each(put);
+    }
+}
+
+/// The object to write.
+pub(super) fn merge(desired: Desired<'_>, live: Option<&Value>) -> Value {
+    let mut merged = desired.object.clone();
+    let nothing = Value::Null;
+    let old = live.unwrap_or(&nothing);
+    if !is_empty(&old["metadata"]) {
+        let owners = desired.object["metadata"]["ownerReferences"].clone();
+        map_at(&mut merged, &[]).insert("metadata".to_owned(), old["metadata"].clone());
+        set(&mut merged, &["metadata"], "ownerReferences", owners);
+    }
+    set(&mut merged, &[], "status", old["status"].clone());
+    set(&mut merged, &["metadata"], "labels", from_texts(merge_labels(desired, old)));
+    set(&mut merged, &["metadata"], "annotations", from_texts(merge_annotations(desired, old)));
+    merge_kind(desired, live, &mut merged);
+    merged
+}
+
+fn merge_labels(desired: Desired<'_>, old: &Value) -> BTreeMap<String, String> {
+    if desired.force_labels {
+        return labels(desired.object);
+    }
+    let recorded = desired.recorded.map(|r| &r.labels);
+    merge_texts(labels(desired.object), labels(old), recorded)
+}
+
+fn merge_annotations(desired: Desired<'_>, old: &Value) -> BTreeMap<String, String> {
+    let mut live = annotations(old);
+    // These say which Secrets the object uses: only what is desired now may keep a Secret from being collected.
+    live.retain(|key, _| !key.starts_with(names::REFERENCE_PREFIX));
+    let own = annotations(desired.object);
+    let recorded = desired.recorded.map(|r| &r.annotations);
+    let mut all = if desired.force_annotations { own } else { merge_texts(own, live, recorded) };
+    all.insert(names::DESCRIPTION.to_owned(), names::DESCRIPTION_TEXT.to_owned());
+    all.insert(names::ORIGIN.to_owned(), desired.origin.to_owned());
+    all
+}
+
+/// Live entries and desired ones, the desired winning. What was recorded and is no longer desired goes, unless somebody
+/// has changed it since.
+fn merge_texts(
+    desired: BTreeMap<String, String>,
+    mut live: BTreeMap<String, String>,
+    recorded: Option<&BTreeMap<String, String>>,
+) -> BTreeMap<String, String> {
+    live.retain(|key, value| recorded.and_then(|r| r.get(key)) != Some(value));
+    live.extend(desired);
+    live
+}
+
+fn merge_kind(desired: Desired<'_>, live: Option<&Value>, new: &mut Value) {
+    let group = group_of(text(&desired.object["apiVersion"])).to_owned();
+    let kind = text(&desired.object["kind"]).to_owned();
+    match (group.as_str(), kind.as_str()) {
+        ("", "Service") => service::merge(live, new),
+        ("", "ServiceAccount") => {
+            if let Some(live) = live {
+                merge_service_account(live, new);
+            }
+        }
+        ("apps" | "extensions" | "batch", kind) => {
+            if let Some(live) = live {
+                workload::merge(desired, kind, live, new);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Controllers of the cluster put token Secrets and pull secrets there.
+fn merge_service_account(live: &Value, new: &mut Value) {
+    for field in ["secrets", "imagePullSecrets"] {
+        set(new, &[], field, live[field].clone());
+    }
+}
+
+/// Whether an annotation of the manifest says literally `true`.
+fn says_true(object: &Value, name: &str) -> bool {
+    annotation(object, name) == "true"
+}

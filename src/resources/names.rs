@@ -1,0 +1,87 @@
+//! Labels, annotations, finalizers, reasons and texts of ManagedResources (extension-api.md §1).
+
+/// Prefix of everything below.
+pub const PREFIX: &str = "resources.gardener.cloud/";
+/// The class that this applier works for.
+pub const CLASS: &str = "seed";
+/// Finalizer of an applier; the class follows after a dash.
+pub const FINALIZER_PREFIX: &str = "resources.gardener.cloud/gardener-resource-manager";
+/// Finalizer of this applier.
+pub const FINALIZER: &str = "resources.gardener.cloud/gardener-resource-manager-seed";
+
+/// Whom an object belongs to: `<namespace>/<name>` of its ManagedResource.
+pub const ORIGIN: &str = "resources.gardener.cloud/origin";
+/// The notice for people who look at an object.
+pub const DESCRIPTION: &str = "resources.gardener.cloud/description";
+/// The text of the notice, as upstream writes it: a different one would be a write on each hand-over.
+pub const DESCRIPTION_TEXT: &str = "DO NOT EDIT - This resource is managed by gardener-resource-manager.\n\
+    Any modifications are discarded and the resource is returned to the original state.";
+/// Label on objects, pod templates and volume claim templates.
+pub const MANAGED_BY: &str = "resources.gardener.cloud/managed-by";
+/// Its value in a seed.
+pub const MANAGED_BY_VALUE: &str = "gardener";
+
+/// On a ManagedResource: leave it alone. On an object: create it, never change it.
+pub const IGNORE: &str = "resources.gardener.cloud/ignore";
+/// `Ignore`: the object is no longer part of the set, and is released.
+pub const MODE: &str = "resources.gardener.cloud/mode";
+/// The value of [`MODE`] that releases.
+pub const MODE_IGNORE: &str = "Ignore";
+/// The object is never deleted.
+pub const KEEP_OBJECT: &str = "resources.gardener.cloud/keep-object";
+/// An update that the server calls invalid is answered by deleting the object.
+pub const DELETE_ON_INVALID_UPDATE: &str = "resources.gardener.cloud/delete-on-invalid-update";
+/// How that deletion treats dependents.
+pub const PROPAGATION_ON_INVALID_UPDATE: &str =
+    "resources.gardener.cloud/deletion-propagation-on-invalid-update";
+/// `spec.replicas` stays as it is.
+pub const PRESERVE_REPLICAS: &str = "resources.gardener.cloud/preserve-replicas";
+/// CPU and memory of containers stay as they are.
+pub const PRESERVE_RESOURCES: &str = "resources.gardener.cloud/preserve-resources";
+/// The object counts neither for `ResourcesHealthy` nor for `ResourcesProgressing`.
+pub const SKIP_HEALTH_CHECK: &str = "resources.gardener.cloud/skip-health-check";
+/// After this time in deletion, finalizers are taken away.
+pub const FINALIZE_DELETION_AFTER: &str = "resources.gardener.cloud/finalize-deletion-after";
+/// Label of Secrets and ConfigMaps that are deleted once nothing refers to them.
+pub const GARBAGE_COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
+/// Prefix of the annotations that refer to them.
+pub const REFERENCE_PREFIX: &str = "reference.resources.gardener.cloud/";
+/// Asks for an operation; removed when it begins.
+pub const OPERATION: &str = "gardener.cloud/operation";
+
+/// The condition about applying.
+pub const APPLIED: &str = "ResourcesApplied";
+/// The condition about health.
+pub const HEALTHY: &str = "ResourcesHealthy";
+/// The condition about rolling out.
+pub const PROGRESSING: &str = "ResourcesProgressing";
+
+/// Reasons of the three conditions.
+pub mod reason {
+    /// Everything is applied.
+    pub const APPLY_SUCCEEDED: &str = "ApplySucceeded";
+    /// An object could not be applied.
+    pub const APPLY_FAILED: &str = "ApplyFailed";
+    /// A document could not be read.
+    pub const DECODING_FAILED: &str = "DecodingFailed";
+    /// Work is going on.
+    pub const APPLY_PROGRESSING: &str = "ApplyProgressing";
+    /// An object could not be deleted.
+    pub const DELETION_FAILED: &str = "DeletionFailed";
+    /// Objects are being deleted.
+    pub const DELETION_PENDING: &str = "DeletionPending";
+    /// An object could not be released.
+    pub const RELEASE_FAILED: &str = "ReleaseOfOrphanedResourcesFailed";
+    /// The ManagedResource is to be left alone.
+    pub const IGNORED: &str = "ManagedResourceIgnored";
+    /// The objects changed and were not looked at since.
+    pub const CHECKS_PENDING: &str = "ChecksPending";
+    /// A Secret could not be read.
+    pub const CANNOT_READ_SECRET: &str = "CannotReadSecret";
+    /// All objects are healthy.
+    pub const RESOURCES_HEALTHY: &str = "ResourcesHealthy";
+    /// The health of an object could not be found out.
+    pub const HEALTH_CHECK_ERROR: &str = "HealthCheckError";
+    /// All objects are rolled out.
+    pub const ROLLED_OUT: &str = "ResourcesRolledOut";
+}

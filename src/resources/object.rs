@@ -1,0 +1,130 @@
+//! Reading and changing objects whose kind is not known at compile time.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// The group of an `apiVersion`: empty for `v1`.
+pub(super) fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// A text field; empty if it is missing or something else.
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A map of texts, as labels and annotations are. What is not text is left out.
+pub(super) fn texts(value: &Value) -> BTreeMap<String, String> {
+    let entries = value.as_object().into_iter().flatten();
+    entries.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect()
+}
+
+/// `metadata.labels`.
+pub(super) fn labels(object: &Value) -> BTreeMap<String, String> {
+    texts(&object["metadata"]["labels"])
+}
+
+/// `metadata.annotations`.
+pub(super) fn annotations(object: &Value) -> BTreeMap<String, String> {
+    texts(&object["metadata"]["annotations"])
+}
+
+/// One annotation; empty if it is missing.
+pub(super) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
+    text(&object["metadata"]["annotations"][name])
+}
+
+/// Whether an annotation is set to what Go's `strconv.ParseBool` reads as true.
+pub(super) fn is_true(text: &str) -> bool {
+    matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True")
+}
+
+/// Whether a value says nothing: absent, `null`, or an empty text, list or map.
+pub(super) fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(s) => s.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The map at a path, made where it is missing. Whatever else stands in the way is replaced: the API has maps there.
+pub(super) fn map_at<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
+    let map = as_map(value);
+    match path {
+        [] => map,
+        [first, rest @ ..] => map_at(map.entry(*first).or_insert(Value::Null), rest),
+    }
+}
+
+fn as_map(value: &mut Value) -> &mut Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        other => {
+            *other = Value::Object(Map::new());
+            as_map(other)
+        }
+    }
+}
+
+/// Sets a key of the map at a path; `None` and an empty value remove it.
+pub(super) fn set(value: &mut Value, path: &[&str], key: &str, new: Value) {
+    if !is_empty(&new) {
+        map_at(value, path).insert(key.to_owned(), new);
+    } else if let Some(map) = find_map(value, path) {
+        map.remove(key);
+    }
+}
+
+/// The map at a path, if it is there.
+pub(super) fn find_map<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, Value>> {
+    path.iter().try_fold(value, |value, key| value.get_mut(*key))?.as_object_mut()
+}
+
+/// Labels or annotations as a value.
+pub(super) fn from_texts(map: BTreeMap<String, String>) -> Value {
+    Value::Object(map.into_iter().map(|(k, v)| (k, Value::String(v))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn groups() {
+        for (api_version, group) in [("v1", ""), ("apps/v1", "apps"), ("a.b.c/v1alpha1", "a.b.c"), ("", "")] {
+            assert_eq!(group_of(api_version), group);
+        }
+    }
+
+    #[test]
+    fn truth_is_gos() {
+        for (text, expected) in
+            [("true", true), ("1", true), ("T", true), ("yes", false), ("tRUE", false), ("", false)]
+        {
+            assert_eq!(is_true(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn maps_are_made_on_the_way() {
+        let mut value = json!({"a": "text"});
+        map_at(&mut value, &["a", "b"]).insert("c".into(), json!(1));
+        assert_eq!(value, json!({"a": {"b": {"c": 1}}}));
+        set(&mut value, &["a", "b"], "c", Value::Null);
+        set(&mut value, &["x", "y"], "z", json!({}));
+        assert_eq!(value, json!({"a": {"b": {}}}));
+    }
+
+    #[test]
+    fn odd_labels_are_left_out() {
+        let object = json!({"metadata": {"labels": {"a": "b", "n": 1, "z": null}}});
+        assert_eq!(labels(&object), BTreeMap::from([("a".to_owned(), "b".to_owned())]));
+        assert!(annotations(&json!("text")).is_empty());
+    }
+}

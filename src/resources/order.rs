@@ -1,0 +1,107 @@
+//! The order in which the objects of one ManagedResource are applied: Helm's order of kinds, then unknown kinds by name.
+
+use serde_json::Value;
+
+use super::object::text;
+
+const KINDS: [&str; 38] = [
+    "PriorityClass",
+    "Namespace",
+    "NetworkPolicy",
+    "ResourceQuota",
+    "LimitRange",
+    "PodSecurityPolicy",
+    "PodDisruptionBudget",
+    "ServiceAccount",
+    "Secret",
+    "SecretList",
+    "ConfigMap",
+    "StorageClass",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleList",
+    "ClusterRoleBinding",
+    "ClusterRoleBindingList",
+    "Role",
+    "RoleList",
+    "RoleBinding",
+    "RoleBindingList",
+    "Service",
+    "DaemonSet",
+    "Pod",
+    "ReplicationController",
+    "ReplicaSet",
+    "Deployment",
+    "HorizontalPodAutoscaler",
+    "StatefulSet",
+    "Job",
+    "CronJob",
+    "IngressClass",
+    "Ingress",
+    "APIService",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+];
+
+/// What to sort objects by.
+pub(super) fn key(object: &Value) -> (usize, &str, &str) {
+    let kind = text(&object["kind"]);
+    let name = text(&object["metadata"]["name"]);
+    match KINDS.iter().position(|k| *k == kind) {
+        Some(place) => (place, "", name),
+        None => (KINDS.len(), kind, name),
+    }
+}
+
+/// Sorts objects into the order in which they are applied. Equal ones stay as they are.
+pub(super) fn sort(objects: &mut [Value]) {
+    objects.sort_by(|a, b| key(a).cmp(&key(b)));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn kinds_then_unknown_kinds_then_names() {
+        let mut objects: Vec<Value> = [
+            ("Zebra", "a"),
+            ("ValidatingWebhookConfiguration", "a"),
+            ("Deployment", "b"),
+            ("Apple", "b"),
+            ("Apple", "a"),
+            ("Deployment", "a"),
+            ("Namespace", "z"),
+            ("StatefulSet", "a"),
+            ("CustomResourceDefinition", "a"),
+            ("PriorityClass", "a"),
+            ("HorizontalPodAutoscaler", "a"),
+        ]
+        .iter()
+        .map(|(kind, name)| json!({"kind": kind, "metadata": {"name": name}}))
+        .collect();
+        sort(&mut objects);
+        let got: Vec<_> = objects
+            .iter()
+            .map(|o| format!("{} {}", text(&o["kind"]), text(&o["metadata"]["name"])))
+            .collect();
+        let expected = [
+            "PriorityClass a",
+            "Namespace z",
+            "CustomResourceDefinition a",
+            "Deployment a",
+            "Deployment b",
+            "HorizontalPodAutoscaler a",
+            "StatefulSet a",
+            "ValidatingWebhookConfiguration a",
+            "Apple a",
+            "Apple b",
+            "Zebra a",
+        ];
+        assert_eq!(got, expected);
+    }
+}

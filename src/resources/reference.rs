@@ -1,0 +1,243 @@
+//! Which object is which: identity without versions, kinds that are regarded as one, the list in the status.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::Value;
+
+use super::names;
+use super::object::{annotations, group_of, labels, text};
+use crate::api::resources::{GroupKind, ObjectReference};
+
+/// An object, whatever version it is written in. An empty namespace counts as `default`: whether a kind has namespaces
+/// may not have been known when an object was recorded.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Identity {
+    pub(super) group: String,
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}/{}", self.group, self.kind, self.namespace, self.name)
+    }
+}
+
+impl Identity {
+    /// The identity of a recorded object.
+    pub(super) fn of(reference: &ObjectReference) -> Self {
+        Self::new(&reference.api_version, &reference.kind, &reference.namespace, &reference.name)
+    }
+
+    /// The identity of an object.
+    pub(super) fn of_object(object: &Value) -> Self {
+        let metadata = &object["metadata"];
+        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+        Self::new(text(&object["apiVersion"]), text(&object["kind"]), namespace, name)
+    }
+
+    fn new(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        Self {
+            group: group_of(api_version).to_owned(),
+            kind: kind.to_owned(),
+            namespace: if namespace.is_empty() { "default".to_owned() } else { namespace.to_owned() },
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// What the status records of a desired object: its own labels, the injected ones, and who manages it.
+pub(super) fn reference(object: &Value, inject: &BTreeMap<String, String>) -> ObjectReference {
+    let mut all = labels(object);
+    all.extend(inject.clone());
+    all.insert(names::MANAGED_BY.to_owned(), names::MANAGED_BY_VALUE.to_owned());
+    let metadata = &object["metadata"];
+    ObjectReference {
+        api_version: text(&object["apiVersion"]).to_owned(),
+        kind: text(&object["kind"]).to_owned(),
+        namespace: text(&metadata["namespace"]).to_owned(),
+        name: text(&metadata["name"]).to_owned(),
+        labels: all,
+        annotations: annotations(object),
+    }
+}
+
+/// Sorts references as the status has them.
+pub(super) fn sort(references: &mut [ObjectReference]) {
+    references.sort_by_cached_key(|r| Identity::of(r).to_string());
+}
+
+/// Sets of kinds, each regarded as one kind. Sets with a common member are one set.
+#[derive(Debug)]
+pub(super) struct Equivalences(Vec<BTreeSet<GroupKind>>);
+
+impl Equivalences {
+    /// Those that every applier knows, and those of one ManagedResource.
+    pub(super) fn new(more: &[Vec<GroupKind>]) -> Self {
+        let pair = |a: &str, b: &str, kind: &str| {
+            [a, b].map(|group| GroupKind { group: group.to_owned(), kind: kind.to_owned() }).to_vec()
+        };
+        let workloads = ["Deployment", "DaemonSet", "ReplicaSet", "StatefulSet"];
+        let networking = ["Ingress", "NetworkPolicy"];
+        let mut all = Self(Vec::new());
+        workloads.iter().for_each(|kind| all.add(&pair("extensions", "apps", kind)));
+        networking.iter().for_each(|kind| all.add(&pair("extensions", "networking.k8s.io", kind)));
+        more.iter().for_each(|set| all.add(set));
+        all
+    }
+
+    fn add(&mut self, set: &[GroupKind]) {
+        let mut union: BTreeSet<GroupKind> = set.iter().cloned().collect();
+        self.0.retain(|known| {
+            let apart = known.is_disjoint(&union);
+            if !apart {
+                union.extend(known.iter().cloned());
+            }
+            apart
+        });
+        self.0.push(union);
+    }
+
+    /// The same for all objects that are regarded as one.
+    pub(super) fn canonical(&self, identity: Identity) -> Identity {
+        let kind = GroupKind { group: identity.group.clone(), kind: identity.kind.clone() };
+        match self.0.iter().find(|set| set.contains(&kind)).and_then(BTreeSet::first) {
+            Some(first) => Identity { group: first.group.clone(), kind: first.kind.clone(), ..identity },
+            None => identity,
+        }
+    }
+}
+
+/// Recorded objects, to be found by what they are.
+#[derive(Debug)]
+pub(super) struct Recorded<'a> {
+    equivalences: &'a Equivalences,
+    index: BTreeMap<Identity, &'a ObjectReference>,
+}
+
+impl<'a> Recorded<'a> {
+    /// The objects that the status names.
+    pub(super) fn new(references: &'a [ObjectReference], equivalences: &'a Equivalences) -> Self {
+        let key = |r: &'a ObjectReference| (equivalences.canonical(Identity::of(r)), r);
+        Self { equivalences, index: references.iter().map(key).collect() }
+    }
+
+    /// The record of an object.
+    pub(super) fn find(&self, identity: Identity) -> Option<&'a ObjectReference> {
+        self.index.get(&self.equivalences.canonical(identity)).copied()
+    }
+}
+
+/// Those of `old` that are not in `new`: objects that left the set.
+pub(super) fn removed(
+    old: &[ObjectReference],
+    new: &[ObjectReference],
+    equivalences: &Equivalences,
+) -> Vec<ObjectReference> {
+    let new = Recorded::new(new, equivalences);
+    old.iter().filter(|r| new.find(Identity::of(r)).is_none()).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(api_version: &str, kind: &str, namespace: &str, name: &str) -> ObjectReference {
+        ObjectReference {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+            ..ObjectReference::default()
+        }
+    }
+
+    #[test]
+    fn what_left_the_set() {
+        let more = [vec![
+            GroupKind { group: "a".into(), kind: "K".into() },
+            GroupKind { group: "b".into(), kind: "L".into() },
+        ]];
+        let table = [
+            ("same", object("v1", "Secret", "n", "x"), object("v1", "Secret", "n", "x"), false),
+            (
+                "other version",
+                object("apps/v1beta1", "Deployment", "n", "x"),
+                object("apps/v1", "Deployment", "n", "x"),
+                false,
+            ),
+            (
+                "built in",
+                object("extensions/v1beta1", "Deployment", "n", "x"),
+                object("apps/v1", "Deployment", "n", "x"),
+                false,
+            ),
+            (
+                "built in",
+                object("extensions/v1", "Ingress", "n", "x"),
+                object("networking.k8s.io/v1", "Ingress", "n", "x"),
+                false,
+            ),
+            (
+                "not built in",
+                object("extensions/v1", "Job", "n", "x"),
+                object("batch/v1", "Job", "n", "x"),
+                true,
+            ),
+            ("own set", object("a/v1", "K", "n", "x"), object("b/v2", "L", "n", "x"), false),
+            ("kind outside the set", object("a/v1", "L", "n", "x"), object("b/v2", "L", "n", "x"), true),
+            ("other name", object("v1", "Secret", "n", "x"), object("v1", "Secret", "n", "y"), true),
+            ("other namespace", object("v1", "Secret", "n", "x"), object("v1", "Secret", "m", "x"), true),
+            ("no namespace", object("v1", "Secret", "", "x"), object("v1", "Secret", "default", "x"), false),
+        ];
+        let equivalences = Equivalences::new(&more);
+        for (name, old, new, expected) in table {
+            let gone = removed(std::slice::from_ref(&old), &[new], &equivalences);
+            assert_eq!(!gone.is_empty(), expected, "{name}: {old:?}");
+        }
+    }
+
+    #[test]
+    fn sets_with_a_common_member_are_one() {
+        let kind = |group: &str| GroupKind { group: group.into(), kind: "Deployment".into() };
+        let more = [
+            vec![kind("a"), kind("b")],
+            vec![kind("c"), kind("d")],
+            vec![kind("b"), kind("c"), kind("apps")],
+        ];
+        let equivalences = Equivalences::new(&more);
+        let ids = ["a", "b", "c", "d", "apps", "extensions"]
+            .map(|g| equivalences.canonical(Identity::new(&format!("{g}/v1"), "Deployment", "n", "x")));
+        assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    }
+
+    #[test]
+    fn the_status_is_sorted_by_text() {
+        let mut list = [
+            object("v1", "Secret", "", "b"),
+            object("apps/v1", "Deployment", "z", "a"),
+            object("v1", "ConfigMap", "e", "a"),
+            object("v1", "ConfigMap", "", "b"),
+        ];
+        sort(&mut list);
+        let got: Vec<_> = list.iter().map(|r| Identity::of(r).to_string()).collect();
+        assert_eq!(
+            got,
+            ["/ConfigMap/default/b", "/ConfigMap/e/a", "/Secret/default/b", "apps/Deployment/z/a"]
+        );
+    }
+
+    #[test]
+    fn a_reference_has_all_labels() {
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {
+            "name": "x", "namespace": "n", "labels": {"a": "1", "b": "1"}, "annotations": {"c": "1"}}});
+        let inject = BTreeMap::from([("b".to_owned(), "2".to_owned())]);
+        let expected = json!({"apiVersion": "v1", "kind": "Secret", "name": "x", "namespace": "n",
+            "labels": {"a": "1", "b": "2", "resources.gardener.cloud/managed-by": "gardener"}, "annotations": {"c": "1"}});
+        assert_eq!(serde_json::to_value(reference(&object, &inject)).unwrap(), expected);
+    }
+}
