@@ -12,12 +12,12 @@
 //! `garbage` talk to a server; the rest is pure.
 
 //mod decode;
-//mod health;
+mod health;
 mod merge;
 pub mod names;
 mod object;
 mod order;
-//mod progress;
+mod progress;
 mod reference;
-//mod removal;
-//mod unchanged;
+mod removal;
+mod unchanged;

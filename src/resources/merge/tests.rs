@@ -19,7 +19,8 @@ fn spec(api_version: &str, kind: &str, annotation: &str, want: Value, live: Valu
     let annotations = if annotation.is_empty() { json!({}) } else { json!({annotation: "true"}) };
     let metadata = json!({"name": "x", "annotations": annotations});
     let want = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": want});
-    let live = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "uid": "u"}, "spec": live});
+    let live =
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "uid": "u"}, "spec": live});
     merge(desired(&want), Some(&live))["spec"].clone()
 }
 
@@ -87,9 +88,17 @@ fn labels_of_others_stay_unless_forced() {
     for (want, live, recorded, forced, expected) in table {
         let object = json!({"kind": "K", "metadata": {"labels": want, "annotations": want}});
         let current = json!({"kind": "K", "metadata": {"uid": "u", "labels": live, "annotations": live}});
-        let record =
-            ObjectReference { labels: texts(&recorded), annotations: texts(&recorded), ..ObjectReference::default() };
-        let all = Desired { recorded: Some(&record), force_labels: forced, force_annotations: forced, ..desired(&object) };
+        let record = ObjectReference {
+            labels: texts(&recorded),
+            annotations: texts(&recorded),
+            ..ObjectReference::default()
+        };
+        let all = Desired {
+            recorded: Some(&record),
+            force_labels: forced,
+            force_annotations: forced,
+            ..desired(&object)
+        };
         let merged = merge(all, Some(&current));
         assert_eq!(labels(&merged), texts(&expected), "labels {want} {live}");
         let mut annotations = annotations(&merged);
@@ -178,7 +187,8 @@ fn restarts_and_sizes_of_pod_templates() {
 fn jobs_keep_selector_and_labels() {
     let live = json!({"selector": {"s": 1}, "template": {"metadata": {"labels": {"uid": "1", "a": "0"}}}});
     let want = json!({"template": {"metadata": {"labels": {"a": "1"}}}});
-    let expected = json!({"selector": {"s": 1}, "template": {"metadata": {"labels": {"uid": "1", "a": "1"}}}});
+    let expected =
+        json!({"selector": {"s": 1}, "template": {"metadata": {"labels": {"uid": "1", "a": "1"}}}});
     assert_eq!(spec("batch/v1", "Job", "", want, live), expected);
 }
 

@@ -1,0 +1,250 @@
+//! What happens to an object that left the set, or whose ManagedResource goes (extension-api.md §3.6, §3.7).
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::names;
+use super::object::{annotation, group_of, is_true, text};
+use crate::base::clock::Timestamp;
+
+/// What to do about one object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It is gone, or somebody said that it stays: off the books.
+    Done,
+    /// It is to be deleted, if it is not being deleted already. It counts until a later look finds it gone.
+    Delete(Deletion),
+}
+
+/// How an object is deleted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Deletion {
+    /// Whether the deletion waits for dependents.
+    pub(super) foreground: bool,
+    /// Whether a deletion was asked for before, so that there is nothing to do but wait.
+    pub(super) is_running: bool,
+    /// Label selector of volume claims that go with it; empty if none do.
+    pub(super) claims: String,
+    /// Whether it has been in deletion for so long that its finalizers are taken away.
+    pub(super) finalize: bool,
+}
+
+/// What the circumstances allow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Circumstances {
+    /// Whether volume claims of StatefulSets go with them.
+    pub(super) delete_claims: bool,
+    /// Whether somebody collects Secrets and ConfigMaps that are not used any more.
+    pub(super) collector_runs: bool,
+    /// The time.
+    pub(super) now: Timestamp,
+    /// When the deletion of the object began.
+    pub(super) deleted_at: Option<Timestamp>,
+}
+
+/// Decides about one live object.
+pub(super) fn fate(live: &Value, circumstances: Circumstances) -> Fate {
+    let keep = is_true(annotation(live, names::KEEP_OBJECT));
+    if keep || (circumstances.collector_runs && is_collectable(live)) {
+        return Fate::Done;
+    }
+    let group = group_of(text(&live["apiVersion"]));
+    let since = circumstances.deleted_at.map(|at| circumstances.now.since(at));
+    let patience = finalize_after(live);
+    Fate::Delete(Deletion {
+        foreground: matches!(group, "apps" | "extensions" | "batch"),
+        is_running: since.is_some(),
+        claims: if circumstances.delete_claims { claim_selector(live) } else { String::new() },
+        finalize: since.zip(patience).is_some_and(|(since, patience)| since >= patience),
+    })
+}
+
+fn is_collectable(live: &Value) -> bool {
+    live["apiVersion"] == "v1"
+        && (live["kind"] == "Secret" || live["kind"] == "ConfigMap")
+        && live["metadata"]["labels"][names::GARBAGE_COLLECTABLE] == "true"
+}
+
+/// Selector of the volume claims of a StatefulSet; empty for others, and for one without templates.
+fn claim_selector(live: &Value) -> String {
+    let is_set = live["kind"] == "StatefulSet" && group_of(text(&live["apiVersion"])) == "apps";
+    let has_templates = live["spec"]["volumeClaimTemplates"].as_array().is_some_and(|list| !list.is_empty());
+    if is_set && has_templates { selector(&live["spec"]["selector"]) } else { String::new() }
+}
+
+/// A LabelSelector as text for a list.
+pub(super) fn selector(selector: &Value) -> String {
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut terms: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value))).collect();
+    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = text(&expression["key"]);
+        let values: Vec<&str> = expression["values"].as_array().into_iter().flatten().map(text).collect();
+        let values = values.join(",");
+        terms.push(match text(&expression["operator"]) {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        });
+    }
+    terms.join(",")
+}
+
+fn finalize_after(live: &Value) -> Option<Duration> {
+    duration(annotation(live, names::FINALIZE_DELETION_AFTER))
+}
+
+/// A duration in Go's notation, such as `1h30m`; `None` if it is not one.
+fn duration(text: &str) -> Option<Duration> {
+    if text == "0" {
+        return Some(Duration::ZERO);
+    }
+    let (mut rest, mut total) = (text, Duration::ZERO);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number = rest.get(..digits)?.parse::<f64>().ok()?;
+        rest = rest.get(digits..)?;
+        // Two-letter units before the letters that they begin with.
+        let units =
+            [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3_600.0)];
+        let (unit, seconds) = units.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
+        rest = &rest[unit.len()..];
+        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_000);
+
+    fn calm() -> Circumstances {
+        Circumstances { delete_claims: false, collector_runs: false, now: NOW, deleted_at: None }
+    }
+
+    fn live(api_version: &str, kind: &str) -> Value {
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "uid": "u"}})
+    }
+
+    fn delete(foreground: bool) -> Fate {
+        Fate::Delete(Deletion { foreground, ..Deletion::default() })
+    }
+
+    #[test]
+    fn propagation_depends_on_the_group() {
+        let table = [
+            ("apps/v1", "Deployment", true),
+            ("extensions/v1beta1", "Ingress", true),
+            ("batch/v1", "Job", true),
+            ("v1", "Service", false),
+            ("networking.k8s.io/v1", "Ingress", false),
+            ("apps.example.org/v1", "Deployment", false),
+        ];
+        for (api_version, kind, foreground) in table {
+            assert_eq!(fate(&live(api_version, kind), calm()), delete(foreground), "{api_version} {kind}");
+        }
+    }
+
+    #[test]
+    fn kept_objects() {
+        for (value, expected) in
+            [("true", Fate::Done), ("1", Fate::Done), ("false", delete(false)), ("", delete(false))]
+        {
+            let mut object = live("v1", "Service");
+            object["metadata"]["annotations"] = json!({"resources.gardener.cloud/keep-object": value});
+            assert_eq!(fate(&object, calm()), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_collector_gets_what_is_its_own() {
+        let table = [
+            ("v1", "Secret", "true", true, Fate::Done),
+            ("v1", "ConfigMap", "true", true, Fate::Done),
+            ("v1", "Secret", "true", false, delete(false)),
+            ("v1", "Secret", "1", true, delete(false)),
+            ("v1", "Service", "true", true, delete(false)),
+            ("x/v1", "Secret", "true", true, delete(false)),
+        ];
+        for (api_version, kind, label, collector_runs, expected) in table {
+            let mut object = live(api_version, kind);
+            object["metadata"]["labels"] =
+                json!({"resources.gardener.cloud/garbage-collectable-reference": label});
+            assert_eq!(
+                fate(&object, Circumstances { collector_runs, ..calm() }),
+                expected,
+                "{api_version} {kind} {label}"
+            );
+        }
+    }
+
+    #[test]
+    fn claims_go_with_their_set_if_asked() {
+        let mut set = live("apps/v1", "StatefulSet");
+        set["spec"] = json!({"selector": {"matchLabels": {"a": "1", "b": "2"},
+            "matchExpressions": [{"key": "c", "operator": "In", "values": ["3", "4"]}, {"key": "d", "operator": "Exists"},
+                {"key": "e", "operator": "DoesNotExist"}, {"key": "f", "operator": "NotIn", "values": ["5"]}]}});
+        let claims =
+            |set: &Value, delete_claims: bool| match fate(set, Circumstances { delete_claims, ..calm() }) {
+                Fate::Delete(deletion) => deletion.claims,
+                Fate::Done => "kept".to_owned(),
+            };
+        assert_eq!(claims(&set, true), "");
+        set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}}]);
+        assert_eq!(claims(&set, true), "a=1,b=2,c in (3,4),d,!e,f notin (5)");
+        assert_eq!(claims(&set, false), "");
+        set["kind"] = json!("Deployment");
+        assert_eq!(claims(&set, true), "");
+    }
+
+    #[test]
+    fn finalizers_go_after_a_time() {
+        let table = [
+            ("1m", Some(59), true, false),
+            ("1m", Some(60), true, true),
+            ("1h30m", Some(5_400), true, true),
+            ("0", Some(0), true, true),
+            ("", Some(900), true, false),
+            ("soon", Some(900), true, false),
+            ("1m", None, false, false),
+        ];
+        for (annotation, since, is_running, finalize) in table {
+            let mut object = live("v1", "Namespace");
+            object["metadata"]["annotations"] =
+                json!({"resources.gardener.cloud/finalize-deletion-after": annotation});
+            let deleted_at = since.map(|s| NOW.minus(Duration::from_secs(s)));
+            let expected = Fate::Delete(Deletion { is_running, finalize, ..Deletion::default() });
+            assert_eq!(
+                fate(&object, Circumstances { deleted_at, ..calm() }),
+                expected,
+                "{annotation} {since:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn durations_are_gos() {
+        let table = [
+            ("5s", Some(5_000)),
+            ("1.5h", Some(5_400_000)),
+            ("1h2m3s4ms", Some(3_723_004)),
+            ("1000us", Some(1)),
+            ("0", Some(0)),
+            ("", None),
+            ("5", None),
+            ("s", None),
+            ("-5s", None),
+            ("5 s", None),
+            ("1e9h", None),
+            ("99999999999999999999h", None),
+        ];
+        for (text, millis) in table {
+            assert_eq!(duration(text), millis.map(Duration::from_millis), "{text}");
+        }
+    }
+}
