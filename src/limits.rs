@@ -57,6 +57,6 @@ pub const SERVE_STACK_BYTES: usize = 128 << 10;
 /// One file of the state directory.
 pub const STATE_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Objects of one ManagedResource.
-pub const MANAGED_RESOURCE_OBJECTS_MAX: usize = 10_000;
+pub const MANAGED_RESOURCE_OBJECTS_MAX: usize = 5_000;
 /// Applied objects of which the applier remembers that writing them again would change nothing: 48 bytes each.
 pub const SETTLED_OBJECTS_MAX: usize = 20_000;

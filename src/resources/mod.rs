@@ -11,7 +11,8 @@
 //! objects, `garbage` at Secrets and ConfigMaps that nothing refers to any more. Only `reconcile`, `remove`, `check` and
 //! `garbage` talk to a server; the rest is pure.
 
-//mod decode;
+mod decode;
+mod error;
 mod health;
 mod merge;
 pub mod names;
@@ -20,4 +21,11 @@ mod order;
 mod progress;
 mod reference;
 mod removal;
+mod status;
+mod trigger;
 mod unchanged;
+
+pub use error::Error;
+pub use trigger::{
+    Watched, WatchedCondition, WatchedSpec, WatchedStatus, reads_secret, wants_apply, wants_check,
+};

@@ -1,0 +1,135 @@
+//! What can go wrong between a manifest and an object in the cluster.
+
+use std::error::Error as _;
+use std::fmt;
+
+use crate::base::error::chain;
+use crate::kube;
+use crate::runtime::fence::NotHeld;
+
+/// An operation of the applier that failed.
+#[derive(Debug)]
+pub enum Error {
+    /// The server did not do what it was asked.
+    Request(kube::Error),
+    /// The lease is not ours: nothing is written, not even what went wrong.
+    NotHeld(NotHeld),
+    /// No server has this kind, at least not yet.
+    UnknownKind {
+        /// Group and version.
+        api_version: String,
+        /// The kind.
+        kind: String,
+    },
+    /// An annotation has a value that means nothing.
+    Annotation {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// A Secret with manifests could not be read.
+    ReadSecret {
+        /// Its name.
+        name: String,
+        /// Why; `None`: it does not exist.
+        source: Option<kube::Error>,
+    },
+    /// An object could not be applied.
+    Apply {
+        /// `group/kind/namespace/name`.
+        object: String,
+        /// Why.
+        source: Box<Error>,
+    },
+    /// The server called an update invalid, so the object was deleted, to be made anew.
+    Recreate(kube::Error),
+    /// Objects could not be deleted or released, or documents not be decoded; one sentence each.
+    Several(Vec<String>),
+}
+
+impl Error {
+    /// Whether somebody else changed the object in between.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Request(e) if e.is_conflict() || e.is_already_exists())
+    }
+
+    /// Whether the lease was the problem.
+    pub fn is_not_held(&self) -> bool {
+        match self {
+            Self::NotHeld(_) => true,
+            Self::Apply { source, .. } => source.is_not_held(),
+            _ => false,
+        }
+    }
+
+    /// The error with its causes in one line.
+    pub fn text(&self) -> String {
+        chain(self)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(source) => source.fmt(f),
+            Self::NotHeld(source) => source.fmt(f),
+            Self::UnknownKind { api_version, kind } => {
+                write!(f, "no matches for kind {kind:?} in version {api_version:?}")
+            }
+            Self::Annotation { name, value } => {
+                write!(f, "annotation {name} has the unknown value {value:?}")
+            }
+            Self::ReadSecret { name, source: None } => write!(f, "secret {name:?} does not exist"),
+            Self::ReadSecret { name, .. } => write!(f, "read secret {name:?}"),
+            Self::Apply { object, .. } => write!(f, "error during apply of object {object:?}"),
+            Self::Recreate(_) => f.write_str("deleted to be created again after an invalid update"),
+            Self::Several(problems) => f.write_str(&problems.join("; ")),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Request(source) => source.source(),
+            Self::ReadSecret { source, .. } => {
+                source.as_ref().map(|e| e as &(dyn std::error::Error + 'static))
+            }
+            Self::Recreate(source) => Some(source),
+            Self::Apply { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}
+
+impl From<kube::Error> for Error {
+    fn from(source: kube::Error) -> Self {
+        Self::Request(source)
+    }
+}
+
+impl From<NotHeld> for Error {
+    fn from(source: NotHeld) -> Self {
+        Self::NotHeld(source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_says_what_and_why_once() {
+        let failure =
+            kube::Failure { code: 422, reason: "Invalid".into(), message: "no".into(), ..Default::default() };
+        let request = Error::Request(kube::Error::Api(Box::new(failure.clone())));
+        assert_eq!(request.text(), "422 Invalid: no");
+        let apply = Error::Apply { object: "/Secret/a/b".into(), source: Box::new(request) };
+        assert_eq!(apply.text(), "error during apply of object \"/Secret/a/b\": 422 Invalid: no");
+        assert!(!apply.is_conflict());
+        let read = Error::ReadSecret { name: "s".into(), source: Some(kube::Error::Api(Box::new(failure))) };
+        assert_eq!(read.text(), "read secret \"s\": 422 Invalid: no");
+        assert_eq!(Error::Several(vec!["a".into(), "b".into()]).text(), "a; b");
+    }
+}

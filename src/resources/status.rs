@@ -1,0 +1,246 @@
+//! What the status of a ManagedResource says in each phase (extension-api.md §3.3, §3.7).
+
+use serde_json::{Value, json};
+
+use super::names::{APPLIED, HEALTHY, PROGRESSING, reason};
+use super::object::map_at;
+use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::resources::ObjectReference;
+use crate::base::clock::Timestamp;
+
+/// The conditions so far, and the time of the change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Present<'a> {
+    pub(super) conditions: &'a [Condition],
+    pub(super) now: Timestamp,
+}
+
+impl Present<'_> {
+    /// A condition with a new finding.
+    pub(super) fn with(self, kind: &str, status: Status, reason: &str, message: &str) -> Condition {
+        let old = condition::find_or_init(self.conditions, kind, self.now);
+        old.updated(self.now, status, Finding::new(reason, message))
+    }
+
+    /// Somebody asked to leave the ManagedResource alone.
+    pub(super) fn ignored(self) -> Vec<Condition> {
+        let text = "ManagedResource is marked to be ignored.";
+        [(APPLIED, Status::True), (HEALTHY, Status::True), (PROGRESSING, Status::False)]
+            .map(|(kind, status)| self.with(kind, status, reason::IGNORED, text))
+            .to_vec()
+    }
+
+    /// There is something new to apply: what the checks found before says nothing any more.
+    pub(super) fn changed(self) -> Vec<Condition> {
+        let healthy = "The health checks have not yet been executed for the current set of resources.";
+        let progressing = "Checks have not yet been executed for the current set of resources.";
+        vec![
+            self.with(HEALTHY, Status::Unknown, reason::CHECKS_PENDING, healthy),
+            self.with(PROGRESSING, Status::Unknown, reason::CHECKS_PENDING, progressing),
+            self.applying(),
+        ]
+    }
+
+    /// A problem stays readable until it is known to be over.
+    fn applying(self) -> Condition {
+        let problems = [reason::APPLY_FAILED, reason::DELETION_FAILED, reason::DELETION_PENDING];
+        match condition::find(self.conditions, APPLIED).filter(|c| problems.contains(&c.reason.as_str())) {
+            Some(old) => self.with(APPLIED, Status::Progressing, &old.reason, &old.message),
+            None => {
+                let text = "The resources are currently being reconciled.";
+                self.with(APPLIED, Status::Progressing, reason::APPLY_PROGRESSING, text)
+            }
+        }
+    }
+
+    /// The ManagedResource is going.
+    pub(super) fn deleting(self) -> Vec<Condition> {
+        let text = "The resources are currently being deleted.";
+        vec![
+            self.with(HEALTHY, Status::False, reason::DELETION_PENDING, text),
+            self.with(PROGRESSING, Status::True, reason::DELETION_PENDING, text),
+        ]
+    }
+
+    /// `ResourcesApplied` after a failure.
+    pub(super) fn failed(self, reason: &str, message: &str) -> Vec<Condition> {
+        vec![self.with(APPLIED, Status::False, reason, message)]
+    }
+
+    /// `ResourcesApplied` while deleted objects are still there.
+    pub(super) fn deletion_pending(self, message: &str) -> Vec<Condition> {
+        vec![self.with(APPLIED, Status::Progressing, reason::DELETION_PENDING, message)]
+    }
+
+    /// `ResourcesApplied` at the end.
+    pub(super) fn applied(self, errors: &[String]) -> Vec<Condition> {
+        if errors.is_empty() {
+            return vec![self.with(
+                APPLIED,
+                Status::True,
+                reason::APPLY_SUCCEEDED,
+                "All resources are applied.",
+            )];
+        }
+        let text = format!("Could not decode all new resources: {}", errors.join("; "));
+        self.failed(reason::DECODING_FAILED, &text)
+    }
+}
+
+/// What was applied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Applied<'a> {
+    pub(super) references: &'a [ObjectReference],
+    pub(super) checksum: &'a str,
+    pub(super) generation: i64,
+}
+
+/// The whole ManagedResource with a new status, to be written with its resourceVersion.
+pub(super) fn with_status(raw: &Value, changed: &[Condition], applied: Option<Applied<'_>>) -> Value {
+    let mut next = raw.clone();
+    let conditions = condition::merge_patch(raw, changed, &[])["status"]["conditions"].take();
+    let status = map_at(&mut next, &["status"]);
+    status.insert("conditions".to_owned(), conditions);
+    if let Some(applied) = applied {
+        // A reference is a struct of texts: it always becomes a value.
+        status.insert("resources".to_owned(), serde_json::to_value(applied.references).unwrap_or_default());
+        status.insert("secretsDataChecksum".to_owned(), json!(applied.checksum));
+        status.insert("observedGeneration".to_owned(), json!(applied.generation));
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_700_000_000);
+
+    fn present(conditions: &[Condition]) -> Present<'_> {
+        Present { conditions, now: NOW }
+    }
+
+    fn brief(conditions: &[Condition]) -> Vec<(&str, Status, &str, &str)> {
+        conditions
+            .iter()
+            .map(|c| (c.kind.as_str(), c.status, c.reason.as_str(), c.message.as_str()))
+            .collect()
+    }
+
+    #[test]
+    fn phases() {
+        let none = present(&[]);
+        let ignored = "ManagedResource is marked to be ignored.";
+        let table = [
+            (
+                none.ignored(),
+                vec![
+                    ("ResourcesApplied", Status::True, "ManagedResourceIgnored", ignored),
+                    ("ResourcesHealthy", Status::True, "ManagedResourceIgnored", ignored),
+                    ("ResourcesProgressing", Status::False, "ManagedResourceIgnored", ignored),
+                ],
+            ),
+            (
+                none.changed(),
+                vec![
+                    (
+                        "ResourcesHealthy",
+                        Status::Unknown,
+                        "ChecksPending",
+                        "The health checks have not yet been executed for the current set of resources.",
+                    ),
+                    (
+                        "ResourcesProgressing",
+                        Status::Unknown,
+                        "ChecksPending",
+                        "Checks have not yet been executed for the current set of resources.",
+                    ),
+                    (
+                        "ResourcesApplied",
+                        Status::Progressing,
+                        "ApplyProgressing",
+                        "The resources are currently being reconciled.",
+                    ),
+                ],
+            ),
+            (
+                none.deleting(),
+                vec![
+                    (
+                        "ResourcesHealthy",
+                        Status::False,
+                        "DeletionPending",
+                        "The resources are currently being deleted.",
+                    ),
+                    (
+                        "ResourcesProgressing",
+                        Status::True,
+                        "DeletionPending",
+                        "The resources are currently being deleted.",
+                    ),
+                ],
+            ),
+            (
+                none.applied(&[]),
+                vec![("ResourcesApplied", Status::True, "ApplySucceeded", "All resources are applied.")],
+            ),
+            (
+                none.applied(&["a".to_owned(), "b".to_owned()]),
+                vec![(
+                    "ResourcesApplied",
+                    Status::False,
+                    "DecodingFailed",
+                    "Could not decode all new resources: a; b",
+                )],
+            ),
+            (
+                none.deletion_pending("m"),
+                vec![("ResourcesApplied", Status::Progressing, "DeletionPending", "m")],
+            ),
+            (none.failed("ApplyFailed", "m"), vec![("ResourcesApplied", Status::False, "ApplyFailed", "m")]),
+        ];
+        for (conditions, expected) in table {
+            assert_eq!(brief(&conditions), expected);
+        }
+    }
+
+    #[test]
+    fn problems_stay_readable_while_applying() {
+        for (reason, kept) in [
+            ("ApplyFailed", true),
+            ("DeletionFailed", true),
+            ("DeletionPending", true),
+            ("DecodingFailed", false),
+            ("ApplySucceeded", false),
+        ] {
+            let old = present(&[]).failed(reason, "why");
+            let now = present(&old).changed();
+            let applied = condition::find(&now, "ResourcesApplied").unwrap();
+            assert_eq!(applied.status, Status::Progressing);
+            assert_eq!(applied.reason == reason && applied.message == "why", kept, "{reason}");
+        }
+    }
+
+    #[test]
+    fn the_status_keeps_what_it_does_not_know() {
+        let raw = json!({"metadata": {"name": "x", "resourceVersion": "7"}, "status": {"other": 1,
+            "observedGeneration": 1, "conditions": [{"type": "Foreign", "status": "True"}]}});
+        let changed = present(&[]).applied(&[]);
+        let next = with_status(&raw, &changed, None);
+        assert_eq!((&next["status"]["other"], &next["status"]["observedGeneration"]), (&json!(1), &json!(1)));
+        assert_eq!(next["status"]["conditions"][0]["type"], "Foreign");
+        assert_eq!(next["status"]["conditions"][1]["type"], "ResourcesApplied");
+        let references = [ObjectReference {
+            api_version: "v1".into(),
+            kind: "Secret".into(),
+            name: "s".into(),
+            ..Default::default()
+        }];
+        let applied = Applied { references: &references, checksum: "abc", generation: 3 };
+        let next = with_status(&raw, &changed, Some(applied));
+        assert_eq!(next["status"]["resources"], json!([{"apiVersion": "v1", "kind": "Secret", "name": "s"}]));
+        assert_eq!(next["status"]["secretsDataChecksum"], "abc");
+        assert_eq!(next["status"]["observedGeneration"], 3);
+        assert_eq!(next["metadata"]["resourceVersion"], "7");
+    }
+}

@@ -1,0 +1,300 @@
+//! Which changes wake which controller, and what is to be done about a ManagedResource at all (extension-api.md §1.3, §3.2).
+
+use serde::Deserialize;
+
+use super::names;
+use super::object::is_true;
+use crate::api::condition::Status;
+use crate::api::meta::{Key, ObjectMeta, or_default};
+use crate::api::resources::SecretReference;
+use crate::runtime::informer;
+
+/// What an informer keeps of a ManagedResource.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Watched {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// What matters of its spec.
+    pub spec: WatchedSpec,
+    /// What matters of its status.
+    #[serde(deserialize_with = "or_default")]
+    pub status: WatchedStatus,
+}
+
+/// What an informer keeps of the spec of a ManagedResource.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WatchedSpec {
+    /// Which applier is responsible.
+    #[serde(deserialize_with = "or_default")]
+    pub class: String,
+    /// Secrets with manifests.
+    #[serde(deserialize_with = "or_default")]
+    pub secret_refs: Vec<SecretReference>,
+}
+
+/// What an informer keeps of the status of a ManagedResource.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WatchedStatus {
+    /// Type and status of each condition.
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<WatchedCondition>,
+}
+
+/// What an informer keeps of a condition.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WatchedCondition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its status.
+    pub status: Status,
+}
+
+impl informer::Object for Watched {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+/// What is to be done about a ManagedResource.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Duty {
+    /// Somebody else's, or nothing at the moment.
+    Nothing,
+    /// Its objects and our finalizer go: it is being deleted, or another applier takes over.
+    Delete,
+    /// It is to be left alone, and says so.
+    Ignore,
+    /// Its objects are to be as it says.
+    Apply,
+}
+
+/// Decides from metadata and class.
+pub(super) fn duty(metadata: &ObjectMeta, class: &str) -> Duty {
+    let responsible = class == names::CLASS;
+    let ours = is_ours(metadata);
+    if metadata.deletion_timestamp.is_some() || !responsible {
+        return if ours { Duty::Delete } else { Duty::Nothing };
+    }
+    if is_held_by_other(metadata) || operation(metadata) == "wait-for-state" {
+        return Duty::Nothing;
+    }
+    if is_ignored(metadata) { Duty::Ignore } else { Duty::Apply }
+}
+
+/// Whether our finalizer is on it.
+pub(super) fn is_ours(metadata: &ObjectMeta) -> bool {
+    metadata.finalizers.iter().any(|f| f == names::FINALIZER)
+}
+
+/// Whether an applier of another class has not let go yet.
+fn is_held_by_other(metadata: &ObjectMeta) -> bool {
+    let first = metadata.finalizers.iter().find(|f| f.starts_with(names::FINALIZER_PREFIX));
+    first.is_some_and(|f| f != names::FINALIZER)
+}
+
+/// The operation that somebody asked for.
+pub(super) fn operation(metadata: &ObjectMeta) -> &str {
+    metadata.annotations.get(names::OPERATION).map_or("", String::as_str)
+}
+
+fn is_ignored(metadata: &ObjectMeta) -> bool {
+    metadata.annotations.get(names::IGNORE).is_some_and(|text| is_true(text))
+}
+
+fn status(watched: &Watched, kind: &str) -> Option<Status> {
+    watched.status.conditions.iter().find(|c| c.kind == kind).map(|c| c.status)
+}
+
+fn concerns_us(watched: &Watched) -> bool {
+    watched.spec.class == names::CLASS || is_ours(&watched.metadata)
+}
+
+/// Whether the change of a ManagedResource is a reason to apply it. `None`: not there.
+pub fn wants_apply(old: Option<&Watched>, new: Option<&Watched>) -> bool {
+    let Some(new) = new else { return old.is_some_and(concerns_us) };
+    if !concerns_us(new) {
+        return false;
+    }
+    let Some(old) = old else { return true };
+    let (before, after) = (&old.metadata, &new.metadata);
+    let deleting = after.deletion_timestamp.is_some();
+    let toggled = is_ignored(before) != is_ignored(after);
+    if is_ignored(after) && !deleting && !toggled {
+        return false;
+    }
+    let unhealthy = status(new, names::HEALTHY) == Some(Status::False)
+        && matches!(status(old, names::HEALTHY), None | Some(Status::True));
+    toggled
+        || before.generation != after.generation
+        || before.deletion_timestamp != after.deletion_timestamp
+        || matches!(operation(after), "reconcile" | "restore" | "migrate")
+        || unhealthy
+        || (is_held_by_other(before) && !is_held_by_other(after))
+}
+
+/// Whether the change of a ManagedResource is a reason to look at the health of its objects.
+pub fn wants_check(old: Option<&Watched>, new: Option<&Watched>) -> bool {
+    let Some(new) = new.filter(|new| new.spec.class == names::CLASS) else { return false };
+    let Some(old) = old else { return true };
+    old.spec.class != new.spec.class
+        || status(old, names::APPLIED) != status(new, names::APPLIED)
+        || (is_ignored(&old.metadata) && !is_ignored(&new.metadata))
+}
+
+/// Whether the manifests of a ManagedResource are in this Secret.
+pub fn reads_secret(watched: &Watched, secret: &Key) -> bool {
+    watched.metadata.namespace == secret.namespace
+        && watched.spec.secret_refs.iter().any(|r| r.name == secret.name)
+        && concerns_us(watched)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn watched(change: Value) -> Watched {
+        let mut object = json!({"metadata": {"name": "x", "namespace": "garden", "generation": 1},
+            "spec": {"class": "seed", "secretRefs": [{"name": "s"}]}});
+        merge(&mut object, change);
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn merge(into: &mut Value, from: Value) {
+        match (into, from) {
+            (Value::Object(into), Value::Object(from)) => {
+                from.into_iter().for_each(|(k, v)| merge(into.entry(k).or_insert(Value::Null), v));
+            }
+            (into, from) => *into = from,
+        }
+    }
+
+    const OURS: &str = "resources.gardener.cloud/gardener-resource-manager-seed";
+    const DEFAULT: &str = "resources.gardener.cloud/gardener-resource-manager";
+    const OTHER: &str = "resources.gardener.cloud/gardener-resource-manager-other";
+
+    #[test]
+    fn duties() {
+        let deleting = "2026-01-01T00:00:00Z";
+        let ignore = json!({"resources.gardener.cloud/ignore": "true"});
+        let table = [
+            ("new", json!({}), Duty::Apply),
+            ("known", json!({"metadata": {"finalizers": ["x", OURS]}}), Duty::Apply),
+            ("of a shoot", json!({"spec": {"class": null}}), Duty::Nothing),
+            ("of another class", json!({"spec": {"class": "other"}}), Duty::Nothing),
+            (
+                "class changed away",
+                json!({"spec": {"class": "other"}, "metadata": {"finalizers": [OURS]}}),
+                Duty::Delete,
+            ),
+            ("class changed to us", json!({"metadata": {"finalizers": [OTHER]}}), Duty::Nothing),
+            ("from the default class", json!({"metadata": {"finalizers": [DEFAULT]}}), Duty::Nothing),
+            ("ours first", json!({"metadata": {"finalizers": [OURS, OTHER]}}), Duty::Apply),
+            ("ours second", json!({"metadata": {"finalizers": [OTHER, OURS]}}), Duty::Nothing),
+            (
+                "deleting",
+                json!({"metadata": {"finalizers": [OURS], "deletionTimestamp": deleting}}),
+                Duty::Delete,
+            ),
+            (
+                "deleting, done",
+                json!({"metadata": {"finalizers": ["x"], "deletionTimestamp": deleting}}),
+                Duty::Nothing,
+            ),
+            ("ignored", json!({"metadata": {"annotations": ignore}}), Duty::Ignore),
+            (
+                "ignored and deleting",
+                json!({"metadata": {"annotations": ignore, "finalizers": [OURS], "deletionTimestamp": deleting}}),
+                Duty::Delete,
+            ),
+            (
+                "waiting",
+                json!({"metadata": {"annotations": {"gardener.cloud/operation": "wait-for-state"}}}),
+                Duty::Nothing,
+            ),
+        ];
+        for (name, change, expected) in table {
+            let watched = watched(change);
+            assert_eq!(duty(&watched.metadata, &watched.spec.class), expected, "{name}");
+        }
+    }
+
+    fn condition(kind: &str, status: &str) -> Value {
+        json!({"status": {"conditions": [{"type": kind, "status": status}]}})
+    }
+
+    #[test]
+    fn reasons_to_apply() {
+        let ignore = json!({"metadata": {"annotations": {"resources.gardener.cloud/ignore": "true"}}});
+        let mut ignored_and_new = ignore.clone();
+        ignored_and_new["metadata"]["generation"] = json!(2);
+        let operation =
+            |value: &str| json!({"metadata": {"annotations": {"gardener.cloud/operation": value}}});
+        let healthy = |status: &str| condition("ResourcesHealthy", status);
+        let table = [
+            ("nothing", json!({}), json!({}), false),
+            ("generation", json!({}), json!({"metadata": {"generation": 2}}), true),
+            ("labels", json!({}), json!({"metadata": {"labels": {"a": "b"}}}), false),
+            ("deletion", json!({}), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), true),
+            ("reconcile", json!({}), operation("reconcile"), true),
+            ("wait", json!({}), operation("wait-for-state"), false),
+            ("unhealthy", healthy("True"), healthy("False"), true),
+            ("unhealthy at once", json!({}), healthy("False"), true),
+            ("still unhealthy", healthy("False"), healthy("False"), false),
+            ("unknown to unhealthy", healthy("Unknown"), healthy("False"), false),
+            ("healthy", healthy("False"), healthy("True"), false),
+            ("ignored from now on", json!({}), ignore.clone(), true),
+            ("ignored before", ignore.clone(), ignored_and_new, false),
+            ("no longer ignored", ignore.clone(), json!({}), true),
+            ("handed over", json!({"metadata": {"finalizers": [OTHER]}}), json!({}), true),
+            ("not ours", json!({}), json!({"spec": {"class": "x"}, "metadata": {"generation": 2}}), false),
+            (
+                "ours no longer",
+                json!({}),
+                json!({"spec": {"class": "x"}, "metadata": {"generation": 2, "finalizers": [OURS]}}),
+                true,
+            ),
+        ];
+        for (name, old, new, expected) in table {
+            assert_eq!(wants_apply(Some(&watched(old)), Some(&watched(new))), expected, "{name}");
+        }
+        assert!(wants_apply(None, Some(&watched(json!({})))));
+        assert!(wants_apply(None, Some(&watched(ignore))));
+        assert!(wants_apply(Some(&watched(json!({}))), None));
+        assert!(!wants_apply(None, Some(&watched(json!({"spec": {"class": ""}})))));
+    }
+
+    #[test]
+    fn reasons_to_check() {
+        let ignore = json!({"metadata": {"annotations": {"resources.gardener.cloud/ignore": "true"}}});
+        let applied = |status: &str| condition("ResourcesApplied", status);
+        let table = [
+            ("nothing", applied("True"), applied("True"), false),
+            ("applied", applied("Progressing"), applied("True"), true),
+            ("no longer ignored", ignore.clone(), json!({}), true),
+            ("ignored", json!({}), ignore, false),
+            ("class", json!({"spec": {"class": "x"}}), json!({}), true),
+            ("not ours", applied("False"), json!({"spec": {"class": "x"}}), false),
+        ];
+        for (name, old, new, expected) in table {
+            assert_eq!(wants_check(Some(&watched(old)), Some(&watched(new))), expected, "{name}");
+        }
+        assert!(wants_check(None, Some(&watched(json!({})))));
+        assert!(!wants_check(Some(&watched(json!({}))), None));
+    }
+
+    #[test]
+    fn secrets_belong_to_managed_resources_beside_them() {
+        let ours = watched(json!({}));
+        assert!(reads_secret(&ours, &Key::new("garden", "s")));
+        assert!(!reads_secret(&ours, &Key::new("other", "s")));
+        assert!(!reads_secret(&ours, &Key::new("garden", "t")));
+        assert!(!reads_secret(&watched(json!({"spec": {"class": "x"}})), &Key::new("garden", "s")));
+    }
+}
