@@ -253,57 +253,22 @@ fn null_as_empty<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<String>, 
     Ok(Option::<Vec<String>>::deserialize(d)?.unwrap_or_default())
 }
 
-/// RFC 3339 in UTC with whole seconds, as `metav1.Time`; `null` and an empty text are the zero time.
+/// Times of conditions; `null` and an empty text, which Go writes for its zero time, are the zero time here too.
 mod timestamp {
-    use serde::{Deserialize as _, Deserializer, Serializer};
+    use serde::{Deserialize as _, Deserializer, de::Error as _};
 
     use crate::base::clock::Timestamp;
+    use crate::format::time;
 
-    pub(super) fn serialize<S: Serializer>(t: &Timestamp, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&super::rfc3339(*t))
-    }
+    pub(super) use crate::format::time::seconds::serialize;
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Timestamp, D::Error> {
         let text = Option::<String>::deserialize(d)?.unwrap_or_default();
         if text.is_empty() {
             return Ok(Timestamp::default());
         }
-        super::parse(&text).ok_or_else(|| serde::de::Error::custom(format!("not a time: {text}")))
+        time::parse_rfc3339(&text).map_err(D::Error::custom)
     }
-}
-
-fn rfc3339(t: Timestamp) -> String {
-    let at = time::OffsetDateTime::from_unix_timestamp(t.unix()).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
-    let (date, (hour, minute, second)) = (at.date(), at.to_hms());
-    let month = u8::from(date.month());
-    format!("{:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", date.year(), date.day())
-}
-
-fn parse(text: &str) -> Option<Timestamp> {
-    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<u8>().ok();
-    let year = text.get(0..4)?.parse::<i32>().ok()?;
-    let month = time::Month::try_from(number(5..7)?).ok()?;
-    let date = time::Date::from_calendar_date(year, month, number(8..10)?).ok()?;
-    let at = time::Time::from_hms(number(11..13)?, number(14..16)?, number(17..19)?).ok()?;
-    let shape = text.bytes().take(19).enumerate().all(|(i, b)| match i {
-        4 | 7 => b == b'-',
-        10 => b == b'T',
-        13 | 16 => b == b':',
-        _ => b.is_ascii_digit(),
-    });
-    let unix = time::PrimitiveDateTime::new(date, at).assume_utc().unix_timestamp();
-    let offset =
-        offset_seconds(text.get(19..)?.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit()))?;
-    shape.then(|| Timestamp::from_unix(unix - offset))
-}
-
-fn offset_seconds(zone: &str) -> Option<i64> {
-    if zone == "Z" {
-        return Some(0);
-    }
-    let sign = if zone.starts_with('-') { -1 } else { 1 };
-    let (hours, minutes) = zone.strip_prefix(['+', '-'])?.split_once(':')?;
-    Some(sign * (hours.parse::<i64>().ok()? * 3_600 + minutes.parse::<i64>().ok()? * 60))
 }
 
 #[cfg(test)]

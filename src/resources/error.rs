@@ -1,6 +1,5 @@
 //! What can go wrong between a manifest and an object in the cluster.
 
-use std::error::Error as _;
 use std::fmt;
 
 use crate::base::error::chain;

@@ -8,24 +8,106 @@
 //! The way of the data: `reconcile` reads the ManagedResource and its Secrets live, `decode` makes objects of them,
 //! `order` sorts them, `removal` says what happens to objects that left the set, `merge` makes of a desired and a live
 //! object the one to write, `unchanged` saves writes that would change nothing. `health` and `progress` look at applied
-//! objects, `garbage` at Secrets and ConfigMaps that nothing refers to any more. Only `reconcile`, `remove`, `check` and
-//! `garbage` talk to a server; the rest is pure.
+//! objects, `garbage` at Secrets and ConfigMaps that nothing refers to any more. Only `reconcile`, `apply`, `remove`,
+//! `check` and `garbage` talk to a server; the rest is pure.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::kube::{self, Discovery};
+use crate::runtime::controller::Context;
+
+mod apply;
+mod check;
 mod decode;
 mod error;
+mod garbage;
 mod health;
 mod merge;
 pub mod names;
 mod object;
 mod order;
 mod progress;
+mod reconcile;
 mod reference;
 mod removal;
+mod remove;
+mod session;
 mod status;
 mod trigger;
 mod unchanged;
 
+pub use check::ChecksReconciler;
 pub use error::Error;
+pub use garbage::GarbageCollector;
+pub use reconcile::ResourcesReconciler;
 pub use trigger::{
     Watched, WatchedCondition, WatchedSpec, WatchedStatus, reads_secret, wants_apply, wants_check,
 };
+
+/// How often things are done without a reason, and by whom.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How often a ManagedResource is applied.
+    pub sync_period: Duration,
+    /// How often its objects are looked at.
+    pub check_period: Duration,
+    /// How often garbage is collected.
+    pub collect_period: Duration,
+    /// Whether garbage is collected at all: then Secrets and ConfigMaps that say so are left to it.
+    pub collector_runs: bool,
+}
+
+impl Default for Settings {
+    /// As gardener-resource-manager runs in a seed.
+    fn default() -> Self {
+        Self {
+            sync_period: Duration::from_secs(3_600),
+            check_period: Duration::from_secs(60),
+            collect_period: Duration::from_secs(12 * 3_600),
+            collector_runs: true,
+        }
+    }
+}
+
+/// What the reconcilers share.
+#[derive(Debug)]
+struct Shared {
+    client: kube::Applier,
+    discovery: Discovery,
+    settled: unchanged::Settled,
+    settings: Settings,
+}
+
+impl Shared {
+    fn session<'a>(&'a self, cx: &'a Context) -> session::Session<'a> {
+        session::Session { client: &self.client, discovery: &self.discovery, cx }
+    }
+}
+
+/// The applier: three reconcilers around one client.
+#[derive(Clone, Debug)]
+pub struct Resources(Arc<Shared>);
+
+impl Resources {
+    /// An applier that has not done anything yet.
+    pub fn new(client: kube::Applier, settings: Settings) -> Self {
+        let discovery = Discovery::new(client.0.clone());
+        Self(Arc::new(Shared { client, discovery, settled: unchanged::Settled::default(), settings }))
+    }
+
+    /// Applies ManagedResources: keys of those for which [`wants_apply`] or [`reads_secret`] is true.
+    pub fn applying(&self) -> ResourcesReconciler {
+        ResourcesReconciler(Arc::clone(&self.0))
+    }
+
+    /// Checks their objects: keys of those for which [`wants_check`] is true.
+    pub fn checks(&self) -> ChecksReconciler {
+        ChecksReconciler(Arc::clone(&self.0))
+    }
+
+    /// Collects garbage: one key, once.
+    pub fn garbage_collector(&self) -> GarbageCollector {
+        GarbageCollector(Arc::clone(&self.0))
+    }
+}

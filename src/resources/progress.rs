@@ -103,6 +103,7 @@ mod tests {
         Progress::Running(why.to_owned())
     }
 
+    #[allow(clippy::needless_pass_by_value)] // tables of literals
     fn with(api_version: &str, kind: &str, spec: Value, status: Value) -> Value {
         json!({"apiVersion": api_version, "kind": kind, "metadata": {"generation": 2}, "spec": spec, "status": status})
     }

@@ -15,6 +15,7 @@ fn desired(object: &Value) -> Desired<'_> {
 }
 
 /// Merges specs of one kind; the metadata is of no interest.
+#[allow(clippy::needless_pass_by_value)] // tables of literals
 fn spec(api_version: &str, kind: &str, annotation: &str, want: Value, live: Value) -> Value {
     let annotations = if annotation.is_empty() { json!({}) } else { json!({annotation: "true"}) };
     let metadata = json!({"name": "x", "annotations": annotations});

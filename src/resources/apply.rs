@@ -1,0 +1,194 @@
+//! Brings one object of the cluster to what is desired: GET, then POST or PUT.
+
+use serde_json::Value;
+
+use super::error::Error;
+use super::merge::{Desired, merge};
+use super::names;
+use super::object::{annotation, group_of, is_true, text};
+use super::reference::Identity;
+use super::session::Session;
+use super::unchanged::Settled;
+use crate::api::meta::Resource;
+use crate::kube::{self, DeleteParams, ListParams, Propagation};
+
+const AUTOSCALER: Resource =
+    Resource::new("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true);
+
+/// Applies one object.
+///
+/// # Errors
+/// A conflict as it is, everything else with the name of the object.
+pub(super) fn apply(session: Session<'_>, settled: &Settled, desired: Desired<'_>) -> Result<(), Error> {
+    let identity = Identity::of_object(desired.object);
+    apply_one(session, settled, desired, &identity).map_err(|error| {
+        if error.is_conflict() || error.is_not_held() {
+            return error;
+        }
+        Error::Apply { object: identity.to_string(), source: Box::new(error) }
+    })
+}
+
+fn apply_one(
+    session: Session<'_>,
+    settled: &Settled,
+    mut desired: Desired<'_>,
+    identity: &Identity,
+) -> Result<(), Error> {
+    let object = desired.object;
+    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+    let resource = session.served(api_version, kind)?;
+    let live: Option<Value> = session.client.find(&resource, namespace, name)?;
+    let after = match &live {
+        None => {
+            log::info!(kind, namespace, name; "Creating an object");
+            session.create(&resource, &merge(desired, None))?
+        }
+        Some(_) if is_true(annotation(object, names::IGNORE)) => return Ok(()),
+        Some(live) => {
+            desired.autoscaled = is_autoscaled(session, object, live)?;
+            let merged = merge(desired, Some(live));
+            if settled.is(identity, live, &merged) {
+                return Ok(());
+            }
+            log::debug!(kind, namespace, name; "Updating an object");
+            replace(session, &resource, &merged, live)?
+        }
+    };
+    settled.remember(identity, &after, &merge(desired, Some(&after)));
+    Ok(())
+}
+
+/// Whether something else counts the replicas. Nobody is asked as long as there is nothing to decide.
+fn is_autoscaled(session: Session<'_>, object: &Value, live: &Value) -> Result<bool, Error> {
+    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let is_scaled = matches!(group_of(api_version), "apps" | "extensions")
+        && matches!(kind, "Deployment" | "StatefulSet");
+    if !is_scaled || object["spec"]["replicas"] == live["spec"]["replicas"] {
+        return Ok(false);
+    }
+    let mut found = false;
+    let namespace = text(&object["metadata"]["namespace"]);
+    let listed =
+        session.client.list_all(&AUTOSCALER, namespace, &ListParams::default(), &mut |scaler: Value| {
+            found |= is_target(&scaler["spec"]["scaleTargetRef"], object);
+        });
+    match listed {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(found),
+    }
+}
+
+/// The version of a target may be any, and older clients leave the group out.
+fn is_target(target: &Value, object: &Value) -> bool {
+    let group = group_of(text(&target["apiVersion"]));
+    target["kind"] == object["kind"]
+        && target["name"] == object["metadata"]["name"]
+        && (text(&target["apiVersion"]).is_empty() || group == group_of(text(&object["apiVersion"])))
+}
+
+fn replace(session: Session<'_>, resource: &Resource, merged: &Value, live: &Value) -> Result<Value, Error> {
+    match session.replace(resource, "", merged) {
+        Err(Error::Request(error)) if error.status_code() == Some(422) && may_recreate(merged, live) => {
+            recreate(session, resource, live, merged, error)
+        }
+        result => result,
+    }
+}
+
+/// Whether an object is deleted when its update is invalid: on request, and if it can never be updated.
+fn may_recreate(merged: &Value, live: &Value) -> bool {
+    let is_data =
+        merged["apiVersion"] == "v1" && (merged["kind"] == "ConfigMap" || merged["kind"] == "Secret");
+    is_true(annotation(merged, names::DELETE_ON_INVALID_UPDATE)) || (is_data && live["immutable"] == true)
+}
+
+/// Deletes the object; the next round creates it.
+fn recreate(
+    session: Session<'_>,
+    resource: &Resource,
+    live: &Value,
+    merged: &Value,
+    cause: kube::Error,
+) -> Result<Value, Error> {
+    let propagation = propagation(merged)?;
+    let uid = Some(text(&live["metadata"]["uid"]).to_owned());
+    let params = DeleteParams { propagation, uid, ..DeleteParams::default() };
+    log::info!(kind = &*resource.kind, name = text(&live["metadata"]["name"]); "Deleting an object after an invalid update");
+    match session.delete(resource, live, &params) {
+        Err(Error::Request(error)) if error.is_not_found() => {}
+        result => result?,
+    }
+    Err(Error::Recreate(cause))
+}
+
+fn propagation(object: &Value) -> Result<Option<Propagation>, Error> {
+    match annotation(object, names::PROPAGATION_ON_INVALID_UPDATE) {
+        "" => Ok(None),
+        "Foreground" => Ok(Some(Propagation::Foreground)),
+        "Background" => Ok(Some(Propagation::Background)),
+        "Orphan" => Ok(Some(Propagation::Orphan)),
+        other => {
+            Err(Error::Annotation { name: names::PROPAGATION_ON_INVALID_UPDATE, value: other.to_owned() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn targets_of_autoscalers() {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}});
+        let table = [
+            ("apps/v1", "Deployment", "x", true),
+            ("apps/v1beta2", "Deployment", "x", true),
+            ("", "Deployment", "x", true),
+            ("other/v1", "Deployment", "x", false),
+            ("apps/v1", "StatefulSet", "x", false),
+            ("apps/v1", "Deployment", "y", false),
+        ];
+        for (api_version, kind, name, expected) in table {
+            let target = json!({"apiVersion": api_version, "kind": kind, "name": name});
+            assert_eq!(is_target(&target, &object), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_is_made_anew() {
+        let object = |api_version: &str, kind: &str, annotation: &str| {
+            let annotations = json!({"resources.gardener.cloud/delete-on-invalid-update": annotation});
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"annotations": annotations}})
+        };
+        let (fixed, free) = (json!({"immutable": true}), json!({"immutable": false}));
+        let table = [
+            (object("v1", "ConfigMap", ""), &fixed, true),
+            (object("v1", "Secret", ""), &fixed, true),
+            (object("v1", "Secret", ""), &free, false),
+            (object("v1", "Service", ""), &fixed, false),
+            (object("v1", "Service", "true"), &free, true),
+            (object("v1", "Service", "1"), &free, true),
+            (object("v1", "Service", "no"), &free, false),
+        ];
+        for (merged, live, expected) in table {
+            assert_eq!(may_recreate(&merged, live), expected, "{merged} {live}");
+        }
+    }
+
+    #[test]
+    fn propagation_of_that_deletion() {
+        let of = |value: &str| {
+            propagation(&json!({"metadata": {"annotations": {
+            "resources.gardener.cloud/deletion-propagation-on-invalid-update": value}}}))
+        };
+        assert_eq!(of("").unwrap(), None);
+        assert_eq!(of("Foreground").unwrap(), Some(Propagation::Foreground));
+        assert_eq!(of("Background").unwrap(), Some(Propagation::Background));
+        assert_eq!(of("Orphan").unwrap(), Some(Propagation::Orphan));
+        assert!(of("foreground").unwrap_err().text().contains("unknown value \"foreground\""));
+    }
+}

@@ -1,0 +1,237 @@
+//! Looks at applied objects: are they healthy, are they rolled out (extension-api.md §3.8, §3.9).
+//!
+//! Upstream runs two controllers with watches on every kind that was ever applied. Here one controller polls: it reads the
+//! bodies of those kinds that have something to say, and of the others only, list by list, who is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::error::Error;
+use super::health;
+use super::names::{self, APPLIED, HEALTHY, PROGRESSING, reason};
+use super::object::annotation;
+use super::progress::{self, Progress};
+use super::removal::selector;
+use super::session::Session;
+use super::status::{Present, with_status};
+use super::trigger::{Duty, duty};
+use crate::api::condition::{Condition, Status, status_of};
+use crate::api::core::POD;
+use crate::api::meta::{Key, Metadata};
+use crate::api::resources::{ManagedResource, ObjectReference};
+use crate::kube::{ListParams, Verdict};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+
+/// Checks the objects of ManagedResources. Its keys are theirs.
+#[derive(Debug)]
+pub struct ChecksReconciler(pub(super) Arc<Shared>);
+
+impl Reconciler for ChecksReconciler {
+    fn name(&self) -> &'static str {
+        "managedresource-health"
+    }
+
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let session = self.0.session(cx);
+        let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
+        let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
+        if duty(&resource.metadata, &resource.spec.class) != Duty::Apply {
+            return Ok(Outcome::Done);
+        }
+        let applied = status_of(&resource.status.conditions, APPLIED);
+        if !matches!(applied, Some(Status::True | Status::Unknown)) {
+            return Ok(Outcome::Done);
+        }
+        let present = Present { conditions: &resource.status.conditions, now: cx.clock.now() };
+        let found = look(session, present, &resource.status.resources)?;
+        let next = with_status(&raw, &found, None);
+        session.write_status(raw, &next)?;
+        Ok(Outcome::After(self.0.settings.check_period))
+    }
+}
+
+/// Both conditions: in each, the first problem in the order of the list wins.
+fn look(
+    session: Session<'_>,
+    present: Present<'_>,
+    objects: &[ObjectReference],
+) -> Result<Vec<Condition>, Error> {
+    let mut inventory = Inventory::new(session, objects);
+    let (mut sick, mut running) = (None, None);
+    for object in objects {
+        if sick.is_some() && (running.is_some() || !progress::concerns(&object.api_version, &object.kind)) {
+            continue;
+        }
+        match inventory.find(object) {
+            Ok(Seen::Missing) => sick = sick.or_else(|| Some(missing(present, object))),
+            Ok(Seen::Present) => {}
+            Ok(Seen::Body(live)) => {
+                sick = sick.or_else(|| unhealthy(present, object, &live));
+                if running.is_none() {
+                    running = progressing(session, present, object, &live)?;
+                }
+            }
+            Err(error) => {
+                let condition = unknown(present, object, error)?;
+                sick = sick.or(Some(condition));
+            }
+        }
+    }
+    let healthy =
+        || present.with(HEALTHY, Status::True, reason::RESOURCES_HEALTHY, "All resources are healthy.");
+    let text = "All resources have been fully rolled out.";
+    let rolled_out = || present.with(PROGRESSING, Status::False, reason::ROLLED_OUT, text);
+    Ok(vec![sick.unwrap_or_else(healthy), running.unwrap_or_else(rolled_out)])
+}
+
+fn missing(present: Present<'_>, object: &ObjectReference) -> Condition {
+    let ObjectReference { kind, namespace, name, .. } = object;
+    let text = format!("Required {kind} {name:?} in namespace {namespace:?} is missing");
+    present.with(HEALTHY, Status::False, &format!("{kind}Missing"), &text)
+}
+
+fn unhealthy(present: Present<'_>, object: &ObjectReference, live: &Value) -> Option<Condition> {
+    if skips_checks(live) {
+        return None;
+    }
+    let why = health::check_of(&object.api_version, &object.kind)?(live).err()?;
+    let ObjectReference { kind, namespace, name, .. } = object;
+    let text = format!("{kind} \"{namespace}/{name}\" is unhealthy: {why}");
+    Some(present.with(HEALTHY, Status::False, &format!("{kind}Unhealthy"), &text))
+}
+
+/// What cannot be found out is reported only if it is not a passing weakness of the server.
+fn unknown(present: Present<'_>, object: &ObjectReference, error: Error) -> Result<Condition, Error> {
+    match &error {
+        Error::Request(e) if matches!(e.verdict(), Verdict::Denied | Verdict::Invalid) => {
+            let ObjectReference { kind, namespace, name, .. } = object;
+            let text = format!("Error while checking {kind} \"{namespace}/{name}\": {}", error.text());
+            Ok(present.with(HEALTHY, Status::Unknown, reason::HEALTH_CHECK_ERROR, &text))
+        }
+        _ => Err(error),
+    }
+}
+
+fn progressing(
+    session: Session<'_>,
+    present: Present<'_>,
+    object: &ObjectReference,
+    live: &Value,
+) -> Result<Option<Condition>, Error> {
+    if skips_checks(live) {
+        return Ok(None);
+    }
+    let why = match progress::check(live) {
+        Progress::Done => return Ok(None),
+        Progress::Running(why) => why,
+        Progress::Pods(wanted) => {
+            let pods = count_pods(session, object, live)?;
+            if pods == wanted {
+                return Ok(None);
+            }
+            format!("{pods} pods exist, {wanted} are wanted")
+        }
+    };
+    let ObjectReference { kind, namespace, name, .. } = object;
+    let text = format!("{kind} \"{namespace}/{name}\" is progressing: {why}");
+    Ok(Some(present.with(PROGRESSING, Status::True, &format!("{kind}Progressing"), &text)))
+}
+
+fn skips_checks(live: &Value) -> bool {
+    annotation(live, names::SKIP_HEALTH_CHECK) == "true"
+}
+
+/// Pods are listed without what they are made of.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodStatus {
+    status: Value,
+}
+
+fn count_pods(session: Session<'_>, object: &ObjectReference, live: &Value) -> Result<i64, Error> {
+    let label_selector = selector(&live["spec"]["selector"]);
+    let params = ListParams { label_selector, ..ListParams::default() };
+    let mut count = 0;
+    session.client.list_all(&POD, &object.namespace, &params, &mut |pod: PodStatus| {
+        count += i64::from(progress::counts(&json!({"status": pod.status})));
+    })?;
+    Ok(count)
+}
+
+/// What is known of an object.
+enum Seen {
+    Missing,
+    Present,
+    Body(Value),
+}
+
+/// Kinds whose objects need not be read, by namespace.
+type Place = (String, String, String);
+
+/// Which objects are there. Several of a kind in a namespace are asked for at once.
+struct Inventory<'a> {
+    session: Session<'a>,
+    /// How many objects there should be.
+    expected: BTreeMap<Place, usize>,
+    listed: BTreeMap<Place, BTreeSet<String>>,
+}
+
+impl<'a> Inventory<'a> {
+    fn new(session: Session<'a>, objects: &[ObjectReference]) -> Self {
+        let mut expected: BTreeMap<Place, usize> = BTreeMap::new();
+        objects.iter().for_each(|object| *expected.entry(place(object)).or_default() += 1);
+        Self { session, expected, listed: BTreeMap::new() }
+    }
+
+    fn find(&mut self, object: &ObjectReference) -> Result<Seen, Error> {
+        let (api_version, kind) = (&object.api_version, &object.kind);
+        let has_body = health::check_of(api_version, kind).is_some() || progress::concerns(api_version, kind);
+        if has_body {
+            let found = self.session.find(object)?;
+            return Ok(found.map_or(Seen::Missing, |(_, live)| Seen::Body(live)));
+        }
+        if self.is_listed(object)? {
+            return Ok(Seen::Present);
+        }
+        let found = self.session.find::<Metadata>(object)?;
+        Ok(found.map_or(Seen::Missing, |_| Seen::Present))
+    }
+
+    /// Whether a list names the object. If not, it may still be there: without our label, or made since.
+    fn is_listed(&mut self, object: &ObjectReference) -> Result<bool, Error> {
+        let place = place(object);
+        if self.expected.get(&place).is_none_or(|count| *count < 2) {
+            return Ok(false);
+        }
+        if !self.listed.contains_key(&place) {
+            let names = self.list(object)?;
+            self.listed.insert(place.clone(), names);
+        }
+        Ok(self.listed.get(&place).is_some_and(|names| names.contains(&object.name)))
+    }
+
+    fn list(&self, object: &ObjectReference) -> Result<BTreeSet<String>, Error> {
+        let mut names = BTreeSet::new();
+        let Some(resource) = self.session.resource(&object.api_version, &object.kind)? else {
+            return Ok(names);
+        };
+        let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
+        let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
+        let listed =
+            self.session.client.list_all(&resource, &object.namespace, &params, &mut |found: Metadata| {
+                names.insert(found.metadata.name);
+            });
+        match listed {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(names),
+        }
+    }
+}
+
+fn place(object: &ObjectReference) -> Place {
+    (object.api_version.clone(), object.kind.clone(), object.namespace.clone())
+}

@@ -1,0 +1,219 @@
+//! Collects Secrets and ConfigMaps that nothing refers to any more (extension-api.md §4).
+//!
+//! Gardener never changes the content of such objects: a new content is a new object, and whatever uses it says so in an
+//! annotation. What is old and named by no annotation in its namespace goes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Shared;
+use super::error::Error;
+use super::names;
+use super::session::Session;
+use crate::api::core::{CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, SECRET, STATEFUL_SET};
+use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
+use crate::api::resources::MANAGED_RESOURCE;
+use crate::base::clock::Timestamp;
+use crate::kube::{DeleteParams, ListItem, ListParams};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+
+/// Younger ones stay: whoever made them may not have come to use them yet.
+const AGE_MIN: Duration = Duration::from_secs(600);
+
+const PROMETHEUS: Resource = Resource::new("monitoring.coreos.com", "v1", "Prometheus", "prometheuses", true);
+
+/// Everything whose annotations count.
+const USERS: [Resource; 8] =
+    [DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, CRON_JOB, POD, MANAGED_RESOURCE, PROMETHEUS];
+
+/// Collects garbage. It has one key, whatever its name.
+#[derive(Debug)]
+pub struct GarbageCollector(pub(super) Arc<Shared>);
+
+impl Reconciler for GarbageCollector {
+    fn name(&self) -> &'static str {
+        "garbage-collector"
+    }
+
+    fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        collect(self.0.session(cx))?;
+        Ok(Outcome::After(self.0.settings.collect_period))
+    }
+}
+
+fn collect(session: Session<'_>) -> Result<(), Error> {
+    let mut garbage = Garbage::default();
+    for (resource, kind) in [(&SECRET, Kind::Secret), (&CONFIG_MAP, Kind::ConfigMap)] {
+        let label_selector = format!("{}=true", names::GARBAGE_COLLECTABLE);
+        each(session, resource, label_selector, &mut |meta| garbage.suspect(kind, meta, session.now()))?;
+    }
+    for user in USERS {
+        if garbage.0.is_empty() {
+            return Ok(());
+        }
+        each(session, &user, String::new(), &mut |meta| garbage.spare(&meta))?;
+    }
+    let mut problems = Vec::new();
+    for (suspect, version) in &garbage.0 {
+        match delete(session, suspect, version) {
+            Ok(()) => {}
+            Err(error) if error.is_not_held() => return Err(error),
+            Err(error) => problems.push(error.text()),
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(Error::Several(problems)) }
+}
+
+fn each(
+    session: Session<'_>,
+    resource: &Resource,
+    label_selector: String,
+    see: &mut dyn FnMut(ObjectMeta),
+) -> Result<(), Error> {
+    let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
+    // A list that begins anew repeats itself, which harms neither suspects nor those spared.
+    let listed = session.client.list_each(resource, "", &params, &mut |item: ListItem<Metadata>| {
+        if let ListItem::Object(object) = item {
+            see(object.metadata);
+        }
+    });
+    match listed {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn delete(session: Session<'_>, suspect: &Suspect, version: &Version) -> Result<(), Error> {
+    let resource = if suspect.kind == Kind::Secret { &SECRET } else { &CONFIG_MAP };
+    let (namespace, name) = (suspect.namespace.as_str(), suspect.name.as_str());
+    let live = serde_json::json!({"metadata": {"namespace": namespace, "name": name}});
+    let params = DeleteParams {
+        uid: Some(version.uid.clone()),
+        resource_version: Some(version.resource_version.clone()),
+        ..DeleteParams::default()
+    };
+    log::info!(kind = &*resource.kind, namespace, name; "Deleting an object that nothing refers to");
+    match session.delete(resource, &live, &params) {
+        Err(Error::Request(error)) if error.is_not_found() || error.is_conflict() => Ok(()),
+        result => result,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kind {
+    Secret,
+    ConfigMap,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Suspect {
+    kind: Kind,
+    namespace: String,
+    name: String,
+}
+
+/// The object must be this one still when it is deleted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Version {
+    uid: String,
+    resource_version: String,
+}
+
+/// What will be deleted, as far as is known.
+#[derive(Debug, Default)]
+struct Garbage(BTreeMap<Suspect, Version>);
+
+impl Garbage {
+    /// An object that may be garbage.
+    fn suspect(&mut self, kind: Kind, meta: ObjectMeta, now: Timestamp) {
+        let is_old = meta.creation_timestamp.is_some_and(|at| now.since(at) > AGE_MIN);
+        if is_old && meta.deletion_timestamp.is_none() {
+            let suspect = Suspect { kind, namespace: meta.namespace, name: meta.name };
+            let version = Version { uid: meta.uid, resource_version: meta.resource_version };
+            self.0.insert(suspect, version);
+        }
+    }
+
+    /// An object whose annotations may refer to suspects.
+    fn spare(&mut self, user: &ObjectMeta) {
+        for (annotation, name) in &user.annotations {
+            if let Some(kind) = reference_kind(annotation) {
+                self.0.remove(&Suspect { kind, namespace: user.namespace.clone(), name: name.clone() });
+            }
+        }
+    }
+}
+
+/// What an annotation refers to: `reference.resources.gardener.cloud/{secret|configmap}-<8 hex>: <name>`.
+fn reference_kind(annotation: &str) -> Option<Kind> {
+    let (kind, hash) = annotation.strip_prefix(names::REFERENCE_PREFIX)?.split_once('-')?;
+    let is_hash = hash.len() == 8 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    match kind {
+        "secret" if is_hash => Some(Kind::Secret),
+        "configmap" if is_hash => Some(Kind::ConfigMap),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(10_000);
+
+    fn meta(namespace: &str, name: &str, age_s: u64) -> ObjectMeta {
+        ObjectMeta {
+            name: name.into(),
+            namespace: namespace.into(),
+            uid: "u".into(),
+            resource_version: "7".into(),
+            creation_timestamp: Some(NOW.minus(Duration::from_secs(age_s))),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn user(namespace: &str, annotation: &str, name: &str) -> ObjectMeta {
+        let annotations = BTreeMap::from([(annotation.to_owned(), name.to_owned())]);
+        ObjectMeta { annotations, ..meta(namespace, "user", 1) }
+    }
+
+    #[test]
+    fn only_old_objects_are_suspects() {
+        for (age_s, expected) in [(601, 1), (600, 0), (0, 0)] {
+            let mut garbage = Garbage::default();
+            garbage.suspect(Kind::Secret, meta("a", "x", age_s), NOW);
+            assert_eq!(garbage.0.len(), expected, "{age_s}");
+        }
+        let mut garbage = Garbage::default();
+        garbage.suspect(
+            Kind::Secret,
+            ObjectMeta { deletion_timestamp: Some(NOW), ..meta("a", "x", 9_000) },
+            NOW,
+        );
+        garbage.suspect(Kind::Secret, ObjectMeta { creation_timestamp: None, ..meta("a", "x", 9_000) }, NOW);
+        assert!(garbage.0.is_empty());
+    }
+
+    #[test]
+    fn who_is_named_is_spared() {
+        let secret = "reference.resources.gardener.cloud/secret-12ab34cd";
+        let table = [
+            (Kind::Secret, "a", secret, "x", true),
+            (Kind::ConfigMap, "a", "reference.resources.gardener.cloud/configmap-12ab34cd", "x", true),
+            (Kind::Secret, "b", secret, "x", false),
+            (Kind::Secret, "a", secret, "y", false),
+            (Kind::ConfigMap, "a", secret, "x", false),
+            (Kind::Secret, "a", "reference.resources.gardener.cloud/secret-12ab34", "x", false),
+            (Kind::Secret, "a", "reference.resources.gardener.cloud/secret-12ab34cz", "x", false),
+            (Kind::Secret, "a", "reference.resources.gardener.cloud/volume-12ab34cd", "x", false),
+            (Kind::Secret, "a", "secret-12ab34cd", "x", false),
+        ];
+        for (kind, namespace, annotation, name, spared) in table {
+            let mut garbage = Garbage::default();
+            garbage.suspect(kind, meta("a", "x", 9_000), NOW);
+            garbage.spare(&user(namespace, annotation, name));
+            assert_eq!(garbage.0.is_empty(), spared, "{kind:?} {namespace} {annotation} {name}");
+        }
+    }
+}

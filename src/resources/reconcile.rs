@@ -1,0 +1,248 @@
+//! One round over one ManagedResource (extension-api.md §3.3 and §3.7).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Shared;
+use super::apply::apply;
+use super::decode::{Decoded, Manifest, Scope, decode};
+use super::error::Error;
+use super::merge::{Desired, inject_labels};
+use super::names::{self, reason};
+use super::order;
+use super::reference::{Equivalences, Identity, Recorded, reference, removed, sort};
+use super::remove::{Left, PENDING_AGAIN, Rules, release, remove};
+use super::session::Session;
+use super::status::{Applied, Present, with_status};
+use super::trigger::{Duty, duty, is_ours, operation};
+use crate::api::condition::{self, Condition};
+use crate::api::core::SECRET;
+use crate::api::meta::{Key, or_default};
+use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference};
+use crate::format::base64;
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+
+/// Applies ManagedResources. Its keys are theirs.
+#[derive(Debug)]
+pub struct ResourcesReconciler(pub(super) Arc<Shared>);
+
+impl Reconciler for ResourcesReconciler {
+    fn name(&self) -> &'static str {
+        "managedresource"
+    }
+
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let session = self.0.session(cx);
+        let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
+        let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
+        let duty = duty(&resource.metadata, &resource.spec.class);
+        let mut round = Round { shared: &self.0, session, raw, resource };
+        Ok(match duty {
+            Duty::Nothing => Outcome::Done,
+            Duty::Ignore => round.ignore()?,
+            Duty::Delete => round.delete()?,
+            Duty::Apply => round.apply()?,
+        })
+    }
+}
+
+struct Round<'a> {
+    shared: &'a Shared,
+    session: Session<'a>,
+    /// The ManagedResource as it was last read or written.
+    raw: Value,
+    resource: ManagedResource,
+}
+
+impl Round<'_> {
+    fn ignore(&mut self) -> Result<Outcome, Error> {
+        self.write(self.present().ignored(), None)?;
+        Ok(Outcome::Done)
+    }
+
+    fn delete(&mut self) -> Result<Outcome, Error> {
+        self.write(self.present().deleting(), None)?;
+        if !self.resource.spec.keep_objects {
+            let all = std::mem::take(&mut self.resource.status.resources);
+            if let Some(outcome) = self.remove(&all)? {
+                return Ok(outcome);
+            }
+        }
+        let mut finalizers = self.resource.metadata.finalizers.clone();
+        finalizers.retain(|f| f != names::FINALIZER);
+        match self.session.patch_metadata(&MANAGED_RESOURCE, &self.raw, &json!({ "finalizers": finalizers }))
+        {
+            Err(Error::Request(error)) if error.is_not_found() => Ok(Outcome::Done),
+            result => result.map(|_| Outcome::Done),
+        }
+    }
+
+    fn apply(&mut self) -> Result<Outcome, Error> {
+        self.prepare()?;
+        let decoded = match self.manifests() {
+            Ok(manifests) => decode(&manifests, &mut |api_version, kind| self.scope(api_version, kind)),
+            Err(error) => return self.fail(reason::CANNOT_READ_SECRET, error),
+        };
+        let mut references: Vec<ObjectReference> = decoded
+            .objects
+            .iter()
+            .map(|object| reference(object, &self.resource.spec.inject_labels))
+            .collect();
+        sort(&mut references);
+        let status = &self.resource.status;
+        if references != status.resources || decoded.checksum != status.secrets_data_checksum {
+            self.write(self.present().changed(), None)?;
+        }
+        let old = std::mem::take(&mut self.resource.status.resources);
+        if let Some(outcome) = self.shrink(&old, &references, &decoded.orphans)? {
+            return Ok(outcome);
+        }
+        let Decoded { objects, errors, checksum, .. } = decoded;
+        if let Err(error) = self.apply_all(objects, &old) {
+            return self.fail(reason::APPLY_FAILED, error);
+        }
+        let generation = self.resource.metadata.generation;
+        let applied = Applied { references: &references, checksum: &checksum, generation };
+        self.write(self.present().applied(&errors), Some(applied))?;
+        Ok(Outcome::After(self.shared.settings.sync_period))
+    }
+
+    /// Puts our finalizer on, and takes the request for a round off.
+    fn prepare(&mut self) -> Result<(), Error> {
+        let metadata = &self.resource.metadata;
+        let mut change = Map::new();
+        if !is_ours(metadata) {
+            let mut finalizers = metadata.finalizers.clone();
+            finalizers.push(names::FINALIZER.to_owned());
+            change.insert("finalizers".to_owned(), json!(finalizers));
+        }
+        if operation(metadata) == "reconcile" {
+            change.insert("annotations".to_owned(), json!({names::OPERATION: null}));
+        }
+        if !change.is_empty() {
+            self.raw = self.session.patch_metadata(&MANAGED_RESOURCE, &self.raw, &Value::Object(change))?;
+        }
+        Ok(())
+    }
+
+    /// The values of all Secrets, in the order of the Secrets and, within one, of the keys.
+    fn manifests(&self) -> Result<Vec<Manifest>, Error> {
+        let namespace = &self.resource.metadata.namespace;
+        let mut all = Vec::new();
+        for reference in &self.resource.spec.secret_refs {
+            let name = &reference.name;
+            let failed = |source| Error::ReadSecret { name: name.clone(), source };
+            let secret: Option<SecretData> =
+                self.session.client.find(&SECRET, namespace, name).map_err(|e| failed(Some(e)))?;
+            for (key, value) in secret.ok_or_else(|| failed(None))?.data {
+                // The server stores nothing but Base64 there; an empty value is reported by whoever misses objects.
+                let bytes = base64::decode(value.as_bytes()).unwrap_or_default();
+                all.push(Manifest { secret: name.clone(), key, bytes });
+            }
+        }
+        Ok(all)
+    }
+
+    /// An error is like a kind that is not served: applying the object will tell.
+    fn scope(&self, api_version: &str, kind: &str) -> Scope {
+        match self.session.resource(api_version, kind) {
+            Ok(Some(resource)) if resource.namespaced => Scope::Namespaced,
+            Ok(Some(_)) => Scope::Cluster,
+            Ok(None) | Err(_) => Scope::Unknown,
+        }
+    }
+
+    /// Deletes what left the set and lets go of what nobody manages any more, before anything new is applied.
+    fn shrink(
+        &mut self,
+        old: &[ObjectReference],
+        new: &[ObjectReference],
+        orphans: &[Value],
+    ) -> Result<Option<Outcome>, Error> {
+        let equivalences = Equivalences::new(&self.resource.spec.equivalences);
+        let orphans: Vec<Identity> =
+            orphans.iter().map(|object| equivalences.canonical(Identity::of_object(object))).collect();
+        let (orphaned, gone): (Vec<_>, Vec<_>) = removed(old, new, &equivalences)
+            .into_iter()
+            .partition(|r| orphans.contains(&equivalences.canonical(Identity::of(r))));
+        if let Some(outcome) = self.remove(&gone)? {
+            return Ok(Some(outcome));
+        }
+        let failed = release(self.session, &orphaned, &self.origin())?;
+        if failed.is_empty() {
+            return Ok(None);
+        }
+        self.fail(reason::RELEASE_FAILED, Error::Several(failed)).map(Some)
+    }
+
+    /// Deletes objects; an outcome if they are not all gone.
+    fn remove(&mut self, objects: &[ObjectReference]) -> Result<Option<Outcome>, Error> {
+        let delete_claims = self.resource.spec.delete_persistent_volume_claims;
+        let rules = Rules { delete_claims, collector_runs: self.shared.settings.collector_runs };
+        let Left { pending, failed } = remove(self.session, objects, rules)?;
+        if !failed.is_empty() {
+            return self.fail(reason::DELETION_FAILED, Error::Several(failed)).map(Some);
+        }
+        if pending.is_empty() {
+            return Ok(None);
+        }
+        self.write(self.present().deletion_pending(&pending.join("; ")), None)?;
+        Ok(Some(Outcome::After(PENDING_AGAIN)))
+    }
+
+    /// Applies one after the other; the first problem ends the round.
+    fn apply_all(&self, mut objects: Vec<Value>, old: &[ObjectReference]) -> Result<(), Error> {
+        let spec = &self.resource.spec;
+        let equivalences = Equivalences::new(&spec.equivalences);
+        let recorded = Recorded::new(old, &equivalences);
+        let origin = self.origin();
+        order::sort(&mut objects);
+        for object in &mut objects {
+            inject_labels(object, &spec.inject_labels);
+            let desired = Desired {
+                object,
+                origin: &origin,
+                recorded: recorded.find(Identity::of_object(object)),
+                force_labels: spec.force_overwrite_labels,
+                force_annotations: spec.force_overwrite_annotations,
+                autoscaled: false,
+            };
+            apply(self.session, &self.shared.settled, desired)?;
+        }
+        Ok(())
+    }
+
+    /// Reports a failure and returns it, so that the key comes back.
+    fn fail(&mut self, reason: &str, error: Error) -> Result<Outcome, Error> {
+        if !error.is_not_held() {
+            self.write(self.present().failed(reason, &error.text()), None)?;
+        }
+        Err(error)
+    }
+
+    fn present(&self) -> Present<'_> {
+        Present { conditions: &self.resource.status.conditions, now: self.session.now() }
+    }
+
+    fn write(&mut self, changed: Vec<Condition>, applied: Option<Applied<'_>>) -> Result<(), Error> {
+        let next = with_status(&self.raw, &changed, applied);
+        let before = std::mem::take(&mut self.raw);
+        self.raw = self.session.write_status(before, &next)?;
+        condition::merge(&mut self.resource.status.conditions, changed);
+        Ok(())
+    }
+
+    fn origin(&self) -> String {
+        self.resource.metadata.key().to_string()
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SecretData {
+    #[serde(deserialize_with = "or_default")]
+    data: BTreeMap<String, String>,
+}

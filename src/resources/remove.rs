@@ -1,0 +1,180 @@
+//! Takes objects out of the cluster, and lets go of those that are no longer managed.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::error::Error;
+use super::names;
+use super::object::{annotation, group_of, text};
+use super::reference::Identity;
+use super::removal::{Circumstances, Deletion, Fate, fate};
+use super::session::Session;
+use crate::api::core::{NAMESPACE, PERSISTENT_VOLUME_CLAIM};
+use crate::api::meta::{Metadata, Resource};
+use crate::api::resources::ObjectReference;
+use crate::kube::{DeleteParams, ListParams, Propagation};
+
+/// How long to wait before looking again whether deleted objects are gone.
+pub(super) const PENDING_AGAIN: Duration = Duration::from_secs(5);
+
+/// Warnings that the message about a pending deletion repeats.
+const EVENTS_MAX: usize = 5;
+
+/// What is left of a removal.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Left {
+    /// Objects that are being deleted, one sentence each.
+    pub(super) pending: Vec<String>,
+    /// Objects that could not be deleted, one sentence each.
+    pub(super) failed: Vec<String>,
+}
+
+/// What may happen to objects on the way out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    /// Whether volume claims of StatefulSets go with them.
+    pub(super) delete_claims: bool,
+    /// Whether somebody collects Secrets and ConfigMaps that are not used any more.
+    pub(super) collector_runs: bool,
+}
+
+/// Deletes objects, each independently of the others.
+///
+/// # Errors
+/// Only that the lease is not ours; everything else is reported in [`Left`].
+pub(super) fn remove(session: Session<'_>, objects: &[ObjectReference], rules: Rules) -> Result<Left, Error> {
+    let mut left = Left::default();
+    for object in objects {
+        let name = Identity::of(object).to_string();
+        match remove_one(session, object, rules) {
+            Ok(None) => {}
+            Ok(Some(warnings)) => {
+                left.pending.push(format!("deletion of old resource {name:?} is still pending{warnings}"));
+            }
+            Err(error) if error.is_not_held() => return Err(error),
+            Err(error) => left.failed.push(format!("deletion of old resource {name:?}: {}", error.text())),
+        }
+    }
+    Ok(left)
+}
+
+/// `None` if the object is gone or stays; else what there is to say about its deletion.
+fn remove_one(session: Session<'_>, object: &ObjectReference, rules: Rules) -> Result<Option<String>, Error> {
+    let Some((resource, live)) = session.find::<Value>(object)? else { return Ok(None) };
+    let Rules { delete_claims, collector_runs } = rules;
+    let deleted_at = metadata(&live).deletion_timestamp;
+    let circumstances = Circumstances { delete_claims, collector_runs, now: session.now(), deleted_at };
+    let Fate::Delete(deletion) = fate(&live, circumstances) else { return Ok(None) };
+    match delete(session, &resource, &live, &deletion) {
+        Ok(()) => Ok(Some(warnings(session, object))),
+        // Somebody was faster: the next look tells.
+        Err(error) if error.is_conflict() => Ok(Some(String::new())),
+        Err(Error::Request(error)) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn metadata(live: &Value) -> crate::api::meta::ObjectMeta {
+    // Whatever is not readable counts as missing.
+    Metadata::deserialize(live).unwrap_or_default().metadata
+}
+
+fn delete(session: Session<'_>, resource: &Resource, live: &Value, deletion: &Deletion) -> Result<(), Error> {
+    let namespace = text(&live["metadata"]["namespace"]);
+    if !deletion.claims.is_empty() {
+        session.delete_all(&PERSISTENT_VOLUME_CLAIM, namespace, &deletion.claims)?;
+    }
+    if deletion.finalize {
+        return finalize(session, resource, live);
+    }
+    if deletion.is_running {
+        return Ok(());
+    }
+    let params = DeleteParams {
+        propagation: deletion.foreground.then_some(Propagation::Foreground),
+        uid: Some(text(&live["metadata"]["uid"]).to_owned()),
+        ..DeleteParams::default()
+    };
+    log::info!(kind = &*resource.kind, namespace, name = text(&live["metadata"]["name"]); "Deleting an applied object");
+    session.delete(resource, live, &params)
+}
+
+/// Takes all finalizers away: the deletion has lasted longer than somebody was ready to wait.
+fn finalize(session: Session<'_>, resource: &Resource, live: &Value) -> Result<(), Error> {
+    let name = text(&live["metadata"]["name"]);
+    log::warn!(kind = &*resource.kind, name; "Removing finalizers of an object that is not deleted in time");
+    if *resource == NAMESPACE {
+        let mut namespace = live.clone();
+        namespace["spec"] = json!({"finalizers": []});
+        session.replace(&NAMESPACE, "finalize", &namespace)?;
+    }
+    let has_finalizers = live["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+    if has_finalizers {
+        let unlocked = session.client.find(resource, text(&live["metadata"]["namespace"]), name)?;
+        if let Some(live) = unlocked {
+            session.patch_metadata(resource, &live, &json!({"finalizers": null}))?;
+        }
+    }
+    Ok(())
+}
+
+/// `v1` Events, because only they can be selected by the object they are about.
+const EVENT: Resource = Resource::new("", "v1", "Event", "events", true);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Event {
+    reason: String,
+    message: String,
+}
+
+/// Why the load balancer of a Service does not go: the last warnings about it. Empty for other kinds.
+fn warnings(session: Session<'_>, object: &ObjectReference) -> String {
+    if object.kind != "Service" || !group_of(&object.api_version).is_empty() {
+        return String::new();
+    }
+    let name = &object.name;
+    let field_selector = format!("involvedObject.kind=Service,involvedObject.name={name},type=Warning");
+    let params = ListParams { field_selector, ..ListParams::default() };
+    let mut events: Vec<Event> = Vec::new();
+    let listed = session.client.list_all(&EVENT, &object.namespace, &params, &mut |event| events.push(event));
+    if listed.is_err() || events.is_empty() {
+        return String::new();
+    }
+    let last = &events[events.len().saturating_sub(EVENTS_MAX)..];
+    let texts: Vec<String> = last.iter().map(|e| format!("{}: {}", e.reason, e.message)).collect();
+    format!(" ({})", texts.join("; "))
+}
+
+/// Takes our marks off objects that are to be managed by nobody any more; one sentence for each failure.
+///
+/// # Errors
+/// Only that the lease is not ours.
+pub(super) fn release(
+    session: Session<'_>,
+    objects: &[ObjectReference],
+    origin: &str,
+) -> Result<Vec<String>, Error> {
+    let mut failed = Vec::new();
+    for object in objects {
+        match release_one(session, object, origin) {
+            Ok(()) => {}
+            Err(error) if error.is_not_held() => return Err(error),
+            Err(error) => {
+                failed.push(format!("release of {:?}: {}", Identity::of(object).to_string(), error.text()));
+            }
+        }
+    }
+    Ok(failed)
+}
+
+fn release_one(session: Session<'_>, object: &ObjectReference, origin: &str) -> Result<(), Error> {
+    let Some((resource, live)) = session.find::<Value>(object)? else { return Ok(()) };
+    if annotation(&live, names::ORIGIN) != origin {
+        return Ok(());
+    }
+    let marks = json!({"annotations": {names::ORIGIN: null, names::DESCRIPTION: null}});
+    session.patch_metadata(&resource, &live, &marks).map(drop)
+}

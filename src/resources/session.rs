@@ -1,0 +1,111 @@
+//! The cluster that objects are applied to, as one reconciliation sees it. Every write asks first whether the lease is
+//! ours.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::error::Error;
+use super::object::text;
+use crate::api::meta::{Key, Resource};
+use crate::api::resources::{MANAGED_RESOURCE, ObjectReference};
+use crate::base::clock::Timestamp;
+use crate::kube::{self, DeleteParams, Discovery, ListParams, Patch};
+use crate::runtime::controller::Context;
+
+/// The client and the context of one reconciliation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Session<'a> {
+    pub(super) client: &'a kube::Applier,
+    pub(super) discovery: &'a Discovery,
+    pub(super) cx: &'a Context,
+}
+
+impl Session<'_> {
+    /// The time.
+    pub(super) fn now(&self) -> Timestamp {
+        self.cx.clock.now()
+    }
+
+    fn may_write(&self) -> Result<(), Error> {
+        Ok(self.cx.fence.check(self.cx.write_deadline)?)
+    }
+
+    /// Where a kind is served.
+    pub(super) fn resource(&self, api_version: &str, kind: &str) -> Result<Option<Resource>, Error> {
+        Ok(self.discovery.resource_for(api_version, kind)?)
+    }
+
+    /// Where a kind is served, which it must be.
+    pub(super) fn served(&self, api_version: &str, kind: &str) -> Result<Resource, Error> {
+        let unknown = || Error::UnknownKind { api_version: api_version.to_owned(), kind: kind.to_owned() };
+        self.resource(api_version, kind)?.ok_or_else(unknown)
+    }
+
+    /// A recorded object and where it is served; `None` if it, or its kind, is gone.
+    pub(super) fn find<T: DeserializeOwned>(
+        &self,
+        of: &ObjectReference,
+    ) -> Result<Option<(Resource, T)>, Error> {
+        let Some(resource) = self.resource(&of.api_version, &of.kind)? else { return Ok(None) };
+        let found = self.client.find(&resource, &of.namespace, &of.name)?;
+        Ok(found.map(|object| (resource, object)))
+    }
+
+    /// Creates an object; returns what the server made of it.
+    pub(super) fn create(&self, r: &Resource, object: &Value) -> Result<Value, Error> {
+        self.may_write()?;
+        let namespace = text(&object["metadata"]["namespace"]);
+        Ok(self.client.create(r, namespace, object)?)
+    }
+
+    /// Replaces an object or a subresource; returns what the server made of it.
+    pub(super) fn replace(&self, r: &Resource, sub: &str, object: &Value) -> Result<Value, Error> {
+        self.may_write()?;
+        let metadata = &object["metadata"];
+        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+        Ok(self.client.replace_object(r, namespace, name, sub, object)?)
+    }
+
+    /// Merges into the metadata of an object, if nobody has changed it since it was read.
+    pub(super) fn patch_metadata(&self, r: &Resource, live: &Value, change: &Value) -> Result<Value, Error> {
+        self.may_write()?;
+        let metadata = &live["metadata"];
+        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+        let mut patch = json!({ "metadata": change });
+        patch["metadata"]["resourceVersion"] = metadata["resourceVersion"].clone();
+        Ok(self.client.patch(r, namespace, name, "", &Patch::Merge(patch))?)
+    }
+
+    /// Deletes an object.
+    pub(super) fn delete(&self, r: &Resource, live: &Value, params: &DeleteParams) -> Result<(), Error> {
+        self.may_write()?;
+        let metadata = &live["metadata"];
+        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+        Ok(self.client.delete(r, namespace, name, params)?)
+    }
+
+    /// Deletes what a selector selects.
+    pub(super) fn delete_all(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        label_selector: &str,
+    ) -> Result<(), Error> {
+        self.may_write()?;
+        let list = ListParams { label_selector: label_selector.to_owned(), ..ListParams::default() };
+        Ok(self.client.delete_collection(r, namespace, &list, &DeleteParams::default())?)
+    }
+
+    /// A ManagedResource as it is now.
+    pub(super) fn managed_resource(&self, key: &Key) -> Result<Option<Value>, Error> {
+        Ok(self.client.find(&MANAGED_RESOURCE, &key.namespace, &key.name)?)
+    }
+
+    /// Writes the status of a ManagedResource if it is different; returns the ManagedResource as it is then.
+    pub(super) fn write_status(&self, before: Value, after: &Value) -> Result<Value, Error> {
+        if before["status"] == after["status"] {
+            return Ok(before);
+        }
+        self.replace(&MANAGED_RESOURCE, "status", after)
+    }
+}
