@@ -14,6 +14,8 @@ pub const WATCH_LINE_BYTES_MAX: usize = 16 << 20;
 pub const RESPONSE_HEADER_BYTES_MAX: usize = 64 << 10;
 /// Objects in one page of a list.
 pub const LIST_PAGE_ITEMS: usize = 250;
+/// One page of a list, which is decoded while it arrives and never held.
+pub const LIST_PAGE_BYTES_MAX: usize = 256 << 20;
 /// Pages of one list: a server whose `continue` never ends is refused.
 pub const LIST_PAGES_MAX: usize = 4_000;
 

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Timestamp;
+use crate::format::time::{rfc3339, rfc3339_micros};
 
 /// Where the API serves a kind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -216,54 +217,33 @@ const fn is_zero(n: &i64) -> bool {
     *n == 0
 }
 
-/// RFC 3339 in JSON; absent, `null`, empty and unreadable are all `None`.
 /// `metav1.MicroTime`: RFC 3339 in UTC with microseconds, as Leases carry it.
 pub fn micro_time(at: Timestamp) -> String {
-    let micros = at.subsec_nanos() / 1_000;
-    let seconds = optional_time::text(at).unwrap_or_default();
-    format!("{}.{micros:06}Z", seconds.trim_end_matches('Z'))
+    rfc3339_micros(at)
 }
 
 /// `metav1.Time`: RFC 3339 in UTC with seconds.
 pub fn time(at: Timestamp) -> String {
-    optional_time::text(at).unwrap_or_default()
+    rfc3339(at)
 }
 
+/// RFC 3339 in JSON; absent, `null`, empty and unreadable are all `None`.
 mod optional_time {
     use serde::{Deserialize, Deserializer, Serializer};
 
     use crate::base::clock::Timestamp;
+    use crate::format::time::{parse_rfc3339, rfc3339};
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Timestamp>, D::Error> {
-        Ok(Option::<String>::deserialize(d)?.and_then(|text| parse(&text)))
+        Ok(Option::<String>::deserialize(d)?.and_then(|text| parse_rfc3339(&text).ok()))
     }
 
     #[allow(clippy::ref_option)] // serde passes a reference
     pub(super) fn serialize<S: Serializer>(time: &Option<Timestamp>, s: S) -> Result<S::Ok, S::Error> {
-        match time.and_then(text) {
+        match time {
             None => s.serialize_none(),
-            Some(text) => s.serialize_str(&text),
+            Some(time) => s.serialize_str(&rfc3339(*time)),
         }
-    }
-
-    pub(super) fn text(at: Timestamp) -> Option<String> {
-        let t = time::OffsetDateTime::from_unix_timestamp(at.unix()).ok()?;
-        let (date, hour, minute, second) = (t.date(), t.hour(), t.minute(), t.second());
-        let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
-        Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"))
-    }
-
-    fn parse(text: &str) -> Option<Timestamp> {
-        let number = |from: usize, to: usize| text.get(from..to)?.parse::<u8>().ok();
-        let month = time::Month::try_from(number(5, 7)?).ok()?;
-        let date =
-            time::Date::from_calendar_date(text.get(0..4)?.parse().ok()?, month, number(8, 10)?).ok()?;
-        let clock = time::Time::from_hms(number(11, 13)?, number(14, 16)?, number(17, 19)?.min(59)).ok()?;
-        let zone = text.get(19..)?.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
-        if zone != "Z" {
-            return None;
-        }
-        Some(Timestamp::from_unix(date.with_time(clock).assume_utc().unix_timestamp()))
     }
 }
 

@@ -10,7 +10,12 @@ pub mod discovery;
 pub mod error;
 pub mod in_cluster;
 pub mod kubeconfig;
+mod limiter;
+mod list;
 pub mod request;
+mod session;
+mod skew;
+mod status;
 pub mod watch;
 
 pub use client::{Client, Options, Response, ServerVersion};

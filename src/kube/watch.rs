@@ -1,11 +1,21 @@
-//! Watches: a stream of events over a connection of its own.
+//! Watches: a stream of events, one JSON document a line, over a connection of its own.
 
+use std::fmt;
+use std::io::Read as _;
 use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use super::error::Error;
+use super::error::{Error, Failure};
+use super::list::{drop_managed_fields, key_of};
+use super::status;
 use crate::api::meta::Key;
+use crate::limits;
+use crate::net::{self, Body, Http};
 
 /// What a watch yields.
 #[derive(Debug)]
@@ -23,31 +33,243 @@ pub enum WatchEvent<T> {
 }
 
 /// A running watch. It ends on the server after its timeout; begin the next one at the last resourceVersion seen.
-#[derive(Debug)]
 pub struct Watch<T> {
-    handle: WatchHandle,
+    line: Arc<Line>,
+    request: String,
+    events: Lines,
+    done: bool,
     marker: PhantomData<fn() -> T>,
 }
 
+impl<T> fmt::Debug for Watch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watch").field(&self.request).finish()
+    }
+}
+
 impl<T: DeserializeOwned> Watch<T> {
-    /// Waits for the next event. `None` when the server has ended the watch in order; after an error there is nothing
-    /// more.
+    pub(super) fn new(line: Arc<Line>, request: String, body: Body) -> Self {
+        Self { line, request, events: Lines::new(body), done: false, marker: PhantomData }
+    }
+
+    /// Waits for the next event. `None` when the watch has ended in order: on the server, or because the client was given
+    /// another connection. After an error there is nothing more.
     #[allow(clippy::should_implement_trait)] // it blocks and its errors end it: not a collection
     pub fn next(&mut self) -> Option<Result<WatchEvent<T>, Error>> {
-        None
+        if self.done {
+            return None;
+        }
+        let result = self.step();
+        self.done = !matches!(result, Some(Ok(_)));
+        match self.line.state() {
+            CLOSED => Some(Err(Error::Stopped)),
+            ENDED => None,
+            _ => result,
+        }
     }
 
     /// A handle that ends the watch from another thread.
     pub fn handle(&self) -> WatchHandle {
-        self.handle.clone()
+        WatchHandle(Arc::clone(&self.line))
+    }
+
+    fn step(&mut self) -> Option<Result<WatchEvent<T>, Error>> {
+        match self.events.next() {
+            Ok(Some(bytes)) => Some(decode(bytes).map_err(|problem| problem.into_error(&self.request))),
+            Ok(None) => None,
+            Err(Broken::Net(source)) => Some(Err(Error::Transport { request: self.request.clone(), source })),
+            Err(Broken::Text(problem)) => {
+                Some(Err(Error::Response { request: self.request.clone(), problem }))
+            }
+        }
     }
 }
 
 /// Ends a watch from another thread, also while it waits for an event.
 #[derive(Clone, Debug)]
-pub struct WatchHandle {}
+pub struct WatchHandle(Arc<Line>);
 
 impl WatchHandle {
     /// Ends the watch: its blocked `next` returns [`Error::Stopped`].
-    pub fn close(&self) {}
+    pub fn close(&self) {
+        self.0.close();
+    }
+}
+
+const RUNNING: u8 = 0;
+const CLOSED: u8 = 1;
+const ENDED: u8 = 2;
+
+/// The connection of one watch, and whether we ended it.
+#[derive(Debug)]
+pub(super) struct Line {
+    http: Http,
+    state: AtomicU8,
+}
+
+impl Line {
+    pub(super) fn new(http: Http) -> Arc<Self> {
+        Arc::new(Self { http, state: AtomicU8::new(RUNNING) })
+    }
+
+    pub(super) const fn http(&self) -> &Http {
+        &self.http
+    }
+
+    /// Somebody does not want it any more.
+    pub(super) fn close(&self) {
+        self.shut(CLOSED);
+    }
+
+    /// It shall begin again over another connection.
+    pub(super) fn end(&self) {
+        self.shut(ENDED);
+    }
+
+    fn shut(&self, state: u8) {
+        // The first reason stays.
+        let _ = self.state.compare_exchange(RUNNING, state, Ordering::SeqCst, Ordering::SeqCst);
+        self.http.shutdown();
+    }
+
+    fn state(&self) -> u8 {
+        self.state.load(Ordering::SeqCst)
+    }
+}
+
+#[derive(Deserialize)]
+struct RawEvent {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Value,
+}
+
+enum Problem {
+    /// An `ERROR` event.
+    Failure(Box<Failure>),
+    Text(String),
+}
+
+impl Problem {
+    fn into_error(self, request: &str) -> Error {
+        match self {
+            Self::Failure(mut failure) => {
+                request.clone_into(&mut failure.request);
+                Error::Api(failure)
+            }
+            Self::Text(problem) => Error::Response { request: request.to_owned(), problem },
+        }
+    }
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<WatchEvent<T>, Problem> {
+    let RawEvent { kind, mut object } = serde_json::from_slice(bytes)
+        .map_err(|_| Problem::Text(format!("not an event: {}", status::excerpt(bytes))))?;
+    if kind == "ERROR" {
+        return Err(Problem::Failure(Box::new(status::event_failure(object))));
+    }
+    if kind == "BOOKMARK" {
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        return Ok(WatchEvent::Bookmark(version.to_owned()));
+    }
+    drop_managed_fields(&mut object);
+    let key = key_of(&object);
+    let wrap: fn(T) -> WatchEvent<T> = match kind.as_str() {
+        "ADDED" => WatchEvent::Added,
+        "MODIFIED" => WatchEvent::Modified,
+        "DELETED" => WatchEvent::Deleted,
+        _ => return Ok(WatchEvent::Undecodable(key, format!("event of unknown type {kind:?}"))),
+    };
+    Ok(T::deserialize(object).map_or_else(|error| WatchEvent::Undecodable(key, error.to_string()), wrap))
+}
+
+enum Broken {
+    Net(net::Error),
+    Text(String),
+}
+
+/// A buffer beyond this is given back after a long line.
+const KEPT_BUFFER_BYTES: usize = 64 << 10;
+const READ_BYTES: usize = 4 << 10;
+
+/// Cuts a body into lines.
+struct Lines {
+    body: Body,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that were handed out.
+    used: usize,
+    /// Bytes of the buffer that are known to hold no line break.
+    searched: usize,
+}
+
+impl Lines {
+    const fn new(body: Body) -> Self {
+        Self { body, buffer: Vec::new(), used: 0, searched: 0 }
+    }
+
+    /// The next line that is not blank, or `None` at the end.
+    fn next(&mut self) -> Result<Option<&[u8]>, Broken> {
+        loop {
+            self.discard_used();
+            while let Some(end) = self.find_break() {
+                self.used = end + 1;
+                self.searched = self.used;
+                if !self.buffer[..end].trim_ascii().is_empty() {
+                    return Ok(Some(&self.buffer[..end]));
+                }
+                self.discard_used();
+            }
+            if !self.fill()? {
+                return self.check_rest().map(|()| None);
+            }
+        }
+    }
+
+    fn find_break(&mut self) -> Option<usize> {
+        let found =
+            self.buffer[self.searched..].iter().position(|b| *b == b'\n').map(|at| self.searched + at);
+        if found.is_none() {
+            self.searched = self.buffer.len();
+        }
+        found
+    }
+
+    fn discard_used(&mut self) {
+        if self.used == 0 {
+            return;
+        }
+        self.buffer.drain(..self.used);
+        (self.used, self.searched) = (0, 0);
+        if self.buffer.capacity() > KEPT_BUFFER_BYTES && self.buffer.len() <= KEPT_BUFFER_BYTES {
+            self.buffer.shrink_to(READ_BYTES);
+        }
+    }
+
+    fn fill(&mut self) -> Result<bool, Broken> {
+        let len = self.buffer.len();
+        if len > limits::WATCH_LINE_BYTES_MAX {
+            let bytes_max = limits::WATCH_LINE_BYTES_MAX;
+            return Err(Broken::Net(net::Error::TooLarge { what: "event", bytes_max }));
+        }
+        self.buffer.resize(len + READ_BYTES, 0);
+        let amount = self.body.read(&mut self.buffer[len..]);
+        self.buffer.truncate(len + amount.as_ref().copied().unwrap_or(0));
+        match amount {
+            Ok(amount) => Ok(amount > 0),
+            Err(error) => Err(Broken::Net(net::Error::from_io("read an event", error))),
+        }
+    }
+
+    /// A document without a line break behind it is half an event, or no event at all.
+    fn check_rest(&self) -> Result<(), Broken> {
+        let rest = self.buffer.trim_ascii();
+        if rest.is_empty() {
+            return Ok(());
+        }
+        Err(Broken::Text(if rest.starts_with(b"{") {
+            "the stream ended inside an event".to_owned()
+        } else {
+            format!("not an event: {}", status::excerpt(rest))
+        }))
+    }
 }

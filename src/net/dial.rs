@@ -32,8 +32,7 @@ pub struct SystemDialer;
 impl Dial for SystemDialer {
     fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
-        let stream =
-            connect_any(&addresses, timeout, |address, share| TcpStream::connect_timeout(address, share))?;
+        let stream = connect_any(&addresses, timeout, TcpStream::connect_timeout)?;
         tune(&stream)?;
         Ok(stream)
     }

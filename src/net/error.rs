@@ -2,6 +2,8 @@
 
 use std::{fmt, io};
 
+use super::tls;
+
 /// A request that got no usable response.
 #[derive(Debug)]
 pub enum Error {
@@ -97,6 +99,58 @@ impl fmt::Display for Error {
             Self::TooLarge { what, bytes_max } => write!(f, "{what} larger than {bytes_max} bytes"),
             Self::Closed => f.write_str("connection shut down"),
         }
+    }
+}
+
+impl Error {
+    /// Finds the cause again that travelled through `io::Error`.
+    pub fn from_io(operation: &str, error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(ours) => ours,
+            Err(error) => match error.downcast::<ureq::Error>() {
+                Ok(ureq) => Self::from_ureq(ureq),
+                Err(error) => match error.downcast::<rustls::Error>() {
+                    Ok(rustls) => Self::Tls(tls::classify(&rustls)),
+                    Err(source) => Self::Io { operation: operation.to_owned(), source },
+                },
+            },
+        }
+    }
+
+    pub(super) fn from_ureq(error: ureq::Error) -> Self {
+        match error {
+            ureq::Error::Io(error) => Self::from_io("exchange with the server", error),
+            ureq::Error::Timeout(phase) => Self::Timeout(phase_name(phase)),
+            ureq::Error::Rustls(error) => Self::Tls(tls::classify(&error)),
+            ureq::Error::LargeResponseHeader(_, bytes_max) => {
+                Self::TooLarge { what: "headers of the response", bytes_max }
+            }
+            ureq::Error::Other(error) => match error.downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(other) => Self::Protocol(other.to_string()),
+            },
+            ureq::Error::BadUri(text) => Self::Request(text),
+            ureq::Error::Http(error) => Self::Request(error.to_string()),
+            other => Self::Protocol(other.to_string()),
+        }
+    }
+
+    /// The peer ended the connection instead of answering, as it may with an idle one.
+    pub(super) fn is_hang_up(&self) -> bool {
+        use io::ErrorKind as K;
+        let hang_ups = [K::UnexpectedEof, K::ConnectionReset, K::ConnectionAborted, K::BrokenPipe];
+        matches!(self, Self::Io { source, .. } if hang_ups.contains(&source.kind()))
+    }
+}
+
+const fn phase_name(phase: ureq::Timeout) -> &'static str {
+    use ureq::Timeout as T;
+    match phase {
+        T::Connect | T::Resolve => "connect",
+        T::PerRead => "silence of the server",
+        T::PerWrite | T::SendRequest | T::SendBody => "send the request",
+        T::RecvResponse => "wait for the response",
+        _ => "whole request",
     }
 }
 

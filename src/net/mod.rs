@@ -1,10 +1,25 @@
 //! Sockets, TLS and HTTP: the only place that names ureq and rustls. Everything that leaves the machine goes through
 //! one dialer, one proxy policy and one set of limits.
 
+mod buffers;
 pub mod dial;
 pub mod error;
+pub mod http;
 pub mod proxy;
+#[cfg(test)]
+pub(crate) mod testing;
+mod tls;
+pub mod trust;
+mod tunnel;
+pub mod url;
+mod wire;
 
 pub use dial::{Dial, SystemDialer};
-pub use error::Error;
-pub use proxy::ProxyEnv;
+pub use error::{Error, TlsError};
+pub use http::{Body, Http, Limits, Request, Response, Settings};
+pub use proxy::{ProxyEnv, ProxyPolicy};
+pub use trust::{Anonymous, CertificatePair, ClockFloor, Party, Roots};
+pub use url::Url;
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,272 @@
-//! Credential plugins: programs that print a token or a client certificate.
+//! Credential plugins (`client.authentication.k8s.io`): programs that print a token or a client certificate.
 
+use std::fmt;
+use std::io::{self, Read};
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Error;
+use crate::api::meta::or_default;
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::redact::Secret;
+use crate::base::stop::Stop;
+use crate::base::thread;
+use crate::format::base64;
+use crate::format::time::parse_rfc3339;
+use crate::kube::connection::{Connection, Trust};
+use crate::limits;
+use crate::net::CertificatePair;
 
 /// How to call a credential plugin.
-#[derive(Clone, Debug, PartialEq, Default)]
+#[derive(Clone, PartialEq, Default)]
 pub struct ExecPlugin {
-    /// The program.
+    /// The program: a path, or a name that is looked up in `PATH`.
     pub command: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Additions to our environment.
+    pub env: Vec<(String, String)>,
+    /// `client.authentication.k8s.io/v1` or `…/v1beta1`.
+    pub api_version: String,
+    /// Whether the plugin is told of the cluster.
+    pub provide_cluster_info: bool,
+    /// What the plugin is told besides: the cluster's extension for plugins.
+    pub cluster_config: Option<Value>,
+    /// What to tell the user if the program is missing.
+    pub install_hint: String,
+}
+
+impl fmt::Debug for ExecPlugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and environment may hold secrets.
+        f.debug_struct("ExecPlugin").field("command", &self.command).finish_non_exhaustive()
+    }
+}
+
+/// A plugin gets this long.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How often an ending process is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What the plugin printed last.
+#[derive(Clone)]
+struct Printed {
+    token: Option<Secret<String>>,
+    pair: Option<CertificatePair>,
+    expires: Option<Timestamp>,
+}
+
+/// A plugin with what it printed last.
+pub(in crate::kube) struct ExecCache {
+    plugin: Arc<ExecPlugin>,
+    connection: Connection,
+    clock: Clock,
+    printed: Mutex<Option<Printed>>,
+    /// What stays valid for handshakes while the plugin runs again.
+    pair: Mutex<Option<CertificatePair>>,
+}
+
+impl fmt::Debug for ExecCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.plugin.fmt(f)
+    }
+}
+
+impl ExecCache {
+    pub(in crate::kube) fn new(plugin: Arc<ExecPlugin>, connection: Connection, clock: Clock) -> Self {
+        Self { plugin, connection, clock, printed: Mutex::new(None), pair: Mutex::new(None) }
+    }
+
+    /// The token, if there is one, and whether the client certificate changed since the last call.
+    pub(in crate::kube) fn token(&self) -> Result<(Option<Secret<String>>, bool), Error> {
+        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(printed) = &*printed
+            && printed.expires.is_none_or(|expires| self.clock.now() < expires)
+        {
+            return Ok((printed.token.clone(), false));
+        }
+        let new = self.run()?;
+        let mut pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = |pair: &Option<CertificatePair>| pair.as_ref().map(|pair| Arc::clone(&pair.chain_pem));
+        let changed = bytes(&pair) != bytes(&new.pair);
+        pair.clone_from(&new.pair);
+        let token = new.token.clone();
+        *printed = Some(new);
+        Ok((token, changed))
+    }
+
+    /// The client certificate that the plugin printed last.
+    pub(in crate::kube) fn certificate(&self) -> Option<CertificatePair> {
+        self.pair.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The server did not like what the plugin printed: run it again next time.
+    pub(in crate::kube) fn forget(&self) {
+        *self.printed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn error(&self, problem: impl Into<String>) -> Error {
+        Error::Exec { command: self.plugin.command.display().to_string(), problem: problem.into() }
+    }
+
+    fn run(&self) -> Result<Printed, Error> {
+        let mut child = self.start()?;
+        let output = read_aside(child.stdout.take()).map_err(|error| self.error(error.to_string()))?;
+        let complaint = read_aside(child.stderr.take()).map_err(|error| self.error(error.to_string()))?;
+        let printed = output.recv_timeout(TIMEOUT);
+        let status = wait_or_kill(&mut child, if printed.is_ok() { LOOK * 100 } else { Duration::ZERO });
+        let Ok(bytes) = printed else {
+            return Err(self.error(format!("no answer within {} s", TIMEOUT.as_secs())));
+        };
+        let bytes = bytes.map_err(|error| self.error(error.to_string()))?;
+        match status {
+            Ok(status) if status.success() => self.parse(&bytes),
+            Ok(status) => {
+                let text = complaint.recv_timeout(LOOK * 10).ok().and_then(Result::ok).unwrap_or_default();
+                let text: String = String::from_utf8_lossy(&text).trim().chars().take(200).collect();
+                Err(self.error(format!("{status}: {text}").trim_end_matches([':', ' '])))
+            }
+            Err(error) => Err(self.error(error.to_string())),
+        }
+    }
+
+    fn start(&self) -> Result<Child, Error> {
+        let info = json!({
+            "apiVersion": self.plugin.api_version,
+            "kind": "ExecCredential",
+            "spec": self.spec(),
+        });
+        let mut command = Command::new(&self.plugin.command);
+        command.args(&self.plugin.args).envs(self.plugin.env.iter().map(|(name, value)| (name, value)));
+        command.env("KUBERNETES_EXEC_INFO", info.to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().map_err(|error| {
+            let hint =
+                if error.kind() == io::ErrorKind::NotFound { self.plugin.install_hint.trim() } else { "" };
+            self.error(format!("{error} {hint}").trim_end())
+        })
+    }
+
+    fn spec(&self) -> Value {
+        let mut spec = json!({"interactive": false});
+        if self.plugin.provide_cluster_info {
+            let mut cluster = json!({"server": self.connection.server});
+            if let Some(name) = &self.connection.tls_server_name {
+                cluster["tls-server-name"] = json!(name);
+            }
+            if let Some(url) = &self.connection.proxy_url {
+                cluster["proxy-url"] = json!(url.expose());
+            }
+            match &self.connection.trust {
+                Trust::Insecure => cluster["insecure-skip-tls-verify"] = json!(true),
+                Trust::Bundle(material) => {
+                    if let Ok(pem) = material.load() {
+                        cluster["certificate-authority-data"] = json!(base64::encode(&pem));
+                    }
+                }
+                Trust::System => {}
+            }
+            if let Some(config) = &self.plugin.cluster_config {
+                cluster["config"] = config.clone();
+            }
+            spec["cluster"] = cluster;
+        }
+        spec
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Printed, Error> {
+        let credential: Credential = serde_json::from_slice(bytes).map_err(|error| {
+            self.error(format!("output is no ExecCredential: {:?} in it", error.classify()))
+        })?;
+        if credential.kind != "ExecCredential" || credential.api_version != self.plugin.api_version {
+            return Err(self.error(format!("output is no ExecCredential of {}", self.plugin.api_version)));
+        }
+        let status = credential.status.ok_or_else(|| self.error("output has no status"))?;
+        let pair = match (status.client_certificate_data.as_str(), status.client_key_data.as_str()) {
+            ("", "") => None,
+            ("", _) | (_, "") => {
+                return Err(self.error("printed a certificate without key, or a key without certificate"));
+            }
+            (chain, key) => {
+                Some(CertificatePair { chain_pem: chain.as_bytes().into(), key_pem: key.as_bytes().into() })
+            }
+        };
+        let token = (!status.token.is_empty()).then(|| Secret::new(status.token));
+        if token.is_none() && pair.is_none() {
+            return Err(self.error("printed neither token nor certificate"));
+        }
+        let expires = match status.expiration_timestamp.as_str() {
+            "" => None,
+            text => Some(
+                parse_rfc3339(text).map_err(|_| self.error(format!("bad expirationTimestamp {text:?}")))?,
+            ),
+        };
+        Ok(Printed { token, pair, expires })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Credential {
+    #[serde(default, deserialize_with = "or_default")]
+    api_version: String,
+    #[serde(default, deserialize_with = "or_default")]
+    kind: String,
+    #[serde(default)]
+    status: Option<CredentialStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct CredentialStatus {
+    #[serde(deserialize_with = "or_default")]
+    expiration_timestamp: String,
+    #[serde(deserialize_with = "or_default")]
+    token: String,
+    #[serde(deserialize_with = "or_default")]
+    client_certificate_data: String,
+    #[serde(deserialize_with = "or_default")]
+    client_key_data: String,
+}
+
+/// Reads a pipe in a thread of its own, which ends with the pipe: a child of the plugin may keep it open.
+fn read_aside(pipe: Option<impl Read + Send + 'static>) -> io::Result<Receiver<io::Result<Vec<u8>>>> {
+    let (sender, receiver) = mpsc::channel();
+    drop(thread::spawn("exec-output", limits::SMALL_STACK_BYTES, move || {
+        // Nobody listens any more after the timeout.
+        let _ = sender.send(pipe.map_or_else(|| Ok(Vec::new()), read_capped));
+    })?);
+    Ok(receiver)
+}
+
+fn read_capped(pipe: impl Read) -> io::Result<Vec<u8>> {
+    let max = limits::EXEC_OUTPUT_BYTES_MAX;
+    let mut bytes = Vec::new();
+    pipe.take(u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() > max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("output larger than {max} bytes")));
+    }
+    Ok(bytes)
+}
+
+fn wait_or_kill(child: &mut Child, patience: Duration) -> io::Result<std::process::ExitStatus> {
+    let (clock, never) = (Clock::system(), Stop::new());
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if clock.mono() >= patience {
+            // It may have ended meanwhile; wait tells.
+            let _ = child.kill();
+            return child.wait();
+        }
+        never.wait(&clock, LOOK);
+    }
 }

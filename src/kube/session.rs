@@ -1,0 +1,299 @@
+//! A connection in use: its URL, its pool, and the credentials of the moment.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use super::client::Options;
+use super::connection::{Connection, Credentials, Trust, read_small};
+use super::error::Error;
+use super::kubeconfig::exec::{ExecCache, ExecPlugin};
+use super::kubeconfig::{self};
+use super::request::Request;
+use super::watch::Line;
+use crate::base::clock::{Clock, Mono};
+use crate::base::redact::Secret;
+use crate::format::base64;
+use crate::net::{self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, TlsError, Url};
+
+/// Idle connections that a client keeps.
+const IDLE_CONNECTIONS_MAX: usize = 2;
+/// A token file is read again after this time.
+const TOKEN_FILE_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// A connection in use.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) connection: Arc<Connection>,
+    base_url: String,
+    /// Another pool after the client certificate of a plugin has changed.
+    http: RwLock<Http>,
+    login: Login,
+    lines: Mutex<Vec<Weak<Line>>>,
+}
+
+impl Session {
+    pub(super) fn new(connection: Connection, options: &Options) -> Result<Self, Error> {
+        let connection = Arc::new(connection);
+        let server = server_url(&connection)?;
+        let proxy = match &connection.proxy_url {
+            Some(url) => ProxyPolicy::fixed(url.expose()),
+            None => ProxyPolicy::from_env(&options.proxy_env),
+        };
+        let login = Login::new(&connection, &options.clock);
+        let party = KubeParty {
+            connection: Arc::clone(&connection),
+            exec: login.exec(),
+            ca_file: options.ca_file.clone(),
+        };
+        let settings = Settings {
+            dialer: Arc::clone(&options.dialer),
+            party: Arc::new(party),
+            server_name: connection.tls_server_name.clone(),
+            proxy: proxy.map_err(|problem| Error::Request(format!("proxy: {problem}")))?,
+            ca_file: options.ca_file.clone(),
+            clock: options.clock.clone(),
+            floor: options.floor.clone(),
+            user_agent: options.user_agent.clone(),
+            idle_connections_max: IDLE_CONNECTIONS_MAX,
+        };
+        let http = RwLock::new(Http::new(settings));
+        Ok(Self { connection, base_url: server.base(), http, login, lines: Mutex::new(Vec::new()) })
+    }
+
+    /// The request for errors and logs: no query, no secret.
+    pub(super) fn name(&self, request: &Request) -> String {
+        format!("{} {}{}", request.method.as_str(), self.base_url, request.bare_path())
+    }
+
+    /// The pool of the calls.
+    pub(super) fn http(&self) -> Http {
+        self.http.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sends a request over `http`, with the credentials of the moment. After a 401 with credentials that can be renewed
+    /// it is sent once more.
+    pub(super) fn send(
+        &self,
+        http: &Http,
+        request: &Request,
+        limits: &Limits,
+    ) -> Result<net::Response, Error> {
+        let header = self.authorization()?;
+        let response = self.attempt(http, request, limits, header.as_ref())?;
+        if response.status != 401 || !self.login.forget() {
+            return Ok(response);
+        }
+        let renewed = self.authorization()?;
+        if renewed == header {
+            return Ok(response);
+        }
+        drop(response);
+        self.attempt(http, request, limits, renewed.as_ref())
+    }
+
+    fn attempt(
+        &self,
+        http: &Http,
+        request: &Request,
+        limits: &Limits,
+        authorization: Option<&Secret<String>>,
+    ) -> Result<net::Response, Error> {
+        let mut headers = vec![("Accept", request.accept)];
+        if !request.content_type.is_empty() {
+            headers.push(("Content-Type", &request.content_type));
+        }
+        if let Some(value) = authorization {
+            headers.push(("Authorization", value.expose()));
+        }
+        let url = format!("{}{}", self.base_url, request.path);
+        let wire = net::Request {
+            method: request.method.as_str(),
+            url: &url,
+            headers: &headers,
+            body: request.body.as_deref(),
+        };
+        http.send(&wire, limits).map_err(|source| Error::Transport { request: self.name(request), source })
+    }
+
+    fn authorization(&self) -> Result<Option<Secret<String>>, Error> {
+        let (header, certificate_changed) = self.login.header().map_err(Error::Credentials)?;
+        if certificate_changed {
+            let mut http = self.http.write().unwrap_or_else(PoisonError::into_inner);
+            *http = http.sibling();
+        }
+        Ok(header)
+    }
+
+    /// Remembers a watch, so that it ends with the session.
+    pub(super) fn track(&self, line: &Arc<Line>) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.retain(|line| line.strong_count() > 0);
+        lines.push(Arc::downgrade(line));
+    }
+
+    /// Ends the watches, as if the server had.
+    pub(super) fn end_watches(&self) {
+        let lines = std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner));
+        for line in lines.iter().filter_map(Weak::upgrade) {
+            line.end();
+        }
+    }
+
+    /// Ends everything.
+    pub(super) fn shutdown(&self) {
+        let lines = std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner));
+        for line in lines.iter().filter_map(Weak::upgrade) {
+            line.close();
+        }
+        self.http().shutdown();
+    }
+}
+
+/// A server without scheme is HTTPS if anything about TLS is configured, as in client-go.
+fn server_url(connection: &Connection) -> Result<Url, Error> {
+    let server = connection.server.trim();
+    let parsed = if server.contains("://") {
+        Url::parse(server)
+    } else {
+        let tls = connection.trust != Trust::System || connection.identity.certificate.is_some();
+        Url::parse(&format!("{}://{server}", if tls { "https" } else { "http" }))
+    };
+    let url = parsed.map_err(|problem| Error::Request(format!("server {server:?}: {problem}")))?;
+    if url.login.is_some() || url.scheme.starts_with("socks") {
+        return Err(Error::Request("the server's URL must be http or https, without user".to_owned()));
+    }
+    Ok(url)
+}
+
+/// Answers TLS handshakes from a [`Connection`].
+#[derive(Debug)]
+struct KubeParty {
+    connection: Arc<Connection>,
+    exec: Option<Arc<ExecCache>>,
+    ca_file: Option<PathBuf>,
+}
+
+impl Party for KubeParty {
+    fn roots(&self) -> Result<Roots, TlsError> {
+        match &self.connection.trust {
+            Trust::System => Ok(Roots::System(self.ca_file.clone())),
+            Trust::Insecure => Ok(Roots::Insecure),
+            Trust::Bundle(material) => {
+                let pem =
+                    material.load().map_err(|error| TlsError::Material(format!("CA bundle: {error}")))?;
+                Ok(Roots::Pem(pem))
+            }
+        }
+    }
+
+    fn certificate(&self) -> Result<Option<CertificatePair>, TlsError> {
+        if let Some(pair) = self.exec.as_ref().and_then(|exec| exec.certificate()) {
+            return Ok(Some(pair));
+        }
+        let Some(certificate) = &self.connection.identity.certificate else { return Ok(None) };
+        let load = |what: &str, material: &super::Material| {
+            material.load().map_err(|error| TlsError::Material(format!("{what}: {error}")))
+        };
+        Ok(Some(CertificatePair {
+            chain_pem: load("client certificate", &certificate.chain)?,
+            key_pem: load("client key", &certificate.key)?,
+        }))
+    }
+}
+
+/// Where the `Authorization` header comes from.
+#[derive(Debug)]
+enum Login {
+    Fixed(Option<Secret<String>>),
+    File { path: PathBuf, clock: Clock, cached: Mutex<Option<(Secret<String>, Mono)>> },
+    Exec(Arc<ExecCache>),
+}
+
+impl Login {
+    fn new(connection: &Connection, clock: &Clock) -> Self {
+        match &connection.identity.credentials {
+            Credentials::None => Self::Fixed(None),
+            Credentials::Token(token) => Self::Fixed(Some(bearer(token.expose()))),
+            Credentials::TokenFile(path) => {
+                Self::File { path: path.clone(), clock: clock.clone(), cached: Mutex::new(None) }
+            }
+            Credentials::Basic { username, password } => {
+                let login = base64::encode(format!("{username}:{}", password.expose()).as_bytes());
+                Self::Fixed(Some(Secret::new(format!("Basic {login}"))))
+            }
+            Credentials::Exec(plugin) => Self::Exec(Arc::new(exec_cache(plugin, connection, clock))),
+        }
+    }
+
+    fn exec(&self) -> Option<Arc<ExecCache>> {
+        match self {
+            Self::Exec(cache) => Some(Arc::clone(cache)),
+            _ => None,
+        }
+    }
+
+    /// The header, and whether the client certificate has changed with it.
+    fn header(&self) -> Result<(Option<Secret<String>>, bool), kubeconfig::Error> {
+        match self {
+            Self::Fixed(header) => Ok((header.clone(), false)),
+            Self::File { path, clock, cached } => {
+                let mut cached = cached.lock().unwrap_or_else(PoisonError::into_inner);
+                let now = clock.mono();
+                if let Some((header, read_at)) = &*cached
+                    && now.saturating_sub(*read_at) < TOKEN_FILE_AGE_MAX
+                {
+                    return Ok((Some(header.clone()), false));
+                }
+                let header = match (read_token(path), &*cached) {
+                    (Ok(token), _) => bearer(&token),
+                    // A file that is being replaced: what worked a minute ago goes on working.
+                    (Err(error), Some((header, _))) => {
+                        log::warn!(err = error.to_string().as_str(); "Token file unreadable");
+                        header.clone()
+                    }
+                    (Err(error), None) => return Err(error),
+                };
+                *cached = Some((header.clone(), now));
+                Ok((Some(header), false))
+            }
+            Self::Exec(cache) => {
+                let (token, certificate_changed) = cache.token()?;
+                Ok((token.map(|token| bearer(token.expose())), certificate_changed))
+            }
+        }
+    }
+
+    /// Forgets what is cached; false if nothing ever is.
+    fn forget(&self) -> bool {
+        match self {
+            Self::Fixed(_) => false,
+            Self::File { cached, .. } => {
+                *cached.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                true
+            }
+            Self::Exec(cache) => {
+                cache.forget();
+                true
+            }
+        }
+    }
+}
+
+fn exec_cache(plugin: &Arc<ExecPlugin>, connection: &Connection, clock: &Clock) -> ExecCache {
+    ExecCache::new(Arc::clone(plugin), connection.clone(), clock.clone())
+}
+
+fn bearer(token: &str) -> Secret<String> {
+    Secret::new(format!("Bearer {token}"))
+}
+
+fn read_token(path: &Path) -> Result<String, kubeconfig::Error> {
+    let bytes =
+        read_small(path).map_err(|source| kubeconfig::Error::Read { path: path.to_owned(), source })?;
+    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    if text.is_empty() || text.contains(|c: char| c.is_control() || c == ' ') {
+        return Err(kubeconfig::Error::Invalid(format!("{} holds no token", path.display())));
+    }
+    Ok(text)
+}

@@ -1,0 +1,338 @@
+//! HTTP/1.1 with a limit on everything: no redirects, no status that is an error, no proxy and no environment but ours.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ureq::http;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{ConnectionDetails, Connector, NextTimeout, ShutdownHandle};
+
+use super::dial::Dial;
+use super::error::{Error, TlsError};
+use super::proxy::ProxyPolicy;
+use super::tls;
+use super::trust::{Anonymous, CertificateClock, ClockFloor, Party};
+use super::tunnel;
+use super::url::Url;
+use super::wire::{Channel, Conduit, Timer};
+use crate::base::clock::Clock;
+use crate::limits;
+
+/// An idle connection is kept this long; API servers close theirs after 90 s.
+const IDLE_AGE_MAX: Duration = Duration::from_secs(60);
+/// A write that makes no progress for this long fails, whatever the other limits.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What connections are made of.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Opens sockets.
+    pub dialer: Arc<dyn Dial>,
+    /// Whom to believe and who we are.
+    pub party: Arc<dyn Party>,
+    /// The name that the peer's certificate must have instead of the URL's host.
+    pub server_name: Option<String>,
+    /// Which connection goes through which proxy.
+    pub proxy: ProxyPolicy,
+    /// The CAs of the system stand here (`SSL_CERT_FILE`); TLS to a proxy uses them, never the cluster's.
+    pub ca_file: Option<std::path::PathBuf>,
+    /// Judges certificates.
+    pub clock: Clock,
+    /// What that clock can not be before.
+    pub floor: ClockFloor,
+    /// `User-Agent`.
+    pub user_agent: String,
+    /// Idle connections that are kept.
+    pub idle_connections_max: usize,
+}
+
+/// Time limits of one request. They are measured in real time.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Name resolution, TCP, proxy and TLS together.
+    pub connect: Duration,
+    /// Everything, the body included.
+    pub total: Option<Duration>,
+    /// From the end of the request to the end of the response's headers.
+    pub response: Option<Duration>,
+    /// Each read.
+    pub read: Option<Duration>,
+}
+
+/// A request.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// Method in capitals.
+    pub method: &'a str,
+    /// Absolute URL.
+    pub url: &'a str,
+    /// Headers; formats without their values.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// Body.
+    pub body: Option<&'a [u8]>,
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.url)
+    }
+}
+
+/// A response whose body is yet to be read.
+#[derive(Debug)]
+pub struct Response {
+    /// Status code.
+    pub status: u16,
+    headers: http::HeaderMap,
+    /// The body.
+    pub body: Body,
+}
+
+impl Response {
+    /// A header as text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// The body of a response. To drop it early closes the connection.
+pub struct Body {
+    reader: ureq::BodyReader<'static>,
+    closed: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Body")
+    }
+}
+
+impl Read for Body {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let result = self.reader.read(buffer);
+        // A shutdown from our side may look like an orderly end.
+        if matches!(result, Ok(0) | Err(_)) && self.closed.load(Ordering::SeqCst) {
+            return Err(io::Error::other(Error::Closed));
+        }
+        result.map_err(|error| io::Error::other(Error::from_io("read the response", error)))
+    }
+}
+
+impl Body {
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// Those of the connection, and [`Error::TooLarge`] beyond `bytes_max`.
+    pub fn read_all(&mut self, bytes_max: usize) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
+        self.take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::from_io("read the response", error))?;
+        if bytes.len() > bytes_max {
+            return Err(Error::TooLarge { what: "response", bytes_max });
+        }
+        Ok(bytes)
+    }
+}
+
+/// Sends requests over a pool of connections. Cheap to clone.
+#[derive(Clone)]
+pub struct Http {
+    agent: ureq::Agent,
+    link: Link,
+    closed: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Http")
+    }
+}
+
+impl Http {
+    /// A pool without connections.
+    pub fn new(settings: Settings) -> Self {
+        Self::with_link(Link(Arc::new(settings)))
+    }
+
+    /// Another pool with the same settings, which can be shut down alone.
+    #[must_use]
+    pub fn sibling(&self) -> Self {
+        Self::with_link(self.link.clone())
+    }
+
+    fn with_link(link: Link) -> Self {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(link.0.user_agent.as_str())
+            .accept("")
+            .accept_encoding("")
+            .max_response_header_size(limits::RESPONSE_HEADER_BYTES_MAX)
+            .max_idle_connections(link.0.idle_connections_max)
+            .max_idle_connections_per_host(link.0.idle_connections_max)
+            .max_idle_age(IDLE_AGE_MAX)
+            .timeout_await_100(None)
+            .build();
+        let agent = ureq::Agent::with_parts(config, link.clone(), NoResolver);
+        Self { agent, link, closed: Arc::new(AtomicBool::new(false)) }
+    }
+
+    /// Sends a request and waits for the headers of the response. A GET on a connection that the server has just closed is
+    /// sent once more.
+    ///
+    /// # Errors
+    /// All of [`Error`]; a status is none.
+    pub fn send(&self, request: &Request<'_>, limits: &Limits) -> Result<Response, Error> {
+        let clock = Clock::system();
+        let mut result = self.attempt(request, limits);
+        if request.method == "GET" && matches!(&result, Err(error) if error.is_hang_up()) {
+            let total = limits.total.map(|total| total.saturating_sub(clock.mono()));
+            if total.is_none_or(|total| !total.is_zero()) && !self.is_closed() {
+                result = self.attempt(request, &Limits { total, ..*limits });
+            }
+        }
+        match result {
+            Err(_) if self.is_closed() => Err(Error::Closed),
+            other => other,
+        }
+    }
+
+    /// Ends all requests of this pool, running ones too, and refuses new ones.
+    pub fn shutdown(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.agent.clone().shutdown();
+    }
+
+    /// Whether [`Http::shutdown`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    fn attempt(&self, request: &Request<'_>, limits: &Limits) -> Result<Response, Error> {
+        let mut builder = http::Request::builder().method(request.method).uri(request.url);
+        for (name, value) in request.headers {
+            builder = builder.header(*name, *value);
+        }
+        let needs_body = matches!(request.method, "POST" | "PUT" | "PATCH");
+        let result = match request.body.or(if needs_body { Some(b"") } else { None }) {
+            Some(body) => self.run(builder.body(body).map_err(unsendable)?, limits),
+            None => self.run(builder.body(()).map_err(unsendable)?, limits),
+        };
+        let (parts, body) = result.map_err(Error::from_ureq)?.into_parts();
+        let reader = body.into_reader();
+        let body = Body { reader, closed: Arc::clone(&self.closed) };
+        Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body })
+    }
+
+    fn run<B: ureq::AsSendBody>(
+        &self,
+        request: http::Request<B>,
+        limits: &Limits,
+    ) -> Result<http::Response<ureq::Body>, ureq::Error> {
+        let request = self
+            .agent
+            .configure_request(request)
+            .timeout_global(limits.total)
+            .timeout_connect(Some(limits.connect))
+            .timeout_recv_response(limits.response)
+            .timeout_per_read(limits.read)
+            .timeout_per_write(Some(WRITE_TIMEOUT))
+            .build();
+        self.agent.run(request)
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // for map_err
+fn unsendable(error: http::Error) -> Error {
+    Error::Request(error.to_string())
+}
+
+/// Names are resolved by the dialer, or by the proxy.
+#[derive(Debug)]
+struct NoResolver;
+
+impl Resolver for NoResolver {
+    fn resolve(
+        &self,
+        _: &http::Uri,
+        _: &ureq::config::Config,
+        _: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        Ok(self.empty())
+    }
+}
+
+/// Makes connections: TCP, then the proxy if there is one, then TLS if the URL says so.
+#[derive(Clone, Debug)]
+struct Link(Arc<Settings>);
+
+impl Connector for Link {
+    type Out = Conduit;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        _: Option<()>,
+    ) -> Result<Option<Conduit>, ureq::Error> {
+        let channel = self.open(details).map_err(|error| ureq::Error::Other(Box::new(error)))?;
+        Ok(Some(Conduit::new(channel)))
+    }
+}
+
+impl Link {
+    fn open(&self, details: &ConnectionDetails<'_>) -> Result<Channel, Error> {
+        let target = Url::parse(&details.uri.to_string()).map_err(Error::Request)?;
+        let timer = Timer::new(Clock::system(), details.timeout);
+        let proxy = self.0.proxy.proxy_for(&target.scheme, &target.host, target.port);
+        let mut channel = self.dial(proxy.unwrap_or(&target), timer, details)?;
+        if let Some(proxy) = proxy {
+            if proxy.scheme == "https" {
+                let party = Anonymous { ca_file: self.0.ca_file.clone() };
+                channel = self.secure(channel, &proxy.host, &party)?;
+            }
+            tunnel::open(&mut channel, proxy, &target.host, target.port, &self.0.user_agent)?;
+        }
+        if target.scheme == "https" {
+            let name = self.0.server_name.as_deref().unwrap_or(&target.host);
+            channel = self.secure(channel, name, &*self.0.party)?;
+        }
+        Ok(channel)
+    }
+
+    fn dial(&self, to: &Url, timer: Timer, details: &ConnectionDetails<'_>) -> Result<Channel, Error> {
+        let operation = || format!("connect to {}", to.authority());
+        let left = timer.total_left().map_err(|error| Error::from_io("connect", error))?;
+        let socket =
+            self.0.dialer.dial(&to.host, to.port, left.unwrap_or(Duration::MAX)).map_err(|source| {
+                if source.kind() == io::ErrorKind::TimedOut {
+                    Error::Timeout("connect")
+                } else {
+                    Error::Io { operation: operation(), source }
+                }
+            })?;
+        let socket = Arc::new(socket);
+        let shared: Weak<TcpStream> = Arc::downgrade(&socket);
+        let handle: Weak<dyn ShutdownHandle> = shared;
+        (details.register_shutdown)(handle).map_err(|_| Error::Closed)?;
+        Ok(Channel::Tcp { socket, timer })
+    }
+
+    fn secure(&self, channel: Channel, name: &str, party: &dyn Party) -> Result<Channel, Error> {
+        let clock = CertificateClock { clock: self.0.clock.clone(), floor: self.0.floor.clone() };
+        let connection = tls::start(name, party, clock).map_err(Error::Tls)?;
+        channel.wrap(connection).map_err(|error| match Error::from_io("TLS handshake", error) {
+            Error::Io { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof => {
+                Error::Tls(TlsError::Handshake("the peer hung up".to_owned()))
+            }
+            other => other,
+        })
+    }
+}

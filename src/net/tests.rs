@@ -1,0 +1,468 @@
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::testing::{Act, Ca, Pair, Server, ServerTls, chunk, chunked_head, feed};
+use super::*;
+use crate::base::clock::{Clock, Simulated, Timestamp};
+use crate::base::thread;
+
+/// Says what the test wants it to say at each handshake.
+#[derive(Debug)]
+struct Told {
+    roots: Mutex<Roots>,
+    pair: Mutex<Option<CertificatePair>>,
+}
+
+impl Told {
+    fn new(roots: Roots) -> Arc<Self> {
+        Arc::new(Self { roots: Mutex::new(roots), pair: Mutex::new(None) })
+    }
+
+    fn trusting(ca: &Ca) -> Arc<Self> {
+        Self::new(Roots::Pem(ca.pem().into_bytes().into()))
+    }
+
+    fn be(&self, pair: &Pair) {
+        let pem = |text: &str| text.as_bytes().into();
+        *self.pair.lock().unwrap() =
+            Some(CertificatePair { chain_pem: pem(&pair.chain), key_pem: pem(&pair.key) });
+    }
+}
+
+impl Party for Told {
+    fn roots(&self) -> Result<Roots, TlsError> {
+        Ok(self.roots.lock().unwrap().clone())
+    }
+
+    fn certificate(&self) -> Result<Option<CertificatePair>, TlsError> {
+        Ok(self.pair.lock().unwrap().clone())
+    }
+}
+
+fn settings(party: Arc<dyn Party>) -> Settings {
+    Settings {
+        dialer: Arc::new(SystemDialer),
+        party,
+        server_name: None,
+        proxy: ProxyPolicy::none(),
+        ca_file: None,
+        clock: Clock::system(),
+        floor: ClockFloor::default(),
+        user_agent: "test/1".to_owned(),
+        idle_connections_max: 2,
+    }
+}
+
+fn http() -> Http {
+    Http::new(settings(Told::new(Roots::Insecure)))
+}
+
+fn limits() -> Limits {
+    let long = Duration::from_secs(20);
+    Limits { connect: long, total: Some(long), response: None, read: None }
+}
+
+fn get(http: &Http, url: &str, limits: &Limits) -> Result<(u16, String), Error> {
+    let mut response = http.send(&Request { method: "GET", url, headers: &[], body: None }, limits)?;
+    let body = response.body.read_all(1 << 20)?;
+    Ok((response.status, String::from_utf8(body).unwrap()))
+}
+
+fn ok() -> Vec<Act> {
+    Act::json(200, "{}")
+}
+
+fn tls_server(ca: &Ca) -> Server {
+    Server::tls(&ServerTls { pair: ca.server(), client_ca: None }, |_| ok())
+}
+
+fn tls_error(result: Result<(u16, String), Error>) -> TlsError {
+    match result {
+        Err(Error::Tls(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_connection_is_used_again_and_a_status_is_no_error() {
+    let ca = Ca::new("ca");
+    let server = Server::tls(&ServerTls { pair: ca.server(), client_ca: None }, |seen| {
+        Act::json(if seen.path == "/missing" { 404 } else { 200 }, &seen.body)
+    });
+    let http = Http::new(settings(Told::trusting(&ca)));
+    for path in ["/a", "/b", "/missing"] {
+        let (status, _) = get(&http, &format!("{}{path}", server.url()), &limits()).unwrap();
+        assert_eq!(status, if path == "/missing" { 404 } else { 200 });
+    }
+    let url = server.url();
+    let post = Request { method: "POST", url: &url, headers: &[("X-Y", "z")], body: Some(b"{\"a\":1}") };
+    let mut response = http.send(&post, &limits()).unwrap();
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(response.body.read_all(100).unwrap(), b"{\"a\":1}");
+    assert_eq!(server.connections(), 1);
+    let seen = server.seen();
+    assert_eq!((seen[3].header("x-y"), seen[3].header("user-agent")), (Some("z"), Some("test/1")));
+    assert_eq!(seen[0].header("accept-encoding"), None);
+}
+
+#[test]
+fn a_get_survives_a_server_that_closed_its_idle_connections() {
+    let server =
+        Server::plain(|seen| if seen.connection < 3 && seen.path == "/b" { vec![Act::Hangup] } else { ok() });
+    let (http, url) = (http(), server.url());
+    assert_eq!(get(&http, &format!("{url}/a"), &limits()).unwrap().0, 200);
+    // The connection ends while the request is under way: once is repeated, twice is an error.
+    let error = get(&http, &format!("{url}/b"), &limits()).unwrap_err();
+    assert!(matches!(error, Error::Io { .. }), "{error:?}");
+    assert_eq!(get(&http, &format!("{url}/b"), &limits()).unwrap().0, 200);
+    // Nothing but a GET is repeated.
+    let before = server.connections();
+    server.cut();
+    let posted =
+        http.send(&Request { method: "POST", url: &format!("{url}/b"), headers: &[], body: None }, &limits());
+    assert_eq!(posted.unwrap().status, 200);
+    assert_eq!(server.connections(), before + 1);
+}
+
+#[test]
+fn a_silent_server_costs_no_more_than_the_deadline() {
+    let server = Server::plain(|_| vec![Act::Silence]);
+    let clock = Clock::system();
+    let short = Limits { total: Some(Duration::from_millis(150)), ..limits() };
+    let error = get(&http(), &server.url(), &short).unwrap_err();
+    assert!(matches!(error, Error::Timeout("whole request")), "{error:?}");
+    assert!(clock.mono() >= Duration::from_millis(150) && clock.mono() < Duration::from_secs(10));
+}
+
+/// The meaning of ureq's time limits has changed between versions; these are the ones that we count on.
+#[test]
+fn time_limits_mean_what_we_think() {
+    let head = || Act::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello".to_vec());
+    let server = Server::plain(move |seen| match seen.path.as_str() {
+        "/no-head" => vec![Act::Silence],
+        "/half-body" => vec![head(), Act::Silence],
+        _ => ok(),
+    });
+    let ms = |n: u64| Some(Duration::from_millis(n));
+    let table = [
+        ("/no-head", Limits { response: ms(100), ..limits() }, "wait for the response"),
+        ("/no-head", Limits { read: ms(100), ..limits() }, "silence of the server"),
+        ("/half-body", Limits { read: ms(100), ..limits() }, "silence of the server"),
+        ("/half-body", Limits { total: ms(100), ..limits() }, "whole request"),
+        // The limit on the response ends with its headers: the total cuts this one.
+        ("/half-body", Limits { response: ms(50), total: ms(400), ..limits() }, "whole request"),
+    ];
+    for (path, limits, phase) in table {
+        let error = get(&http(), &format!("{}{path}", server.url()), &limits).unwrap_err();
+        assert!(matches!(error, Error::Timeout(found) if found == phase), "{path} {limits:?}: {error:?}");
+    }
+}
+
+#[test]
+fn the_read_limit_restarts_with_each_read_and_the_total_does_not() {
+    let drip = |_: &testing::Seen| {
+        let (sender, act) = feed();
+        drop(thread::spawn("drip", 64 << 10, move || {
+            let never = crate::base::stop::Stop::new();
+            for _ in 0..8 {
+                never.wait(&Clock::system(), Duration::from_millis(60));
+                let _ = sender.send(chunk(b"x"));
+            }
+            let _ = sender.send(chunk(b""));
+        }));
+        vec![Act::Raw(chunked_head()), act]
+    };
+    let server = Server::plain(drip);
+    let read = Some(Duration::from_millis(300));
+    assert_eq!(get(&http(), &server.url(), &Limits { read, ..limits() }).unwrap().1, "xxxxxxxx");
+    let total = Some(Duration::from_millis(200));
+    let error = get(&http(), &server.url(), &Limits { read, total, ..limits() }).unwrap_err();
+    assert!(matches!(error, Error::Timeout("whole request")), "{error:?}");
+}
+
+#[test]
+fn a_blocked_read_is_freed_from_another_thread() {
+    for tls in [false, true] {
+        let ca = Ca::new("ca");
+        let (started, wait_started) = std::sync::mpsc::channel();
+        let handler = move |_: &testing::Seen| {
+            started.send(()).unwrap();
+            vec![Act::Raw(chunked_head()), Act::Raw(chunk(b"x")), Act::Silence]
+        };
+        let server = if tls {
+            Server::tls(&ServerTls { pair: ca.server(), client_ca: None }, handler)
+        } else {
+            Server::plain(handler)
+        };
+        let http = Http::new(settings(Told::trusting(&ca)));
+        let (other, url) = (http.clone(), server.url());
+        let reader = thread::spawn("reader", 256 << 10, move || get(&other, &url, &limits())).unwrap();
+        wait_started.recv().unwrap();
+        http.shutdown();
+        let result = reader.join().unwrap();
+        assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+        assert!(matches!(get(&http, &server.url(), &limits()), Err(Error::Closed)));
+        assert_eq!(
+            get(&http.sibling(), "http://127.0.0.1:1/", &limits()).unwrap_err().to_string(),
+            "connect to 127.0.0.1:1"
+        );
+    }
+}
+
+#[test]
+fn headers_and_bodies_beyond_their_limits_are_refused() {
+    let server = Server::plain(|seen| {
+        let size: usize = seen.path[1..].parse().unwrap();
+        vec![Act::ReplyWith(200, format!("X-Long: {}\r\n", "h".repeat(size)), "b".repeat(1_001))]
+    });
+    let url = |size: usize| format!("{}/{size}", server.url());
+    for size in [0, 5_000, 60_000] {
+        assert_eq!(get(&http(), &url(size), &limits()).unwrap().1.len(), 1_001, "{size}");
+    }
+    for size in [66_000, 300_000] {
+        let error = get(&http(), &url(size), &limits()).unwrap_err();
+        assert!(
+            matches!(error, Error::TooLarge { what: "headers of the response", bytes_max: 65_536 }),
+            "{error:?}"
+        );
+    }
+    let (http, url) = (http(), url(0));
+    let request = Request { method: "GET", url: &url, headers: &[], body: None };
+    let read = |max: usize| http.send(&request, &limits()).unwrap().body.read_all(max);
+    assert!(matches!(read(1_000), Err(Error::TooLarge { what: "response", bytes_max: 1_000 })));
+    assert_eq!(read(1_001).unwrap().len(), 1_001);
+}
+
+#[test]
+fn half_a_response_is_an_error() {
+    let server = Server::plain(|seen| match seen.path.as_str() {
+        "/length" => {
+            vec![Act::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello".to_vec()), Act::Hangup]
+        }
+        "/chunk" => vec![Act::Raw(chunked_head()), Act::Raw(b"a\r\nhello".to_vec()), Act::Hangup],
+        "/head" => vec![Act::Raw(b"HTTP/1.1 200 OK\r\nContent-".to_vec()), Act::Hangup],
+        "/ssh" => vec![Act::Raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()), Act::Hangup],
+        _ => vec![Act::ReplyWith(302, "Location: http://127.0.0.1:1/\r\n".to_owned(), String::new())],
+    });
+    for path in ["/length", "/chunk", "/head", "/ssh"] {
+        let result = get(&http(), &format!("{}{path}", server.url()), &limits());
+        assert!(matches!(result, Err(Error::Io { .. } | Error::Protocol(_))), "{path}: {result:?}");
+    }
+    // A redirect is an answer like any other.
+    assert_eq!(get(&http(), &format!("{}/moved", server.url()), &limits()).unwrap().0, 302);
+}
+
+#[test]
+fn trust_decides_by_issuer_name_and_time() {
+    let (ca, other) = (Ca::new("ca"), Ca::new("other"));
+    let server = tls_server(&ca);
+    let by_ip = server.url();
+    let by_name = format!("https://localhost:{}", server.address.port());
+    let roots = |ca: &Ca| Told::trusting(ca);
+    for url in [&by_ip, &by_name] {
+        assert_eq!(get(&Http::new(settings(roots(&ca))), url, &limits()).unwrap().0, 200, "{url}");
+    }
+    let result = get(&Http::new(settings(roots(&other))), &by_ip, &limits());
+    assert_eq!(tls_error(result), TlsError::UnknownIssuer);
+    let both = Told::new(Roots::Pem(format!("{}{}", other.pem(), ca.pem()).into_bytes().into()));
+    assert_eq!(get(&Http::new(settings(both)), &by_ip, &limits()).unwrap().0, 200);
+    let insecure = Http::new(settings(Told::new(Roots::Insecure)));
+    assert_eq!(get(&insecure, &by_ip, &limits()).unwrap().0, 200);
+    let named = Settings { server_name: Some("kube.example".into()), ..settings(roots(&ca)) };
+    let TlsError::WrongName(text) = tls_error(get(&Http::new(named), &by_ip, &limits())) else { panic!() };
+    assert!(text.contains("localhost") && text.contains("not for kube.example"), "{text}");
+}
+
+#[test]
+fn certificates_are_judged_by_the_clock_handed_in() {
+    let ca = Ca::new("ca");
+    let pair = ca.issue("server", &["127.0.0.1"], (2030, 2031));
+    let server = Server::tls(&ServerTls { pair, client_ca: None }, |_| ok());
+    // 2024-01-01, 2030-06-01 and 2031-06-01.
+    let at = |unix: i64, floor: i64| {
+        let floor_of = ClockFloor::default();
+        floor_of.raise(Timestamp::from_unix(floor));
+        let clock = Clock::new(Simulated::new(Timestamp::from_unix(unix), 1));
+        let http = Http::new(Settings { clock, floor: floor_of, ..settings(Told::trusting(&ca)) });
+        get(&http, &server.url(), &limits())
+    };
+    assert_eq!(at(1_906_502_400, 0).unwrap().0, 200);
+    assert!(matches!(
+        tls_error(at(1_704_067_200, 0)),
+        TlsError::NotYetValid { not_before_s: 1_893_456_000, .. }
+    ));
+    assert!(matches!(tls_error(at(1_938_038_400, 0)), TlsError::Expired { not_after_s: 1_924_992_000, .. }));
+    // A clock that shows 1970 cannot be right.
+    assert_eq!(at(0, 1_906_502_400).unwrap().0, 200);
+}
+
+#[test]
+fn a_certificate_in_the_bundle_is_trusted_by_itself() {
+    let ca = Ca::new("ca");
+    let pair = ca.server();
+    let old = ca.issue("server", &["127.0.0.1"], (2020, 2021));
+    for (pair, works) in [(pair, true), (old, false)] {
+        let pinned = Told::new(Roots::Pem(pair.chain.clone().into_bytes().into()));
+        let server = Server::tls(&ServerTls { pair, client_ca: None }, |_| ok());
+        let result = get(&Http::new(settings(pinned)), &server.url(), &limits());
+        assert_eq!(result.is_ok(), works, "{result:?}");
+    }
+}
+
+#[test]
+fn identity_and_trust_change_between_handshakes() {
+    let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
+    let tls = ServerTls { pair: ca.server(), client_ca: Some(clients.pem()) };
+    let server = Server::tls(&tls, |_| ok());
+    let told = Told::trusting(&ca);
+    let http = Http::new(settings(told.clone()));
+    let leaf = |http: &Http| {
+        get(http, &server.url(), &limits()).unwrap();
+        server.seen().pop().unwrap().certificate
+    };
+    assert_eq!(leaf(&http), None);
+    let (first, second) = (clients.issue("one", &[], (2020, 2120)), clients.issue("two", &[], (2020, 2120)));
+    told.be(&first);
+    assert_eq!(leaf(&http), None, "a connection keeps its identity");
+    let first_leaf = leaf(&http.sibling());
+    told.be(&second);
+    assert!(first_leaf.is_some() && leaf(&http.sibling()) != first_leaf);
+    // A certificate that the server does not take.
+    told.be(&ca.issue("stranger", &[], (2020, 2120)));
+    let refused = tls_error(get(&http.sibling(), &server.url(), &limits()));
+    assert!(matches!(refused, TlsError::Refused(_)), "{refused:?}");
+    // The key of another certificate.
+    told.be(&Pair { chain: first.chain, key: second.key });
+    assert!(matches!(tls_error(get(&http.sibling(), &server.url(), &limits())), TlsError::Material(_)));
+    *told.roots.lock().unwrap() = Roots::Pem((*b"x").into());
+    assert!(matches!(tls_error(get(&http.sibling(), &server.url(), &limits())), TlsError::Material(_)));
+}
+
+#[test]
+fn a_peer_without_tls_is_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let peer = thread::spawn("plain", 64 << 10, move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        // Read to the end, so that the answer is not lost in a reset.
+        let _ = std::io::copy(&mut socket, &mut std::io::sink());
+    })
+    .unwrap();
+    let error = tls_error(get(&http(), &url, &limits()));
+    assert_eq!(error.to_string(), "handshake: the peer does not speak TLS");
+    peer.join().unwrap();
+}
+
+/// A proxy that takes one login and connects to `target`, whatever was asked for.
+fn proxy(target: std::net::SocketAddr) -> Server {
+    Server::plain(move |seen| {
+        if seen.header("proxy-authorization") != Some("Basic dXNlcjpwOnc=") {
+            return vec![Act::Reply(407, "text/plain", String::new())];
+        }
+        vec![Act::Raw(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n".to_vec()), Act::Forward(target)]
+    })
+}
+
+#[test]
+fn connect_goes_through_with_the_right_login() {
+    let ca = Ca::new("ca");
+    let server = tls_server(&ca);
+    let proxy = proxy(server.address);
+    let through = |url: &str| {
+        let policy = ProxyPolicy::fixed(url).unwrap();
+        Http::new(Settings { proxy: policy, ..settings(Told::trusting(&ca)) })
+    };
+    // The name is resolved by the proxy: nobody here knows it.
+    let url = "https://localhost:7/x";
+    let good = format!("http://user:p%3Aw@{}", proxy.address);
+    assert_eq!(get(&through(&good), url, &limits()).unwrap().0, 200);
+    let seen = proxy.seen();
+    assert_eq!((seen[0].method.as_str(), seen[0].path.as_str()), ("CONNECT", "localhost:7"));
+    assert_eq!(server.seen()[0].path, "/x");
+    let bad = format!("http://{}", proxy.address);
+    let error = get(&through(&bad), url, &limits()).unwrap_err();
+    assert!(matches!(&error, Error::Proxy(text) if text.ends_with("wants other credentials")), "{error:?}");
+    // An address that is no proxy at all.
+    let ssh = Server::plain(|_| vec![Act::Raw(b"SSH-2.0\r\n\r\n".to_vec())]);
+    let error = get(&through(&format!("http://{}", ssh.address)), url, &limits()).unwrap_err();
+    assert!(matches!(&error, Error::Proxy(text) if text.ends_with("is no HTTP proxy")), "{error:?}");
+}
+
+#[test]
+fn tls_to_the_proxy_uses_the_trust_of_the_system() {
+    let (cluster, system) = (Ca::new("cluster"), Ca::new("system"));
+    let server = tls_server(&cluster);
+    let ca_file = std::env::temp_dir().join(format!("gardenlet-test-ca-{}.pem", crate::base::random::hex(8)));
+    std::fs::write(&ca_file, system.pem()).unwrap();
+    let target = server.address;
+    let made = |ca: &Ca| {
+        // Within TLS the test server cannot forward: to be asked is enough.
+        Server::tls(&ServerTls { pair: ca.server(), client_ca: None }, move |seen| {
+            assert_eq!(seen.path, target.to_string());
+            vec![Act::Reply(503, "text/plain", String::new())]
+        })
+    };
+    for (ca, text) in [(&system, "refused to connect"), (&cluster, "trusted CAs")] {
+        let proxy = made(ca);
+        let policy = ProxyPolicy::fixed(&format!("https://{}", proxy.address)).unwrap();
+        let settings =
+            Settings { proxy: policy, ca_file: Some(ca_file.clone()), ..settings(Told::trusting(&cluster)) };
+        let error = get(&Http::new(settings), &server.url(), &limits()).unwrap_err();
+        assert!(error.to_string().contains(text), "{error}");
+    }
+    std::fs::remove_file(ca_file).unwrap();
+}
+
+#[test]
+fn socks5_connects_by_name_and_logs_in() {
+    let server = Server::plain(|_| ok());
+    let target = server.address;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let proxy = thread::spawn("socks", 128 << 10, move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut read = |expected: &[u8]| {
+            let mut got = vec![0; expected.len()];
+            client.read_exact(&mut got).unwrap();
+            assert_eq!(got, expected);
+        };
+        read(&[5, 2, 0, 2]);
+        client.write_all(&[5, 2]).unwrap();
+        let mut read = |expected: &[u8]| {
+            let mut got = vec![0; expected.len()];
+            client.read_exact(&mut got).unwrap();
+            assert_eq!(got, expected);
+        };
+        read(b"\x01\x04user\x02pw");
+        client.write_all(&[1, 0]).unwrap();
+        let mut asked = [0; 18];
+        client.read_exact(&mut asked).unwrap();
+        assert_eq!(&asked, b"\x05\x01\x00\x03\x0bfar.example\x00\x07");
+        client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+        let mut upstream = std::net::TcpStream::connect(target).unwrap();
+        let mut request = vec![0; 4_096];
+        let amount = client.read(&mut request).unwrap();
+        upstream.write_all(&request[..amount]).unwrap();
+        let mut answer = vec![0; 4_096];
+        let amount = upstream.read(&mut answer).unwrap();
+        client.write_all(&answer[..amount]).unwrap();
+    })
+    .unwrap();
+    let policy = ProxyPolicy::fixed(&format!("socks5h://user:pw@{address}")).unwrap();
+    let http = Http::new(Settings { proxy: policy, ..settings(Told::new(Roots::Insecure)) });
+    assert_eq!(get(&http, "http://far.example:7/", &limits()).unwrap().0, 200);
+    proxy.join().unwrap();
+}
+
+#[test]
+fn nothing_that_formats_shows_a_secret() {
+    let proxy = ProxyPolicy::fixed("http://user:hunter2@proxy").unwrap();
+    let settings = Settings { proxy, ..settings(Told::new(Roots::Insecure)) };
+    let request =
+        Request { method: "GET", url: "https://h", headers: &[("Authorization", "hunter2")], body: None };
+    let text = format!("{settings:?} {:?} {request:?}", Http::new(settings.clone()));
+    assert!(!text.contains("hunter2"), "{text}");
+}

@@ -1,0 +1,235 @@
+//! TLS on the client's side. Each handshake has a configuration of its own, built from what the [`Party`] says then.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct,
+    SignatureScheme,
+};
+
+use super::error::TlsError;
+use super::trust::{self, CertificateClock, Party, Roots};
+
+fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    Arc::clone(PROVIDER.get_or_init(|| Arc::new(ring::default_provider())))
+}
+
+/// A connection to `name` that has not sent anything yet.
+pub(super) fn start(
+    name: &str,
+    party: &dyn Party,
+    clock: CertificateClock,
+) -> Result<ClientConnection, TlsError> {
+    let server = ServerName::try_from(name.to_owned())
+        .map_err(|_| TlsError::Material(format!("{name:?} is no name that a certificate can have")))?;
+    let config = config(party, clock)?;
+    ClientConnection::new(Arc::new(config), server).map_err(|error| classify(&error))
+}
+
+fn config(party: &dyn Party, clock: CertificateClock) -> Result<ClientConfig, TlsError> {
+    let builder = ClientConfig::builder_with_details(provider(), Arc::new(clock))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| classify(&error))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier(&party.roots()?)?);
+    let mut config = match party.certificate()? {
+        None => builder.with_no_client_auth(),
+        Some(pair) => {
+            let (chain, key) = trust::client_material(&pair)?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| TlsError::Material(format!("client certificate: {error}")))?
+        }
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // A resumed session would skip the verification with today's trust.
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}
+
+fn verifier(roots: &Roots) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    let (store, pinned) = match roots {
+        Roots::Insecure => return Ok(Arc::new(NoVerifier)),
+        Roots::System(file) => (trust::system_roots(file.as_deref())?, Vec::new()),
+        Roots::Pem(pem) => trust::bundle_roots(pem)?,
+    };
+    let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider())
+        .build()
+        .map_err(|error| TlsError::Material(format!("CA bundle: {error}")))?;
+    Ok(Arc::new(Verifier { webpki, pinned }))
+}
+
+/// Verifies as webpki does, and accepts, as Go does, a server certificate that itself stands in the bundle.
+#[derive(Debug)]
+struct Verifier {
+    webpki: Arc<WebPkiServerVerifier>,
+    pinned: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.webpki.verify_server_cert(leaf, intermediates, name, ocsp, now) {
+            Err(_) if self.pinned.contains(leaf) => verify_pinned(leaf, name, now),
+            result => result,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.webpki.verify_tls12_signature(message, leaf, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.webpki.verify_tls13_signature(message, leaf, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.webpki.supported_verify_schemes()
+    }
+}
+
+/// The certificate is trusted by itself; its name and validity still count.
+fn verify_pinned(
+    leaf: &CertificateDer<'_>,
+    name: &ServerName<'_>,
+    now: UnixTime,
+) -> Result<ServerCertVerified, rustls::Error> {
+    rustls::client::verify_server_name(&ParsedCertificate::try_from(leaf)?, name)?;
+    let bad = rustls::Error::InvalidCertificate(CertificateError::BadEncoding);
+    let (_, parsed) = x509_parser::parse_x509_certificate(leaf).map_err(|_| bad.clone())?;
+    let seconds =
+        |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).map_err(|_| bad.clone());
+    let (from, to) = (seconds(parsed.validity.not_before)?, seconds(parsed.validity.not_after)?);
+    let unix = |s: u64| UnixTime::since_unix_epoch(std::time::Duration::from_secs(s));
+    if now.as_secs() > to {
+        return Err(CertificateError::ExpiredContext { time: now, not_after: unix(to) }.into());
+    }
+    if now.as_secs() < from {
+        return Err(CertificateError::NotValidYetContext { time: now, not_before: unix(from) }.into());
+    }
+    Ok(ServerCertVerified::assertion())
+}
+
+/// Believes everybody: `insecure-skip-tls-verify`.
+#[derive(Debug)]
+struct NoVerifier;
+
+impl ServerCertVerifier for NoVerifier {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// What an error of rustls means to an operator.
+pub(super) fn classify(error: &rustls::Error) -> TlsError {
+    match error {
+        rustls::Error::InvalidCertificate(problem) => classify_certificate(problem),
+        rustls::Error::AlertReceived(alert) if is_refusal(*alert) => TlsError::Refused(format!("{alert:?}")),
+        rustls::Error::InvalidMessage(_) => TlsError::Handshake("the peer does not speak TLS".to_owned()),
+        other => TlsError::Handshake(other.to_string()),
+    }
+}
+
+const fn is_refusal(alert: AlertDescription) -> bool {
+    use AlertDescription as A;
+    matches!(
+        alert,
+        A::CertificateRequired
+            | A::BadCertificate
+            | A::CertificateExpired
+            | A::CertificateUnknown
+            | A::CertificateRevoked
+            | A::UnsupportedCertificate
+            | A::UnknownCA
+            | A::AccessDenied
+    )
+}
+
+fn classify_certificate(problem: &CertificateError) -> TlsError {
+    match problem {
+        CertificateError::UnknownIssuer => TlsError::UnknownIssuer,
+        CertificateError::ExpiredContext { time, not_after } => {
+            TlsError::Expired { now_s: time.as_secs(), not_after_s: not_after.as_secs() }
+        }
+        CertificateError::NotValidYetContext { time, not_before } => {
+            TlsError::NotYetValid { now_s: time.as_secs(), not_before_s: not_before.as_secs() }
+        }
+        CertificateError::NotValidForNameContext { expected, presented } if presented.is_empty() => {
+            TlsError::WrongName(format!(
+                "the certificate has no subject alternative name, so it is not valid for {}",
+                expected.to_str()
+            ))
+        }
+        CertificateError::NotValidForNameContext { expected, presented } => TlsError::WrongName(format!(
+            "the certificate is valid for {}, not for {}",
+            presented.join(", "),
+            expected.to_str()
+        )),
+        CertificateError::BadSignature => TlsError::BadCertificate(
+            "the certificate's signature does not fit the trusted CA of that name".to_owned(),
+        ),
+        other => TlsError::BadCertificate(unusable(&format!("{other:?}"), &other.to_string())),
+    }
+}
+
+/// webpki's reasons arrive wrapped; these are the two that private CAs run into.
+fn unusable(debug: &str, display: &str) -> String {
+    if debug.contains("UnsupportedCertVersion") {
+        "a certificate of the chain is not X.509 v3; make it again with extensions".to_owned()
+    } else if debug.contains("CaUsedAsEndEntity") {
+        "the server's certificate is that of a CA".to_owned()
+    } else {
+        display.to_owned()
+    }
+}
