@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use gardenlet::base::error::chain;
+
 /// The result of everything in this harness.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
@@ -36,6 +38,12 @@ impl From<serde_json::Error> for Failure {
     }
 }
 
+impl From<gardenlet::kube::Error> for Failure {
+    fn from(err: gardenlet::kube::Error) -> Self {
+        Self(chain(&err))
+    }
+}
+
 impl From<rcgen::Error> for Failure {
     fn from(err: rcgen::Error) -> Self {
         Self(format!("certificate: {err}"))
@@ -47,17 +55,9 @@ pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
-impl<T, E: std::error::Error> Doing<T> for std::result::Result<T, E> {
+impl<T, E: std::error::Error + 'static> Doing<T> for std::result::Result<T, E> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
-        self.map_err(|err| {
-            let mut text = format!("{}: {err}", what());
-            let mut cause = err.source();
-            while let Some(inner) = cause {
-                text = format!("{text}: {inner}");
-                cause = inner.source();
-            }
-            Failure(text)
-        })
+        self.map_err(|err| Failure(format!("{}: {}", what(), chain(&err))))
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gardenlet::format::base64;
+use gardenlet::kube::{self, Client, Connection};
 use serde_json::{Value, json};
 
 use crate::audit::Audit;
@@ -248,6 +249,29 @@ impl Cluster {
     /// What agents ask of this cluster from now on.
     pub(crate) fn audit(&self) -> Audit {
         Audit::from_now(&self.folder.join("audit.log"))
+    }
+
+    /// A client of an administrator.
+    pub(crate) fn client(&self) -> Result<Client> {
+        self.client_of("admin", Some("system:masters"))
+    }
+
+    /// A client of a user with a certificate.
+    pub(crate) fn client_of(&self, user: &str, group: Option<&str>) -> Result<Client> {
+        let identity = self.authority.sign(user, group, &[])?;
+        let connection = self.connection().with_certificate(identity.certificate, identity.key);
+        Client::new(connection, kube::Options::default()).doing(|| format!("client of {user}"))
+    }
+
+    /// A client of whoever a bearer token belongs to.
+    pub(crate) fn client_with_token(&self, token: &str) -> Result<Client> {
+        let connection = self.connection().with_token(token);
+        Client::new(connection, kube::Options::default()).doing(|| "client with a token".to_owned())
+    }
+
+    /// The address and the CA of the API server, without credentials.
+    pub(crate) fn connection(&self) -> Connection {
+        Connection::new(self.url()).with_ca(self.authority.identity.certificate.as_bytes())
     }
 
     /// Runs kubectl as administrator.

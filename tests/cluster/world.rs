@@ -15,8 +15,8 @@ use crate::wait;
 pub(crate) const SEED: &str = "edge-1";
 
 /// The bootstrap token of [`SEED`].
-const TOKEN_ID: &str = "ed9e01";
-const TOKEN_SECRET: &str = "0123456789abcdef";
+pub(crate) const TOKEN_ID: &str = "ed9e01";
+pub(crate) const TOKEN_SECRET: &str = "0123456789abcdef";
 
 /// Group, version and priority of what a gardener-apiserver serves.
 const GARDENER_APIS: &[(&str, &str, u16)] = &[

@@ -1,5 +1,6 @@
 //! The stories, in the order in which they run.
 
+mod client;
 mod servers;
 
 use crate::environment::Environment;

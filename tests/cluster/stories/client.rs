@@ -1,0 +1,293 @@
+//! The agent's own Kubernetes client against a real API server.
+
+use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
+use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, SERVICE_ACCOUNT};
+use gardenlet::api::meta::{Metadata, Resource};
+use gardenlet::format::base64;
+use gardenlet::kube::{
+    Client, DeleteParams, Error, ListParams, Patch, Verdict, Watch, WatchEvent, WatchParams,
+};
+use rcgen::{CertificateParams, DnType, KeyPair};
+use serde_json::{Value, json};
+
+use crate::failure::{Doing, Failure, Result, ensure, equal};
+use crate::lab::{Cluster, Lab, Server};
+use crate::wait;
+use crate::world;
+
+const NAME: &str = "client";
+
+/// Objects are created, read, listed page by page, patched in three ways, replaced and deleted.
+pub(crate) fn objects(lab: &mut Lab) -> Result<()> {
+    let client = fresh_namespace(&lab.seed)?;
+    create_and_list(&client)?;
+    patch(&client)?;
+    replace_and_delete(&client)?;
+    let version = client.version()?;
+    equal("the version", version.git_version.as_str(), "v1.34.3")
+}
+
+fn create_and_list(client: &Client) -> Result<()> {
+    for n in 0..7 {
+        client.create::<Value>(&CONFIG_MAP, NAME, &config_map(&format!("list-{n}"), "listed"))?;
+    }
+    let selected =
+        ListParams { label_selector: "story=listed".to_owned(), limit: 3, ..ListParams::default() };
+    let page = client.list::<Metadata>(&CONFIG_MAP, NAME, &selected)?;
+    equal("a page", &page.items.len(), &3)?;
+    ensure(!page.metadata.continue_token.is_empty(), || "the first of three pages has no next".to_owned())?;
+    for metadata_only in [false, true] {
+        let mut names = Vec::new();
+        let params = ListParams { metadata_only, ..selected.clone() };
+        let version = client
+            .list_all::<Metadata>(&CONFIG_MAP, NAME, &params, &mut |item| names.push(item.metadata.name))?;
+        let expected: Vec<String> = (0..7).map(|n| format!("list-{n}")).collect();
+        equal("all pages", &names, &expected)?;
+        ensure(version.parse::<u64>().is_ok(), || format!("no resourceVersion: {version:?}"))?;
+    }
+    Ok(())
+}
+
+fn patch(client: &Client) -> Result<()> {
+    let deployment: Value = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "patched"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "one", "image": "one:1"}, {"name": "two", "image": "two:1"}]},
+        }},
+    });
+    client.create::<Value>(&DEPLOYMENT, NAME, &deployment)?;
+    let containers = |object: &Value| {
+        let list = object["spec"]["template"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
+        list.iter().map(|c| c["image"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let with = |containers: Value| json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let strategic = Patch::Strategic(with(json!([{"name": "two", "image": "two:2"}])));
+    let patched: Value = client.patch(&DEPLOYMENT, NAME, "patched", "", &strategic)?;
+    equal("strategic", &sorted(containers(&patched)), &["one:1".to_owned(), "two:2".to_owned()].to_vec())?;
+    let merge = Patch::Merge(with(json!([{"name": "two", "image": "two:3"}])));
+    let patched: Value = client.patch(&DEPLOYMENT, NAME, "patched", "", &merge)?;
+    equal("merge", &containers(&patched), &["two:3".to_owned()].to_vec())?;
+    let image = "/spec/template/spec/containers/0/image";
+    let steps = Patch::Json(json!([{"op": "replace", "path": image, "value": "two:4"}]));
+    let patched: Value = client.patch(&DEPLOYMENT, NAME, "patched", "", &steps)?;
+    equal("json", &containers(&patched), &["two:4".to_owned()].to_vec())?;
+    let status = Patch::Merge(json!({"status": {"observedGeneration": 77}}));
+    let patched: Value = client.patch(&DEPLOYMENT, NAME, "patched", "status", &status)?;
+    equal("status", &patched["status"]["observedGeneration"], &json!(77))
+}
+
+fn sorted(mut words: Vec<String>) -> Vec<String> {
+    words.sort();
+    words
+}
+
+fn replace_and_delete(client: &Client) -> Result<()> {
+    let first: Value = client.create(&CONFIG_MAP, NAME, &config_map("replaced", "one"))?;
+    let mut second = first.clone();
+    second["data"] = json!({"key": "two"});
+    let second: Value = client.replace_object(&CONFIG_MAP, NAME, "replaced", "", &second)?;
+    equal("replaced", &second["data"], &json!({"key": "two"}))?;
+    let stale = client.replace_object::<Value>(&CONFIG_MAP, NAME, "replaced", "", &first);
+    verdict("a replace with an old resourceVersion", stale, Verdict::Conflict)?;
+    let other = DeleteParams {
+        uid: Some("00000000-0000-0000-0000-000000000000".to_owned()),
+        ..DeleteParams::default()
+    };
+    let refused = client.delete(&CONFIG_MAP, NAME, "replaced", &other);
+    verdict("a delete of another uid", refused, Verdict::Conflict)?;
+    let uid = first["metadata"]["uid"].as_str().map(str::to_owned);
+    client.delete(&CONFIG_MAP, NAME, "replaced", &DeleteParams { uid, ..DeleteParams::default() })?;
+    let gone = client.delete(&CONFIG_MAP, NAME, "replaced", &DeleteParams::default());
+    verdict("a second delete", gone, Verdict::NotFound)?;
+    ensure(client.find::<Value>(&CONFIG_MAP, NAME, "replaced")?.is_none(), || {
+        "found after its delete".to_owned()
+    })
+}
+
+/// What a real API server refuses arrives as the verdict that says what to do.
+pub(crate) fn verdicts(lab: &mut Lab) -> Result<()> {
+    let client = fresh_namespace(&lab.seed)?;
+    let map = config_map("twice", "x");
+    client.create::<Value>(&CONFIG_MAP, NAME, &map)?;
+    verdict("a second create", client.create::<Value>(&CONFIG_MAP, NAME, &map), Verdict::AlreadyExists)?;
+    verdict("an absent object", client.get::<Value>(&CONFIG_MAP, NAME, "absent"), Verdict::NotFound)?;
+    let unknown = Resource::new("example.org", "v1", "Thing", "things", true);
+    verdict("an absent kind", client.get::<Value>(&unknown, NAME, "absent"), Verdict::NotFound)?;
+    let invalid = client.create::<Value>(&CONFIG_MAP, NAME, &config_map("Not A Name", "x"));
+    verdict("an invalid name", invalid, Verdict::Invalid)?;
+    let nowhere = client.create::<Value>(&CONFIG_MAP, "no-such-namespace", &map);
+    verdict("an absent namespace", nowhere, Verdict::NotFound)?;
+    let stranger = lab.seed.client_of("stranger", None)?;
+    verdict("a user without rights", stranger.get::<Value>(&CONFIG_MAP, NAME, "twice"), Verdict::Denied)?;
+    let unknown = lab.seed.client_with_token("abcdef.0123456789abcdef")?;
+    verdict("an unknown token", unknown.get::<Value>(&CONFIG_MAP, NAME, "twice"), Verdict::Denied)?;
+    lab.seed.kill(Server::Api);
+    verdict("a server that is down", client.get::<Value>(&CONFIG_MAP, NAME, "twice"), Verdict::Unreachable)?;
+    lab.seed.start(Server::Api)?;
+    lab.seed.wait_ready()?;
+    client.get::<Value>(&CONFIG_MAP, NAME, "twice").map(drop).map_err(Failure::from)
+}
+
+/// A watch tells what happened since a list, goes on after a break, and says when its version is too old.
+pub(crate) fn watches(lab: &mut Lab) -> Result<()> {
+    let client = fresh_namespace(&lab.seed)?;
+    let list = ListParams { label_selector: "story=watched".to_owned(), ..ListParams::default() };
+    let version = client.list_all::<Metadata>(&CONFIG_MAP, NAME, &list, &mut |_| ())?;
+    let mut watch = watch_from(&client, &version)?;
+    client.create::<Value>(&CONFIG_MAP, NAME, &config_map("a", "watched"))?;
+    client.create::<Value>(&CONFIG_MAP, NAME, &config_map("b", "not watched"))?;
+    let patch = Patch::Merge(json!({"data": {"key": "value"}}));
+    client.patch::<Value>(&CONFIG_MAP, NAME, "a", "", &patch)?;
+    equal("first", event(&mut watch)?.0.as_str(), "added a")?;
+    let (modified, resume) = event(&mut watch)?;
+    equal("second", modified.as_str(), "modified a")?;
+    watch.handle().close();
+    client.delete(&CONFIG_MAP, NAME, "a", &DeleteParams::default())?;
+    let mut watch = watch_from(&client, &resume)?;
+    equal("after the break", event(&mut watch)?.0.as_str(), "deleted a")?;
+    // The API server starts anew: the running watch ends, and another one goes on.
+    lab.seed.kill(Server::Api);
+    lab.seed.start(Server::Api)?;
+    lab.seed.wait_ready()?;
+    wait::until_true("the end of the watch", 30, || !matches!(watch.next(), Some(Ok(_))))?;
+    too_old(&client)
+}
+
+/// Version 1 is long gone. Servers say so with a status or with an event.
+fn too_old(client: &Client) -> Result<()> {
+    let params =
+        WatchParams { resource_version: "1".to_owned(), timeout_seconds: 10, ..WatchParams::default() };
+    let error = match client.watch::<Metadata>(&CONFIG_MAP, NAME, &params) {
+        Err(error) => Some(error),
+        Ok(mut watch) => watch.next().and_then(std::result::Result::err),
+    };
+    verdict("version 1", error.map_or(Ok(()), Err), Verdict::Gone)
+}
+
+fn watch_from(client: &Client, version: &str) -> Result<Watch<Metadata>> {
+    let params = WatchParams {
+        label_selector: "story=watched".to_owned(),
+        resource_version: version.to_owned(),
+        bookmarks: true,
+        timeout_seconds: 60,
+        ..WatchParams::default()
+    };
+    client.watch(&CONFIG_MAP, NAME, &params).map_err(Failure::from)
+}
+
+/// The next event that is no bookmark, and the version to go on from.
+fn event(watch: &mut Watch<Metadata>) -> Result<(String, String)> {
+    loop {
+        let next = watch.next().ok_or_else(|| Failure::new("the watch ended"))??;
+        let (what, object) = match next {
+            WatchEvent::Added(object) => ("added", object),
+            WatchEvent::Modified(object) => ("modified", object),
+            WatchEvent::Deleted(object) => ("deleted", object),
+            WatchEvent::Bookmark(_) => continue,
+            WatchEvent::Undecodable(key, why) => {
+                return Err(Failure::new(format!("undecodable {key}: {why}")));
+            }
+        };
+        return Ok((format!("{what} {}", object.metadata.name), object.metadata.resource_version));
+    }
+}
+
+/// From a bootstrap token to a certificate: request, approval, signature; the client changes its identity in place.
+pub(crate) fn identity(lab: &mut Lab) -> Result<()> {
+    let admin = lab.garden.client()?;
+    world::prepare_garden(&lab.garden)?;
+    let token = format!("{}.{}", world::TOKEN_ID, world::TOKEN_SECRET);
+    let client = lab.garden.client_with_token(&token)?;
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name.push(DnType::CommonName, "gardener.cloud:system:seed:edge-1");
+    params.distinguished_name.push(DnType::OrganizationName, "gardener.cloud:system:seeds");
+    let request = params.serialize_request(&key)?.pem()?;
+    client.create::<Value>(
+        &CERTIFICATE_SIGNING_REQUEST,
+        "",
+        &json!({
+            "apiVersion": "certificates.k8s.io/v1",
+            "kind": "CertificateSigningRequest",
+            "metadata": {"name": "client"},
+            "spec": {
+                "request": base64::encode(request.as_bytes()),
+                "signerName": "kubernetes.io/kube-apiserver-client",
+                "usages": ["digital signature", "key encipherment", "client auth"],
+                "expirationSeconds": 3_600,
+            },
+        }),
+    )?;
+    let mut approved: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, "", "client")?;
+    equal(
+        "who asks",
+        &approved["spec"]["username"],
+        &json!(format!("system:bootstrap:{}", world::TOKEN_ID)),
+    )?;
+    approved["status"] = json!({"conditions": [{"type": "Approved", "status": "True", "reason": "Story", "message": "by hand"}]});
+    admin.replace_object::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", "client", "approval", &approved)?;
+    let certificate = wait::until("the certificate", 20, || -> std::result::Result<_, Error> {
+        let request: Value = client.get(&CERTIFICATE_SIGNING_REQUEST, "", "client")?;
+        Ok(request["status"]["certificate"].as_str().map(str::to_owned))
+    })?;
+    let certificate = base64::decode(certificate.as_bytes()).doing(|| "decode the certificate".to_owned())?;
+    verdict("secrets for a token", client.get::<Value>(&NAMESPACE, "", "garden"), Verdict::Denied)?;
+    let connection = lab.garden.connection().with_certificate(certificate, key.serialize_pem());
+    client.replace(connection)?;
+    client.get::<Metadata>(&NAMESPACE, "", "garden")?;
+    Ok(())
+}
+
+/// A token for a service account is made through its subresource, and the server accepts it.
+pub(crate) fn tokens(lab: &mut Lab) -> Result<()> {
+    let client = fresh_namespace(&lab.seed)?;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    client.create::<Value>(&SERVICE_ACCOUNT, NAME, &account)?;
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3_600},
+    });
+    let answer: Value = client.create_sub(&SERVICE_ACCOUNT, NAME, "robot", "token", &request)?;
+    let token = answer["status"]["token"].as_str().ok_or_else(|| Failure::new("no token"))?;
+    let robot = lab.seed.client_with_token(token)?;
+    let review =
+        Resource::new("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", false);
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let me: Value = robot.create(&review, "", &body)?;
+    equal("who am I", &me["status"]["userInfo"]["username"], &json!("system:serviceaccount:client:robot"))?;
+    verdict("a secret", robot.get::<Value>(&SECRET, NAME, "any"), Verdict::Denied)
+}
+
+/// An administrator's client and an empty namespace. An earlier story's may still be ending.
+fn fresh_namespace(cluster: &Cluster) -> Result<Client> {
+    let client = cluster.client()?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME}});
+    match client.delete(&NAMESPACE, "", NAME, &DeleteParams::default()) {
+        Err(error) if error.is_not_found() => (),
+        other => other?,
+    }
+    wait::until("an empty namespace", 60, || match client.create::<Value>(&NAMESPACE, "", &namespace) {
+        Ok(_) => Ok(Some(())),
+        Err(error) => Err(error),
+    })?;
+    Ok(client)
+}
+
+fn config_map(name: &str, story: &str) -> Value {
+    let labels = json!({"story": story.replace(' ', "-")});
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}})
+}
+
+/// Fails unless a call failed with this verdict.
+fn verdict<T>(what: &str, result: std::result::Result<T, Error>, expected: Verdict) -> Result<()> {
+    match result {
+        Ok(_) => Err(Failure::new(format!("{what}: succeeded, expected {expected:?}"))),
+        Err(error) => ensure(error.verdict() == expected, || {
+            format!("{what}: {:?}, expected {expected:?}: {error}", error.verdict())
+        }),
+    }
+}
