@@ -6,9 +6,9 @@ use std::process::{Command, ExitStatus};
 
 use serde_json::Value;
 
+use crate::cluster;
 use crate::failure::{Doing, Failure, Result};
 use crate::lab::Lab;
-use crate::pki;
 use crate::process::{self, Process};
 use crate::wait;
 
@@ -52,7 +52,7 @@ impl Agent {
     pub(crate) fn start(lab: &Lab, options: Options) -> Result<Self> {
         let program = lab.environment.agent();
         let folder = lab.state.clone();
-        pki::write(&folder.join(format!("{}.yaml", options.name)), &options.config.to_string())?;
+        cluster::write(&folder.join(format!("{}.yaml", options.name)), &options.config.to_string())?;
         let process = spawn(&program, &folder, &options)?;
         Ok(Self { options, program, folder, process, read: 0 })
     }

@@ -2,6 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::{Failure, Result};
 
 /// The folder that the sandboxed second start of this program uses; unset outside.
 pub(crate) const STATE_VARIABLE: &str = "GARDENLET_CLUSTER_STATE";
@@ -69,6 +72,14 @@ impl Environment {
     /// The path of a program, if there is one.
     pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
         self.path.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+    }
+
+    /// A command with the path of a program, and with a `PATH` in which it finds the others.
+    pub(crate) fn command(&self, name: &str) -> Result<Command> {
+        let path = self.program(name).ok_or_else(|| Failure::new(format!("{name} not found")))?;
+        let mut command = Command::new(path);
+        command.env("PATH", self.search_path());
+        Ok(command)
     }
 
     /// A `PATH` for child processes.

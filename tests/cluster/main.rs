@@ -13,15 +13,17 @@
 
 mod agent;
 mod audit;
+mod cluster;
 mod environment;
 mod failure;
 mod image;
 mod lab;
 mod node;
-mod pki;
 mod process;
 mod sandbox;
 mod stories;
+#[path = "../support/mod.rs"]
+mod support;
 mod wait;
 mod world;
 

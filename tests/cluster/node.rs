@@ -9,10 +9,10 @@ use std::process::Command;
 
 use serde_json::json;
 
+use crate::cluster;
 use crate::failure::{Doing, Failure, Result};
 use crate::image;
 use crate::lab::Lab;
-use crate::pki;
 use crate::process::{self, Process};
 use crate::sandbox::ADDRESS;
 use crate::wait;
@@ -78,9 +78,9 @@ impl Containers {
         let plugins = lab.environment.cni_folder().ok_or_else(|| Failure::new("no CNI plugins"))?;
         let networks = folder.join("cni");
         fs::create_dir_all(&networks).doing(|| format!("create {}", networks.display()))?;
-        pki::write(&networks.join("10-lab.conflist"), &network().to_string())?;
+        cluster::write(&networks.join("10-lab.conflist"), &network().to_string())?;
         let config = folder.join("containerd.toml");
-        pki::write(&config, &containerd_config(plugins, &networks))?;
+        cluster::write(&config, &containerd_config(plugins, &networks))?;
         let mut command = lab.command("containerd")?;
         command.arg("--config").arg(&config);
         let mut process = Process::start("node-containerd", &lab.state, command)?;
@@ -175,7 +175,7 @@ fn start_kubelet(lab: &Lab, folder: &Path) -> Result<Process> {
         "syncFrequency": "1s",
     });
     let path = folder.join("kubelet.yaml");
-    pki::write(&path, &config.to_string())?;
+    cluster::write(&path, &config.to_string())?;
     let kubeconfig = folder.join("kubelet.kubeconfig");
     lab.seed.write_kubeconfig(&kubeconfig, &format!("system:node:{NODE}"), Some("system:nodes"))?;
     let mut command = lab.command("kubelet")?;

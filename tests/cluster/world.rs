@@ -7,8 +7,9 @@ use gardenlet::format::base64;
 use serde_json::{Value, json};
 
 use crate::agent::Options;
+use crate::cluster::Cluster;
 use crate::failure::Result;
-use crate::lab::{Cluster, Lab};
+use crate::lab::Lab;
 use crate::wait;
 
 /// The seed that the stories register.

@@ -10,8 +10,9 @@ use gardenlet::kube::{
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 
+use crate::cluster::{Cluster, Server};
 use crate::failure::{Doing, Failure, Result, ensure, equal};
-use crate::lab::{Cluster, Lab, Server};
+use crate::lab::Lab;
 use crate::wait;
 use crate::world;
 

@@ -9,9 +9,10 @@ use gardenlet::format::base64;
 use serde_json::json;
 
 use crate::audit;
+use crate::cluster::Server;
 use crate::failure::{Doing, Result, ensure, equal};
 use crate::image;
-use crate::lab::{Lab, Server};
+use crate::lab::Lab;
 use crate::node::Node;
 use crate::wait;
 use crate::world;

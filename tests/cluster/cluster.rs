@@ -1,0 +1,408 @@
+//! One real cluster on loopback: etcd, kube-apiserver, kube-controller-manager, and a scheduler if it needs one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gardenlet::base::clock::{Clock, Timestamp};
+use gardenlet::format::base64;
+use gardenlet::kube::{self, Client, Connection};
+use rcgen::KeyPair;
+use serde_json::{Value, json};
+
+use crate::audit::Audit;
+use crate::environment::Environment;
+use crate::failure::{Doing, Result};
+use crate::process::{self, Process};
+use crate::sandbox::ADDRESS;
+use crate::support::pki::{Authority, Identity};
+use crate::wait;
+
+/// What differs between the two clusters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Role {
+    pub(crate) name: &'static str,
+    /// etcd's port; the next is its peers'.
+    etcd_port: u16,
+    /// The API server's port; the next is the controller manager's, then the scheduler's.
+    api_port: u16,
+    pub(crate) service_range: &'static str,
+    /// The address of the service `kubernetes`.
+    service_address: &'static str,
+    arguments: &'static [&'static str],
+    controllers: &'static str,
+    scheduler: bool,
+}
+
+/// The aggregated API of the stand-in garden is a service of type ExternalName, so no aggregator routing here.
+pub(crate) const GARDEN: Role = Role {
+    name: "garden",
+    etcd_port: 12_379,
+    api_port: 16_443,
+    service_range: "10.0.0.0/24",
+    service_address: "10.0.0.1",
+    arguments: &["--endpoint-reconciler-type=none"],
+    controllers: "namespace-controller,serviceaccount-controller,serviceaccount-token-controller,\
+        root-ca-certificate-publisher-controller,certificatesigningrequest-signing-controller,\
+        certificatesigningrequest-approving-controller,certificatesigningrequest-cleaner-controller,\
+        bootstrap-signer-controller,token-cleaner-controller,garbage-collector-controller,\
+        clusterrole-aggregation-controller",
+    scheduler: false,
+};
+
+pub(crate) const SEED: Role = Role {
+    name: "seed",
+    etcd_port: 22_379,
+    api_port: 26_443,
+    service_range: "10.1.0.0/16",
+    service_address: "10.1.0.1",
+    arguments: &["--enable-aggregator-routing=true"],
+    controllers: "*,bootstrap-signer-controller,token-cleaner-controller",
+    scheduler: true,
+};
+
+/// The name by which an API server shows itself to aggregated APIs.
+pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
+
+/// Requests that are written to `<cluster>/audit.log`: those of agents, and what anybody decides about their CSRs.
+const AUDIT_POLICY: &str = r"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: Metadata, userGroups: ['gardener.cloud:system:seeds', 'system:bootstrappers', 'system:serviceaccounts:garden']}
+- {level: None}
+";
+
+/// One cluster.
+pub(crate) struct Cluster {
+    pub(crate) role: Role,
+    /// Keys, certificates and data.
+    folder: PathBuf,
+    state: PathBuf,
+    environment: Environment,
+    pub(crate) authority: Authority,
+    /// Signs what the API server shows to aggregated APIs.
+    pub(crate) front_proxy: Authority,
+    /// In the order of their start; ended in the opposite order.
+    servers: Vec<(Server, Process)>,
+}
+
+/// The programs of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Server {
+    Etcd,
+    Api,
+    Controllers,
+    Scheduler,
+}
+
+impl Server {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::Api => "kube-apiserver",
+            Self::Controllers => "kube-controller-manager",
+            Self::Scheduler => "kube-scheduler",
+        }
+    }
+}
+
+impl Cluster {
+    /// Writes keys, certificates and kubeconfigs.
+    pub(crate) fn prepare(role: Role, environment: &Environment, state: &Path) -> Result<Self> {
+        let folder = state.join(role.name);
+        fs::create_dir_all(&folder).doing(|| format!("create {}", folder.display()))?;
+        let (from, until) = validity();
+        let authority = Authority::new(&format!("{}-ca", role.name), from);
+        let front_proxy = Authority::new(&format!("{}-front-proxy-ca", role.name), from);
+        write(&folder.join("ca.crt"), &authority.certificate())?;
+        write(&folder.join("ca.key"), authority.key())?;
+        write(&folder.join("front-proxy-ca.crt"), &front_proxy.certificate())?;
+        write_identity(&folder, FRONT_PROXY, &front_proxy.client(FRONT_PROXY, &[], from, until))?;
+        let names = [ADDRESS, role.service_address].map(str::to_owned);
+        write_identity(&folder, "server", &authority.server(&names, from, until))?;
+        let tokens = KeyPair::generate()?;
+        write(&folder.join("tokens.key"), &tokens.serialize_pem())?;
+        write(&folder.join("tokens.pub"), &tokens.public_key_pem())?;
+        write(&folder.join("audit.yaml"), AUDIT_POLICY)?;
+        let cluster = Self {
+            role,
+            folder,
+            state: state.to_owned(),
+            environment: environment.clone(),
+            authority,
+            front_proxy,
+            servers: Vec::new(),
+        };
+        cluster.write_kubeconfig(&cluster.kubeconfig(), "admin", Some("system:masters"))?;
+        let users =
+            [("controllers", "system:kube-controller-manager"), ("scheduler", "system:kube-scheduler")];
+        for (file, user) in users {
+            cluster.write_kubeconfig(&cluster.folder.join(format!("{file}.kubeconfig")), user, None)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Where the API server listens.
+    pub(crate) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.role.api_port)
+    }
+
+    /// The kubeconfig of a cluster administrator.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.state.join(format!("{}.kubeconfig", self.role.name))
+    }
+
+    /// Writes a kubeconfig for a user of this cluster, with a client certificate.
+    pub(crate) fn write_kubeconfig(&self, path: &Path, user: &str, group: Option<&str>) -> Result<()> {
+        let identity = self.sign(user, group);
+        let user = json!({
+            "client-certificate-data": base64::encode(identity.certificate.as_bytes()),
+            "client-key-data": base64::encode(identity.key.as_bytes()),
+        });
+        self.write_kubeconfig_with(path, &user)
+    }
+
+    /// Writes a kubeconfig for this cluster with `user` as its credentials.
+    pub(crate) fn write_kubeconfig_with(&self, path: &Path, user: &Value) -> Result<()> {
+        write(path, &self.kubeconfig_text(user))
+    }
+
+    /// A kubeconfig for this cluster with `user` as its credentials, and no reference to a file.
+    pub(crate) fn kubeconfig_text(&self, user: &Value) -> String {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": self.role.name, "cluster": {
+                "server": self.url(),
+                "certificate-authority-data": base64::encode(self.authority.certificate().as_bytes()),
+            }}],
+            "users": [{"name": "user", "user": user}],
+            "contexts": [{"name": "context", "context": {"cluster": self.role.name, "user": "user"}}],
+            "current-context": "context",
+        })
+        .to_string()
+    }
+
+    /// What agents ask of this cluster from now on.
+    pub(crate) fn audit(&self) -> Audit {
+        Audit::from_now(&self.folder.join("audit.log"))
+    }
+
+    /// A client of an administrator.
+    pub(crate) fn client(&self) -> Result<Client> {
+        self.client_of("admin", Some("system:masters"))
+    }
+
+    /// A client of a user with a certificate.
+    pub(crate) fn client_of(&self, user: &str, group: Option<&str>) -> Result<Client> {
+        let identity = self.sign(user, group);
+        let connection = self.connection().with_certificate(identity.certificate, identity.key);
+        Client::new(connection, kube::Options::default()).doing(|| format!("client of {user}"))
+    }
+
+    /// A client of whoever a bearer token belongs to.
+    pub(crate) fn client_with_token(&self, token: &str) -> Result<Client> {
+        let connection = self.connection().with_token(token);
+        Client::new(connection, kube::Options::default()).doing(|| "client with a token".to_owned())
+    }
+
+    /// A client certificate for a year.
+    pub(crate) fn sign(&self, user: &str, group: Option<&str>) -> Identity {
+        let groups: Vec<String> = group.into_iter().map(str::to_owned).collect();
+        let (from, until) = validity();
+        self.authority.client(user, &groups, from, until)
+    }
+
+    /// The address and the CA of the API server, without credentials.
+    pub(crate) fn connection(&self) -> Connection {
+        Connection::new(self.url()).with_ca(self.authority.certificate().as_bytes())
+    }
+
+    /// Runs kubectl as administrator.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        self.kubectl_as(&self.kubeconfig(), arguments)
+    }
+
+    /// Runs kubectl as the user of a kubeconfig.
+    pub(crate) fn kubectl_as(&self, kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
+        let mut command = self.environment.command("kubectl")?;
+        // Its discovery cache would otherwise be written to the home folder.
+        command.env("KUBECACHEDIR", self.state.join("kubectl-cache"));
+        process::run(command.arg("--kubeconfig").arg(kubeconfig).args(arguments))
+    }
+
+    /// Creates or changes objects as administrator, as `kubectl apply` does.
+    pub(crate) fn apply(&self, objects: &Value) -> Result<()> {
+        let file = self.folder.join("apply.json");
+        write(&file, &objects.to_string())?;
+        self.kubectl(&["apply", "--filename", &file.display().to_string()]).map(drop)
+    }
+
+    /// Starts one server; the others keep running.
+    pub(crate) fn start(&mut self, server: Server) -> Result<()> {
+        let mut command = self.environment.command(server.program())?;
+        command.args(self.arguments(server));
+        let name = format!("{}-{}", self.role.name, server.program());
+        self.servers.push((server, Process::start(&name, &self.state, command)?));
+        Ok(())
+    }
+
+    /// Ends one server at once; the others keep running.
+    pub(crate) fn kill(&mut self, server: Server) {
+        self.servers.retain(|(running, _)| *running != server);
+    }
+
+    /// A running server: to stop and continue it by signals, for example.
+    pub(crate) fn process(&mut self, server: Server) -> Option<&mut Process> {
+        self.servers.iter_mut().find(|(running, _)| *running == server).map(|(_, process)| process)
+    }
+
+    /// Whether the API server says that it is ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.kubectl(&["get", "--raw", "/readyz"]).is_ok()
+    }
+
+    /// Waits until the API server says that it is ready and the controller manager has done its first work.
+    pub(crate) fn wait_ready(&mut self) -> Result<()> {
+        let what = format!("the {} API server", self.role.name);
+        wait::until(&what, 90, || {
+            // A server that has ended will not become ready: no use in waiting.
+            let running = self.servers.iter_mut().try_for_each(|(_, process)| process.ensure_running());
+            if running.is_err() {
+                return Ok(Some(running));
+            }
+            self.kubectl(&["get", "--raw", "/readyz"])?;
+            self.kubectl(&["get", "serviceaccount", "default"]).map(|_| Some(Ok(())))
+        })?
+    }
+
+    pub(crate) fn start_servers(&mut self) -> Result<()> {
+        self.start(Server::Etcd)?;
+        self.start(Server::Api)?;
+        self.start(Server::Controllers)?;
+        if self.role.scheduler {
+            self.start(Server::Scheduler)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stop(&mut self) {
+        while let Some((_, process)) = self.servers.pop() {
+            drop(process);
+        }
+    }
+
+    /// Forgets everything that was stored.
+    pub(crate) fn forget(&self) -> Result<()> {
+        let data = self.folder.join("etcd");
+        fs::remove_dir_all(&data).doing(|| format!("remove {}", data.display()))
+    }
+
+    fn arguments(&self, server: Server) -> Vec<String> {
+        match server {
+            Server::Etcd => self.etcd_arguments(),
+            Server::Api => self.api_arguments(),
+            Server::Controllers => self.controller_arguments(),
+            Server::Scheduler => self.scheduler_arguments(),
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn etcd_arguments(&self) -> Vec<String> {
+        let clients = format!("http://127.0.0.1:{}", self.role.etcd_port);
+        let peers = format!("http://127.0.0.1:{}", self.role.etcd_port + 1);
+        vec![
+            format!("--data-dir={}", self.path("etcd")),
+            format!("--listen-client-urls={clients}"),
+            format!("--advertise-client-urls={clients}"),
+            format!("--listen-peer-urls={peers}"),
+            format!("--initial-advertise-peer-urls={peers}"),
+            format!("--initial-cluster=default={peers}"),
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=warn".to_owned(),
+        ]
+    }
+
+    fn api_arguments(&self) -> Vec<String> {
+        let role = &self.role;
+        let mut arguments = vec![
+            format!("--etcd-servers=http://127.0.0.1:{}", role.etcd_port),
+            format!("--secure-port={}", role.api_port),
+            "--bind-address=0.0.0.0".to_owned(),
+            format!("--advertise-address={ADDRESS}"),
+            format!("--tls-cert-file={}", self.path("server.crt")),
+            format!("--tls-private-key-file={}", self.path("server.key")),
+            format!("--client-ca-file={}", self.path("ca.crt")),
+            format!("--service-account-issuer={}", self.url()),
+            format!("--service-account-key-file={}", self.path("tokens.pub")),
+            format!("--service-account-signing-key-file={}", self.path("tokens.key")),
+            format!("--service-cluster-ip-range={}", role.service_range),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--enable-bootstrap-token-auth".to_owned(),
+            "--allow-privileged".to_owned(),
+            "--kubelet-preferred-address-types=InternalIP".to_owned(),
+            format!("--requestheader-client-ca-file={}", self.path("front-proxy-ca.crt")),
+            format!("--requestheader-allowed-names={FRONT_PROXY}"),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+            format!("--proxy-client-cert-file={}", self.path(&format!("{FRONT_PROXY}.crt"))),
+            format!("--proxy-client-key-file={}", self.path(&format!("{FRONT_PROXY}.key"))),
+            format!("--audit-policy-file={}", self.path("audit.yaml")),
+            format!("--audit-log-path={}", self.path("audit.log")),
+        ];
+        arguments.extend(role.arguments.iter().map(|&argument| argument.to_owned()));
+        arguments
+    }
+
+    fn controller_arguments(&self) -> Vec<String> {
+        vec![
+            format!("--kubeconfig={}", self.path("controllers.kubeconfig")),
+            format!("--controllers={}", self.role.controllers),
+            "--use-service-account-credentials".to_owned(),
+            format!("--service-account-private-key-file={}", self.path("tokens.key")),
+            format!("--root-ca-file={}", self.path("ca.crt")),
+            format!("--cluster-signing-cert-file={}", self.path("ca.crt")),
+            format!("--cluster-signing-key-file={}", self.path("ca.key")),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", self.role.api_port + 1),
+        ]
+    }
+
+    fn scheduler_arguments(&self) -> Vec<String> {
+        vec![
+            format!("--kubeconfig={}", self.path("scheduler.kubeconfig")),
+            "--leader-elect=false".to_owned(),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", self.role.api_port + 2),
+        ]
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// From an hour ago, for clocks that differ, for a year.
+fn validity() -> (Timestamp, Timestamp) {
+    let now = Clock::system().now();
+    (now.minus(Duration::from_secs(3_600)), now.plus(Duration::from_secs(365 * 86_400)))
+}
+
+/// Writes `<folder>/<name>.crt` and `<folder>/<name>.key`.
+fn write_identity(folder: &Path, name: &str, identity: &Identity) -> Result<()> {
+    write(&folder.join(format!("{name}.crt")), &identity.certificate)?;
+    write(&folder.join(format!("{name}.key")), &identity.key)
+}
+
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).doing(|| format!("write {}", path.display()))
+}
