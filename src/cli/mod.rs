@@ -121,7 +121,7 @@ fn validate(io: &mut Io<'_>, path: &Path, variable: &dyn Fn(&str) -> Option<Stri
         Err(problems) => report(io, path, &problems),
         Ok(loaded) => {
             for warning in &loaded.warnings {
-                fail(io, format_args!("{}: warning: {warning}", path.display()));
+                fail(io, format_args!("{}: {}", path.display(), warning.as_warning()));
             }
             print(io, &format!("{} is valid\n", path.display()))
         }

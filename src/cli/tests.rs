@@ -88,7 +88,7 @@ fn validate_shows_warnings_and_succeeds() {
     let file = TempFile::new("warn.yaml", format!("loglevel: info\n{GOOD}"));
     let ended = command(&format!("config validate --config {}", file.name()), &[]);
     assert_eq!((ended.code, ended.output), (0, format!("{} is valid\n", file.name())));
-    let expected = "warning: loglevel: unknown field, ignored; did you mean \"logLevel\"?\n";
+    let expected = "loglevel: warning: unknown field, ignored; did you mean \"logLevel\"?\n";
     assert_eq!(ended.errors, format!("{}: {expected}", file.name()));
 }
 

@@ -42,6 +42,13 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// The same among errors, or on a terminal.
+    pub fn as_warning(&self) -> Self {
+        Self::new(&self.path, format!("warning: {}", self.message))
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.message)
@@ -67,7 +74,7 @@ struct Problems {
 /// Reads, completes and checks a configuration. `file_name` stands in messages about the text as a whole.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the document, to a maximum.
+/// Everything that is wrong, sorted by path, to a maximum; behind it the warnings, whose messages say so.
 pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
     let document = parse(text).map_err(|message| vec![Problem::new(file_name, message)])?;
     let is_explicit = !read::Reader::new(&document).at("edge.resourceManager").is_absent();
@@ -76,6 +83,7 @@ pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
     problems.errors.sort();
     problems.warnings.sort();
     if !problems.errors.is_empty() {
+        problems.errors.extend(problems.warnings.iter().map(Problem::as_warning));
         problems.errors.truncate(limits::CONFIG_PROBLEMS_MAX);
         return Err(problems.errors);
     }
