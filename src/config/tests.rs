@@ -707,10 +707,10 @@ fn older_documentation_is_answered_with_what_replaced_it() {
     let problems =
         errors(&[("seedConfig", Value::Null), ("seedSelector", json!({"matchLabels": {"a": "b"}}))]);
     assert!(
-        problems[0].starts_with("seedSelector: was removed: one process serves one seed."),
+        problems[1].starts_with("seedSelector: was removed: one process serves one seed."),
         "{problems:?}"
     );
-    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(problems.len(), 2, "{problems:?}");
     let credentials = "seedConfig.spec.backup.secretRef: was replaced by credentialsRef";
     let problems =
         errors(&[("seedConfig.spec.backup", json!({"provider": "local", "secretRef": {"name": "x"}}))]);
