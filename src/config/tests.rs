@@ -711,7 +711,7 @@ fn older_documentation_is_answered_with_what_replaced_it() {
         "{problems:?}"
     );
     assert_eq!(problems.len(), 2, "{problems:?}");
-    let credentials = "seedConfig.spec.backup.secretRef: was replaced by credentialsRef";
+    let credentials = "seedConfig.spec.backup.secretRef: warning: was replaced by credentialsRef";
     let problems =
         errors(&[("seedConfig.spec.backup", json!({"provider": "local", "secretRef": {"name": "x"}}))]);
     assert!(problems.iter().any(|problem| problem.starts_with(credentials)), "{problems:?}");
