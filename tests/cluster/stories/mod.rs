@@ -1,6 +1,7 @@
 //! The stories, in the order in which they run.
 
 mod client;
+mod components;
 mod servers;
 
 use crate::environment::Environment;
@@ -31,6 +32,16 @@ pub(crate) const STORIES: &[Story] = &[
     Story { name: "the audit log names what agents ask for", needs: Needs::Clusters, run: servers::audit },
     Story { name: "a garden and a seed are prepared", needs: Needs::Clusters, run: servers::prepared },
     Story { name: "a reset leaves nothing of an earlier story", needs: Needs::Clusters, run: servers::reset },
+    Story {
+        name: "the definitions are installed and repaired",
+        needs: Needs::Clusters,
+        run: components::definitions,
+    },
+    Story {
+        name: "each extension kind takes what is right and refuses what is wrong",
+        needs: Needs::Clusters,
+        run: components::samples,
+    },
     Story { name: "a node runs a container", needs: Needs::Node, run: servers::node },
 ];
 

@@ -1,0 +1,174 @@
+//! What the agent itself installs, as a real API server takes it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
+use gardenlet::api::meta::Resource;
+use gardenlet::components::{crds, install};
+use gardenlet::format::yaml;
+use gardenlet::kube::{Client, Patch, Seed, Verdict};
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::failure::{Doing, Failure, Result, ensure, equal};
+use crate::lab::Lab;
+use crate::wait;
+
+/// The definitions are taken without a warning, become established, are not written twice, and are repaired.
+pub(crate) fn definitions(lab: &mut Lab) -> Result<()> {
+    let seed = Seed(lab.seed.client()?);
+    let definitions = all();
+    remove(&lab.seed)?;
+    lab.seed.kubectl(&[
+        "create",
+        "--dry-run=server",
+        "--recursive",
+        "--filename",
+        &folder("src/components/crds"),
+    ])?;
+
+    installed(&seed, &definitions)?;
+    let written = versions(&seed, &definitions)?;
+    equal("the second step", &install::ensure(&seed, &definitions)?, &install::Step::Done)?;
+    equal("versions after the second step", &versions(&seed, &definitions)?, &written)?;
+
+    let damage = json!({
+        "metadata": { "labels": { "gardener.cloud/deletion-protected": null, "mine": "stays" } },
+        "spec": { "names": { "shortNames": ["mr", "more"] } },
+    });
+    let name = "managedresources.resources.gardener.cloud";
+    seed.patch::<Value>(&CUSTOM_RESOURCE_DEFINITION, "", name, "", &Patch::Merge(damage))?;
+    installed(&seed, &definitions)?;
+    let repaired: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, "", name)?;
+    equal("short names", &repaired["spec"]["names"]["shortNames"], &json!(["mr"]))?;
+    let labels = json!({ "gardener.cloud/deletion-protected": "true", "mine": "stays" });
+    equal("labels", &repaired["metadata"]["labels"], &labels)
+}
+
+/// Each kind takes an object that uses all fields, with its status, and refuses what is wrong for the reason that the
+/// sample names.
+pub(crate) fn samples(lab: &mut Lab) -> Result<()> {
+    let seed = Seed(lab.seed.client()?);
+    installed(&seed, &all())?;
+    let valid = folder("tests/fixtures/extensions/valid");
+    // kubectl asks the server to refuse unknown fields: a field that a schema lacks is found here.
+    wait::until("the samples to be taken", 20, || {
+        lab.seed
+            .kubectl(&[
+                "create",
+                "--dry-run=server",
+                "--warnings-as-errors",
+                "--validate=strict",
+                "--filename",
+                &valid,
+            ])
+            .map(Some)
+    })?;
+    for sample in documents(&valid)? {
+        accepted(&seed, &sample)?;
+    }
+    for sample in documents(&folder("tests/fixtures/extensions/invalid"))? {
+        refused(&seed, &sample)?;
+    }
+    remove(&lab.seed)
+}
+
+fn all() -> Vec<Value> {
+    crds::managed_resource().into_iter().chain(crds::extensions()).collect()
+}
+
+fn folder(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name).display().to_string()
+}
+
+fn installed(seed: &Seed, definitions: &[Value]) -> Result<()> {
+    wait::until("the definitions to be established", 30, || match install::ensure(seed, definitions) {
+        Ok(install::Step::Done) => Ok(Some(())),
+        Ok(install::Step::Again(waiting)) => Err(Failure::new(waiting[0].to_string())),
+        Err(err) => Err(Failure::from(err)),
+    })
+}
+
+fn versions(seed: &Seed, definitions: &[Value]) -> Result<Vec<Value>> {
+    let read = |crd: &Value| {
+        let name = crd["metadata"]["name"].as_str().unwrap_or_default();
+        let live: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, "", name)?;
+        Ok(live["metadata"]["resourceVersion"].clone())
+    };
+    definitions.iter().map(read).collect()
+}
+
+/// Takes the definitions and their objects away again.
+fn remove(cluster: &Cluster) -> Result<()> {
+    let definitions = folder("src/components/crds");
+    cluster.kubectl(&["delete", "--ignore-not-found", "--recursive", "--filename", &definitions]).map(drop)
+}
+
+/// Creates an object, writes its status, and finds both unchanged.
+fn accepted(client: &Client, sample: &Value) -> Result<()> {
+    let (resource, namespace, name) = place(sample)?;
+    let mut live: Value = client.create(&resource, namespace, sample)?;
+    if let Some(status) = sample.get("status") {
+        live["status"] = status.clone();
+        live = client.replace_object(&resource, namespace, name, "status", &live)?;
+        equal(&format!("status of {}", resource.kind), &live["status"], status)?;
+    }
+    equal(&format!("spec of {}", resource.kind), &live["spec"], &sample["spec"])?;
+    let extension = resource.group == "extensions.gardener.cloud" && live["spec"].get("type").is_some();
+    if extension && live["spec"].get("class").is_some() {
+        let patch = Patch::Merge(json!({ "spec": { "class": "garden" } }));
+        let answer = client.patch::<Value>(&resource, namespace, name, "", &patch);
+        let message = answer.err().map(|err| err.to_string()).unwrap_or_default();
+        ensure(message.contains("immutable"), || format!("class of {}: {message:?}", resource.kind))?;
+    }
+    Ok(())
+}
+
+fn refused(client: &Client, sample: &Value) -> Result<()> {
+    let (resource, namespace, name) = place(sample)?;
+    let why = sample["metadata"]["annotations"]["refused"].as_str().unwrap_or("no reason given");
+    match client.create::<Value>(&resource, namespace, sample) {
+        Ok(_) => Err(Failure::new(format!("{} {name} was taken, despite {why}", resource.kind))),
+        Err(err) => ensure(err.verdict() == Verdict::Invalid && err.to_string().contains(why), || {
+            format!("{} {name}: expected {why:?}, found {err}", resource.kind)
+        }),
+    }
+}
+
+/// Where an object is: its kind as the definition has it, its namespace and its name.
+fn place(object: &Value) -> Result<(Resource, &str, &str)> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let definition = all()
+        .into_iter()
+        .find(|crd| crd["spec"]["names"]["kind"] == kind)
+        .ok_or_else(|| Failure::new(format!("no definition of {kind:?}")))?;
+    let text = |pointer: &str| {
+        definition.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned().into()
+    };
+    let resource = Resource {
+        group: text("/spec/group"),
+        version: "v1alpha1".into(),
+        kind: text("/spec/names/kind"),
+        plural: text("/spec/names/plural"),
+        namespaced: definition["spec"]["scope"] == "Namespaced",
+    };
+    let metadata = &object["metadata"];
+    let namespace = metadata["namespace"].as_str().unwrap_or_default();
+    Ok((resource, namespace, metadata["name"].as_str().unwrap_or_default()))
+}
+
+fn documents(folder: &str) -> Result<Vec<Value>> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        paths.push(entry?.path());
+    }
+    paths.sort();
+    let mut found = Vec::new();
+    for path in paths {
+        for document in yaml::parse_all(&fs::read_to_string(&path)?) {
+            found.push(document.value.doing(|| format!("parse {}", path.display()))?);
+        }
+    }
+    Ok(found)
+}
