@@ -392,7 +392,7 @@ impl Drop for Cluster {
 }
 
 /// From an hour ago, for clocks that differ, for a year.
-fn validity() -> (Timestamp, Timestamp) {
+pub(crate) fn validity() -> (Timestamp, Timestamp) {
     let now = Clock::system().now();
     (now.minus(Duration::from_secs(3_600)), now.plus(Duration::from_secs(365 * 86_400)))
 }

@@ -3,13 +3,16 @@
 
 use std::path::PathBuf;
 
+use gardenlet::base::clock::Clock;
 use gardenlet::format::base64;
 use serde_json::{Value, json};
 
 use crate::agent::Options;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, FRONT_PROXY, validity};
 use crate::failure::Result;
 use crate::lab::Lab;
+use crate::support::api::kinds::Kind;
+use crate::support::{self, TestCluster};
 use crate::wait;
 
 /// The seed that the stories register.
@@ -20,7 +23,7 @@ pub(crate) const TOKEN_ID: &str = "ed9e01";
 pub(crate) const TOKEN_SECRET: &str = "0123456789abcdef";
 
 /// Group, version and priority of what a gardener-apiserver serves.
-const GARDENER_APIS: &[(&str, &str, u16)] = &[
+pub(crate) const GARDENER_APIS: &[(&str, &str, u16)] = &[
     ("core.gardener.cloud", "v1", 16),
     ("core.gardener.cloud", "v1beta1", 15),
     ("seedmanagement.gardener.cloud", "v1alpha1", 15),
@@ -31,10 +34,10 @@ const GARDENER_APIS: &[(&str, &str, u16)] = &[
 /// The name by which the garden's API server calls the stand-in garden: its certificate needs it.
 pub(crate) const GARDENER_HOST: &str = "gardener-apiserver.garden.svc";
 
-/// Makes the gardener.cloud groups of the garden a matter of the server on a port of loopback, and waits until they
-/// are served.
-pub(crate) fn register_gardener(garden: &Cluster, port: u16, authority: &str) -> Result<()> {
-    let services = GARDENER_APIS.iter().map(|(group, version, priority)| {
+/// Makes groups of the garden a matter of a server on loopback, and waits until the garden serves them.
+pub(crate) fn register(garden: &Cluster, server: &TestCluster, apis: &[(&str, &str, u16)]) -> Result<()> {
+    let port = server.url().rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
+    let services = apis.iter().map(|(group, version, priority)| {
         json!({
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
@@ -44,7 +47,7 @@ pub(crate) fn register_gardener(garden: &Cluster, port: u16, authority: &str) ->
                 "version": version,
                 "groupPriorityMinimum": 10_000,
                 "versionPriority": priority,
-                "caBundle": base64::encode(authority.as_bytes()),
+                "caBundle": base64::encode(server.ca().as_bytes()),
                 "service": {"name": "gardener-apiserver", "namespace": "garden", "port": port},
             },
         })
@@ -57,11 +60,24 @@ pub(crate) fn register_gardener(garden: &Cluster, port: u16, authority: &str) ->
     });
     let objects: Vec<Value> = [namespace("garden"), service].into_iter().chain(services).collect();
     garden.apply(&list(&objects))?;
-    for (group, version, _) in GARDENER_APIS {
+    for (group, version, _) in apis {
         let path = format!("/apis/{group}/{version}");
         wait::until(&path, 30, || garden.kubectl(&["get", "--raw", &path]).map(Some))?;
     }
     Ok(())
+}
+
+/// A server in this process for groups of the garden: the garden's API server calls it, shows its own certificate and
+/// says who asks.
+pub(crate) fn aggregated(garden: &Cluster, kinds: Vec<Kind>) -> TestCluster {
+    let mut options = support::Options::new("gardener-apiserver", &Clock::system());
+    options.builtin = false;
+    options.kinds = kinds;
+    options.front_proxy = Some((garden.front_proxy.certificate(), vec![FRONT_PROXY.to_owned()]));
+    let server = TestCluster::start(options);
+    let (from, until) = validity();
+    server.server().set_identity(&server.authority().server(&[GARDENER_HOST.to_owned()], from, until));
+    server
 }
 
 /// What gardener-operator puts into a garden, and a bootstrap token for one seed.

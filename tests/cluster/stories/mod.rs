@@ -31,6 +31,11 @@ pub(crate) const STORIES: &[Story] = &[
     Story { name: "servers crash and come back", needs: Needs::Clusters, run: servers::crash },
     Story { name: "the audit log names what agents ask for", needs: Needs::Clusters, run: servers::audit },
     Story { name: "a garden and a seed are prepared", needs: Needs::Clusters, run: servers::prepared },
+    Story {
+        name: "a garden serves groups of this process",
+        needs: Needs::Clusters,
+        run: servers::aggregated,
+    },
     Story { name: "a reset leaves nothing of an earlier story", needs: Needs::Clusters, run: servers::reset },
     Story {
         name: "the definitions are installed and repaired",

@@ -14,6 +14,7 @@ use crate::failure::{Doing, Result, ensure, equal};
 use crate::image;
 use crate::lab::Lab;
 use crate::node::Node;
+use crate::support::api::kinds::Kind;
 use crate::wait;
 use crate::world;
 
@@ -70,6 +71,25 @@ pub(crate) fn prepared(lab: &mut Lab) -> Result<()> {
     ];
     equal("what the token may do", &found, &[true, true, false, false])?;
     world::agent(lab, "agent").map(drop)
+}
+
+/// A group that this process serves is part of the garden's API: objects come and go through the real server, which
+/// tells who asks, and this process keeps them.
+pub(crate) fn aggregated(lab: &mut Lab) -> Result<()> {
+    let garden = &lab.garden;
+    let seeds = Kind::new("core.gardener.cloud", "v1beta1", "Seed", "seeds", false).flags("sg");
+    let server = world::aggregated(garden, vec![seeds]);
+    world::register(garden, &server, &[("core.gardener.cloud", "v1beta1", 15)])?;
+    let seed = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "metadata": {"name": "one"}, "spec": {"a": 1}});
+    garden.apply(&seed)?;
+    let stored = server.get("core.gardener.cloud", "seeds", "", "one").unwrap_or_default();
+    equal("the stored spec", &stored["spec"], &json!({"a": 1}))?;
+    let record = server.requests();
+    let created = record.iter().find(|request| request.method == "POST");
+    equal("who asked", &created.map(|request| request.user.as_str()), &Some("admin"))?;
+    let listed = garden.kubectl(&["get", "seeds", "--output", "name"])?;
+    equal("the list", listed.trim(), "seed.core.gardener.cloud/one")?;
+    garden.kubectl(&["delete", "apiservice", "v1beta1.core.gardener.cloud"]).map(drop)
 }
 
 /// What an earlier story created is gone.

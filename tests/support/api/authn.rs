@@ -75,9 +75,9 @@ pub fn service_account(namespace: &str, name: &str, uid: &str) -> User {
     }
 }
 
-/// Adds the group of everybody who is known.
+/// Adds the group of everybody who is known, to those who are.
 pub fn authenticated(mut user: User) -> User {
-    if !user.is_in("system:authenticated") {
+    if !user.is_in("system:authenticated") && !user.is_in("system:unauthenticated") {
         user.groups.push("system:authenticated".to_owned());
     }
     user

@@ -37,7 +37,7 @@ pub fn authenticate(
     if is_front_proxy && let Some(name) = request.header("x-remote-user") {
         let groups = request.headers("x-remote-group");
         let uid = request.header("x-remote-uid").unwrap_or_default().to_owned();
-        return Ok(User { name: name.to_owned(), uid, groups });
+        return Ok(authn::authenticated(User { name: name.to_owned(), uid, groups }));
     }
     if let Some(user) = peer {
         return Ok(authn::authenticated(user));
