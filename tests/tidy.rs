@@ -1,12 +1,14 @@
 //! Rules that the compiler does not know: who imports whom, how long things are, what may be named where.
 //!
-//! Each rule lists every place that breaks it, so one run shows all there is to do.
+//! A rule is a function from files to complaints. It runs on the project, where it lists every place that breaks it, and
+//! on a sample that breaks it, because a rule that cannot fail is none.
 
 // Test code outside of test functions: a file that cannot be read ends the run.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The modules from bottom to top: each imports only what stands before it. `lib.rs` cannot say it, because rustfmt
 /// sorts its lines.
@@ -57,170 +59,349 @@ const DEPENDENCIES: &[&str] = &[
 
 const FUNCTION_LINES_MAX: usize = 70;
 const FILE_LINES_MAX: usize = 500;
+/// Functions and files that are longer, as `path` or `path:fn name`, each with its reason. Better none.
+const LONG: &[(&str, &str)] = &[];
 
-/// A source file, cut into lines, without its tests.
+/// Names of package registries, in two halves so that this file does not break its own rule. They are named by the
+/// tools' own files only.
+const REGISTRIES: &[&str] = &[
+    concat!("crates", ".io"),
+    concat!("proxy.golang", ".org"),
+    concat!("sum.golang", ".org"),
+    concat!("goproxy", ".io"),
+    concat!("pypi", ".org"),
+    concat!("npmjs", ".org"),
+    concat!("deb.debian", ".org"),
+];
+const REGISTRIES_ALLOWED: &[&str] = &["Cargo.lock", "deny.toml"];
+/// Folders of a developer's machine.
+const MACHINE: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];
+
+/// A file of the project.
 struct Source {
     path: PathBuf,
     text: String,
+    /// Lines before the tests.
     lines: usize,
 }
 
 impl Source {
+    fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
+        let (path, text) = (path.into(), text.into());
+        let is_test = path.file_stem().is_some_and(|stem| stem == "tests")
+            || path.parent().is_some_and(|parent| parent.ends_with("tests") && parent.starts_with("src"));
+        let tests = text.lines().position(|line| line == "#[cfg(test)]");
+        let lines = if is_test { 0 } else { tests.unwrap_or_else(|| text.lines().count()) };
+        Self { path, text, lines }
+    }
+
+    /// Numbered lines without tests.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.lines().take(self.lines).enumerate().map(|(index, line)| (index + 1, line))
     }
 
-    /// The first folder below `src`, or the name of the file that stands there.
+    /// The same without comments.
+    fn statements(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.code().filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+
+    /// The folder below `src`, or the name of the file that stands there.
     fn module(&self) -> String {
-        let inner = self.path.strip_prefix("src").unwrap_or(&self.path);
+        self.below("src")
+    }
+
+    fn below(&self, folder: &str) -> String {
+        let inner = self.path.strip_prefix(folder).unwrap_or(Path::new(""));
         let first = inner.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
         first.unwrap_or_default().trim_end_matches(".rs").to_owned()
     }
 
-    fn at(&self, line: usize, text: &str) -> String {
+    fn at(&self, line: usize, text: impl std::fmt::Display) -> String {
         format!("{}:{line}: {text}", self.path.display())
     }
 }
 
-fn sources(folder: &str) -> Vec<Source> {
-    let mut found = Vec::new();
-    collect(Path::new(folder), &mut found);
-    assert!(!found.is_empty(), "no sources in {folder}: the tests run in the root of the project");
-    found
+fn sources(folders: &[&str]) -> Vec<Source> {
+    let mut paths = Vec::new();
+    for folder in folders {
+        collect(Path::new(folder), &mut paths);
+    }
+    assert!(!paths.is_empty(), "no sources in {folders:?}: the tests run in the root of the project");
+    paths.into_iter().map(|path| Source::new(path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
-fn collect(folder: &Path, found: &mut Vec<Source>) {
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     for path in paths {
         if path.is_dir() {
             collect(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            let all = text.lines().count();
-            let is_test = path.file_stem().is_some_and(|stem| stem == "tests")
-                || path.parent().is_some_and(|parent| parent.ends_with("tests") && parent.starts_with("src"));
-            let tests = text.lines().position(|line| line == "#[cfg(test)]");
-            let lines = if is_test { 0 } else { tests.unwrap_or(all) };
-            found.push(Source { path, text, lines });
+            found.push(path);
         }
     }
 }
 
-fn assert_none(rule: &str, broken: &[String]) {
-    assert!(broken.is_empty(), "{rule}:\n  {}", broken.join("\n  "));
+/// Everything under version control, as far as it is text.
+fn tracked() -> Vec<Source> {
+    let listed = Command::new("git").args(["ls-files", "-z"]).output().expect("git lists the tracked files");
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    let names = String::from_utf8(listed.stdout).unwrap();
+    let files = names.split('\0').filter(|name| !name.is_empty());
+    files.filter_map(|name| Some(Source::new(name, fs::read_to_string(name).ok()?))).collect()
+}
+
+fn assert_none(rule: &str, complaints: &[String]) {
+    assert!(complaints.is_empty(), "{rule}:\n  {}", complaints.join("\n  "));
+}
+
+/// Complaints about one made-up file.
+fn about(rule: fn(&[Source]) -> Vec<String>, path: &str, text: &str) -> usize {
+    rule(&[Source::new(path, text)]).len()
+}
+
+fn wrong_imports(sources: &[Source]) -> Vec<String> {
+    let rank = |module: &str| ORDER.iter().position(|name| *name == module);
+    let mut complaints = Vec::new();
+    for source in sources.iter().filter(|source| !matches!(source.module().as_str(), "lib" | "main")) {
+        let module = source.module();
+        let Some(own) = rank(&module) else {
+            complaints.push(source.at(1, "a module that ORDER does not know"));
+            continue;
+        };
+        for (number, line) in source.statements() {
+            for name in first_words(line, "crate::") {
+                if rank(&name).is_some_and(|other| other > own) {
+                    complaints.push(source.at(number, format_args!("{module} imports {name}")));
+                }
+            }
+        }
+    }
+    complaints
+}
+
+/// The names that follow `before` in a line; all of them, if they stand in braces on the same line.
+fn first_words(line: &str, before: &str) -> Vec<String> {
+    let name = |text: &str| text.trim().chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+    let mut words = Vec::new();
+    for rest in line.split(before).skip(1) {
+        match rest.strip_prefix('{') {
+            Some(list) => words.extend(list.split(',').map(name)),
+            None => words.push(name(rest)),
+        }
+    }
+    words
 }
 
 #[test]
 fn modules_import_only_what_stands_below_them() {
-    let rank = |module: &str| ORDER.iter().position(|name| *name == module);
-    let mut broken = Vec::new();
-    for source in sources("src") {
-        let module = source.module();
-        if matches!(module.as_str(), "lib" | "main") {
+    assert_none("a module uses what stands above it in the order", &wrong_imports(&sources(&["src"])));
+    assert_eq!(about(wrong_imports, "src/format/x.rs", "use crate::limits;\nuse crate::format::yaml;\n"), 0);
+    assert_eq!(about(wrong_imports, "src/format/x.rs", "use crate::kube::Client;\n"), 1);
+    assert_eq!(about(wrong_imports, "src/base.rs", "fn f() {\n    crate::app::run();\n}\n"), 1);
+    assert_eq!(about(wrong_imports, "src/api/x.rs", "use crate::{base, kube, app};\n"), 2);
+    assert_eq!(about(wrong_imports, "src/helpers/x.rs", "\n"), 1);
+}
+
+fn controllers_that_meet(sources: &[Source]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for source in sources {
+        let own = source.below("src/controllers");
+        if own.is_empty() || own == "mod" {
             continue;
         }
-        let Some(own) = rank(&module) else {
-            broken.push(source.at(1, "a module that ORDER does not know"));
-            continue;
-        };
-        for (number, line) in source.code().filter(|(_, line)| !line.trim_start().starts_with("//")) {
-            for rest in line.split("crate::").skip(1) {
-                let name: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
-                if rank(&name).is_some_and(|other| other > own) {
-                    broken.push(source.at(number, &format!("{module} imports {name}")));
-                }
+        for (number, line) in source.statements() {
+            for name in first_words(line, "crate::controllers::").into_iter().filter(|name| *name != own) {
+                complaints.push(source.at(number, format_args!("controller {own} imports {name}")));
             }
         }
     }
-    assert_none("a module uses what stands above it in the order", &broken);
+    complaints
+}
+
+#[test]
+fn controllers_do_not_import_each_other() {
+    assert_none("controllers meet in the API only", &controllers_that_meet(&sources(&["src"])));
+    let line = "use crate::controllers::seed::decide;\n";
+    assert_eq!(about(controllers_that_meet, "src/controllers/seed/act.rs", line), 0);
+    assert_eq!(about(controllers_that_meet, "src/controllers/seed_care/act.rs", line), 1);
+    assert_eq!(about(controllers_that_meet, "src/controllers/mod.rs", line), 0);
+}
+
+fn silent_files(sources: &[Source]) -> Vec<String> {
+    let is_tests = |source: &&Source| source.path.file_name() != Some("tests.rs".as_ref());
+    let silent = sources.iter().filter(is_tests).filter(|source| !source.text.starts_with("//! "));
+    silent.map(|source| source.at(1, "no module comment")).collect()
 }
 
 #[test]
 fn files_say_first_what_they_are_for() {
-    let all = ["src", "tests"].into_iter().flat_map(sources);
-    let silent: Vec<String> = all
-        .filter(|source| {
-            !source.text.starts_with("//! ") && source.path.file_name() != Some("tests.rs".as_ref())
-        })
-        .map(|source| source.at(1, "no module comment"))
-        .collect();
-    assert_none("a file starts with what it is for", &silent);
+    assert_none("a file starts with what it is for", &silent_files(&sources(&["src", "tests"])));
+    assert_eq!(about(silent_files, "src/x.rs", "//! What it is for.\n"), 0);
+    assert_eq!(about(silent_files, "src/x.rs", "use std::fs;\n"), 1);
+}
+
+fn long_code(sources: &[Source]) -> Vec<String> {
+    let is_allowed = |name: &str| LONG.iter().any(|(allowed, reason)| *allowed == name && !reason.is_empty());
+    let mut complaints = Vec::new();
+    for source in sources {
+        let path = source.path.display().to_string();
+        if source.lines > FILE_LINES_MAX && !is_allowed(&path) {
+            complaints.push(source.at(1, format_args!("{} lines without tests", source.lines)));
+        }
+        for (start, end, name) in functions(source) {
+            let length = end - start + 1;
+            if length > FUNCTION_LINES_MAX && !is_allowed(&format!("{path}:fn {name}")) {
+                complaints.push(source.at(start, format_args!("fn {name} has {length} lines")));
+            }
+        }
+    }
+    complaints
+}
+
+/// First line, last line and name of each function. rustfmt puts the brace that closes it below its first word.
+fn functions(source: &Source) -> Vec<(usize, usize, String)> {
+    let mut found = Vec::new();
+    let mut open: Option<(usize, usize, String)> = None;
+    for (number, line) in source.code() {
+        let indent = line.len() - line.trim_start().len();
+        match &open {
+            Some((start, depth, name)) if indent == *depth && line.trim_start().starts_with('}') => {
+                found.push((*start, number, name.clone()));
+                open = None;
+            }
+            Some(_) => {}
+            None if line.ends_with(['}', ';']) => {}
+            None => open = function_name(line).map(|name| (number, indent, name)),
+        }
+    }
+    found
+}
+
+fn function_name(line: &str) -> Option<String> {
+    let mut words = line.split_whitespace().skip_while(|word| {
+        matches!(*word, "pub" | "const" | "unsafe" | "async") || word.starts_with("pub(") || *word == "super)"
+    });
+    let rest = words.next().filter(|word| *word == "fn").and(words.next())?;
+    Some(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
 }
 
 #[test]
 fn functions_and_files_are_short() {
-    let mut broken = Vec::new();
-    for source in sources("src") {
-        if source.lines > FILE_LINES_MAX {
-            broken.push(source.at(1, &format!("{} lines without tests", source.lines)));
-        }
-        let mut open: Option<(usize, usize)> = None;
-        for (number, line) in source.code() {
-            let indent = line.len() - line.trim_start().len();
-            if let Some((start, depth)) = open {
-                if indent == depth && line.trim_start().starts_with('}') {
-                    if number - start + 1 > FUNCTION_LINES_MAX {
-                        broken.push(source.at(start, &format!("a function of {} lines", number - start + 1)));
-                    }
-                    open = None;
+    assert_none("functions have at most 70 lines, files 500 without tests", &long_code(&sources(&["src"])));
+    let function =
+        |lines: usize| format!("    pub(super) fn f() {{\n{}    }}\n", "        g();\n".repeat(lines - 2));
+    assert_eq!(about(long_code, "src/x.rs", &function(70)), 0);
+    assert_eq!(about(long_code, "src/x.rs", &function(71)), 1);
+    assert_eq!(about(long_code, "src/x.rs", &format!("{}{}", function(71), function(71))), 2);
+    assert_eq!(about(long_code, "src/x.rs", &"\n".repeat(500)), 0);
+    assert_eq!(about(long_code, "src/x.rs", &"\n".repeat(501)), 1);
+    assert_eq!(about(long_code, "src/x.rs", &format!("\n#[cfg(test)]\n{}", "\n".repeat(501))), 0);
+    assert_eq!(about(long_code, "src/x/tests.rs", &"\n".repeat(501)), 0);
+}
+
+fn network_crates(sources: &[Source]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for source in sources.iter().filter(|source| source.module() != "net") {
+        for (number, line) in source.statements() {
+            for name in ["ureq::", "rustls::"] {
+                let mut before = line.match_indices(name).map(|(at, _)| line[..at].chars().next_back());
+                if before.any(|c| !c.is_some_and(|c| c.is_alphanumeric() || c == '_')) {
+                    complaints.push(source.at(number, name));
                 }
-            } else if starts_function(line) && !line.ends_with(['}', ';']) {
-                open = Some((number, indent));
             }
         }
     }
-    assert_none("functions have at most 70 lines, files 500 without tests", &broken);
-}
-
-fn starts_function(line: &str) -> bool {
-    let mut words = line.split_whitespace().map(|word| word.split('(').next().unwrap_or(word));
-    words.find(|word| !matches!(*word, "pub" | "const" | "unsafe" | "async")) == Some("fn")
+    complaints
 }
 
 #[test]
 fn network_crates_are_named_only_in_net() {
-    let mut broken = Vec::new();
-    for source in sources("src").iter().filter(|source| source.module() != "net") {
-        for (number, line) in source.code().filter(|(_, line)| !line.trim_start().starts_with("//")) {
-            for name in ["ureq::", "rustls::"] {
-                let mut before = line.match_indices(name).map(|(at, _)| line[..at].chars().next_back());
-                if before.any(|c| !c.is_some_and(|c| c.is_alphanumeric() || c == '_')) {
-                    broken.push(source.at(number, name));
-                }
+    assert_none("ureq and rustls are a matter of src/net", &network_crates(&sources(&["src"])));
+    assert_eq!(about(network_crates, "src/net/tls.rs", "use rustls::ClientConfig;\n"), 0);
+    assert_eq!(about(network_crates, "src/kube/client.rs", "use rustls::ClientConfig;\n"), 1);
+    assert_eq!(about(network_crates, "src/kube/client.rs", "    ureq::get(url);\n"), 1);
+}
+
+fn weak_tests(sources: &[Source]) -> Vec<String> {
+    let words = [concat!("#[ig", "nore"), concat!("#[should", "_panic")];
+    let mut complaints = Vec::new();
+    for source in sources {
+        for (index, line) in source.text.lines().enumerate() {
+            if words.iter().any(|word| line.contains(word)) {
+                complaints.push(source.at(index + 1, line.trim()));
             }
         }
     }
-    assert_none("ureq and rustls are a matter of src/net", &broken);
+    complaints
 }
 
 #[test]
 fn no_test_is_ignored_or_expects_a_panic() {
-    let words = [concat!("#[ig", "nore"), concat!("#[should", "_panic")];
-    let mut broken = Vec::new();
-    for source in ["src", "tests"].into_iter().flat_map(sources) {
+    assert_none("no ignored tests, no expected panics", &weak_tests(&sources(&["src", "tests"])));
+    assert_eq!(about(weak_tests, "src/x.rs", concat!("#[test]\n#[ig", "nore]\nfn f() {}\n")), 1);
+    assert_eq!(about(weak_tests, "src/x.rs", concat!("#[test]\n#[should", "_panic(expected = \"x\")]\n")), 1);
+}
+
+fn foreign_names(sources: &[Source]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for source in sources {
+        let may_name_registries = REGISTRIES_ALLOWED.iter().any(|allowed| source.path == Path::new(allowed));
         for (index, line) in source.text.lines().enumerate() {
-            if words.iter().any(|word| line.contains(word)) {
-                broken.push(source.at(index + 1, line.trim()));
+            let registry = REGISTRIES.iter().find(|name| !may_name_registries && line.contains(**name));
+            let folder = MACHINE.iter().find(|folder| names_folder(line, folder));
+            if let Some(name) = registry.or(folder) {
+                complaints.push(source.at(index + 1, name));
             }
         }
     }
-    assert_none("no ignored tests, no expected panics", &broken);
+    complaints
+}
+
+/// Whether `folder` stands in the line from its root on.
+fn names_folder(line: &str, folder: &str) -> bool {
+    let is_inner = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '}' | ')');
+    line.match_indices(folder).any(|(at, _)| !line[..at].ends_with(is_inner))
 }
 
 #[test]
-fn dependencies_are_the_agreed_ones() {
-    let manifest = fs::read_to_string("Cargo.toml").unwrap();
+fn no_file_names_registries_or_folders_of_one_machine() {
+    assert_none("the project is at home on every machine", &foreign_names(&tracked()));
+    let registry = REGISTRIES[0];
+    assert_eq!(about(foreign_names, "README.md", &format!("see https://{registry}/x\n")), 1);
+    assert_eq!(about(foreign_names, "Cargo.lock", &format!("source = \"registry+https://{registry}\"\n")), 0);
+    assert_eq!(about(foreign_names, "tests/run", &format!("cd {}main\n", MACHINE[0])), 1);
+    assert_eq!(about(foreign_names, "Cargo.lock", &format!("{}x\n", MACHINE[1])), 1);
+    assert_eq!(about(foreign_names, "tests/run", &format!("cd \"$dir{}main\"\n", MACHINE[0])), 0);
+}
+
+fn dependencies(manifest: &str) -> Vec<&str> {
     let section = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
     let named = section.lines().filter(|line| line.contains('=') && !line.starts_with('#'));
     let mut found: Vec<&str> = named.map(|line| line.split([' ', '=', '.']).next().unwrap()).collect();
     found.sort_unstable();
-    assert_eq!(found, DEPENDENCIES);
+    found
+}
+
+#[test]
+fn dependencies_are_the_agreed_ones() {
+    assert_eq!(dependencies(&fs::read_to_string("Cargo.toml").unwrap()), DEPENDENCIES);
+    let sample = "[package]\nname = \"x\"\n\n[dependencies]\n# Why = because.\nb = \"1\"\na.version = \"2\"\n\n[lints]\nc = 1\n";
+    assert_eq!(dependencies(sample), ["a", "b"]);
+}
+
+fn names_version(changelog: &str, version: &str) -> bool {
+    let mut headings = changelog.lines().filter_map(|line| line.strip_prefix("## "));
+    headings.any(|heading| {
+        heading.split([' ', '[', ']', ',']).any(|word| word.trim_start_matches('v') == version)
+    })
 }
 
 #[test]
 fn the_changelog_names_the_version() {
     let changelog = fs::read_to_string("CHANGELOG.md").expect("there is a CHANGELOG.md");
     let version = env!("CARGO_PKG_VERSION");
-    assert!(changelog.lines().any(|line| line.starts_with("## ") && line.contains(version)), "no {version}");
+    assert!(names_version(&changelog, version), "no {version}");
+    assert!(names_version("# Changelog\n## [0.2.0] 2026-11-21\n", "0.2.0"));
+    assert!(!names_version("# Changelog 0.2.0\n## 0.2.01\nabout 0.2.0\n", "0.2.0"));
 }
