@@ -2,7 +2,9 @@
 //! key-value pairs. Filtering is `env_logger`'s, the form of a line is ours.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use env_logger::{Builder, Target};
@@ -52,6 +54,17 @@ pub fn start(options: Options) {
     // An error says that a logger is there already, which is this one.
     let _ = builder.try_init();
     log::set_max_level(level);
+}
+
+/// Whether standard error is the journal: systemd sets `JOURNAL_STREAM` to `<device>:<inode>` of the stream that it made,
+/// which children that write elsewhere inherit as well.
+pub fn is_journal(journal_stream: Option<&str>) -> bool {
+    let written = journal_stream.and_then(|text| text.split_once(':'));
+    let own =
+        fs::metadata("/proc/self/fd/2").ok().map(|meta| (meta.dev().to_string(), meta.ino().to_string()));
+    own.as_ref()
+        .map(|(device, inode)| (device.as_str(), inode.as_str()))
+        .is_some_and(|own| written == Some(own))
 }
 
 /// All lines of the process from now on, until dropped; standard error gets none of them. For tests.
@@ -258,6 +271,20 @@ mod tests {
         assert!(long.starts_with("<3>ERROR app: Marker three err=") && long.len() < 9_000, "{}", long.len());
         // Other tests of this process stay quiet.
         log::set_max_level(LevelFilter::Off);
+    }
+
+    #[test]
+    fn the_journal_is_recognised_by_device_and_inode() {
+        let own = fs::metadata("/proc/self/fd/2").unwrap();
+        let table = [
+            (Some(format!("{}:{}", own.dev(), own.ino())), true),
+            (Some(format!("{}:{}", own.dev(), own.ino() + 1)), false),
+            (Some("nonsense".to_owned()), false),
+            (None, false),
+        ];
+        for (value, expected) in table {
+            assert_eq!(is_journal(value.as_deref()), expected, "{value:?}");
+        }
     }
 
     #[test]

@@ -61,11 +61,11 @@ pub fn main(
         }
     };
     match command {
-        Command::Run { config } => match load(&config, variable) {
+        Command::Run { config } => match load_to_run(&config, variable) {
             Ok(loaded) => run(loaded),
             Err(problems) => report(io, &config, &problems),
         },
-        Command::ConfigValidate { config } => validate(io, &config, variable),
+        Command::ConfigValidate { config } => validate(io, &config),
         Command::ConfigPrintDefaults => print(io, &defaults()),
         Command::Version { raw } => print(io, &version(raw)),
         Command::Help => print(io, HELP),
@@ -95,7 +95,7 @@ fn fail(io: &mut Io<'_>, message: std::fmt::Arguments<'_>) -> u8 {
     FAILURE
 }
 
-fn load(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
+fn load(path: &Path) -> Result<Loaded, Vec<Problem>> {
     let name = path.display().to_string();
     let text = read(path).map_err(|error| {
         vec![Problem {
@@ -103,9 +103,15 @@ fn load(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded
             message: format!("the configuration file cannot be read: {error}"),
         }]
     })?;
-    let mut loaded = config::load(&text, &name)?;
-    loaded.settings.apply_environment(variable).map_err(|problem| vec![problem])?;
-    Ok(loaded)
+    config::load(&text, &name)
+}
+
+/// Variables count for the agent; the file alone counts when it is validated, maybe on another machine.
+fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
+    let mut loaded = load(path)?;
+    let settings = &mut loaded.settings;
+    let usable = settings.apply_environment(variable).and_then(|()| settings.check_garden_access());
+    usable.map(|()| loaded).map_err(|problem| vec![problem])
 }
 
 /// One byte more than allowed is enough to find out that a file is too long.
@@ -116,8 +122,8 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn validate(io: &mut Io<'_>, path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> u8 {
-    match load(path, variable) {
+fn validate(io: &mut Io<'_>, path: &Path) -> u8 {
+    match load(path) {
         Err(problems) => report(io, path, &problems),
         Ok(loaded) => {
             for warning in &loaded.warnings {

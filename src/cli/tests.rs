@@ -113,6 +113,15 @@ fn files_that_are_no_configuration_end_with_2() {
 }
 
 #[test]
+fn a_garden_out_of_reach_is_refused() {
+    let file = TempFile::new("nowhere.yaml", GOOD);
+    let ended = command(&format!("--config {}", file.name()), &[]);
+    assert_eq!(ended.code, 2);
+    assert!(ended.errors.contains(": gardenClientConnection: leads nowhere"), "{}", ended.errors);
+    assert_eq!(command(&format!("config validate --config {}", file.name()), &[]).code, 0);
+}
+
+#[test]
 fn the_other_mode_is_refused() {
     let file = TempFile::new("mode.yaml", GOOD);
     let ended = command(&format!("--config {}", file.name()), &[("NAMESPACE", "kube-system")]);

@@ -24,4 +24,18 @@ impl Settings {
         }
         Ok(())
     }
+
+    /// Checks that there is a way to the garden, once the environment has been applied.
+    ///
+    /// # Errors
+    /// That there is neither a kubeconfig nor a Secret for one.
+    pub fn check_garden_access(&self) -> Result<(), Problem> {
+        let garden = &self.garden_client_connection;
+        if garden.connection.kubeconfig.is_some() || garden.kubeconfig_secret.is_some() {
+            return Ok(());
+        }
+        let message = "leads nowhere: give kubeconfigSecret (with bootstrapKubeconfig, to join), or kubeconfig, or the \
+            variable GARDEN_KUBECONFIG";
+        Err(Problem::new("gardenClientConnection", message))
+    }
 }

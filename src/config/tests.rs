@@ -720,7 +720,7 @@ fn older_documentation_is_answered_with_what_replaced_it() {
 }
 
 #[test]
-fn unknown_fields_are_reported_with_the_nearest_known_one() {
+fn fields_without_effect_are_warnings() {
     let table = [
         ("sedConfig", json!({}), "sedConfig: unknown field, ignored; did you mean \"seedConfig\"?"),
         (
@@ -743,6 +743,11 @@ fn unknown_fields_are_reported_with_the_nearest_known_one() {
             "featureGates.AllAlpha",
             json!(true),
             "featureGates.AllAlpha: has no effect here: set the gates one by one",
+        ),
+        (
+            "gardenClientConnection.bootstrapKubeconfig",
+            json!({"name": "a", "namespace": "b"}),
+            "gardenClientConnection.bootstrapKubeconfig: has no effect without kubeconfigSecret, which is where the agent's own kubeconfig is kept",
         ),
         ("edge.etcd", json!({}), "edge.etcd: not yet supported: the value is checked and then ignored"),
         (

@@ -39,6 +39,7 @@ fn set_absent(value: &mut Value, path: &[&str], to: Value) {
 pub(super) fn check(document: &Value, problems: &mut Problems) {
     let r = Reader::new(document);
     rotation(r, problems);
+    bootstrap(r.at("gardenClientConnection"), problems);
     leader_election(r.at("leaderElection"), problems);
     backup_entry(r.at("controllers.backupEntry"), problems);
     resources(r.at("resources"), problems);
@@ -50,6 +51,14 @@ fn rotation(r: Reader<'_>, problems: &mut Problems) {
         (r.count(path), r.count("gardenClientConnection.kubeconfigValidity.autoRotationJitterPercentageMax"));
     if min >= max {
         problems.error(path, format!("must be less than autoRotationJitterPercentageMax: {min} and {max}"));
+    }
+}
+
+fn bootstrap(r: Reader<'_>, problems: &mut Problems) {
+    if !r.at("bootstrapKubeconfig").is_absent() && r.at("kubeconfigSecret").is_absent() {
+        let message =
+            "has no effect without kubeconfigSecret, which is where the agent's own kubeconfig is kept";
+        problems.warning("gardenClientConnection.bootstrapKubeconfig", message);
     }
 }
 
