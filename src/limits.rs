@@ -19,6 +19,9 @@ pub const LIST_PAGE_BYTES_MAX: usize = 256 << 20;
 /// Pages of one list: a server whose `continue` never ends is refused.
 pub const LIST_PAGES_MAX: usize = 4_000;
 
+/// API versions whose kinds are remembered.
+pub const DISCOVERY_VERSIONS_MAX: usize = 256;
+
 /// Depth of YAML and JSON documents.
 pub const NESTING_DEPTH_MAX: usize = 128;
 /// Nodes that a YAML document may have after its aliases are resolved, per byte of its text.

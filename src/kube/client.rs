@@ -1,11 +1,10 @@
 //! The client: sends requests with a deadline and decodes what comes back.
 //!
-//! The generic methods are a skin: [`Client::call`] and [`Client::page`] are compiled once.
+//! The generic methods are a skin over [`super::send`], which is compiled once.
 
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -14,22 +13,16 @@ use serde_json::Value;
 
 use super::connection::Connection;
 use super::error::Error;
-use super::limiter::Limiter;
-use super::list::{Capped, read_page};
-use super::request::{
-    DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Request, WatchParams, page_limit,
-};
-use super::session::Session;
-use super::skew::Skew;
+use super::request::{DeleteParams, List, ListItem, ListParams, Method, Patch, Request, WatchParams};
+use super::send::Sender;
 use super::status;
-use super::watch::{Line, Watch};
+use super::watch::Watch;
 use crate::api::meta::{Resource, or_default};
 use crate::base::clock::Clock;
 use crate::base::metrics::Metrics;
 use crate::base::random;
 use crate::base::stop::Stop;
-use crate::limits;
-use crate::net::{self, ClockFloor, Dial, Limits, ProxyEnv, SystemDialer};
+use crate::net::{ClockFloor, Dial, ProxyEnv, SystemDialer};
 
 /// What a client needs besides the connection.
 #[derive(Clone, Debug)]
@@ -107,50 +100,10 @@ pub struct ServerVersion {
     pub git_version: String,
 }
 
-/// Name resolution, TCP, proxy and TLS together.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch whose server says nothing at all to the request.
-const WATCH_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// What the server may be late with the end of a watch.
-const WATCH_END_SLACK: Duration = Duration::from_secs(30);
-/// A page of a list may take longer than other calls, as long as bytes arrive.
-const PAGE_TIMEOUT_MIN: Duration = Duration::from_secs(120);
-/// After so many lists whose pages expired, the next one asks for everything at once.
-const RESTARTS_MAX: u32 = 2;
-
-struct Shared {
-    options: Options,
-    limiter: Limiter,
-    session: RwLock<Arc<Session>>,
-    skew: Skew,
-}
-
-impl Shared {
-    fn session(&self) -> Arc<Session> {
-        Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Until when a call may take; sockets wait in real time.
-struct Deadline {
-    clock: Clock,
-    total: Duration,
-}
-
-impl Deadline {
-    fn new(total: Duration) -> Self {
-        Self { clock: Clock::system(), total }
-    }
-
-    fn left(&self) -> Duration {
-        self.total.saturating_sub(self.clock.mono())
-    }
-}
-
 /// A client of one API server. Cheap to clone; all clones share one connection pool, rate limit and identity.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<Sender>,
     timeout: Duration,
 }
 
@@ -167,11 +120,9 @@ impl Client {
     /// [`Error::Request`] if the server's URL or the proxy's cannot be used.
     pub fn new(connection: Connection, options: Options) -> Result<Self, Error> {
         let timeout = options.timeout;
-        let session = RwLock::new(Arc::new(Session::new(connection, &options)?));
-        let limiter = Limiter::new(options.qps, options.burst, &options.clock);
         let stop = options.stop.clone();
-        let shared = Arc::new(Shared { options, limiter, session, skew: Skew::default() });
-        let weak: Weak<Shared> = Arc::downgrade(&shared);
+        let shared = Arc::new(Sender::new(connection, options)?);
+        let weak: Weak<Sender> = Arc::downgrade(&shared);
         stop.on_stop(move || {
             if let Some(shared) = weak.upgrade() {
                 shared.session().shutdown();
@@ -186,16 +137,7 @@ impl Client {
     /// # Errors
     /// As [`Client::new`]; the client goes on with what it had.
     pub fn replace(&self, connection: Connection) -> Result<(), Error> {
-        let new = Arc::new(Session::new(connection, &self.shared.options)?);
-        let old = std::mem::replace(
-            &mut *self.shared.session.write().unwrap_or_else(PoisonError::into_inner),
-            Arc::clone(&new),
-        );
-        old.end_watches();
-        if self.shared.options.stop.is_stopped() {
-            new.shutdown();
-        }
-        Ok(())
+        self.shared.replace(connection)
     }
 
     /// What the client uses now.
@@ -219,7 +161,7 @@ impl Client {
     /// # Errors
     /// All of [`Error`]; an absent object is one with [`Error::is_not_found`].
     pub fn get<T: DeserializeOwned>(&self, r: &Resource, namespace: &str, name: &str) -> Result<T, Error> {
-        self.decoded(&Request::get(r.path(namespace, name, "")))
+        self.fetch(&Request::get(r.path(namespace, name, "")))
     }
 
     /// Reads an object that may be absent; so may its kind.
@@ -249,7 +191,7 @@ impl Client {
         namespace: &str,
         params: &ListParams,
     ) -> Result<List<T>, Error> {
-        self.decoded(&Request::list(r, namespace, params))
+        self.fetch(&Request::list(r, namespace, params))
     }
 
     /// Reads all pages of a list and hands over each object, without holding a page; returns the resourceVersion at which
@@ -265,7 +207,7 @@ impl Client {
         each: &mut dyn FnMut(ListItem<T>),
     ) -> Result<String, Error> {
         let mut undecodable: Option<serde_json::Error> = None;
-        let version = self.pages(r, namespace, params, &mut |object| match object {
+        let version = self.shared.pages(r, namespace, params, self.timeout, &mut |object| match object {
             None => {
                 undecodable = None;
                 each(ListItem::Restart);
@@ -313,7 +255,7 @@ impl Client {
         namespace: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        self.decoded(&Request::create(r, namespace, "", "", object))
+        self.fetch(&Request::create(r, namespace, "", "", object))
     }
 
     /// Creates a subresource of an object, such as `token`.
@@ -328,7 +270,7 @@ impl Client {
         sub: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        self.decoded(&Request::create(r, namespace, name, sub, object))
+        self.fetch(&Request::create(r, namespace, name, sub, object))
     }
 
     /// Replaces an object (empty `sub`) or a subresource such as `status`.
@@ -343,7 +285,7 @@ impl Client {
         sub: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        self.decoded(&Request::replace(r, namespace, name, sub, object))
+        self.fetch(&Request::replace(r, namespace, name, sub, object))
     }
 
     /// Patches an object (empty `sub`) or a subresource such as `status`.
@@ -358,7 +300,7 @@ impl Client {
         sub: &str,
         patch: &Patch,
     ) -> Result<T, Error> {
-        self.decoded(&Request::patch(r, namespace, name, sub, patch))
+        self.fetch(&Request::patch(r, namespace, name, sub, patch))
     }
 
     /// Deletes an object. The server may keep it for its finalizers.
@@ -407,7 +349,7 @@ impl Client {
         let length = Duration::from_secs_f64(seconds);
         let whole_seconds = u32::try_from(length.as_secs()).unwrap_or(u32::MAX);
         let request = Request::watch(r, namespace, params, whole_seconds);
-        let (line, name, body) = self.open_watch(&request, length)?;
+        let (line, name, body) = self.shared.open_watch(&request, length, self.timeout)?;
         Ok(Watch::new(line, name, body))
     }
 
@@ -422,7 +364,7 @@ impl Client {
         body: Option<&[u8]>,
         content_type: &str,
     ) -> Result<Response, Error> {
-        Ok(self.exchange(&Request::raw(method, path, body, content_type))?.0)
+        Ok(self.shared.exchange(&Request::raw(method, path, body, content_type), self.timeout)?.0)
     }
 
     /// The version of the server.
@@ -430,172 +372,25 @@ impl Client {
     /// # Errors
     /// All of [`Error`].
     pub fn version(&self) -> Result<ServerVersion, Error> {
-        self.decoded(&Request::get("/version"))
+        self.fetch(&Request::get("/version"))
     }
 
-    fn decoded<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
+    /// The clock that the client was given.
+    pub fn clock(&self) -> &Clock {
+        &self.shared.options.clock
+    }
+
+    /// Sends a request and decodes the answer.
+    ///
+    /// # Errors
+    /// All of [`Error`].
+    pub fn fetch<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
         let response = self.call(request)?;
         serde_json::from_slice(&response.body).map_err(|source| undecodable(request, &response.body, source))
     }
 
-    /// Sends a request; a status of failure is an error.
     fn call(&self, request: &Request) -> Result<Response, Error> {
-        let (response, retry_after) = self.exchange(request)?;
-        if response.is_success() {
-            return Ok(response);
-        }
-        Err(self.failure(
-            &self.shared.session(),
-            request,
-            response.status,
-            retry_after.as_deref(),
-            &response.body,
-        ))
-    }
-
-    /// Sends a request and reads the response of any status, with its `Retry-After`.
-    fn exchange(&self, request: &Request) -> Result<(Response, Option<String>), Error> {
-        let deadline = Deadline::new(self.timeout);
-        let session = self.admitted(&deadline)?;
-        let sent_at = self.shared.options.clock.now();
-        let limits = Limits {
-            connect: CONNECT_TIMEOUT.min(deadline.left()),
-            total: Some(deadline.left()),
-            response: None,
-            read: None,
-        };
-        let mut response = self.counted(request, session.send(&session.http(), request, &limits))?;
-        self.shared.skew.learn(response.header("date"), sent_at, self.shared.options.clock.now());
-        let body = response
-            .body
-            .read_all(limits::RESPONSE_BODY_BYTES_MAX)
-            .map_err(|source| self.broken(Error::Transport { request: session.name(request), source }))?;
-        let retry_after = response.header("retry-after").map(str::to_owned);
-        Ok((Response { status: response.status, body }, retry_after))
-    }
-
-    /// All pages of a list. `None` means that the list begins again.
-    fn pages(
-        &self,
-        r: &Resource,
-        namespace: &str,
-        params: &ListParams,
-        each: &mut dyn FnMut(Option<Value>),
-    ) -> Result<String, Error> {
-        let mut page = ListParams { limit: page_limit(params), ..params.clone() };
-        let mut restarts = 0;
-        for _ in 0..limits::LIST_PAGES_MAX {
-            match self.page(r, &Request::list(r, namespace, &page), &mut |object| each(Some(object))) {
-                Ok(meta) if meta.continue_token.is_empty() => return Ok(meta.resource_version),
-                Ok(meta) => page.continue_token = meta.continue_token,
-                Err(error) if error.is_gone() && !page.continue_token.is_empty() => {
-                    restarts += 1;
-                    each(None);
-                    page.continue_token.clear();
-                    page.limit = if restarts > RESTARTS_MAX { 0 } else { page.limit };
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let problem = format!("the list has no end after {} pages", limits::LIST_PAGES_MAX);
-        Err(Error::Response { request: r.path(namespace, "", ""), problem })
-    }
-
-    fn page(&self, r: &Resource, request: &Request, each: &mut dyn FnMut(Value)) -> Result<ListMeta, Error> {
-        let deadline = Deadline::new(self.timeout.max(PAGE_TIMEOUT_MIN));
-        let session = self.admitted(&deadline)?;
-        let limits = Limits {
-            connect: CONNECT_TIMEOUT,
-            total: Some(deadline.left()),
-            response: Some(self.timeout),
-            read: Some(self.timeout),
-        };
-        let mut response = self.counted(request, session.send(&session.http(), request, &limits))?;
-        if !(200..300).contains(&response.status) {
-            return Err(self.refused(&session, request, &mut response));
-        }
-        let mut body = Capped::new(&mut response.body, limits::LIST_PAGE_BYTES_MAX);
-        read_page(&mut body, r, each).map_err(|error| {
-            if error.is_io() {
-                let source = net::Error::from_io("read a page", io::Error::from(error));
-                self.broken(Error::Transport { request: session.name(request), source })
-            } else {
-                Error::Response { request: session.name(request), problem: format!("no list: {error}") }
-            }
-        })
-    }
-
-    fn open_watch(
-        &self,
-        request: &Request,
-        length: Duration,
-    ) -> Result<(Arc<Line>, String, net::Body), Error> {
-        let session = self.admitted(&Deadline::new(self.timeout))?;
-        let line = Line::new(session.http().sibling());
-        session.track(&line);
-        let limits = Limits {
-            connect: CONNECT_TIMEOUT,
-            total: Some(length + 2 * WATCH_END_SLACK),
-            response: Some(WATCH_RESPONSE_TIMEOUT),
-            read: Some(length + WATCH_END_SLACK),
-        };
-        let mut response = self.counted(request, session.send(line.http(), request, &limits))?;
-        if response.status != 200 {
-            return Err(self.refused(&session, request, &mut response));
-        }
-        // Between `track` and here the session may have been replaced: then the line is shut and the first read says so.
-        Ok((line, session.name(request), response.body))
-    }
-
-    /// Waits for the rate limit, then says which connection to use.
-    fn admitted(&self, deadline: &Deadline) -> Result<Arc<Session>, Error> {
-        let options = &self.shared.options;
-        if options.stop.is_stopped() {
-            return Err(Error::Stopped);
-        }
-        self.shared.limiter.acquire(&options.clock, &options.stop, deadline.total)?;
-        Ok(self.shared.session())
-    }
-
-    /// Counts a response or its absence, as client-go does.
-    fn counted(
-        &self,
-        request: &Request,
-        result: Result<net::Response, Error>,
-    ) -> Result<net::Response, Error> {
-        let method = request.method.as_str();
-        let code =
-            result.as_ref().map_or_else(|_| "<error>".to_owned(), |response| response.status.to_string());
-        log::trace!(method, path = request.bare_path(), code = code.as_str(); "Request sent");
-        let labels = [("code", code.as_str()), ("method", method)];
-        let help = "Requests to API servers by status code and method.";
-        self.shared.options.metrics.add("rest_client_requests_total", help, &labels, 1.0);
-        result.map_err(|error| self.broken(error))
-    }
-
-    /// What a broken connection means once we are stopping.
-    fn broken(&self, error: Error) -> Error {
-        if self.shared.options.stop.is_stopped() { Error::Stopped } else { error }
-    }
-
-    /// The failure of a response whose body is yet to be read.
-    fn refused(&self, session: &Session, request: &Request, response: &mut net::Response) -> Error {
-        let retry_after = response.header("retry-after").map(str::to_owned);
-        // A body that breaks off takes nothing from the status.
-        let body = response.body.read_all(limits::CONFIG_FILE_BYTES_MAX).unwrap_or_default();
-        self.failure(session, request, response.status, retry_after.as_deref(), &body)
-    }
-
-    fn failure(
-        &self,
-        session: &Session,
-        request: &Request,
-        code: u16,
-        retry_after: Option<&str>,
-        body: &[u8],
-    ) -> Error {
-        let now = self.shared.options.clock.now();
-        Error::Api(Box::new(status::failure(&session.name(request), code, retry_after, body, now)))
+        self.shared.call(request, self.timeout)
     }
 }
 

@@ -1,19 +1,41 @@
 //! From `apiVersion` and kind to where the API serves it.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+
 use super::client::Client;
 use super::error::Error;
-use crate::api::meta::Resource;
+use super::request::{Method, Request};
+use crate::api::meta::{Resource, or_default};
+use crate::base::clock::Mono;
+use crate::limits;
 
-/// What an API server serves; cached, and asked for again when a kind is not found.
+/// A kind that was not found is asked for again at most this often per API version.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
+/// What was found is asked for again after this time: a CRD may change scope or plural when it is made anew.
+const AGE_MAX: Duration = Duration::from_secs(600);
+
+/// What an API server serves; cached per API version, and asked for again when a kind is not found. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Discovery {
     client: Client,
+    cache: Arc<Mutex<BTreeMap<String, Entry>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    asked_at: Mono,
+    /// By kind; empty if the API version is not served.
+    kinds: Arc<BTreeMap<String, Resource>>,
 }
 
 impl Discovery {
     /// Knows nothing yet.
-    pub const fn new(client: Client) -> Self {
-        Self { client }
+    pub fn new(client: Client) -> Self {
+        Self { client, cache: Arc::default() }
     }
 
     /// Where a kind is served; `None` if it is not.
@@ -21,7 +43,161 @@ impl Discovery {
     /// # Errors
     /// The client's, if the server cannot be asked.
     pub fn resource_for(&self, api_version: &str, kind: &str) -> Result<Option<Resource>, Error> {
-        let _ = (&self.client, api_version, kind);
-        Err(Error::Stopped)
+        let now = self.client.clock().mono();
+        if let Some(entry) = self.lock().get(api_version) {
+            let age = now.saturating_sub(entry.asked_at);
+            let found = entry.kinds.get(kind).cloned();
+            if age < if found.is_some() { AGE_MAX } else { REFRESH_INTERVAL } {
+                return Ok(found);
+            }
+        }
+        let kinds = Arc::new(self.ask(api_version)?);
+        let found = kinds.get(kind).cloned();
+        let mut cache = self.lock();
+        if cache.len() < limits::DISCOVERY_VERSIONS_MAX || cache.contains_key(api_version) {
+            cache.insert(api_version.to_owned(), Entry { asked_at: now, kinds });
+        }
+        Ok(found)
+    }
+
+    /// Forgets what is known of an API version: a CRD of it was just made or removed.
+    pub fn forget(&self, api_version: &str) {
+        self.lock().remove(api_version);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, api_version: &str) -> Result<BTreeMap<String, Resource>, Error> {
+        let path =
+            path(api_version).ok_or_else(|| Error::Request(format!("bad apiVersion {api_version:?}")))?;
+        match self.client.fetch::<ResourceList>(&Request::raw(Method::Get, &path, None, "")) {
+            Ok(list) => Ok(list.index(api_version)),
+            Err(error) if error.is_not_found() => Ok(BTreeMap::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The path of an API version, which is a group and a version or a version alone, of plain characters.
+fn path(api_version: &str) -> Option<String> {
+    let plain = |text: &str| {
+        !text.is_empty()
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+            && text.bytes().any(|b| b != b'.')
+    };
+    match api_version.split_once('/') {
+        None => plain(api_version).then(|| format!("/api/{api_version}")),
+        Some((group, version)) => {
+            (plain(group) && plain(version)).then(|| format!("/apis/{group}/{version}"))
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ResourceList {
+    #[serde(default, deserialize_with = "or_default")]
+    resources: Vec<Served>,
+}
+
+#[derive(Deserialize)]
+struct Served {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    namespaced: bool,
+    /// Set if it differs from that of the list.
+    #[serde(default, deserialize_with = "or_default")]
+    group: String,
+    #[serde(default, deserialize_with = "or_default")]
+    version: String,
+}
+
+impl ResourceList {
+    fn index(self, api_version: &str) -> BTreeMap<String, Resource> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let mut kinds = BTreeMap::new();
+        // A subresource may have a kind of its own (`deployments/scale` is a Scale), also of another group.
+        let own = |served: &Served| {
+            !served.name.contains('/')
+                && (served.group.is_empty() || served.group == group)
+                && (served.version.is_empty() || served.version == version)
+        };
+        for served in self.resources.into_iter().filter(own) {
+            let resource = Resource {
+                group: group.to_owned().into(),
+                version: version.to_owned().into(),
+                kind: served.kind.clone().into(),
+                plural: served.name.into(),
+                namespaced: served.namespaced,
+            };
+            kinds.entry(served.kind).or_insert(resource);
+        }
+        kinds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    use super::*;
+    use crate::base::clock::{Clock, Simulated, Timestamp};
+    use crate::kube::{Connection, Options};
+    use crate::net::testing::{Act, Server};
+
+    const APPS: &str = r#"{"kind":"APIResourceList","groupVersion":"apps/v1","resources":[
+        {"name":"deployments/scale","kind":"Scale","group":"autoscaling","version":"v1","namespaced":true},
+        {"name":"deployments/status","kind":"Deployment","namespaced":true},
+        {"name":"deployments","kind":"Deployment","namespaced":true,"verbs":["get"]},
+        {"name":"clusterthings","kind":"ClusterThing","namespaced":false}]}"#;
+
+    #[test]
+    fn kinds_are_cached_and_asked_for_again_when_they_are_missing() {
+        let status = Arc::new(AtomicU16::new(200));
+        let answer = Arc::clone(&status);
+        let server = Server::plain(move |_| Act::json(answer.load(Ordering::SeqCst), APPS));
+        let sim = Simulated::new(Timestamp::from_unix(0), 1);
+        let options = Options { clock: Clock::new(sim.clone()), ..Options::default() };
+        let discovery = Discovery::new(Client::new(Connection::new(server.url()), options).unwrap());
+        let find = |kind: &str| discovery.resource_for("apps/v1", kind).unwrap();
+        let deployment = find("Deployment").unwrap();
+        assert_eq!(deployment.path("n", "x", ""), "/apis/apps/v1/namespaces/n/deployments/x");
+        assert!(!find("ClusterThing").unwrap().namespaced);
+        assert_eq!((find("Scale"), find("Other")), (None, None));
+        assert_eq!(server.seen().len(), 1);
+        sim.advance(Duration::from_secs(6));
+        assert!(find("Deployment").is_some());
+        assert_eq!(server.seen().len(), 1);
+        assert_eq!(find("Other"), None);
+        assert_eq!(server.seen().len(), 2);
+        // An API version that is gone is no error; a server that cannot be asked is.
+        sim.advance(Duration::from_secs(601));
+        status.store(503, Ordering::SeqCst);
+        assert!(discovery.resource_for("apps/v1", "Deployment").is_err());
+        status.store(404, Ordering::SeqCst);
+        assert_eq!(find("Deployment"), None);
+        discovery.forget("apps/v1");
+        status.store(200, Ordering::SeqCst);
+        assert!(find("Deployment").is_some());
+    }
+
+    #[test]
+    fn api_versions_become_paths() {
+        let table = [
+            ("v1", Some("/api/v1")),
+            ("apps/v1", Some("/apis/apps/v1")),
+            ("core.gardener.cloud/v1beta1", Some("/apis/core.gardener.cloud/v1beta1")),
+            ("", None),
+            ("a/b/c", None),
+            ("../v1", None),
+            ("apps/", None),
+            ("apps/v1?x", None),
+        ];
+        for (api_version, expected) in table {
+            assert_eq!(path(api_version).as_deref(), expected, "{api_version:?}");
+        }
     }
 }

@@ -13,6 +13,7 @@ pub mod kubeconfig;
 mod limiter;
 mod list;
 pub mod request;
+mod send;
 mod session;
 mod skew;
 mod status;

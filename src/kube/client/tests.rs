@@ -1,1 +1,533 @@
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 
+use serde_json::json;
+
+use super::*;
+use crate::api::core::{NAMESPACE, SECRET};
+use crate::api::meta::Metadata;
+use crate::base::clock::{Simulated, Timestamp};
+use crate::base::random::hex;
+use crate::base::thread;
+use crate::kube::{Credentials, Identity, Verdict, WatchEvent};
+use crate::net::testing::{Act, Ca, Pair, Seen, Server, ServerTls, chunk, chunked_head, feed};
+
+fn client(server: &Server) -> Client {
+    Client::new(Connection::new(server.url()), Options::default()).unwrap()
+}
+
+fn answering(handler: impl Fn(&Seen) -> Vec<Act> + Send + Sync + 'static) -> (Server, Client) {
+    let server = Server::plain(handler);
+    let client = client(&server);
+    (server, client)
+}
+
+fn names(list: &[Metadata]) -> Vec<&str> {
+    list.iter().map(|object| object.metadata.name.as_str()).collect()
+}
+
+#[test]
+fn each_call_is_the_request_that_the_api_knows() {
+    let (server, client) = answering(|_| Act::json(200, r#"{"metadata":{"name":"n"},"items":[]}"#));
+    let object = json!({"metadata": {"name": "n"}});
+    let _: Value = client.get(&SECRET, "a", "n").unwrap();
+    let _: List<Value> = client.list(&NAMESPACE, "", &ListParams::default()).unwrap();
+    let _: Value = client.create(&SECRET, "a", &object).unwrap();
+    let _: Value = client.create_sub(&crate::api::core::SERVICE_ACCOUNT, "a", "n", "token", &object).unwrap();
+    let _: Value = client.replace_object(&SECRET, "a", "n", "status", &object).unwrap();
+    let _: Value = client.patch(&SECRET, "a", "n", "", &Patch::Merge(json!({"x": null}))).unwrap();
+    client
+        .delete(&SECRET, "a", "n", &DeleteParams { uid: Some("u".into()), ..DeleteParams::default() })
+        .unwrap();
+    client.delete_collection(&SECRET, "a", &ListParams::default(), &DeleteParams::default()).unwrap();
+    client.version().unwrap();
+    let raw = client.raw(Method::Get, "/healthz", None, "").unwrap();
+    assert!(raw.is_success());
+    let seen: Vec<String> =
+        server.seen().iter().map(|s| format!("{} {} {}", s.method, s.path, s.body)).collect();
+    let expected = [
+        "GET /api/v1/namespaces/a/secrets/n ",
+        "GET /api/v1/namespaces ",
+        r#"POST /api/v1/namespaces/a/secrets {"metadata":{"name":"n"}}"#,
+        r#"POST /api/v1/namespaces/a/serviceaccounts/n/token {"metadata":{"name":"n"}}"#,
+        r#"PUT /api/v1/namespaces/a/secrets/n/status {"metadata":{"name":"n"}}"#,
+        r#"PATCH /api/v1/namespaces/a/secrets/n {"x":null}"#,
+        r#"DELETE /api/v1/namespaces/a/secrets/n {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"u"}}"#,
+        "DELETE /api/v1/namespaces/a/secrets ",
+        "GET /version ",
+        "GET /healthz ",
+    ];
+    assert_eq!(seen, expected);
+    let patch = &server.seen()[5];
+    assert_eq!(patch.header("content-type"), Some("application/merge-patch+json"));
+    assert_eq!(patch.header("accept"), Some("application/json"));
+    assert!(patch.header("user-agent").unwrap().starts_with("gardenlet/"));
+    assert_eq!(server.connections(), 1);
+    let count = |code, method| {
+        client
+            .shared
+            .options
+            .metrics
+            .value("rest_client_requests_total", &[("code", code), ("method", method)])
+    };
+    assert_eq!((count("200", "GET"), count("200", "DELETE")), (Some(4.0), Some(2.0)));
+}
+
+#[test]
+fn failures_become_errors_with_a_verdict() {
+    let (server, client) = answering(|seen| match seen.path.rsplit('/').next().unwrap() {
+        "gone" => Act::json(404, r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404}"#),
+        "busy" => vec![Act::ReplyWith(429, "Retry-After: 7\r\n".into(), "slow down".into())],
+        "html" => vec![Act::Reply(200, "text/html", "<html><title>Please log in</title>".into())],
+        "shape" => Act::json(200, r#"{"metadata":{"name":["n"]}}"#),
+        "half" => Act::json(200, r#"{"metadata":"#),
+        _ => vec![Act::Reply(502, "text/plain", "bad gateway".into())],
+    });
+    let get = |name: &str| client.get::<Metadata>(&SECRET, "a", name).unwrap_err();
+    let table = [
+        ("gone", Verdict::NotFound, "404 NotFound"),
+        ("busy", Verdict::Throttled(Some(Duration::from_secs(7))), "429: slow down"),
+        ("html", Verdict::Unreachable, "not JSON: a page in HTML: Please log in"),
+        ("shape", Verdict::Invalid, "decode /api/v1/namespaces/a/secrets/shape"),
+        ("half", Verdict::Unreachable, "not JSON: {\"metadata\":"),
+        ("other", Verdict::Unreachable, "502: bad gateway"),
+    ];
+    for (name, verdict, text) in table {
+        let error = get(name);
+        assert_eq!(error.verdict(), verdict, "{name}");
+        assert!(error.to_string().ends_with(text), "{name}: {error}");
+    }
+    assert_eq!(client.find::<Metadata>(&SECRET, "a", "gone").unwrap(), None);
+    assert_eq!(client.raw(Method::Get, "/x", None, "").unwrap().status, 502);
+    let url = server.url();
+    drop(server);
+    let error = get("anything");
+    assert_eq!(
+        (error.verdict(), error.to_string()),
+        (Verdict::Unreachable, format!("GET {url}/api/v1/namespaces/a/secrets/anything"))
+    );
+    let count = client
+        .shared
+        .options
+        .metrics
+        .value("rest_client_requests_total", &[("code", "<error>"), ("method", "GET")]);
+    assert_eq!(count, Some(1.0));
+}
+
+#[test]
+fn a_call_ends_with_its_deadline_and_with_the_program() {
+    let (started, wait_started) = channel();
+    let server = Server::plain(move |_| {
+        started.send(()).unwrap();
+        vec![Act::Silence]
+    });
+    let stop = Stop::new();
+    let options = Options { stop: stop.clone(), ..Options::default() };
+    let client = Client::new(Connection::new(server.url()), options).unwrap();
+    let clock = Clock::system();
+    let error = client.with_deadline(Duration::from_millis(100)).version().unwrap_err();
+    assert_eq!(error.verdict(), Verdict::Unreachable);
+    assert!(clock.mono() < Duration::from_secs(10));
+    wait_started.recv().unwrap();
+    let other = client.clone();
+    let call = thread::spawn("call", 256 << 10, move || other.version()).unwrap();
+    wait_started.recv().unwrap();
+    stop.stop();
+    assert!(matches!(call.join().unwrap(), Err(Error::Stopped)));
+    assert!(matches!(client.version(), Err(Error::Stopped)));
+}
+
+#[test]
+fn a_body_beyond_the_limit_is_refused() {
+    let (_server, client) = answering(|_| Act::json(200, &" ".repeat((32 << 20) + 1)));
+    let error = client.version().unwrap_err();
+    assert_eq!(error.verdict(), Verdict::Invalid);
+}
+
+/// Three pages of one object each; the token for the third expires as often as `failures` says.
+fn pages(failures: usize) -> (Server, Client) {
+    let left = AtomicUsize::new(failures);
+    answering(move |seen| {
+        let page = |name: &str, next: &str| {
+            let body = json!({"metadata": {"resourceVersion": "9", "continue": next}, "items": [{"metadata": {"name": name}}]});
+            Act::json(200, &body.to_string())
+        };
+        if !seen.path.contains("limit=") {
+            let names: Vec<Value> =
+                ["a", "b", "c"].iter().map(|n| json!({"metadata": {"name": n}})).collect();
+            return Act::json(
+                200,
+                &json!({"metadata": {"resourceVersion": "10"}, "items": names}).to_string(),
+            );
+        }
+        if seen.path.contains("continue=2") {
+            if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok() {
+                return Act::json(410, r#"{"kind":"Status","reason":"Expired","code":410}"#);
+            }
+            return page("c", "");
+        }
+        if seen.path.contains("continue=1") { page("b", "2") } else { page("a", "1") }
+    })
+}
+
+#[test]
+fn lists_are_read_page_by_page_and_begin_again_when_they_expire() {
+    for (failures, requests, version) in [(0, 3, "9"), (1, 6, "9"), (9, 10, "10")] {
+        let (server, client) = pages(failures);
+        let mut all: Vec<Metadata> = Vec::new();
+        let found =
+            client.list_all(&SECRET, "a", &ListParams::default(), &mut |object| all.push(object)).unwrap();
+        assert_eq!((found.as_str(), names(&all)), (version, vec!["a", "b", "c"]), "{failures}");
+        assert_eq!(server.seen().len(), requests);
+        assert!(server.seen()[0].path.ends_with("?limit=250"));
+        let mut restarts = 0;
+        let (_server, client) = pages(failures);
+        let count =
+            &mut |item: ListItem<Metadata>| restarts += usize::from(matches!(item, ListItem::Restart));
+        client.list_each(&SECRET, "a", &ListParams::default(), count).unwrap();
+        assert_eq!(restarts, failures.min(3));
+    }
+}
+
+#[test]
+fn a_list_with_an_object_that_cannot_be_read_is_an_error() {
+    let (_server, client) = answering(|_| {
+        Act::json(200, r#"{"metadata":{},"items":[{"metadata":{"name":"a"}},{"metadata":7}]}"#)
+    });
+    let mut seen = 0;
+    let error =
+        client.list_all(&SECRET, "", &ListParams::default(), &mut |_: Metadata| seen += 1).unwrap_err();
+    assert_eq!((error.verdict(), seen), (Verdict::Invalid, 0));
+    let mut values = Vec::new();
+    client.list_all(&SECRET, "", &ListParams::default(), &mut |value: Value| values.push(value)).unwrap();
+    assert_eq!(values[0]["kind"], "Secret");
+}
+
+#[test]
+fn a_list_without_end_is_given_up() {
+    let (server, client) = answering(|_| Act::json(200, r#"{"metadata":{"continue":"again"},"items":[]}"#));
+    let options = Options { qps: 0.0, ..Options::default() };
+    let client = Client::new((*client.connection()).clone(), options).unwrap();
+    let error = client.list_all(&SECRET, "", &ListParams::default(), &mut |_: Value| {}).unwrap_err();
+    assert_eq!(error.verdict(), Verdict::Unreachable);
+    assert_eq!(server.seen().len(), 4_000);
+}
+
+fn event(kind: &str, name: &str) -> String {
+    format!(r#"{{"type":"{kind}","object":{{"metadata":{{"name":"{name}","managedFields":[1]}}}}}}"#) + "\n"
+}
+
+fn watching(chunks: Vec<Vec<u8>>) -> (Server, Client) {
+    answering(move |_| {
+        let body = chunks.iter().map(|bytes| chunk(bytes)).chain([chunk(b"")]);
+        std::iter::once(chunked_head()).chain(body).map(Act::Raw).collect()
+    })
+}
+
+fn all_events(client: &Client) -> (Vec<String>, Option<Error>) {
+    let mut watch = client.watch::<Metadata>(&SECRET, "a", &WatchParams::default()).unwrap();
+    let mut out = Vec::new();
+    while let Some(event) = watch.next() {
+        out.push(match event {
+            Ok(WatchEvent::Added(object)) => format!("+{}", object.metadata.name),
+            Ok(WatchEvent::Modified(object)) => format!("~{}", object.metadata.name),
+            Ok(WatchEvent::Deleted(object)) => format!("-{}", object.metadata.name),
+            Ok(WatchEvent::Bookmark(version)) => format!("@{version}"),
+            Ok(WatchEvent::Undecodable(key, _)) => format!("?{key}"),
+            Err(error) => {
+                assert!(watch.next().is_none());
+                return (out, Some(error));
+            }
+        });
+    }
+    (out, None)
+}
+
+#[test]
+fn a_watch_yields_its_events_however_they_are_cut() {
+    let text = [
+        event("ADDED", "ä"),
+        "\n \n".to_owned(),
+        event("MODIFIED", "b"),
+        "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"7\"}}}\n".to_owned(),
+        "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"namespace\":\"x\",\"name\":\"odd\",\"labels\":7}}}\n".to_owned(),
+        event("NEW", "later"),
+        event("DELETED", "c"),
+    ]
+    .concat();
+    for size in [1, 2, 7, 4_096, text.len()] {
+        let (server, client) = watching(text.as_bytes().chunks(size).map(<[u8]>::to_vec).collect());
+        let (events, error) = all_events(&client);
+        assert_eq!(events, ["+ä", "~b", "@7", "?x/odd", "?later", "-c"], "{size}");
+        assert!(error.is_none(), "{error:?}");
+        let path = &server.seen()[0].path;
+        let seconds: u32 = path.split("timeoutSeconds=").nth(1).unwrap().parse().unwrap();
+        assert!((300..=600).contains(&seconds), "{path}");
+    }
+}
+
+#[test]
+fn a_watch_that_goes_wrong_says_how() {
+    let gone =
+        r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#;
+    let table = [
+        (format!("{}{gone}\n", event("ADDED", "a")), Verdict::Gone, "410 Expired: too old"),
+        (event("ADDED", "a") + "{\"type\":\"ADD", Verdict::Unreachable, "the stream ended inside an event"),
+        (
+            event("ADDED", "a") + "<html><title>Down</title>",
+            Verdict::Unreachable,
+            "not an event: a page in HTML: Down",
+        ),
+        (event("ADDED", "a") + "{}\n", Verdict::Unreachable, "not an event: {}"),
+        (
+            event("ADDED", "a") + "{\"type\":\"ERROR\",\"object\":{}}\n",
+            Verdict::Unreachable,
+            "500: an ERROR event without Status",
+        ),
+    ];
+    for (text, verdict, problem) in table {
+        let (_server, client) = watching(vec![text.into_bytes()]);
+        let (events, error) = all_events(&client);
+        let error = error.unwrap();
+        assert_eq!((events, error.verdict()), (vec!["+a".to_owned()], verdict));
+        assert!(error.to_string().ends_with(problem), "{error}");
+    }
+    let (_server, client) = answering(|_| Act::json(410, r#"{"kind":"Status","code":410,"reason":"Gone"}"#));
+    assert!(client.watch::<Value>(&SECRET, "", &WatchParams::default()).unwrap_err().is_gone());
+    // The server goes away between two events.
+    let (_server, client) = answering(|_| {
+        vec![Act::Raw(chunked_head()), Act::Raw(chunk(event("ADDED", "a").as_bytes())), Act::Hangup]
+    });
+    let (events, error) = all_events(&client);
+    assert_eq!((events.len(), error.unwrap().verdict()), (1, Verdict::Unreachable));
+}
+
+#[test]
+fn an_event_beyond_the_limit_ends_the_watch() {
+    let (_server, client) = watching(vec![event("ADDED", "a").into_bytes(), vec![b' '; (16 << 20) + 1]]);
+    let (events, error) = all_events(&client);
+    assert_eq!(events, ["+a"]);
+    assert_eq!(error.unwrap().verdict(), Verdict::Invalid);
+    // Just below, it is an event.
+    let padding = " ".repeat((16 << 20) - 4_096);
+    let long = event("ADDED", "b").replace("}}\n", &format!("{padding}}}}}\n"));
+    let (_server, client) = watching(vec![long.into_bytes()]);
+    assert_eq!(all_events(&client).0, ["+b"]);
+}
+
+/// A watch that has yielded one event and now waits.
+fn waiting_watch(client: &Client) -> Watch<Metadata> {
+    let mut watch = client.watch(&SECRET, "a", &WatchParams::default()).unwrap();
+    assert!(matches!(watch.next(), Some(Ok(WatchEvent::Added(_)))));
+    watch
+}
+
+#[test]
+fn a_waiting_watch_is_ended_from_another_thread() {
+    let silent = |_: &Seen| {
+        vec![Act::Raw(chunked_head()), Act::Raw(chunk(event("ADDED", "a").as_bytes())), Act::Silence]
+    };
+    let (server, client) = answering(silent);
+    let ends: [(&str, fn(&Client, &crate::kube::WatchHandle)); 3] = [
+        ("close", |_, handle| handle.close()),
+        ("replace", |client, _| client.replace((*client.connection()).clone()).unwrap()),
+        ("stop", |client, _| client.shared.options.stop.stop()),
+    ];
+    for (name, end) in ends {
+        let mut watch = waiting_watch(&client);
+        let handle = watch.handle();
+        let waiter =
+            thread::spawn("watch", 256 << 10, move || (watch.next(), watch.next().is_none())).unwrap();
+        end(&client, &handle);
+        let (result, over) = waiter.join().unwrap();
+        // A watch over a connection that was replaced has ended in order and goes on over the new one.
+        assert_eq!(matches!(result, Some(Err(Error::Stopped))), name != "replace", "{name}: {result:?}");
+        assert!(over && (name != "replace" || result.is_none()), "{name}");
+    }
+    assert_eq!(server.connections(), 3, "each watch has a connection of its own");
+}
+
+#[test]
+fn events_arrive_when_they_are_sent() {
+    let slot = Mutex::new(None);
+    let (sender, act) = feed();
+    *slot.lock().unwrap() = Some(act);
+    let (_server, client) =
+        answering(move |_| vec![Act::Raw(chunked_head()), slot.lock().unwrap().take().unwrap()]);
+    let mut watch = client.watch::<Metadata>(&SECRET, "a", &WatchParams::default()).unwrap();
+    for name in ["a", "b"] {
+        sender.send(chunk(event("ADDED", name).as_bytes())).unwrap();
+        let Some(Ok(WatchEvent::Added(object))) = watch.next() else { panic!() };
+        assert_eq!(object.metadata.name, name);
+    }
+}
+
+fn secure(server: &Server, ca: &Ca, pair: &Pair) -> Connection {
+    Connection::new(server.url()).with_ca(ca.pem()).with_certificate(pair.chain.clone(), pair.key.clone())
+}
+
+#[test]
+fn the_identity_changes_while_the_client_runs() {
+    let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
+    let tls = ServerTls { pair: ca.server(), client_ca: Some(clients.pem()) };
+    let (started, wait_started) = channel();
+    let server = Server::tls(&tls, move |seen| {
+        if seen.path == "/version" {
+            started.send(()).unwrap();
+        }
+        if seen.path.contains("watch=true") {
+            return vec![
+                Act::Raw(chunked_head()),
+                Act::Raw(chunk(event("ADDED", "a").as_bytes())),
+                Act::Silence,
+            ];
+        }
+        Act::json(200, "{}")
+    });
+    let (one, two) = (clients.issue("one", &[], (2020, 2120)), clients.issue("two", &[], (2020, 2120)));
+    let client = Client::new(secure(&server, &ca, &one), Options::default()).unwrap();
+    client.version().unwrap();
+    wait_started.recv().unwrap();
+    let mut watch = waiting_watch(&client);
+    client.replace(secure(&server, &ca, &two)).unwrap();
+    assert!(watch.next().is_none());
+    client.clone().version().unwrap();
+    let mut watch = waiting_watch(&client);
+    let leaves: Vec<Vec<u8>> = server.seen().into_iter().filter_map(|seen| seen.certificate).collect();
+    assert_eq!(leaves.len(), 4);
+    assert!(leaves[0] == leaves[1] && leaves[2] == leaves[3] && leaves[1] != leaves[2]);
+    // A connection that cannot be used changes nothing.
+    let bad = Connection::new("https://[broken");
+    assert_eq!(client.replace(bad).unwrap_err().verdict(), Verdict::Invalid);
+    client.version().unwrap();
+    assert_eq!(client.connection().server, server.url());
+    watch.handle().close();
+    assert!(matches!(watch.next(), Some(Err(Error::Stopped))));
+}
+
+fn temporary(name: &str, content: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("gardenlet-test-{}-{name}", hex(12)));
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+#[test]
+fn a_token_file_is_read_again_each_minute_and_after_a_401() {
+    let (server, client) = answering(|seen| {
+        let refused = seen.header("authorization") == Some("Bearer old");
+        Act::json(if refused { 401 } else { 200 }, "{}")
+    });
+    let path = temporary("token", "first\n");
+    let sim = Simulated::new(Timestamp::from_unix(0), 1);
+    let options = Options { clock: Clock::new(sim.clone()), ..Options::default() };
+    let identity = Identity { certificate: None, credentials: Credentials::TokenFile(path.clone()) };
+    let client = Client::new(Connection { identity, ..(*client.connection()).clone() }, options).unwrap();
+    let token = || {
+        let result = client.version().map(drop);
+        let seen = server.seen().pop().unwrap();
+        (result.is_ok(), seen.header("authorization").unwrap().to_owned())
+    };
+    let good = |text: &str| (true, format!("Bearer {text}"));
+    assert_eq!(token(), good("first"));
+    std::fs::write(&path, "second").unwrap();
+    assert_eq!(token(), good("first"));
+    sim.advance(Duration::from_secs(61));
+    assert_eq!(token(), good("second"));
+    // An unreadable file leaves what worked.
+    std::fs::write(&path, "").unwrap();
+    sim.advance(Duration::from_secs(61));
+    assert_eq!(token(), good("second"));
+    std::fs::write(&path, "old").unwrap();
+    sim.advance(Duration::from_secs(61));
+    assert_eq!(token(), (false, "Bearer old".to_owned()));
+    // The server refuses what is cached, but the file has something newer.
+    std::fs::write(&path, "new").unwrap();
+    let before = server.seen().len();
+    assert_eq!(token(), good("new"));
+    assert_eq!(server.seen().len(), before + 2, "refused once, then sent again");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn user_and_password_become_a_header() {
+    let (server, client) = answering(|_| Act::json(200, "{}"));
+    let credentials = Credentials::Basic { username: "u".into(), password: "p:w".to_owned().into() };
+    let identity = Identity { certificate: None, credentials };
+    client.replace(Connection { identity, ..(*client.connection()).clone() }).unwrap();
+    client.version().unwrap();
+    client.replace((*client.connection()).clone().with_token("t")).unwrap();
+    client.version().unwrap();
+    let headers: Vec<_> =
+        server.seen().iter().map(|s| s.header("authorization").unwrap().to_owned()).collect();
+    assert_eq!(headers, ["Basic dTpwOnc=", "Bearer t"]);
+}
+
+#[test]
+fn a_refused_token_without_a_newer_one_is_denied() {
+    let (server, client) =
+        answering(|_| Act::json(401, r#"{"kind":"Status","reason":"Unauthorized","code":401}"#));
+    client.replace((*client.connection()).clone().with_token("t")).unwrap();
+    assert!(client.version().unwrap_err().is_denied());
+    assert_eq!(server.seen().len(), 1);
+    // A token that would break the header is refused and not shown.
+    client.replace((*client.connection()).clone().with_token("hunter2\r\nX: y")).unwrap();
+    let error = client.version().unwrap_err();
+    assert_eq!(error.verdict(), Verdict::Invalid);
+    assert!(!format!("{error:?} {error}").contains("hunter2"));
+}
+
+#[test]
+fn servers_are_named_as_in_other_tools() {
+    let (_server, client) =
+        answering(|seen| Act::json(if seen.path == "/k8s/x/version" { 200 } else { 404 }, "{}"));
+    let plain = client.connection().server.clone();
+    let bare = plain.trim_start_matches("http://");
+    for server in [format!("{plain}/k8s/x"), format!("{plain}/k8s/x/"), format!("{bare}/k8s/x")] {
+        client.replace(Connection::new(&server)).unwrap();
+        client.version().unwrap();
+    }
+    for server in ["", "https://", "ftp://x", "https://user@host", "https://a:b:c"] {
+        assert!(client.replace(Connection::new(server)).is_err(), "{server:?}");
+    }
+}
+
+#[test]
+fn our_own_rate_limit_holds_calls_back() {
+    let (_server, client) = answering(|_| Act::json(200, "{}"));
+    let options = Options { qps: 0.01, burst: 1, timeout: Duration::from_secs(5), ..Options::default() };
+    let client = Client::new((*client.connection()).clone(), options).unwrap();
+    client.version().unwrap();
+    let error = client.version().unwrap_err();
+    assert_eq!((matches!(error, Error::Limited), error.verdict()), (true, Verdict::Throttled(None)));
+}
+
+#[test]
+fn the_servers_clock_is_learned() {
+    let (_server, client) = answering(|_| {
+        vec![Act::ReplyWith(200, "Date: Thu, 01 Jan 1970 01:00:00 GMT\r\n".into(), "{}".into())]
+    });
+    let sim = Simulated::new(Timestamp::from_unix(0), 1);
+    let options = Options { clock: Clock::new(sim), ..Options::default() };
+    let client = Client::new((*client.connection()).clone(), options).unwrap();
+    assert_eq!(client.server_clock_offset(), None);
+    client.version().unwrap();
+    let offset_s = client.server_clock_offset().unwrap() / 1_000_000_000;
+    assert!((3_590..=3_601).contains(&offset_s), "{offset_s}");
+}
+
+#[test]
+fn nothing_that_formats_shows_a_secret() {
+    let connection = Connection {
+        proxy_url: Some("http://u:hunter2@proxy".to_owned().into()),
+        ..Connection::new("https://h").with_certificate("hunter2", "hunter2")
+    };
+    let basic = Credentials::Basic { username: "u".into(), password: "hunter2".to_owned().into() };
+    let client = Client::new(connection.clone().with_token("hunter2"), Options::default()).unwrap();
+    let text = format!(
+        "{connection:?} {:?} {basic:?} {client:?} {:?}",
+        connection.clone().with_token("hunter2"),
+        client.shared.session()
+    );
+    assert!(!text.contains("hunter2") && !text.contains("104, 117"), "{text}");
+}

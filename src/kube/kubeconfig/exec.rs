@@ -270,3 +270,122 @@ fn wait_or_kill(child: &mut Child, patience: Duration) -> io::Result<std::proces
         never.wait(&clock, LOOK);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::Simulated;
+
+    const V1: &str = "client.authentication.k8s.io/v1";
+
+    fn cache(script: &str, clock: &Clock) -> ExecCache {
+        let plugin = ExecPlugin {
+            command: "/bin/sh".into(),
+            args: vec!["-c".into(), script.to_owned()],
+            env: vec![("MINE".into(), "env".into())],
+            api_version: V1.into(),
+            provide_cluster_info: true,
+            cluster_config: Some(json!({"audience": "x"})),
+            install_hint: "install it".into(),
+        };
+        let connection =
+            Connection { tls_server_name: Some("kube".into()), ..Connection::new("https://h").with_ca("CA") };
+        ExecCache::new(Arc::new(plugin), connection, clock.clone())
+    }
+
+    fn printing(status: &str) -> String {
+        format!(r#"echo '{{"apiVersion":"{V1}","kind":"ExecCredential","status":{status}}}'"#)
+    }
+
+    fn token(cache: &ExecCache) -> Result<String, String> {
+        cache.token().map(|(token, _)| token.unwrap().expose().clone()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_token_is_kept_until_it_expires_or_is_refused() {
+        let counter = std::env::temp_dir().join(format!("gardenlet-test-{}", crate::base::random::hex(12)));
+        let sim = Simulated::new(Timestamp::from_unix(1_735_787_000), 1);
+        let script = format!(
+            r#"echo x >>{0}; echo '{{"apiVersion":"{V1}","kind":"ExecCredential","status":{{"token":"'$(wc -l <{0} | tr -d ' ')'","expirationTimestamp":"2025-01-02T03:04:05Z"}}}}'"#,
+            counter.display()
+        );
+        let cache = cache(&script, &Clock::new(sim.clone()));
+        assert_eq!((token(&cache).unwrap(), token(&cache).unwrap()), ("1".into(), "1".into()));
+        cache.forget();
+        assert_eq!(token(&cache).unwrap(), "2");
+        sim.advance(Duration::from_secs(46));
+        assert_eq!(token(&cache).unwrap(), "3");
+        std::fs::remove_file(counter).unwrap();
+    }
+
+    #[test]
+    fn the_plugin_is_told_of_the_cluster() {
+        let script = format!(
+            r#"[ "$MINE" = env ] || exit 3; printf '{{"apiVersion":"{V1}","kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(printf %s "$KUBERNETES_EXEC_INFO" | sed 's/"/\\"/g')""#
+        );
+        let told: Value = serde_json::from_str(&token(&cache(&script, &Clock::system())).unwrap()).unwrap();
+        let expected = json!({"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": false, "cluster": {
+            "server": "https://h", "tls-server-name": "kube", "certificate-authority-data": "Q0E=",
+            "config": {"audience": "x"}}}});
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_certificate_tells_when_it_changes() {
+        let path = std::env::temp_dir().join(format!("gardenlet-test-{}", crate::base::random::hex(12)));
+        let write = |chain: &str| {
+            let status = format!(r#"{{"clientCertificateData":"{chain}","clientKeyData":"KEY"}}"#);
+            std::fs::write(&path, printing(&status)).unwrap();
+        };
+        let cache = cache(&format!(". {}", path.display()), &Clock::system());
+        let mut changes = Vec::new();
+        for chain in ["A", "A", "B"] {
+            write(chain);
+            changes.push(cache.token().unwrap().1);
+            cache.forget();
+        }
+        assert_eq!(changes, [true, false, true]);
+        let pair = cache.certificate().unwrap();
+        assert_eq!((&*pair.chain_pem, &*pair.key_pem), (&b"B"[..], &b"KEY"[..]));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_plugin_that_does_not_deliver_is_an_error() {
+        let table = [
+            ("echo no access >&2; exit 1".to_owned(), "exit status: 1: no access"),
+            ("exit 1".to_owned(), "exit status: 1"),
+            ("echo hunter2".to_owned(), "output is no ExecCredential: Syntax in it"),
+            (printing("null"), "output has no status"),
+            (printing("{}"), "printed neither token nor certificate"),
+            (
+                printing(r#"{"clientKeyData":"k"}"#),
+                "printed a certificate without key, or a key without certificate",
+            ),
+            (printing(r#"{"token":"t","expirationTimestamp":"soon"}"#), "bad expirationTimestamp \"soon\""),
+            (
+                printing(r#"{"token":"t"}"#).replace("/v1", "/v1beta1"),
+                "output is no ExecCredential of client.authentication.k8s.io/v1",
+            ),
+            ("head -c 1048577 /dev/zero".to_owned(), "output larger than 1048576 bytes"),
+        ];
+        for (script, problem) in table {
+            let error = token(&cache(&script, &Clock::system())).unwrap_err();
+            assert_eq!(error, format!("credential plugin /bin/sh: {problem}"), "{script}");
+        }
+        let missing = ExecPlugin {
+            command: "/nonexistent".into(),
+            install_hint: "install it".into(),
+            ..ExecPlugin::default()
+        };
+        let cache = ExecCache::new(Arc::new(missing), Connection::new("https://h"), Clock::system());
+        assert!(token(&cache).unwrap_err().ends_with("install it"));
+    }
+
+    #[test]
+    fn nothing_that_formats_shows_a_secret() {
+        let cache = cache(&printing(r#"{"token":"hunter2"}"#), &Clock::system());
+        let text = format!("{cache:?} {:?} {:?}", cache.plugin, cache.token());
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}

@@ -84,6 +84,9 @@ pub fn parse(text: &str, directory: &Path) -> Result<Kubeconfig, Error> {
     if value.is_null() {
         return Ok(Kubeconfig::default());
     }
+    if !value.is_object() {
+        return Err(Error::Parse("it is no mapping".to_owned()));
+    }
     if value.get("kind").is_some_and(|kind| kind != "Config") {
         return Err(Error::Parse("its kind is not Config".to_owned()));
     }

@@ -1,0 +1,250 @@
+//! Sends requests: rate limit, deadline, credentials, counting, and what a response of failure means. No generics.
+
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::client::{Options, Response};
+use super::connection::Connection;
+use super::error::Error;
+use super::limiter::Limiter;
+use super::list::{Capped, read_page};
+use super::request::{ListMeta, ListParams, Request, page_limit};
+use super::session::Session;
+use super::skew::Skew;
+use super::status;
+use super::watch::Line;
+use crate::api::meta::Resource;
+use crate::base::clock::Clock;
+use crate::limits;
+use crate::net::{self, Limits};
+
+/// Name resolution, TCP, proxy and TLS together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A watch whose server says nothing at all to the request.
+const WATCH_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// What the server may be late with the end of a watch.
+const WATCH_END_SLACK: Duration = Duration::from_secs(30);
+/// A page of a list may take longer than other calls, as long as bytes arrive.
+const PAGE_TIMEOUT_MIN: Duration = Duration::from_secs(120);
+/// After so many lists whose pages expired, the next one asks for everything at once.
+const RESTARTS_MAX: u32 = 2;
+
+/// Until when a call may take; sockets wait in real time.
+struct Deadline {
+    clock: Clock,
+    total: Duration,
+}
+
+impl Deadline {
+    fn new(total: Duration) -> Self {
+        Self { clock: Clock::system(), total }
+    }
+
+    fn left(&self) -> Duration {
+        self.total.saturating_sub(self.clock.mono())
+    }
+}
+
+/// What all clones of a client share.
+pub(super) struct Sender {
+    pub(super) options: Options,
+    limiter: Limiter,
+    session: RwLock<Arc<Session>>,
+    pub(super) skew: Skew,
+}
+
+impl Sender {
+    pub(super) fn new(connection: Connection, options: Options) -> Result<Self, Error> {
+        let session = RwLock::new(Arc::new(Session::new(connection, &options)?));
+        let limiter = Limiter::new(options.qps, options.burst, &options.clock);
+        Ok(Self { options, limiter, session, skew: Skew::default() })
+    }
+
+    pub(super) fn session(&self) -> Arc<Session> {
+        Arc::clone(&self.session.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Uses another connection from now on; running calls finish, watches end.
+    pub(super) fn replace(&self, connection: Connection) -> Result<(), Error> {
+        let new = Arc::new(Session::new(connection, &self.options)?);
+        let old = std::mem::replace(
+            &mut *self.session.write().unwrap_or_else(PoisonError::into_inner),
+            Arc::clone(&new),
+        );
+        old.end_watches();
+        if self.options.stop.is_stopped() {
+            new.shutdown();
+        }
+        Ok(())
+    }
+
+    /// Sends a request; a status of failure is an error.
+    pub(super) fn call(&self, request: &Request, timeout: Duration) -> Result<Response, Error> {
+        let (response, retry_after) = self.exchange(request, timeout)?;
+        if response.is_success() {
+            return Ok(response);
+        }
+        Err(self.failure(&self.session(), request, response.status, retry_after.as_deref(), &response.body))
+    }
+
+    /// Sends a request and reads the response of any status, with its `Retry-After`.
+    pub(super) fn exchange(
+        &self,
+        request: &Request,
+        timeout: Duration,
+    ) -> Result<(Response, Option<String>), Error> {
+        let deadline = Deadline::new(timeout);
+        let session = self.admitted(&deadline)?;
+        let sent_at = self.options.clock.now();
+        let limits = Limits {
+            connect: CONNECT_TIMEOUT.min(deadline.left()),
+            total: Some(deadline.left()),
+            response: None,
+            read: None,
+        };
+        let mut response = self.counted(request, session.send(&session.http(), request, &limits))?;
+        self.skew.learn(response.header("date"), sent_at, self.options.clock.now());
+        let body = response
+            .body
+            .read_all(limits::RESPONSE_BODY_BYTES_MAX)
+            .map_err(|source| self.broken(Error::Transport { request: session.name(request), source }))?;
+        let retry_after = response.header("retry-after").map(str::to_owned);
+        Ok((Response { status: response.status, body }, retry_after))
+    }
+
+    /// All pages of a list. `None` means that the list begins again.
+    pub(super) fn pages(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        params: &ListParams,
+        timeout: Duration,
+        each: &mut dyn FnMut(Option<Value>),
+    ) -> Result<String, Error> {
+        let mut page = ListParams { limit: page_limit(params), ..params.clone() };
+        let mut restarts = 0;
+        for _ in 0..limits::LIST_PAGES_MAX {
+            match self.page(r, &Request::list(r, namespace, &page), timeout, &mut |object| each(Some(object)))
+            {
+                Ok(meta) if meta.continue_token.is_empty() => return Ok(meta.resource_version),
+                Ok(meta) => page.continue_token = meta.continue_token,
+                Err(error) if error.is_gone() && !page.continue_token.is_empty() => {
+                    restarts += 1;
+                    each(None);
+                    page.continue_token.clear();
+                    page.limit = if restarts > RESTARTS_MAX { 0 } else { page.limit };
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let problem = format!("the list has no end after {} pages", limits::LIST_PAGES_MAX);
+        Err(Error::Response { request: r.path(namespace, "", ""), problem })
+    }
+
+    fn page(
+        &self,
+        r: &Resource,
+        request: &Request,
+        timeout: Duration,
+        each: &mut dyn FnMut(Value),
+    ) -> Result<ListMeta, Error> {
+        let deadline = Deadline::new(timeout.max(PAGE_TIMEOUT_MIN));
+        let session = self.admitted(&deadline)?;
+        let limits = Limits {
+            connect: CONNECT_TIMEOUT,
+            total: Some(deadline.left()),
+            response: Some(timeout),
+            read: Some(timeout),
+        };
+        let mut response = self.counted(request, session.send(&session.http(), request, &limits))?;
+        if !(200..300).contains(&response.status) {
+            return Err(self.refused(&session, request, &mut response));
+        }
+        let mut body = Capped::new(&mut response.body, limits::LIST_PAGE_BYTES_MAX);
+        read_page(&mut body, r, each).map_err(|error| {
+            if error.is_io() {
+                let source = net::Error::from_io("read a page", io::Error::from(error));
+                self.broken(Error::Transport { request: session.name(request), source })
+            } else {
+                Error::Response { request: session.name(request), problem: format!("no list: {error}") }
+            }
+        })
+    }
+
+    pub(super) fn open_watch(
+        &self,
+        request: &Request,
+        length: Duration,
+        timeout: Duration,
+    ) -> Result<(Arc<Line>, String, net::Body), Error> {
+        let session = self.admitted(&Deadline::new(timeout))?;
+        let line = Line::new(session.http().sibling());
+        session.track(&line);
+        let limits = Limits {
+            connect: CONNECT_TIMEOUT,
+            total: Some(length + 2 * WATCH_END_SLACK),
+            response: Some(WATCH_RESPONSE_TIMEOUT),
+            read: Some(length + WATCH_END_SLACK),
+        };
+        let mut response = self.counted(request, session.send(line.http(), request, &limits))?;
+        if response.status != 200 {
+            return Err(self.refused(&session, request, &mut response));
+        }
+        // Between `track` and here the session may have been replaced: then the line is shut and the first read says so.
+        Ok((line, session.name(request), response.body))
+    }
+
+    /// Waits for the rate limit, then says which connection to use.
+    fn admitted(&self, deadline: &Deadline) -> Result<Arc<Session>, Error> {
+        let options = &self.options;
+        if options.stop.is_stopped() {
+            return Err(Error::Stopped);
+        }
+        self.limiter.acquire(&options.clock, &options.stop, deadline.total)?;
+        Ok(self.session())
+    }
+
+    /// Counts a response or its absence, as client-go does.
+    fn counted(
+        &self,
+        request: &Request,
+        result: Result<net::Response, Error>,
+    ) -> Result<net::Response, Error> {
+        let method = request.method.as_str();
+        let code =
+            result.as_ref().map_or_else(|_| "<error>".to_owned(), |response| response.status.to_string());
+        log::trace!(method, path = request.bare_path(), code = code.as_str(); "Request sent");
+        let labels = [("code", code.as_str()), ("method", method)];
+        let help = "Requests to API servers by status code and method.";
+        self.options.metrics.add("rest_client_requests_total", help, &labels, 1.0);
+        result.map_err(|error| self.broken(error))
+    }
+
+    /// What a broken connection means once we are stopping.
+    fn broken(&self, error: Error) -> Error {
+        if self.options.stop.is_stopped() { Error::Stopped } else { error }
+    }
+
+    /// The failure of a response whose body is yet to be read.
+    fn refused(&self, session: &Session, request: &Request, response: &mut net::Response) -> Error {
+        let retry_after = response.header("retry-after").map(str::to_owned);
+        // A body that breaks off takes nothing from the status.
+        let body = response.body.read_all(limits::CONFIG_FILE_BYTES_MAX).unwrap_or_default();
+        self.failure(session, request, response.status, retry_after.as_deref(), &body)
+    }
+
+    fn failure(
+        &self,
+        session: &Session,
+        request: &Request,
+        code: u16,
+        retry_after: Option<&str>,
+        body: &[u8],
+    ) -> Error {
+        let now = self.options.clock.now();
+        Error::Api(Box::new(status::failure(&session.name(request), code, retry_after, body, now)))
+    }
+}
