@@ -885,3 +885,59 @@ fn cut_and_changed_texts_do_not_panic() {
         }
     }
 }
+
+/// Fields that stand in lists or belong to others: known, and passed on as they are.
+#[test]
+fn a_rich_seed_has_no_unknown_fields() {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "x", "uid": "1",
+        "resourceVersion": "2", "fieldPath": "spec"});
+    let zones = json!([{"name": "a", "annotations": {"x": "y"}, "externalTrafficPolicy": "Local",
+        "proxyProtocol": {"allowed": true}}]);
+    let any = json!({"apiVersion": "x/v1", "kind": "Any", "deep": [{"a": 1}]});
+    let spec = json!({
+        "provider": {"type": "local", "region": "north", "zones": ["a", "b"], "providerConfig": any},
+        "networks": {"nodes": "10.50.0.0/16", "pods": "10.51.0.0/16", "services": "10.52.0.0/16"},
+        "backup": {"provider": "other", "region": "south", "credentialsRef": secret, "providerConfig": any},
+        "dns": {
+            "internal": {"type": "local", "domain": "i.example.org", "zone": "z", "credentialsRef": secret},
+            "provider": {"type": "local", "credentialsRef": {"apiVersion": "security.gardener.cloud/v1alpha1",
+                "kind": "WorkloadIdentity", "namespace": "garden", "name": "w"}},
+            "defaults": [{"type": "local", "domain": "d.example.org", "zone": "z", "credentialsRef": secret}]
+        },
+        "ingress": {"domain": "ingress.example.org", "controller": {"kind": "nginx", "providerConfig": any}},
+        "taints": [{"key": "a", "value": "b"}, {"key": "a", "value": "c"}],
+        "settings": {
+            "excessCapacityReservation": {"configs": [{"resources": {"cpu": "2", "memory": "6Gi"},
+                "nodeSelector": {"a": "b"}, "tolerations": [{"key": "a", "operator": "Exists"}]}]},
+            "loadBalancerServices": {"class": "example.org/fast", "zones": zones},
+            "verticalPodAutoscaler": {"enabled": true, "featureGates": {"InPlaceOrRecreate": true}},
+            "dependencyWatchdog": {"weeder": {"enabled": true}, "prober": {"enabled": false}},
+            "zoneSelection": {"mode": "Prefer"}
+        },
+        "accessRestrictions": [{"name": "eu-access-only", "options": {"a": "b"}}],
+        "extensions": [{"type": "x", "providerConfig": any}],
+        "resources": [{"name": "r", "resourceRef": {"apiVersion": "v1", "kind": "Secret", "name": "s"}}]
+    });
+    let metadata = json!({"name": "edge-1", "generateName": "", "namespace": "", "uid": "", "resourceVersion": "",
+        "selfLink": "", "generation": 1, "creationTimestamp": null, "finalizers": ["a"]});
+    let settings = settings(&[("seedConfig", json!({"metadata": metadata, "spec": spec}))]);
+    assert_eq!(settings.seed_config.spec, spec);
+}
+
+#[test]
+fn options_without_effect_so_far_are_known_and_checked() {
+    let registry = json!({"host": "registry.example.org", "mirrors": ["mirror.example.org"], "caFile": "/ca",
+        "certificateFile": "/c", "keyFile": "/k", "layoutDir": "/l", "insecure": false});
+    let table = [
+        ("edge.heartbeat.intervalMax", json!("10s")),
+        ("edge.registries", json!([registry])),
+        ("edge.components.profile", json!("full")),
+        ("edge.components.disabled", json!(["etcd-druid"])),
+    ];
+    for (path, value) in table {
+        let expected = format!("{path}: not yet supported: the value is checked and then ignored");
+        assert_eq!(warnings(&[(path, value)]), [expected]);
+    }
+    assert_eq!(errors(&[("edge.registries", json!([{}]))])[0], "edge.registries[0].host: must be given");
+    assert!(errors(&[("edge.components.profile", json!("big"))])[0].contains("known: core, full"));
+}
