@@ -4,9 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gardenlet::api::core::SERVICE_ACCOUNT;
+use gardenlet::api::meta::Metadata;
 use gardenlet::base::clock::{Clock, Timestamp};
 use gardenlet::format::base64;
-use gardenlet::kube::{self, Client, Connection};
+use gardenlet::kube::{self, Client, Connection, Method};
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 
@@ -261,20 +263,23 @@ impl Cluster {
 
     /// Whether the API server says that it is ready.
     pub(crate) fn is_ready(&self) -> bool {
-        self.kubectl(&["get", "--raw", "/readyz"]).is_ok()
+        self.client().is_ok_and(|client| is_ready(&client))
     }
 
     /// Waits until the API server says that it is ready and the controller manager has done its first work.
     pub(crate) fn wait_ready(&mut self) -> Result<()> {
         let what = format!("the {} API server", self.role.name);
+        let client = self.client()?.with_deadline(Duration::from_secs(2));
         wait::until(&what, 90, || {
             // A server that has ended will not become ready: no use in waiting.
             let running = self.servers.iter_mut().try_for_each(|(_, process)| process.ensure_running());
             if running.is_err() {
                 return Ok(Some(running));
             }
-            self.kubectl(&["get", "--raw", "/readyz"])?;
-            self.kubectl(&["get", "serviceaccount", "default"]).map(|_| Some(Ok(())))
+            if !is_ready(&client) {
+                return Ok(None);
+            }
+            client.find::<Metadata>(&SERVICE_ACCOUNT, "default", "default").map(|found| found.map(|_| Ok(())))
         })?
     }
 
@@ -389,6 +394,10 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+fn is_ready(client: &Client) -> bool {
+    client.raw(Method::Get, "/readyz", None, "").is_ok_and(|response| response.is_success())
 }
 
 /// From an hour ago, for clocks that differ, for a year.

@@ -41,6 +41,12 @@ fn main() -> ExitCode {
         chosen.iter().for_each(|story| println!("{}", story.name));
         return ExitCode::SUCCESS;
     }
+    if chosen.is_empty() {
+        println!(
+            "cluster: no story has one of these words in its name; --list shows them\n0 passed, 1 failed, 0 skipped"
+        );
+        return ExitCode::FAILURE;
+    }
     if environment.state.is_some() {
         return run(&environment, &chosen);
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use gardenlet::base::clock::Clock;
 use gardenlet::format::base64;
+use gardenlet::kube::Method;
 use serde_json::{Value, json};
 
 use crate::agent::Options;
@@ -60,11 +61,13 @@ pub(crate) fn register(garden: &Cluster, server: &TestCluster, apis: &[(&str, &s
     });
     let objects: Vec<Value> = [namespace("garden"), service].into_iter().chain(services).collect();
     garden.apply(&list(&objects))?;
-    for (group, version, _) in apis {
+    let client = garden.client()?;
+    apis.iter().try_for_each(|(group, version, _)| {
         let path = format!("/apis/{group}/{version}");
-        wait::until(&path, 30, || garden.kubectl(&["get", "--raw", &path]).map(Some))?;
-    }
-    Ok(())
+        wait::until_true(&path, 30, || {
+            client.raw(Method::Get, &path, None, "").is_ok_and(|response| response.is_success())
+        })
+    })
 }
 
 /// A server in this process for groups of the garden: the garden's API server calls it, shows its own certificate and

@@ -28,27 +28,26 @@ pub(crate) struct Story {
 }
 
 pub(crate) const STORIES: &[Story] = &[
-    Story { name: "servers crash and come back", needs: Needs::Clusters, run: servers::crash },
-    Story { name: "the audit log names what agents ask for", needs: Needs::Clusters, run: servers::audit },
-    Story { name: "a garden and a seed are prepared", needs: Needs::Clusters, run: servers::prepared },
-    Story {
-        name: "a garden serves groups of this process",
-        needs: Needs::Clusters,
-        run: servers::aggregated,
-    },
-    Story { name: "a reset leaves nothing of an earlier story", needs: Needs::Clusters, run: servers::reset },
-    Story {
-        name: "the definitions are installed and repaired",
-        needs: Needs::Clusters,
-        run: components::definitions,
-    },
-    Story {
-        name: "each extension kind takes what is right and refuses what is wrong",
-        needs: Needs::Clusters,
-        run: components::samples,
-    },
-    Story { name: "a node runs a container", needs: Needs::Node, run: servers::node },
+    story("servers crash and come back", Needs::Clusters, servers::crash),
+    story("the audit log names what agents ask for", Needs::Clusters, servers::audit),
+    story("a garden and a seed are prepared", Needs::Clusters, servers::prepared),
+    story("a garden serves groups of this process", Needs::Clusters, servers::aggregated),
+    story(
+        "client: objects are created, listed, patched, replaced, deleted",
+        Needs::Clusters,
+        client::objects,
+    ),
+    story("client: refusals arrive as verdicts", Needs::Clusters, client::verdicts),
+    story("client: watches resume, end and expire", Needs::Clusters, client::watches),
+    story("client: a bootstrap token becomes a certificate", Needs::Clusters, client::identity),
+    story("client: a service account gets a token", Needs::Clusters, client::tokens),
+    story("a reset leaves nothing of an earlier story", Needs::Clusters, servers::reset),
+    story("a node runs a container", Needs::Node, servers::node),
 ];
+
+const fn story(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>) -> Story {
+    Story { name, needs, run }
+}
 
 impl Story {
     /// What this machine lacks for it.
