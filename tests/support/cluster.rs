@@ -50,6 +50,8 @@ pub struct Options {
     /// CA (PEM) and common names of a front proxy that may speak for others.
     pub front_proxy: Option<(String, Vec<String>)>,
     pub webhook: Option<Webhook>,
+    /// Names and addresses in the server certificate beyond the usual ones.
+    pub server_names: Vec<String>,
 }
 
 impl Options {
@@ -67,6 +69,7 @@ impl Options {
             log_max: 20_000,
             front_proxy: None,
             webhook: None,
+            server_names: Vec::new(),
         }
     }
 }
@@ -94,6 +97,7 @@ pub struct TestCluster {
     server: Server,
     authorities: Mutex<Vec<Arc<Authority>>>,
     controllers: Controllers,
+    server_names: Vec<String>,
 }
 
 impl TestCluster {
@@ -112,7 +116,7 @@ impl TestCluster {
                 Authorization::Rbac => Box::new(Rbac),
                 Authorization::Custom(authorizer) => authorizer,
             },
-            identity: server_identity(&authority, &options.clock),
+            identity: server_identity(&authority, &options.server_names, &options.clock),
             client_authorities: vec![authority.certificate()],
             front_proxy: options.front_proxy,
             version: options.version,
@@ -123,7 +127,7 @@ impl TestCluster {
         .unwrap();
         let controllers = Controllers::start(&api, &authority, options.share);
         let authorities = Mutex::new(vec![authority]);
-        let cluster = Self { name: options.name, server, authorities, controllers };
+        let cluster = Self { name: options.name, server, authorities, controllers, server_names: options.server_names };
         if options.builtin {
             for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
                 cluster.create("v1", "namespaces", &json!({"metadata": {"name": namespace}}));
@@ -217,14 +221,14 @@ impl TestCluster {
         let authority = Arc::new(Authority::new(&name, self.now()));
         authorities.push(authority.clone());
         let certificates: Vec<String> = authorities.iter().map(|a| a.certificate()).collect();
-        self.server.set_identity(&server_identity(&authority, self.clock()));
+        self.server.set_identity(&server_identity(&authority, &self.server_names, self.clock()));
         self.server.set_client_authorities(&certificates);
         self.controllers.set_authority(&authority);
     }
 
     /// Shows a server certificate that was valid only in this time.
     pub fn serve_certificate(&self, from: Timestamp, until: Timestamp) {
-        self.server.set_identity(&self.authority().server(&[], from, until));
+        self.server.set_identity(&self.authority().server(&self.server_names, from, until));
     }
 
     /// Creates an object past the network: `api_version` as in the object, resource by its plural.
@@ -235,6 +239,17 @@ impl TestCluster {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
         let target = Target { version: version.to_owned(), ..Target::new(kind, namespace, "") };
         self.api().create(&target, object.clone(), &User::system()).unwrap()
+    }
+
+    /// Creates whole objects (with `apiVersion` and `kind`) past the network, in order.
+    pub fn apply(&self, objects: &[Value]) {
+        for object in objects {
+            let api_version = object["apiVersion"].as_str().unwrap();
+            let group = api_version.split_once('/').map_or("", |(group, _)| group);
+            let kind = object["kind"].as_str().unwrap();
+            let kind = self.store().read().kinds.by_name(group, kind).unwrap_or_else(|| panic!("no kind {kind}"));
+            self.create(api_version, &kind.plural, object);
+        }
     }
 
     /// An object in its storage version.
@@ -303,7 +318,7 @@ impl Drop for TestCluster {
     }
 }
 
-fn server_identity(authority: &Authority, clock: &Clock) -> Identity {
+fn server_identity(authority: &Authority, names: &[String], clock: &Clock) -> Identity {
     let year = Duration::from_secs(365 * 86_400);
-    authority.server(&[], clock.now().minus(year), clock.now().plus(year))
+    authority.server(names, clock.now().minus(year), clock.now().plus(year))
 }

@@ -25,5 +25,6 @@ pub mod http;
 pub mod controllers;
 
 pub mod cluster;
+pub mod garden;
 
 pub use cluster::{Options, TestCluster};

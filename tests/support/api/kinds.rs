@@ -117,7 +117,11 @@ impl Kind {
 
 /// All served kinds, by group and plural.
 #[derive(Clone, Debug, Default)]
-pub struct Kinds(BTreeMap<(String, String), Arc<Kind>>);
+pub struct Kinds {
+    kinds: BTreeMap<(String, String), Arc<Kind>>,
+    /// Groups whose preferred version is not the one that sorts first.
+    preferred: BTreeMap<String, String>,
+}
 
 impl Kinds {
     pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
@@ -127,23 +131,28 @@ impl Kinds {
     }
 
     pub fn add(&mut self, kind: Kind) {
-        self.0.insert((kind.group.clone(), kind.plural.clone()), Arc::new(kind));
+        self.kinds.insert((kind.group.clone(), kind.plural.clone()), Arc::new(kind));
+    }
+
+    /// Makes a version the preferred one of its group.
+    pub fn prefer(&mut self, group: &str, version: &str) {
+        self.preferred.insert(group.to_owned(), version.to_owned());
     }
 
     pub fn remove(&mut self, group: &str, plural: &str) {
-        self.0.remove(&(group.to_owned(), plural.to_owned()));
+        self.kinds.remove(&(group.to_owned(), plural.to_owned()));
     }
 
     pub fn find(&self, group: &str, plural: &str) -> Option<Arc<Kind>> {
-        self.0.get(&(group.to_owned(), plural.to_owned())).cloned()
+        self.kinds.get(&(group.to_owned(), plural.to_owned())).cloned()
     }
 
     pub fn by_name(&self, group: &str, kind: &str) -> Option<Arc<Kind>> {
-        self.0.values().find(|k| k.group == group && k.kind == kind).cloned()
+        self.kinds.values().find(|k| k.group == group && k.kind == kind).cloned()
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
-        self.0.values()
+        self.kinds.values()
     }
 
     /// The groups with their versions, preferred first; the core group is `""`.
@@ -157,7 +166,10 @@ impl Kinds {
                 }
             }
         }
-        groups.values_mut().for_each(|versions| versions.sort_by_key(|v| std::cmp::Reverse(rank(v))));
+        for (group, versions) in &mut groups {
+            let preferred = self.preferred.get(group);
+            versions.sort_by_key(|v| (Some(v) != preferred, std::cmp::Reverse(rank(v))));
+        }
         groups
     }
 }

@@ -37,6 +37,12 @@ pub trait Rules: Send + Sync {
         strip(old) != strip(new)
     }
 
+    /// Whether an annotation asks for work and therefore counts as well. `asked` is what was sent, before
+    /// [`Rules::update`].
+    fn operation_bumps(&self, _old: &Value, _asked: &Value) -> bool {
+        false
+    }
+
     /// From the storage version to another.
     fn convert_out(&self, object: Value, _version: &str) -> Value {
         object

@@ -255,9 +255,10 @@ pub fn replace(
     set(&mut next, "/apiVersion", target.kind.api_version(&target.kind.storage));
     check_finalizers(target, old, &next)?;
     check_schema(target, &mut next)?;
+    let asked = target.kind.rules.operation_bumps(old, &next);
     target.kind.rules.update(old, &mut next, &write(target, user, now))?;
     validate::metadata(target, &next)?;
-    if target.kind.generation && target.kind.rules.bumps_generation(old, &next) {
+    if target.kind.generation && (asked || target.kind.rules.bumps_generation(old, &next)) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         set(&mut next, "/metadata/generation", generation);
     }

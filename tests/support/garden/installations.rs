@@ -1,0 +1,249 @@
+//! Makes and removes ControllerInstallations, and keeps the Seed's condition ExtensionsReady.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gardenlet::api::core::{CONFIG_MAP, SECRET};
+use gardenlet::api::gardener::{
+    BACKUP_BUCKET, CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SHOOT,
+};
+use serde_json::{Value, json};
+
+use super::manager::Manager;
+use crate::support::api::failure::Failure;
+use crate::support::api::selector::matches_spec;
+use crate::support::api::write::Patch;
+use crate::support::encoding::sha256_hex;
+use crate::support::json::{entry, list, text};
+
+const FINALIZER: &str = "core.gardener.cloud/controllerregistration";
+const POD_SECURITY: &str = "security.gardener.cloud/pod-security-enforce";
+
+/// What there is, by name.
+struct World {
+    registrations: Vec<Value>,
+    deployments: BTreeMap<String, Value>,
+    installations: Vec<Value>,
+    shoots: Vec<Value>,
+    buckets: Vec<Value>,
+}
+
+pub fn sync(manager: &Manager, seeds: &[Value]) -> Result<(), Failure> {
+    let cluster = &manager.cluster;
+    let by_name = |o: Value| (text(&o, "/metadata/name").to_owned(), o);
+    let world = World {
+        registrations: cluster.list(&CONTROLLER_REGISTRATION, "")?,
+        deployments: cluster.list(&CONTROLLER_DEPLOYMENT, "")?.into_iter().map(by_name).collect(),
+        installations: cluster.list(&CONTROLLER_INSTALLATION, "")?,
+        shoots: cluster.list(&SHOOT, "")?,
+        buckets: cluster.list(&BACKUP_BUCKET, "")?,
+    };
+    for registration in &world.registrations {
+        hold(manager, &world, registration)?;
+    }
+    for seed in seeds {
+        let wanted = wanted(&world, seed);
+        for registration in &world.registrations {
+            let is_wanted = wanted.contains(text(registration, "/metadata/name"));
+            sync_one(manager, &world, seed, registration, is_wanted)?;
+        }
+        extensions_ready(manager, &world, seed)?;
+    }
+    remove_orphans(manager, &world)
+}
+
+/// A registration stays until its installations are gone.
+fn hold(manager: &Manager, world: &World, registration: &Value) -> Result<(), Failure> {
+    let name = text(registration, "/metadata/name");
+    let finalizers = list(registration, "/metadata/finalizers");
+    let held = finalizers.iter().any(|f| f == FINALIZER);
+    let used = world.installations.iter().any(|i| text(i, "/spec/registrationRef/name") == name);
+    let deleting = !text(registration, "/metadata/deletionTimestamp").is_empty();
+    let mut next: Vec<Value> = finalizers.iter().filter(|f| *f != FINALIZER).cloned().collect();
+    if (held || !deleting) && (used || held && !deleting) {
+        next.push(FINALIZER.into());
+    }
+    if next.len() == finalizers.len() {
+        return Ok(());
+    }
+    let patch = json!({"metadata": {"finalizers": next, "resourceVersion": registration["metadata"]["resourceVersion"]}});
+    manager.cluster.patch(&CONTROLLER_REGISTRATION, ("", name), "", &Patch::Merge(patch)).map(drop)
+}
+
+/// The names of the registrations that a seed needs.
+fn wanted(world: &World, seed: &Value) -> BTreeSet<String> {
+    if !text(seed, "/metadata/deletionTimestamp").is_empty() {
+        return BTreeSet::new();
+    }
+    let needed = needed_types(world, seed);
+    let seed_name = text(seed, "/metadata/name");
+    let has_shoots = world.shoots.iter().any(|s| text(s, "/spec/seedName") == seed_name);
+    let is_wanted = |registration: &&Value| {
+        let deployment = &registration["spec"]["deployment"];
+        let fits = deployment["seedSelector"].is_null() || matches_spec(&deployment["seedSelector"], &seed["metadata"]["labels"]);
+        let asked = match text(deployment, "/policy") {
+            "Always" => true,
+            "AlwaysExceptNoShoots" => has_shoots,
+            _ => list(registration, "/spec/resources")
+                .iter()
+                .any(|r| needed.contains(&(text(r, "/kind").to_owned(), text(r, "/type").to_owned()))),
+        };
+        fits && asked
+            && !list(deployment, "/deploymentRefs").is_empty()
+            && text(registration, "/metadata/deletionTimestamp").is_empty()
+    };
+    let found = world.registrations.iter().filter(is_wanted);
+    found.map(|r| text(r, "/metadata/name").to_owned()).collect()
+}
+
+/// Kinds and types of extensions that a seed and what runs on it ask for.
+fn needed_types(world: &World, seed: &Value) -> BTreeSet<(String, String)> {
+    let seed_name = text(seed, "/metadata/name");
+    let mut needed = BTreeSet::new();
+    let mut need = |kind: &str, kind_type: &str| {
+        if !kind_type.is_empty() {
+            needed.insert((kind.to_owned(), kind_type.to_owned()));
+        }
+    };
+    need("DNSRecord", text(seed, "/spec/dns/internal/type"));
+    need("DNSRecord", text(seed, "/spec/dns/provider/type"));
+    list(seed, "/spec/dns/defaults").iter().for_each(|d| need("DNSRecord", text(d, "/type")));
+    list(seed, "/spec/extensions").iter().for_each(|e| need("Extension", text(e, "/type")));
+    for bucket in world.buckets.iter().filter(|b| text(b, "/spec/seedName") == seed_name) {
+        need("BackupBucket", text(bucket, "/spec/provider/type"));
+        need("BackupEntry", text(bucket, "/spec/provider/type"));
+    }
+    let on_seed = |s: &&Value| text(s, "/spec/seedName") == seed_name || text(s, "/status/seedName") == seed_name;
+    for shoot in world.shoots.iter().filter(on_seed) {
+        for kind in ["ControlPlane", "Infrastructure", "Worker"] {
+            need(kind, text(shoot, "/spec/provider/type"));
+        }
+        need("Network", text(shoot, "/spec/networking/type"));
+        list(shoot, "/spec/extensions").iter().for_each(|e| need("Extension", text(e, "/type")));
+    }
+    needed
+}
+
+fn hash(value: &Value) -> String {
+    sha256_hex(value.to_string().as_bytes())[..16].to_owned()
+}
+
+fn sync_one(
+    manager: &Manager,
+    world: &World,
+    seed: &Value,
+    registration: &Value,
+    is_wanted: bool,
+) -> Result<(), Failure> {
+    let (seed_name, name) = (text(seed, "/metadata/name"), text(registration, "/metadata/name"));
+    let present: Vec<&Value> = world
+        .installations
+        .iter()
+        .filter(|i| text(i, "/spec/seedRef/name") == seed_name && text(i, "/spec/registrationRef/name") == name)
+        .collect();
+    if !is_wanted {
+        return present.into_iter().try_for_each(|i| remove(manager, i));
+    }
+    let Some(object) = desired(manager, world, seed, registration)? else { return Ok(()) };
+    match present.first() {
+        Some(old) if text(old, "/metadata/deletionTimestamp").is_empty() => {
+            let keys = ["registration-spec-hash", "seed-spec-hash", "deployment-hash"];
+            let label = |o: &Value, key: &str| entry(o, "/metadata/labels", key).map(str::to_owned);
+            let same = keys.iter().all(|key| label(old, key) == label(&object, key))
+                && old["spec"].get("resourceRefs") == object["spec"].get("resourceRefs");
+            if same {
+                return Ok(());
+            }
+            let mut patch = object;
+            patch["metadata"].as_object_mut().unwrap().remove("generateName");
+            let at = ("", text(old, "/metadata/name"));
+            manager.cluster.patch(&CONTROLLER_INSTALLATION, at, "", &Patch::Merge(patch)).map(drop)
+        }
+        // One installation at a time: the old one first has to go.
+        Some(_) => Ok(()),
+        None => manager.cluster.create(&CONTROLLER_INSTALLATION, "", &object).map(drop),
+    }
+}
+
+/// The installation of a registration on a seed; none while its deployment is missing.
+fn desired(
+    manager: &Manager,
+    world: &World,
+    seed: &Value,
+    registration: &Value,
+) -> Result<Option<Value>, Failure> {
+    let reference = |o: &Value| json!({"name": o["metadata"]["name"], "resourceVersion": o["metadata"]["resourceVersion"]});
+    let deployment_name = text(registration, "/spec/deployment/deploymentRefs/0/name");
+    let Some(deployment) = world.deployments.get(deployment_name) else { return Ok(None) };
+    let mut content = deployment.clone();
+    for key in ["metadata", "kind", "apiVersion"] {
+        content.as_object_mut().unwrap().remove(key);
+    }
+    let mut object = json!({
+        "metadata": {"generateName": format!("{}-", text(registration, "/metadata/name")), "labels": {
+            "registration-spec-hash": hash(&registration["spec"]), "seed-spec-hash": hash(&seed["spec"]),
+            "deployment-hash": hash(&content)}},
+        "spec": {"registrationRef": reference(registration), "seedRef": reference(seed),
+            "deploymentRef": reference(deployment)}});
+    if let Some(level) = entry(registration, "/metadata/annotations", POD_SECURITY) {
+        object["metadata"]["annotations"] = json!({POD_SECURITY: level});
+    }
+    let mut resources = Vec::new();
+    for named in list(deployment, "/resources").iter().filter_map(|r| r.get("resourceRef")) {
+        let kind = if named["kind"] == "Secret" { &SECRET } else { &CONFIG_MAP };
+        if let Some(found) = manager.cluster.get(kind, "garden", text(named, "/name"))? {
+            resources.push(json!({"apiVersion": "v1", "kind": named["kind"], "namespace": "garden",
+                "name": named["name"], "resourceVersion": found["metadata"]["resourceVersion"]}));
+        }
+    }
+    if !resources.is_empty() {
+        object["spec"]["resourceRefs"] = resources.into();
+    }
+    Ok(Some(object))
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
+    let found = list(object, "/status/conditions").iter().find(|c| c["type"] == kind);
+    found.map_or("", |c| text(c, "/status"))
+}
+
+fn remove(manager: &Manager, installation: &Value) -> Result<(), Failure> {
+    let deleting = !text(installation, "/metadata/deletionTimestamp").is_empty();
+    if deleting || condition(installation, "Required") == "True" {
+        return Ok(());
+    }
+    manager.cluster.delete(&CONTROLLER_INSTALLATION, "", text(installation, "/metadata/name"))
+}
+
+/// Installations of registrations that do not exist any more.
+fn remove_orphans(manager: &Manager, world: &World) -> Result<(), Failure> {
+    let known = |i: &&Value| {
+        let name = text(i, "/spec/registrationRef/name");
+        !world.registrations.iter().any(|r| text(r, "/metadata/name") == name)
+    };
+    world.installations.iter().filter(known).try_for_each(|i| remove(manager, i))
+}
+
+fn extensions_ready(manager: &Manager, world: &World, seed: &Value) -> Result<(), Failure> {
+    let seed_name = text(seed, "/metadata/name");
+    // Until the agent has reported for the first time, nobody writes conditions.
+    if seed["status"]["gardener"].is_null() || !text(seed, "/metadata/deletionTimestamp").is_empty() {
+        return Ok(());
+    }
+    let mut installations = world.installations.iter().filter(|i| text(i, "/spec/seedRef/name") == seed_name);
+    let bad = installations.find_map(|i| {
+        let expected = [("Valid", "True", "NotValid"), ("Installed", "True", "NotInstalled"),
+            ("Healthy", "True", "NotHealthy"), ("Progressing", "False", "Progressing")];
+        let wrong = expected.into_iter().find(|(kind, status, _)| condition(i, kind) != *status)?;
+        Some((text(i, "/metadata/name").to_owned(), wrong))
+    });
+    match bad {
+        None => {
+            let message = "All extensions installed into the seed cluster are ready and healthy.";
+            manager.set_seed_condition(seed, "ExtensionsReady", ("True", "AllExtensionsReady", message))
+        }
+        Some((name, (kind, _, reason))) => {
+            let message = format!("Extension {name} is not ready: condition {kind}");
+            manager.set_seed_condition(seed, "ExtensionsReady", ("False", reason, &message))
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The share of gardener-controller-manager: it looks at everything again after each change and every now and then.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use gardenlet::api::gardener::SEED;
+use gardenlet::base::clock::{Clock, Mono};
+use gardenlet::base::thread;
+use serde_json::{Value, json};
+
+use super::port::Cluster;
+use super::{approver, installations, lifecycle, namespaces};
+use crate::support::api::failure::Failure;
+use crate::support::api::store::Store;
+use crate::support::api::write::Patch;
+use crate::support::encoding::rfc3339;
+use crate::support::json::{list, text};
+
+/// What is done; all of it by default.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// Requests of agents are approved.
+    pub approver: bool,
+    /// `seed-<name>` is made and filled.
+    pub namespaces: bool,
+    /// Silent agents are noticed.
+    pub lifecycle: bool,
+    /// ControllerInstallations are made and removed, ExtensionsReady is kept.
+    pub installations: bool,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { approver: true, namespaces: true, lifecycle: true, installations: true }
+    }
+}
+
+/// What the parts work with.
+pub struct Manager {
+    pub cluster: Box<dyn Cluster>,
+    pub clock: Clock,
+    share: Mutex<Share>,
+    stopping: AtomicBool,
+    /// Next look at the lease of a seed.
+    pub next_looks: Mutex<BTreeMap<String, Mono>>,
+}
+
+impl Manager {
+    pub fn now(&self) -> String {
+        rfc3339(self.clock.now())
+    }
+
+    /// Writes a condition of a Seed if it changes. The list is merged by type, as several write to it.
+    pub fn set_seed_condition(
+        &self,
+        seed: &Value,
+        kind: &str,
+        (status, reason, message): (&str, &str, &str),
+    ) -> Result<(), Failure> {
+        let old = list(seed, "/status/conditions").iter().find(|c| c["type"] == kind);
+        let same = |key: &str, value: &str| old.is_some_and(|c| c[key] == value);
+        if same("status", status) && same("reason", reason) && same("message", message) {
+            return Ok(());
+        }
+        let now = self.now();
+        let transition = if same("status", status) { old.unwrap()["lastTransitionTime"].clone() } else { now.clone().into() };
+        let condition = json!({"type": kind, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": transition, "lastUpdateTime": now});
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        self.cluster.patch(&SEED, ("", text(seed, "/metadata/name")), "status", &patch).map(drop)
+    }
+}
+
+/// The running manager.
+pub struct Running {
+    pub manager: Arc<Manager>,
+    store: Store,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Running {
+    /// Starts it. `store` wakes it up; what is not in there is looked at every `period` (real time).
+    pub fn start(cluster: Box<dyn Cluster>, clock: &Clock, store: &Store, share: Share, period: Duration) -> Self {
+        let manager = Arc::new(Manager {
+            cluster,
+            clock: clock.clone(),
+            share: Mutex::new(share),
+            stopping: AtomicBool::new(false),
+            next_looks: Mutex::default(),
+        });
+        let (running, waking) = (manager.clone(), store.clone());
+        let thread = thread::spawn("garden-manager", 1 << 20, move || {
+            while !running.stopping.load(Ordering::SeqCst) {
+                let revision = waking.read().revision;
+                // What fails, because the object changed or the server is down, is tried again in the next round.
+                let _ = sync(&running);
+                waking.wait_after(revision, period);
+            }
+        });
+        Self { manager, store: store.clone(), thread: Mutex::new(Some(thread.unwrap())) }
+    }
+
+    /// Changes what is done.
+    pub fn set_share(&self, share: Share) {
+        *self.manager.share.lock().unwrap_or_else(PoisonError::into_inner) = share;
+        self.store.wake();
+    }
+
+    pub fn stop(&self) {
+        self.manager.stopping.store(true, Ordering::SeqCst);
+        self.store.wake();
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn sync(manager: &Manager) -> Result<(), Failure> {
+    let share = manager.share.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let approved = if share.approver { approver::sync(manager) } else { Ok(()) };
+    let seeds = manager.cluster.list(&SEED, "")?;
+    for seed in &seeds {
+        if share.namespaces {
+            namespaces::sync(manager, seed)?;
+        }
+        if share.lifecycle {
+            lifecycle::sync(manager, seed)?;
+        }
+    }
+    if share.installations {
+        installations::sync(manager, &seeds)?;
+    }
+    approved
+}

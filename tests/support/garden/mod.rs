@@ -1,0 +1,134 @@
+//! A stand-in garden: the gardener.cloud groups as gardener-apiserver serves them and gardener-controller-manager tends
+//! them, as far as an agent sees it.
+//!
+//! - [`Garden::start`] is a whole garden in this process: also the kinds of Kubernetes, the SeedAuthorizer, RBAC.
+//! - [`Garden::aggregated`] serves the gardener.cloud groups alone, behind a real kube-apiserver, and reaches the rest
+//!   through it.
+
+pub mod kinds;
+pub mod rules;
+
+pub mod authorizer;
+pub mod graph;
+pub mod port;
+
+pub mod approver;
+pub mod installations;
+pub mod lifecycle;
+pub mod manager;
+pub mod namespaces;
+
+pub mod prepare;
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gardenlet::base::clock::Clock;
+use gardenlet::kube;
+use serde_json::Value;
+
+use self::manager::{Running, Share};
+use self::port::{Cluster, Local, Remote, Split};
+use super::cluster::{Authorization, Options, TestCluster};
+use super::controllers;
+use super::http::server::Authorizer;
+
+/// How often the manager looks at what it is not told about, in real time.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// A running garden. It ends when it is dropped.
+pub struct Garden {
+    manager: Running,
+    cluster: TestCluster,
+}
+
+impl Deref for Garden {
+    type Target = TestCluster;
+
+    fn deref(&self) -> &TestCluster {
+        &self.cluster
+    }
+}
+
+/// How a garden behind a real kube-apiserver is made.
+pub struct Aggregated {
+    pub clock: Clock,
+    /// The name by which the API server calls it, for the server certificate.
+    pub host: String,
+    /// CA (PEM) of the API server's proxy certificate.
+    pub front_proxy_ca: String,
+    /// Common names of that certificate; empty: any.
+    pub front_proxy_names: Vec<String>,
+    /// A cluster-admin of the real API server.
+    pub client: kube::Client,
+}
+
+impl Garden {
+    /// Starts a garden, prepared for an agent but for what [`prepare`] makes.
+    pub fn start(clock: &Clock) -> Self {
+        Self::with(Options::new("garden", clock), Share::default())
+    }
+
+    /// Starts a garden that differs in something. Kinds and authorization are the garden's.
+    pub fn with(mut options: Options, share: Share) -> Self {
+        options.kinds = kinds::kinds();
+        options.authorization = Authorization::Custom(Box::new(authorizer::Garden));
+        let cluster = TestCluster::start(options);
+        cluster.store().write(|state| state.kinds.prefer(kinds::CORE, "v1beta1"));
+        let store = cluster.store().clone();
+        let judge = Arc::new(move |user: &_, info: &_| Authorizer::allows(&authorizer::Garden, &store.read(), user, info));
+        let local = Local { api: cluster.api().clone(), judge };
+        Self::managed(cluster, Box::new(local), share)
+    }
+
+    /// Serves the gardener.cloud groups behind a real kube-apiserver.
+    pub fn aggregated(aggregated: Aggregated) -> Self {
+        let mut options = Options::new("gardener-apiserver", &aggregated.clock);
+        options.builtin = false;
+        options.kinds = kinds::kinds();
+        options.server_names = vec![aggregated.host];
+        options.authorization = Authorization::Custom(Box::new(authorizer::Behind));
+        options.front_proxy = Some((aggregated.front_proxy_ca, aggregated.front_proxy_names));
+        options.share = controllers::Share { garbage: true, ..controllers::Share::none() };
+        let cluster = TestCluster::start(options);
+        cluster.store().write(|state| state.kinds.prefer(kinds::CORE, "v1beta1"));
+        let own = Local { api: cluster.api().clone(), judge: Arc::new(|_: &_, _: &_| false) };
+        let split = Split { own, rest: Remote(aggregated.client) };
+        Self::managed(cluster, Box::new(split), Share::default())
+    }
+
+    fn managed(cluster: TestCluster, port: Box<dyn Cluster>, share: Share) -> Self {
+        let manager = Running::start(port, cluster.clock(), cluster.store(), share, PERIOD);
+        Self { manager, cluster }
+    }
+
+    /// Changes what gardener-controller-manager does.
+    pub fn set_share(&self, share: Share) {
+        self.manager.set_share(share);
+    }
+
+    /// A Seed, if it exists.
+    pub fn seed(&self, name: &str) -> Option<Value> {
+        self.get(kinds::CORE, "seeds", "", name)
+    }
+
+    /// The status of a condition of a Seed.
+    pub fn seed_condition(&self, name: &str, kind: &str) -> Option<Value> {
+        let seed = self.seed(name)?;
+        super::json::list(&seed, "/status/conditions").iter().find(|c| c["type"] == kind).cloned()
+    }
+
+    /// The installations of a registration.
+    pub fn installations(&self, registration: &str) -> Vec<Value> {
+        let mut all = self.store().list(kinds::CORE, "controllerinstallations", "");
+        all.retain(|i| i["spec"]["registrationRef"]["name"] == registration);
+        all
+    }
+}
+
+impl Drop for Garden {
+    fn drop(&mut self) {
+        self.manager.stop();
+    }
+}

@@ -1,0 +1,195 @@
+//! How gardener-controller-manager's share reaches objects: in this process, or, behind a real kube-apiserver, partly
+//! over the network.
+
+use std::sync::Arc;
+
+use gardenlet::api::meta::Resource;
+use gardenlet::kube;
+use serde_json::{Value, json};
+
+use crate::support::api::failure::Failure;
+use crate::support::api::remove::Options;
+use crate::support::api::request::Info;
+use crate::support::api::review::attributes;
+use crate::support::api::write::Patch;
+use crate::support::api::{Api, Target, User};
+
+/// What a controller may do with a cluster. An empty namespace means cluster-scoped, or all.
+pub trait Cluster: Send + Sync {
+    fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Failure>;
+    fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure>;
+    fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Failure>;
+    /// `at`: namespace and name.
+    fn patch(
+        &self,
+        resource: &Resource,
+        at: (&str, &str),
+        subresource: &str,
+        patch: &Patch,
+    ) -> Result<Value, Failure>;
+    fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Failure>;
+    /// Answers the spec of a SubjectAccessReview.
+    fn may(&self, review: &Value) -> bool;
+}
+
+/// Answers whether a user may do something.
+pub type Judge = Arc<dyn Fn(&User, &Info) -> bool + Send + Sync>;
+
+/// Objects in this process.
+pub struct Local {
+    pub api: Api,
+    pub judge: Judge,
+}
+
+impl Local {
+    fn target(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Target, Failure> {
+        let kind = self.api.kind(&resource.group, &resource.plural).ok_or_else(Failure::no_resource)?;
+        Ok(Target { version: resource.version.to_string(), ..Target::new(kind, namespace, name) })
+    }
+}
+
+impl Cluster for Local {
+    fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
+        match self.api.get(&self.target(resource, namespace, name)?) {
+            Ok(object) => Ok(Some(object)),
+            Err(failure) if failure.code == 404 => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure> {
+        let target = self.target(resource, namespace, "")?;
+        let stored = self.api.store.list(&resource.group, &resource.plural, namespace);
+        let shown = |o: &Value| crate::support::api::read::present(&target.kind, &target.version, o);
+        Ok(stored.iter().map(shown).collect())
+    }
+
+    fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Failure> {
+        self.api.create(&self.target(resource, namespace, "")?, object.clone(), &User::system())
+    }
+
+    fn patch(
+        &self,
+        resource: &Resource,
+        (namespace, name): (&str, &str),
+        subresource: &str,
+        patch: &Patch,
+    ) -> Result<Value, Failure> {
+        let target = self.target(resource, namespace, name)?.sub(subresource);
+        self.api.patch(&target, patch, &User::system())
+    }
+
+    fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Failure> {
+        let target = self.target(resource, namespace, name)?;
+        self.api.delete(&target, &Options::default()).map(drop)
+    }
+
+    fn may(&self, review: &Value) -> bool {
+        let groups = review["groups"].as_array().into_iter().flatten();
+        let groups = groups.filter_map(Value::as_str).map(str::to_owned).collect();
+        let name = review["user"].as_str().unwrap_or_default().to_owned();
+        (self.judge)(&User { name, uid: String::new(), groups }, &attributes(review))
+    }
+}
+
+/// Objects of a real API server.
+pub struct Remote(pub kube::Client);
+
+fn failure(error: &kube::Error) -> Failure {
+    Failure::new(error.status_code().unwrap_or(0), "", error.to_string())
+}
+
+impl Cluster for Remote {
+    fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
+        self.0.find(resource, namespace, name).map_err(|e| failure(&e))
+    }
+
+    fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure> {
+        let mut all = Vec::new();
+        let params = kube::ListParams::default();
+        self.0.list_all(resource, namespace, &params, &mut |object| all.push(object)).map_err(|e| failure(&e))?;
+        Ok(all)
+    }
+
+    fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Failure> {
+        let mut object = object.clone();
+        object["apiVersion"] = resource.api_version().into();
+        object["kind"] = resource.kind.to_string().into();
+        self.0.create(resource, namespace, &object).map_err(|e| failure(&e))
+    }
+
+    fn patch(
+        &self,
+        resource: &Resource,
+        (namespace, name): (&str, &str),
+        subresource: &str,
+        patch: &Patch,
+    ) -> Result<Value, Failure> {
+        let patch = match patch.clone() {
+            Patch::Merge(value) => kube::Patch::Merge(value),
+            Patch::Json(value) => kube::Patch::Json(value),
+            Patch::Strategic(value) => kube::Patch::Strategic(value),
+        };
+        self.0.patch(resource, namespace, name, subresource, &patch).map_err(|e| failure(&e))
+    }
+
+    fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Failure> {
+        self.0.delete(resource, namespace, name, &kube::DeleteParams::default()).map_err(|e| failure(&e))
+    }
+
+    fn may(&self, review: &Value) -> bool {
+        const REVIEW: Resource = Resource::new(
+            "authorization.k8s.io",
+            "v1",
+            "SubjectAccessReview",
+            "subjectaccessreviews",
+            false,
+        );
+        let answer = self.create(&REVIEW, "", &json!({"spec": review}));
+        answer.is_ok_and(|review| review["status"]["allowed"] == true)
+    }
+}
+
+/// The gardener.cloud groups in this process, everything else at a real API server.
+pub struct Split {
+    pub own: Local,
+    pub rest: Remote,
+}
+
+impl Split {
+    fn side(&self, resource: &Resource) -> &dyn Cluster {
+        if resource.group.ends_with(".gardener.cloud") { &self.own } else { &self.rest }
+    }
+}
+
+impl Cluster for Split {
+    fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
+        self.side(resource).get(resource, namespace, name)
+    }
+
+    fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure> {
+        self.side(resource).list(resource, namespace)
+    }
+
+    fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Failure> {
+        self.side(resource).create(resource, namespace, object)
+    }
+
+    fn patch(
+        &self,
+        resource: &Resource,
+        at: (&str, &str),
+        subresource: &str,
+        patch: &Patch,
+    ) -> Result<Value, Failure> {
+        self.side(resource).patch(resource, at, subresource, patch)
+    }
+
+    fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Failure> {
+        self.side(resource).delete(resource, namespace, name)
+    }
+
+    fn may(&self, review: &Value) -> bool {
+        self.rest.may(review)
+    }
+}

@@ -1,0 +1,210 @@
+//! What is in a garden and in a seed before an agent starts: the shares of gardener-operator and of whoever installed
+//! the seed. Plain lists of objects, for the stand-ins and for real API servers.
+
+use gardenlet::base::clock::Timestamp;
+use serde_json::{Value, json};
+
+use super::authorizer::{SEEDS, bootstrap_token_id};
+use crate::support::encoding::{base64, rfc3339};
+
+const BOOTSTRAPPER: &str = "gardener.cloud:system:seed-bootstrapper";
+const READERS: &str = "gardener.cloud:system:read-global-resources";
+
+/// What the lists are made for.
+#[derive(Clone, Debug)]
+pub struct Preparation {
+    pub seed: String,
+    pub gardener_version: String,
+    pub token_secret: String,
+    pub token_expires: Timestamp,
+}
+
+impl Preparation {
+    /// A bootstrap token that ends in a day.
+    pub fn new(seed: &str, now: Timestamp) -> Self {
+        Self {
+            seed: seed.to_owned(),
+            gardener_version: "v1.150.0".to_owned(),
+            token_secret: "0123456789abcdef".to_owned(),
+            token_expires: now.plus(std::time::Duration::from_secs(86_400)),
+        }
+    }
+
+    pub fn token_id(&self) -> String {
+        bootstrap_token_id("garden", &self.seed)
+    }
+
+    /// The bootstrap token.
+    pub fn token(&self) -> String {
+        format!("{}.{}", self.token_id(), self.token_secret)
+    }
+
+    /// What a garden needs: namespaces, version, identity, roles, token, a Secret that every seed gets.
+    pub fn garden(&self) -> Vec<Value> {
+        let mut all: Vec<Value> =
+            ["garden", "gardener-system-public", "gardener-system-seed-lease"].map(namespace).into();
+        all.extend([
+            config_map("gardener-system-public", "gardener-info", "gardenerAPIServer",
+                &format!("version: {}\nworkloadIdentityIssuerURL: https://issuer.garden.example.org\n", self.gardener_version)),
+            config_map("kube-system", "cluster-identity", "cluster-identity", "garden-identity"),
+            self.bootstrap_token(),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "global-monitoring", "namespace": "garden",
+                "labels": {"gardener.cloud/role": "global-monitoring"}}, "stringData": {"username": "admin", "password": "admin"}}),
+            cluster_role(BOOTSTRAPPER, &json!([
+                rule("certificates.k8s.io", &["certificatesigningrequests"], &["create", "get"]),
+                rule("certificates.k8s.io", &["certificatesigningrequests/seedclient",
+                    "certificatesigningrequests/shootclient"], &["create"]),
+            ])),
+            cluster_role_binding(BOOTSTRAPPER, &group("system:bootstrappers")),
+        ]);
+        all.extend(readers());
+        all
+    }
+
+    /// The Secret of the bootstrap token.
+    pub fn bootstrap_token(&self) -> Value {
+        let description = format!("A bootstrap token for the Gardenlet for seedmanagement.gardener.cloud/v1alpha1.Gardenlet resource garden/{}.", self.seed);
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+            "metadata": {"name": format!("bootstrap-token-{}", self.token_id()), "namespace": "kube-system"},
+            "stringData": {"token-id": self.token_id(), "token-secret": self.token_secret, "description": description,
+                "expiration": rfc3339(self.token_expires), "usage-bootstrap-authentication": "true",
+                "usage-bootstrap-signing": "true"}})
+    }
+}
+
+/// What everybody who is known may read in a garden.
+fn readers() -> Vec<Value> {
+    let read: &[&str] = &["get", "list", "watch"];
+    let mut all = vec![
+        cluster_role(READERS, &json!([
+            rule("core.gardener.cloud", &["cloudprofiles", "controllerregistrations", "exposureclasses", "seeds"], read),
+            rule("apiextensions.k8s.io", &["customresourcedefinitions"], read),
+        ])),
+        cluster_role_binding(READERS, &group("system:authenticated")),
+    ];
+    for (namespace, name) in [("kube-system", "cluster-identity"), ("gardener-system-public", "gardener-info"),
+        ("gardener-system-public", "kube-root-ca.crt")]
+    {
+        let role = format!("gardener.cloud:system:read-{name}");
+        all.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": role, "namespace": namespace}, "rules": [named_rule("", "configmaps", name, read)]}));
+        all.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": role, "namespace": namespace}, "subjects": [group("system:authenticated")],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}}));
+    }
+    all
+}
+
+/// A garden without SeedAuthorizer: its agents may do everything.
+pub fn without_authorizer() -> Vec<Value> {
+    let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["get"]}]);
+    vec![cluster_role(SEEDS, &everything), cluster_role_binding(SEEDS, &group(SEEDS))]
+}
+
+/// What a seed holds before its agent starts: namespace, account, role, the bootstrap kubeconfig.
+pub fn seed(bootstrap_kubeconfig: &str) -> Vec<Value> {
+    let role = "gardener.cloud:system:gardenlet";
+    let account = json!({"kind": "ServiceAccount", "name": "gardenlet", "namespace": "garden"});
+    vec![
+        namespace("garden"),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "gardenlet", "namespace": "garden"}}),
+        cluster_role(role, &seed_rules()),
+        cluster_role_binding(role, &account),
+        json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
+            "stringData": {"kubeconfig": bootstrap_kubeconfig}}),
+    ]
+}
+
+/// The spec of a Seed that gardener-apiserver takes.
+pub fn seed_spec() -> Value {
+    let credentials = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "dns"});
+    json!({"provider": {"type": "local", "region": "north", "zones": ["a"]},
+        "networks": {"nodes": "10.50.0.0/16", "pods": "10.51.0.0/16", "services": "10.52.0.0/16"},
+        "dns": {"internal": {"type": "local", "domain": "internal.example.org", "credentialsRef": credentials},
+            "provider": {"type": "local", "credentialsRef": credentials}},
+        "ingress": {"domain": "ingress.edge-1.example.org", "controller": {"kind": "nginx"}}})
+}
+
+/// An extension that is installed on every seed: its registration and its deployment.
+pub fn extension(name: &str, chart: &[u8], values: &Value) -> Vec<Value> {
+    vec![
+        json!({"apiVersion": "core.gardener.cloud/v1", "kind": "ControllerDeployment", "metadata": {"name": name},
+            "helm": {"rawChart": base64(chart), "values": values}}),
+        json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ControllerRegistration", "metadata": {"name": name},
+            "spec": {"deployment": {"policy": "Always", "deploymentRefs": [{"name": name}]},
+                "resources": [{"kind": "Extension", "type": name}]}}),
+    ]
+}
+
+/// The role of the chart that installs an agent. What is *not* there matters: no get of pods and nodes, no patch of
+/// leases.
+pub fn seed_rules() -> Value {
+    const SOME: &[&str] = &["create", "delete", "get", "list", "watch", "patch", "update"];
+    const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "watch", "patch", "update"];
+    const READ: &[&str] = &["get", "list", "watch"];
+    const EXTENSIONS: [&str; 11] = ["backupbuckets", "backupentries", "containerruntimes", "controlplanes", "dnsrecords",
+        "extensions", "infrastructures", "networks", "operatingsystemconfigs", "selfhostedshootexposures", "workers"];
+    let statuses = EXTENSIONS.map(|kind| format!("{kind}/status"));
+    let statuses: Vec<&str> = statuses.iter().map(String::as_str).collect();
+    json!([
+        rule("", &["configmaps", "namespaces", "secrets", "serviceaccounts", "services"], ALL),
+        rule("apps", &["deployments", "deployments/scale", "statefulsets", "statefulsets/scale", "replicasets"], ALL),
+        rule("admissionregistration.k8s.io", &["validatingwebhookconfigurations", "mutatingwebhookconfigurations"], ALL),
+        rule("networking.k8s.io", &["networkpolicies", "ingresses", "ingressclasses"], ALL),
+        rule("rbac.authorization.k8s.io", &["roles", "rolebindings", "clusterroles", "clusterrolebindings"], ALL),
+        rule("rbac.authorization.k8s.io", &["roles", "clusterroles"], &["bind", "escalate"]),
+        rule("resources.gardener.cloud", &["managedresources", "managedresources/status"], ALL),
+        rule("autoscaling", &["horizontalpodautoscalers"], SOME),
+        rule("autoscaling.k8s.io", &["verticalpodautoscalers"], SOME),
+        rule("policy", &["poddisruptionbudgets"], SOME),
+        rule("scheduling.k8s.io", &["priorityclasses"], SOME),
+        rule("druid.gardener.cloud", &["etcds", "etcdcopybackupstasks"], SOME),
+        rule("extensions.gardener.cloud", &[&EXTENSIONS[..], &["bastions", "clusters"]].concat(), SOME),
+        rule("extensions.gardener.cloud", &statuses, &["patch", "update"]),
+        rule("monitoring.coreos.com", &["servicemonitors", "scrapeconfigs", "prometheusrules", "prometheuses"], SOME),
+        rule("", &["pods"], &["list", "watch", "delete", "deletecollection"]),
+        rule("", &["pods/log"], &["get"]),
+        rule("", &["pods/exec"], &["create"]),
+        rule("", &["nodes"], &["list", "watch"]),
+        rule("", &["endpoints", "persistentvolumes"], READ),
+        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "patch", "update"]),
+        rule("", &["events"], &["get", "list", "create", "patch", "update"]),
+        rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["create", "get", "list", "watch", "patch", "update"]),
+        rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "watch"]),
+        named_rule("coordination.k8s.io", "leases", "gardenlet-leader-election", &["update"]),
+        rule("operator.gardener.cloud", &["gardens"], READ),
+        // Ours alone: a token of the account under whose name the embedded applier works.
+        named_rule("", "serviceaccounts/token", "gardener-resource-manager", &["create"]),
+        {"nonResourceURLs": ["/healthz", "/version"], "verbs": ["get"]},
+    ])
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+fn config_map(namespace: &str, name: &str, key: &str, value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": {key: value}})
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+fn named_rule(group: &str, resource: &str, name: &str, verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": [resource], "resourceNames": [name], "verbs": verbs})
+}
+
+fn cluster_role(name: &str, rules: &Value) -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+}
+
+fn cluster_role_binding(role: &str, subject: &Value) -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}, "subjects": [subject]})
+}
+
+fn group(name: &str) -> Value {
+    json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name})
+}

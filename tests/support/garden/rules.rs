@@ -1,0 +1,281 @@
+//! What gardener-apiserver does to its objects: labels that it keeps, defaults, generations that operation annotations
+//! move, and the two versions of a ControllerDeployment.
+
+use serde_json::{Value, json};
+
+use crate::support::api::failure::Failure;
+use crate::support::api::rules::{Rules, Write, strip};
+use crate::support::json::{default, elements, entry, map, remove, text};
+
+const OPERATION: &str = "gardener.cloud/operation";
+const FORCE_DELETION: [&str; 2] =
+    ["confirmation.gardener.cloud/force-deletion", "backupentry.core.gardener.cloud/force-deletion"];
+const SEED_LABEL: &str = "name.seed.gardener.cloud/";
+
+/// The operation that an object asks for.
+fn operation(object: &Value) -> &str {
+    entry(object, "/metadata/annotations", OPERATION).unwrap_or_default()
+}
+
+fn drop_operation(object: &mut Value, stripped: &[&str]) {
+    if stripped.contains(&operation(object)) {
+        map(object, "/metadata/annotations").remove(OPERATION);
+    }
+}
+
+/// Whether an annotation that asks for work is new.
+fn asks_anew(old: &Value, asked: &Value, bumping: &[&str]) -> bool {
+    let now = operation(asked);
+    let is_new = |key| {
+        let truth = |o| entry(o, "/metadata/annotations", key) == Some("true");
+        truth(asked) && !truth(old)
+    };
+    (bumping.contains(&now) && operation(old) != now) || FORCE_DELETION.into_iter().any(is_new)
+}
+
+/// Sets the labels that name the seeds of an object, and removes those of others.
+fn label_seeds(object: &mut Value, seeds: &[&str]) {
+    let wanted: Vec<String> = seeds.iter().filter(|s| !s.is_empty()).map(|s| format!("{SEED_LABEL}{s}")).collect();
+    let labels = map(object, "/metadata/labels");
+    labels.retain(|key, _| !key.starts_with(SEED_LABEL) || wanted.contains(key));
+    for label in wanted {
+        labels.insert(label, "true".into());
+    }
+    if labels.is_empty() {
+        remove(object, "/metadata/labels");
+    }
+}
+
+/// A kind of the garden without rules of its own.
+pub struct Plain;
+
+impl Rules for Plain {}
+
+/// Kinds on which operation annotations count as changes.
+pub struct Operations {
+    /// Values that move the generation when they appear.
+    pub bumping: &'static [&'static str],
+    /// Values that are not stored.
+    pub stripped: &'static [&'static str],
+}
+
+impl Rules for Operations {
+    fn update(&self, _old: &Value, new: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
+        drop_operation(new, self.stripped);
+        Ok(())
+    }
+
+    fn operation_bumps(&self, old: &Value, asked: &Value) -> bool {
+        asks_anew(old, asked, self.bumping)
+    }
+}
+
+/// Shoots and BackupEntries: the same, and labels for the seeds in spec and status.
+pub struct SeedNames {
+    pub bumping: &'static [&'static str],
+    pub stripped: &'static [&'static str],
+}
+
+fn label_both(object: &mut Value) {
+    let (spec, status) = (text(object, "/spec/seedName").to_owned(), text(object, "/status/seedName").to_owned());
+    label_seeds(object, &[&spec, &status]);
+}
+
+impl Rules for SeedNames {
+    fn create(&self, object: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
+        label_both(object);
+        Ok(())
+    }
+
+    fn update(&self, _old: &Value, new: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
+        drop_operation(new, self.stripped);
+        label_both(new);
+        Ok(())
+    }
+
+    fn operation_bumps(&self, old: &Value, asked: &Value) -> bool {
+        asks_anew(old, asked, self.bumping)
+    }
+}
+
+/// Seeds.
+pub struct Seed;
+
+const RENEWALS: [&str; 3] = ["renew-kubeconfig", "renew-garden-access-secrets", "renew-workload-identity-tokens"];
+
+fn seed_defaults(seed: &mut Value) {
+    let reservation = json!({"enabled": true, "configs": [{"resources": {"cpu": "2", "memory": "6Gi"}}]});
+    default(seed, "/spec/settings/excessCapacityReservation", reservation);
+    default(seed, "/spec/settings/scheduling", json!({"visible": true}));
+    default(seed, "/spec/settings/verticalPodAutoscaler", json!({"enabled": true}));
+    default(seed, "/spec/settings/persistentVolumeClaimAutoscaler", json!({"enabled": false}));
+    default(seed, "/spec/settings/dependencyWatchdog", json!({"weeder": {"enabled": true}, "prober": {"enabled": true}}));
+    default(seed, "/spec/settings/topologyAwareRouting", json!({"enabled": false}));
+    default(seed, "/spec/settings/loadBalancerServices", json!({}));
+    default(seed, "/spec/settings/loadBalancerServices/zonalIngress", json!({"enabled": true}));
+    default(seed, "/spec/networks/ipFamilies", json!(["IPv4"]));
+}
+
+fn seed_labels(seed: &mut Value) {
+    let name = text(seed, "/metadata/name").to_owned();
+    label_seeds(seed, &[&name]);
+    for (label, pointer) in [("provider", "/spec/provider/type"), ("region", "/spec/provider/region")] {
+        let value = text(seed, pointer).to_owned();
+        map(seed, "/metadata/labels").insert(format!("seed.gardener.cloud/{label}"), value.into());
+    }
+}
+
+fn refuse(write: &Write<'_>, object: &Value, field: &str, why: &str) -> Failure {
+    Failure::invalid(&write.kind.group, &write.kind.kind, text(object, "/metadata/name"), field, why)
+}
+
+fn check_seed(seed: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    let required = ["provider/type", "provider/region", "networks/pods", "networks/services", "dns/internal/type",
+        "dns/internal/domain", "dns/internal/credentialsRef/name", "ingress/domain", "ingress/controller/kind"];
+    for field in required {
+        if text(seed, &format!("/spec/{field}")).is_empty() {
+            return Err(refuse(write, seed, &format!("spec.{}", field.replace('/', ".")), "Required value"));
+        }
+    }
+    if text(seed, "/spec/ingress/controller/kind") != "nginx" {
+        let why = "Unsupported value: supported values: \"nginx\"";
+        return Err(refuse(write, seed, "spec.ingress.controller.kind", why));
+    }
+    if text(seed, "/spec/dns/provider/type").is_empty() {
+        return Err(refuse(write, seed, "spec.dns.provider", "Invalid value: null: must configure a DNS provider when ingress is set"));
+    }
+    Ok(())
+}
+
+impl Rules for Seed {
+    fn create(&self, object: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        drop_operation(object, &["reconcile"]);
+        seed_defaults(object);
+        seed_labels(object);
+        check_seed(object, write)
+    }
+
+    fn update(&self, old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        let (before, asked) = (operation(old), operation(new));
+        if !before.is_empty() && !asked.is_empty() && before != asked {
+            let why = format!("Forbidden: must not overwrite operation {before:?} with {asked:?}");
+            return Err(refuse(write, new, &format!("metadata.annotations[{OPERATION}]"), &why));
+        }
+        drop_operation(new, &["reconcile"]);
+        seed_defaults(new);
+        seed_labels(new);
+        let fixed = ["/spec/networks/pods", "/spec/networks/services", "/spec/networks/nodes",
+            "/spec/networks/ipFamilies", "/spec/ingress/domain", "/status/clusterIdentity"];
+        for pointer in fixed {
+            let was = old.pointer(pointer).filter(|v| !v.is_null());
+            if was.is_some() && was != new.pointer(pointer) {
+                let value = new.pointer(pointer).unwrap_or(&Value::Null);
+                let why = format!("Invalid value: {value}: field is immutable");
+                return Err(refuse(write, new, &pointer.trim_start_matches('/').replace('/', "."), &why));
+            }
+        }
+        check_seed(new, write)
+    }
+
+    fn operation_bumps(&self, old: &Value, asked: &Value) -> bool {
+        let bumping: Vec<&str> = RENEWALS.into_iter().chain(["reconcile"]).collect();
+        asks_anew(old, asked, &bumping)
+    }
+}
+
+/// ControllerRegistrations.
+pub struct Registration;
+
+fn registration_defaults(object: &mut Value) {
+    for resource in elements(object, "/spec/resources") {
+        default(resource, "/primary", true);
+        if resource["kind"] == "Extension" {
+            let times = [("reconcile", "AfterKubeAPIServer"), ("delete", "BeforeKubeAPIServer"), ("migrate", "BeforeKubeAPIServer")];
+            for (when, value) in times {
+                default(resource, &format!("/lifecycle/{when}"), value);
+            }
+        }
+    }
+    if object.pointer("/spec/deployment").is_some() {
+        default(object, "/spec/deployment/policy", "OnDemand");
+    }
+}
+
+impl Rules for Registration {
+    fn create(&self, object: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
+        registration_defaults(object);
+        Ok(())
+    }
+
+    fn update(&self, _old: &Value, new: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
+        registration_defaults(new);
+        Ok(())
+    }
+}
+
+/// ControllerInstallations: what they are for does not change.
+pub struct Installation;
+
+impl Rules for Installation {
+    fn update(&self, old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        for pointer in ["/spec/registrationRef/name", "/spec/seedRef/name"] {
+            if text(old, pointer) != text(new, pointer) {
+                let why = format!("Invalid value: {:?}: field is immutable", text(new, pointer));
+                return Err(refuse(write, new, &pointer.trim_start_matches('/').replace('/', "."), &why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// ControllerDeployments: stored as v1, also served as v1beta1.
+pub struct Deployment;
+
+const TYPE: &str = "migration.controllerdeployment.gardener.cloud/type";
+const PROVIDER_CONFIG: &str = "migration.controllerdeployment.gardener.cloud/providerConfig";
+
+impl Rules for Deployment {
+    fn bumps_generation(&self, old: &Value, new: &Value) -> bool {
+        strip(old) != strip(new)
+    }
+
+    fn convert_out(&self, mut object: Value, _version: &str) -> Value {
+        let fields = object.as_object_mut().unwrap();
+        if let Some(mut helm) = fields.remove("helm") {
+            if let Some(chart) = helm.as_object_mut().and_then(|h| h.remove("rawChart")) {
+                helm["chart"] = chart;
+            }
+            fields.insert("type".into(), "helm".into());
+            fields.insert("providerConfig".into(), helm);
+            return object;
+        }
+        let take = |object: &mut Value, key| map(object, "/metadata/annotations").remove(key);
+        if let Some(kind) = take(&mut object, TYPE) {
+            object["type"] = kind;
+        }
+        if let Some(config) = take(&mut object, PROVIDER_CONFIG) {
+            object["providerConfig"] = serde_json::from_str(config.as_str().unwrap_or_default()).unwrap_or_default();
+        }
+        object
+    }
+
+    fn convert_in(&self, mut object: Value, version: &str) -> Value {
+        if version != "v1beta1" {
+            return object;
+        }
+        let fields = object.as_object_mut().unwrap();
+        let (kind, config) = (fields.remove("type").unwrap_or_default(), fields.remove("providerConfig").unwrap_or_default());
+        if kind == "helm" {
+            let mut helm = if config.is_object() { config } else { json!({}) };
+            if let Some(chart) = helm.as_object_mut().and_then(|h| h.remove("chart")) {
+                helm["rawChart"] = chart;
+            }
+            fields.insert("helm".into(), helm);
+        } else {
+            let annotations = map(&mut object, "/metadata/annotations");
+            annotations.insert(TYPE.into(), kind);
+            annotations.insert(PROVIDER_CONFIG.into(), config.to_string().into());
+        }
+        object
+    }
+}
