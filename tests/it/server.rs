@@ -5,7 +5,7 @@ use std::process::Command;
 use gardenlet::base::clock::Clock;
 use serde_json::json;
 
-use crate::support::{Options, TestCluster};
+use crate::support::{Options, TestCluster, semantics};
 
 /// Runs kubectl, if this machine has one; none otherwise.
 fn kubectl(cluster: &TestCluster, arguments: &[&str]) -> Option<String> {
@@ -39,4 +39,11 @@ fn kubectl_reads_and_writes() {
     kubectl(&cluster, &["label", "namespace", "x", "a=b"]).unwrap();
     kubectl(&cluster, &["delete", "namespace", "x"]).unwrap();
     assert!(cluster.get("", "namespaces", "", "x").is_none());
+}
+
+#[test]
+fn it_behaves_as_a_real_one() {
+    let cluster = TestCluster::start(Options::new("seed", &Clock::system()));
+    let failed = semantics::run(&cluster.client());
+    assert!(failed.is_empty(), "{failed:#?}");
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gardenlet::base::clock::{Clock, Timestamp};
+use gardenlet::kube;
 use serde_json::{Value, json};
 
 use super::api::rbac;
@@ -127,7 +128,8 @@ impl TestCluster {
         .unwrap();
         let controllers = Controllers::start(&api, &authority, options.share);
         let authorities = Mutex::new(vec![authority]);
-        let cluster = Self { name: options.name, server, authorities, controllers, server_names: options.server_names };
+        let cluster =
+            Self { name: options.name, server, authorities, controllers, server_names: options.server_names };
         if options.builtin {
             for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
                 cluster.create("v1", "namespaces", &json!({"metadata": {"name": namespace}}));
@@ -204,6 +206,19 @@ impl TestCluster {
         self.kubeconfig(&json!({"token": token}))
     }
 
+    /// A client of a cluster-admin.
+    pub fn client(&self) -> kube::Client {
+        self.client_from(&self.admin_kubeconfig(), kube::Options::default())
+    }
+
+    /// A client with a kubeconfig and options of its own. The clock is the cluster's, and nothing limits it.
+    pub fn client_from(&self, kubeconfig: &str, options: kube::Options) -> kube::Client {
+        let connection =
+            kube::kubeconfig::parse(kubeconfig, std::path::Path::new("/")).unwrap().select("").unwrap();
+        let options = kube::Options { qps: 0.0, clock: self.clock().clone(), ..options };
+        kube::Client::new(connection, options).unwrap()
+    }
+
     fn kubeconfig(&self, user: &Value) -> String {
         let cluster =
             json!({"server": self.url(), "certificate-authority-data": base64(self.ca().as_bytes())});
@@ -247,7 +262,8 @@ impl TestCluster {
             let api_version = object["apiVersion"].as_str().unwrap();
             let group = api_version.split_once('/').map_or("", |(group, _)| group);
             let kind = object["kind"].as_str().unwrap();
-            let kind = self.store().read().kinds.by_name(group, kind).unwrap_or_else(|| panic!("no kind {kind}"));
+            let kind =
+                self.store().read().kinds.by_name(group, kind).unwrap_or_else(|| panic!("no kind {kind}"));
             self.create(api_version, &kind.plural, object);
         }
     }

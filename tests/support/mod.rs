@@ -27,4 +27,6 @@ pub mod controllers;
 pub mod cluster;
 pub mod garden;
 
+pub mod semantics;
+
 pub use cluster::{Options, TestCluster};

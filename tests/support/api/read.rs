@@ -57,6 +57,12 @@ impl Query {
             let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
             return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", "sendInitialEvents", why));
         }
+        let version = text("resourceVersion");
+        if !version.is_empty() && version.parse::<u64>().is_err() {
+            let why =
+                format!("Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax");
+            return Err(Failure::invalid("meta.k8s.io", "ListOptions", "", "resourceVersion", &why));
+        }
         Ok(Self {
             selector: Selector { labels, fields },
             limit: text("limit").parse().unwrap_or(0),

@@ -13,7 +13,9 @@ use crate::support::pki;
 
 pub fn sync(manager: &Manager) -> Result<(), Failure> {
     for request in manager.cluster.list(&CERTIFICATE_SIGNING_REQUEST, "")? {
-        let decided = list(&request, "/status/conditions").iter().any(|c| c["type"] == "Approved" || c["type"] == "Denied");
+        let decided = list(&request, "/status/conditions")
+            .iter()
+            .any(|c| c["type"] == "Approved" || c["type"] == "Denied");
         if decided || !is_of_agent(&request) || !may_ask(manager, &request) {
             continue;
         }
@@ -31,7 +33,9 @@ pub fn sync(manager: &Manager) -> Result<(), Failure> {
 /// Subject, names and usages of an agent's client certificate; anything else is left alone.
 pub fn is_of_agent(request: &Value) -> bool {
     let pem = from_base64(text(request, "/spec/request")).unwrap_or_default();
-    let Some((subject, has_names)) = pki::request_subject(&String::from_utf8_lossy(&pem)) else { return false };
+    let Some((subject, has_names)) = pki::request_subject(&String::from_utf8_lossy(&pem)) else {
+        return false;
+    };
     let mut usages: Vec<&str> = list(request, "/spec/usages").iter().filter_map(Value::as_str).collect();
     usages.sort_unstable();
     subject.organizations == [SEEDS]

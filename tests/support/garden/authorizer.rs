@@ -17,7 +17,8 @@ pub struct Garden;
 
 impl Authorizer for Garden {
     fn allows(&self, state: &State, user: &User, info: &Info) -> bool {
-        seed_of(user).is_some_and(|seed| decide(&Graph::of(state), &seed, user, info)) || rbac::allows(state, user, info)
+        seed_of(user).is_some_and(|seed| decide(&Graph::of(state), &seed, user, info))
+            || rbac::allows(state, user, info)
     }
 }
 
@@ -94,13 +95,24 @@ fn row_of(info: &Info) -> Option<Row> {
             "shoots" => row(NONE, CHANGE, &["status", "finalizers"], Limit::Label),
             "controllerinstallations" => row(NONE, CHANGE, &["status"], Limit::Field("spec.seedRef.name")),
             "controllerregistrations" => row(READ, NONE, NONE, Limit::No),
-            "backupbuckets" => row(&["create", "get", "list", "watch"], &["update", "patch", "delete"],
-                &["status", "finalizers"], Limit::No),
-            "backupentries" => {
-                row(&["create", "get", "list", "watch"], &["update", "patch", "delete"], &["status"], Limit::No)
-            }
+            "backupbuckets" => row(
+                &["create", "get", "list", "watch"],
+                &["update", "patch", "delete"],
+                &["status", "finalizers"],
+                Limit::No,
+            ),
+            "backupentries" => row(
+                &["create", "get", "list", "watch"],
+                &["update", "patch", "delete"],
+                &["status"],
+                Limit::No,
+            ),
             "shootstates" | "internalsecrets" => row(create, ALL, NONE, Limit::Name),
-            "controllerdeployments" | "cloudprofiles" | "exposureclasses" | "namespacedcloudprofiles" | "projects"
+            "controllerdeployments"
+            | "cloudprofiles"
+            | "exposureclasses"
+            | "namespacedcloudprofiles"
+            | "projects"
             | "secretbindings" => row(NONE, READ, NONE, Limit::Name),
             _ => return None,
         },
@@ -108,7 +120,9 @@ fn row_of(info: &Info) -> Option<Row> {
         ("security.gardener.cloud", "workloadidentities") => {
             row(NONE, &["get", "list", "watch", "patch", "create"], &["token"], Limit::Name)
         }
-        ("operations.gardener.cloud", "bastions") => row(create, CHANGE, &["status"], Limit::Field("spec.seedName")),
+        ("operations.gardener.cloud", "bastions") => {
+            row(create, CHANGE, &["status"], Limit::Field("spec.seedName"))
+        }
         ("seedmanagement.gardener.cloud", "managedseeds") => row(NONE, CHANGE, &["status"], Limit::Label),
         ("seedmanagement.gardener.cloud", "gardenlets") => row(create, CHANGE, &["status"], Limit::Name),
         ("", "secrets") => row(create, &["get", "update", "patch", "delete"], NONE, Limit::Name),
@@ -116,7 +130,9 @@ fn row_of(info: &Info) -> Option<Row> {
         ("", "serviceaccounts") => row(create, &["get", "update", "patch"], NONE, Limit::Name),
         ("", "namespaces") => row(NONE, READ, NONE, Limit::Name),
         ("coordination.k8s.io", "leases") => row(create, CHANGE, NONE, Limit::Name),
-        ("certificates.k8s.io", "certificatesigningrequests") => row(create, READ, &["seedclient"], Limit::Name),
+        ("certificates.k8s.io", "certificatesigningrequests") => {
+            row(create, READ, &["seedclient"], Limit::Name)
+        }
         ("rbac.authorization.k8s.io", "clusterrolebindings") => {
             row(create, &["get", "update", "patch"], NONE, Limit::Name)
         }
@@ -182,7 +198,9 @@ pub fn bootstrap_token_id(namespace: &str, name: &str) -> String {
 
 /// Whether the requirement with this key names exactly this value.
 fn names(requirements: &[Requirement], key: &str, value: &str) -> bool {
-    requirements.iter().any(|r| matches!(r, Requirement::In(k, values) if k == key && values.len() == 1 && values[0] == value))
+    requirements.iter().any(
+        |r| matches!(r, Requirement::In(k, values) if k == key && values.len() == 1 && values[0] == value),
+    )
 }
 
 fn named_or_limited(graph: &Graph<'_>, seed: &str, info: &Info, limit: Limit) -> bool {
@@ -202,7 +220,9 @@ fn named_or_limited(graph: &Graph<'_>, seed: &str, info: &Info, limit: Limit) ->
         name = fields
             .iter()
             .find_map(|r| match r {
-                Requirement::In(key, values) if key == "metadata.name" && values.len() == 1 => Some(values[0].clone()),
+                Requirement::In(key, values) if key == "metadata.name" && values.len() == 1 => {
+                    Some(values[0].clone())
+                }
                 _ => None,
             })
             .unwrap_or_default();

@@ -34,7 +34,8 @@ impl<'a> Graph<'a> {
     pub fn reaches(&self, place: Place<'_>, seed: &str) -> bool {
         let (group, resource, namespace, name) = place;
         let seed_exists = self.get((CORE, "seeds", "", seed)).is_some();
-        let own = |pointers: &[&str]| self.get(place).is_some_and(|o| pointers.iter().any(|p| text(o, p) == seed));
+        let own =
+            |pointers: &[&str]| self.get(place).is_some_and(|o| pointers.iter().any(|p| text(o, p) == seed));
         match (group, resource) {
             (CORE, "seeds") | (SEED_MANAGEMENT, "gardenlets") => name == seed,
             (CORE, "shoots" | "backupentries") => own(&["/spec/seedName", "/status/seedName"]),
@@ -46,7 +47,8 @@ impl<'a> Graph<'a> {
             (CORE, "internalsecrets") => self.shoots(seed).any(|s| belongs_to_shoot(s, namespace, name)),
             (CORE, "projects") => self.shoots(seed).any(|shoot| self.is_namespace_of_project(shoot, name)),
             (SEED_MANAGEMENT, "managedseeds") => {
-                let shoot = self.get(place).map(|o| text(o, "/spec/shoot/name").to_owned()).unwrap_or_default();
+                let shoot =
+                    self.get(place).map(|o| text(o, "/spec/shoot/name").to_owned()).unwrap_or_default();
                 self.reaches((CORE, "shoots", namespace, &shoot), seed)
             }
             ("", "namespaces") => {
@@ -91,15 +93,20 @@ impl<'a> Graph<'a> {
                 && text(reference, "/name") == name
                 && (of == namespace || (of.is_empty() && namespace == "garden"))
         };
-        let by_seed = self.get((CORE, "seeds", "", seed)).is_some_and(|s| references_of_seed(s).iter().any(|r| is_it(r)));
+        let by_seed = self
+            .get((CORE, "seeds", "", seed))
+            .is_some_and(|s| references_of_seed(s).iter().any(|r| is_it(r)));
         by_seed
             || self.installations(seed).any(|i| {
                 list(i, "/spec/resourceRefs").iter().any(is_it)
-                    || self.get((CORE, "controllerdeployments", "", text(i, "/spec/deploymentRef/name")))
+                    || self
+                        .get((CORE, "controllerdeployments", "", text(i, "/spec/deploymentRef/name")))
                         .is_some_and(|d| references_of_deployment(d).iter().any(|r| is_it(r)))
             })
             || self.buckets(seed).any(|b| {
-                ["/spec/credentialsRef", "/status/generatedSecretRef"].iter().any(|p| b.pointer(p).is_some_and(is_it))
+                ["/spec/credentialsRef", "/status/generatedSecretRef"]
+                    .iter()
+                    .any(|p| b.pointer(p).is_some_and(is_it))
             })
             || self.shoots(seed).any(|s| belongs_to_shoot(s, namespace, name))
     }
@@ -119,7 +126,11 @@ impl<'a> Graph<'a> {
 }
 
 fn references_of_seed(seed: &Value) -> Vec<&Value> {
-    let single = ["/spec/backup/credentialsRef", "/spec/dns/provider/credentialsRef", "/spec/dns/internal/credentialsRef"];
+    let single = [
+        "/spec/backup/credentialsRef",
+        "/spec/dns/provider/credentialsRef",
+        "/spec/dns/internal/credentialsRef",
+    ];
     let mut all: Vec<&Value> = single.iter().filter_map(|p| seed.pointer(p)).collect();
     all.extend(list(seed, "/spec/dns/defaults").iter().filter_map(|d| d.get("credentialsRef")));
     all.extend(list(seed, "/spec/resources").iter().filter_map(|r| r.get("resourceRef")));

@@ -79,7 +79,8 @@ fn wanted(world: &World, seed: &Value) -> BTreeSet<String> {
     let has_shoots = world.shoots.iter().any(|s| text(s, "/spec/seedName") == seed_name);
     let is_wanted = |registration: &&Value| {
         let deployment = &registration["spec"]["deployment"];
-        let fits = deployment["seedSelector"].is_null() || matches_spec(&deployment["seedSelector"], &seed["metadata"]["labels"]);
+        let fits = deployment["seedSelector"].is_null()
+            || matches_spec(&deployment["seedSelector"], &seed["metadata"]["labels"]);
         let asked = match text(deployment, "/policy") {
             "Always" => true,
             "AlwaysExceptNoShoots" => has_shoots,
@@ -112,7 +113,8 @@ fn needed_types(world: &World, seed: &Value) -> BTreeSet<(String, String)> {
         need("BackupBucket", text(bucket, "/spec/provider/type"));
         need("BackupEntry", text(bucket, "/spec/provider/type"));
     }
-    let on_seed = |s: &&Value| text(s, "/spec/seedName") == seed_name || text(s, "/status/seedName") == seed_name;
+    let on_seed =
+        |s: &&Value| text(s, "/spec/seedName") == seed_name || text(s, "/status/seedName") == seed_name;
     for shoot in world.shoots.iter().filter(on_seed) {
         for kind in ["ControlPlane", "Infrastructure", "Worker"] {
             need(kind, text(shoot, "/spec/provider/type"));
@@ -138,7 +140,9 @@ fn sync_one(
     let present: Vec<&Value> = world
         .installations
         .iter()
-        .filter(|i| text(i, "/spec/seedRef/name") == seed_name && text(i, "/spec/registrationRef/name") == name)
+        .filter(|i| {
+            text(i, "/spec/seedRef/name") == seed_name && text(i, "/spec/registrationRef/name") == name
+        })
         .collect();
     if !is_wanted {
         return present.into_iter().try_for_each(|i| remove(manager, i));
@@ -231,8 +235,12 @@ fn extensions_ready(manager: &Manager, world: &World, seed: &Value) -> Result<()
     }
     let mut installations = world.installations.iter().filter(|i| text(i, "/spec/seedRef/name") == seed_name);
     let bad = installations.find_map(|i| {
-        let expected = [("Valid", "True", "NotValid"), ("Installed", "True", "NotInstalled"),
-            ("Healthy", "True", "NotHealthy"), ("Progressing", "False", "Progressing")];
+        let expected = [
+            ("Valid", "True", "NotValid"),
+            ("Installed", "True", "NotInstalled"),
+            ("Healthy", "True", "NotHealthy"),
+            ("Progressing", "False", "Progressing"),
+        ];
         let wrong = expected.into_iter().find(|(kind, status, _)| condition(i, kind) != *status)?;
         Some((text(i, "/metadata/name").to_owned(), wrong))
     });

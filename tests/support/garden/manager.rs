@@ -66,7 +66,11 @@ impl Manager {
             return Ok(());
         }
         let now = self.now();
-        let transition = if same("status", status) { old.unwrap()["lastTransitionTime"].clone() } else { now.clone().into() };
+        let transition = if same("status", status) {
+            old.unwrap()["lastTransitionTime"].clone()
+        } else {
+            now.clone().into()
+        };
         let condition = json!({"type": kind, "status": status, "reason": reason, "message": message,
             "lastTransitionTime": transition, "lastUpdateTime": now});
         let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
@@ -83,7 +87,13 @@ pub struct Running {
 
 impl Running {
     /// Starts it. `store` wakes it up; what is not in there is looked at every `period` (real time).
-    pub fn start(cluster: Box<dyn Cluster>, clock: &Clock, store: &Store, share: Share, period: Duration) -> Self {
+    pub fn start(
+        cluster: Box<dyn Cluster>,
+        clock: &Clock,
+        store: &Store,
+        share: Share,
+        period: Duration,
+    ) -> Self {
         let manager = Arc::new(Manager {
             cluster,
             clock: clock.clone(),

@@ -77,7 +77,9 @@ impl Garden {
         let cluster = TestCluster::start(options);
         cluster.store().write(|state| state.kinds.prefer(kinds::CORE, "v1beta1"));
         let store = cluster.store().clone();
-        let judge = Arc::new(move |user: &_, info: &_| Authorizer::allows(&authorizer::Garden, &store.read(), user, info));
+        let judge = Arc::new(move |user: &_, info: &_| {
+            Authorizer::allows(&authorizer::Garden, &store.read(), user, info)
+        });
         let local = Local { api: cluster.api().clone(), judge };
         Self::managed(cluster, Box::new(local), share)
     }

@@ -23,7 +23,8 @@ pub fn sync(manager: &Manager, seed: &Value) -> Result<(), Failure> {
         None => {
             let owner = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": seed_name,
                 "uid": seed["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true});
-            let object = json!({"metadata": {"name": name, "labels": {ROLE: "seed"}, "ownerReferences": [owner]}});
+            let object =
+                json!({"metadata": {"name": name, "labels": {ROLE: "seed"}, "ownerReferences": [owner]}});
             manager.cluster.create(&NAMESPACE, "", &object)?;
         }
         Some(namespace) if !text(&namespace, "/metadata/deletionTimestamp").is_empty() => return Ok(()),
@@ -49,7 +50,10 @@ fn copy_secrets(manager: &Manager, namespace: &str) -> Result<(), Failure> {
                 object["type"] = source["type"].clone();
                 manager.cluster.create(&SECRET, namespace, &object)?;
             }
-            Some(copy) if copy["data"] != source["data"] || copy["metadata"]["labels"] != source["metadata"]["labels"] => {
+            Some(copy)
+                if copy["data"] != source["data"]
+                    || copy["metadata"]["labels"] != source["metadata"]["labels"] =>
+            {
                 manager.cluster.patch(&SECRET, (namespace, name), "", &Patch::Merge(fields))?;
             }
             Some(_) => {}

@@ -107,7 +107,9 @@ impl Cluster for Remote {
     fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure> {
         let mut all = Vec::new();
         let params = kube::ListParams::default();
-        self.0.list_all(resource, namespace, &params, &mut |object| all.push(object)).map_err(|e| failure(&e))?;
+        self.0
+            .list_all(resource, namespace, &params, &mut |object| all.push(object))
+            .map_err(|e| failure(&e))?;
         Ok(all)
     }
 
@@ -138,13 +140,8 @@ impl Cluster for Remote {
     }
 
     fn may(&self, review: &Value) -> bool {
-        const REVIEW: Resource = Resource::new(
-            "authorization.k8s.io",
-            "v1",
-            "SubjectAccessReview",
-            "subjectaccessreviews",
-            false,
-        );
+        const REVIEW: Resource =
+            Resource::new("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", false);
         let answer = self.create(&REVIEW, "", &json!({"spec": review}));
         answer.is_ok_and(|review| review["status"]["allowed"] == true)
     }

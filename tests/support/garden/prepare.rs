@@ -63,7 +63,10 @@ impl Preparation {
 
     /// The Secret of the bootstrap token.
     pub fn bootstrap_token(&self) -> Value {
-        let description = format!("A bootstrap token for the Gardenlet for seedmanagement.gardener.cloud/v1alpha1.Gardenlet resource garden/{}.", self.seed);
+        let description = format!(
+            "A bootstrap token for the Gardenlet for seedmanagement.gardener.cloud/v1alpha1.Gardenlet resource garden/{}.",
+            self.seed
+        );
         json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
             "metadata": {"name": format!("bootstrap-token-{}", self.token_id()), "namespace": "kube-system"},
             "stringData": {"token-id": self.token_id(), "token-secret": self.token_secret, "description": description,
@@ -76,15 +79,24 @@ impl Preparation {
 fn readers() -> Vec<Value> {
     let read: &[&str] = &["get", "list", "watch"];
     let mut all = vec![
-        cluster_role(READERS, &json!([
-            rule("core.gardener.cloud", &["cloudprofiles", "controllerregistrations", "exposureclasses", "seeds"], read),
-            rule("apiextensions.k8s.io", &["customresourcedefinitions"], read),
-        ])),
+        cluster_role(
+            READERS,
+            &json!([
+                rule(
+                    "core.gardener.cloud",
+                    &["cloudprofiles", "controllerregistrations", "exposureclasses", "seeds"],
+                    read
+                ),
+                rule("apiextensions.k8s.io", &["customresourcedefinitions"], read),
+            ]),
+        ),
         cluster_role_binding(READERS, &group("system:authenticated")),
     ];
-    for (namespace, name) in [("kube-system", "cluster-identity"), ("gardener-system-public", "gardener-info"),
-        ("gardener-system-public", "kube-root-ca.crt")]
-    {
+    for (namespace, name) in [
+        ("kube-system", "cluster-identity"),
+        ("gardener-system-public", "gardener-info"),
+        ("gardener-system-public", "kube-root-ca.crt"),
+    ] {
         let role = format!("gardener.cloud:system:read-{name}");
         all.push(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
             "metadata": {"name": role, "namespace": namespace}, "rules": [named_rule("", "configmaps", name, read)]}));
@@ -143,8 +155,19 @@ pub fn seed_rules() -> Value {
     const SOME: &[&str] = &["create", "delete", "get", "list", "watch", "patch", "update"];
     const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "watch", "patch", "update"];
     const READ: &[&str] = &["get", "list", "watch"];
-    const EXTENSIONS: [&str; 11] = ["backupbuckets", "backupentries", "containerruntimes", "controlplanes", "dnsrecords",
-        "extensions", "infrastructures", "networks", "operatingsystemconfigs", "selfhostedshootexposures", "workers"];
+    const EXTENSIONS: [&str; 11] = [
+        "backupbuckets",
+        "backupentries",
+        "containerruntimes",
+        "controlplanes",
+        "dnsrecords",
+        "extensions",
+        "infrastructures",
+        "networks",
+        "operatingsystemconfigs",
+        "selfhostedshootexposures",
+        "workers",
+    ];
     let statuses = EXTENSIONS.map(|kind| format!("{kind}/status"));
     let statuses: Vec<&str> = statuses.iter().map(String::as_str).collect();
     json!([

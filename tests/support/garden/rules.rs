@@ -35,7 +35,8 @@ fn asks_anew(old: &Value, asked: &Value, bumping: &[&str]) -> bool {
 
 /// Sets the labels that name the seeds of an object, and removes those of others.
 fn label_seeds(object: &mut Value, seeds: &[&str]) {
-    let wanted: Vec<String> = seeds.iter().filter(|s| !s.is_empty()).map(|s| format!("{SEED_LABEL}{s}")).collect();
+    let wanted: Vec<String> =
+        seeds.iter().filter(|s| !s.is_empty()).map(|s| format!("{SEED_LABEL}{s}")).collect();
     let labels = map(object, "/metadata/labels");
     labels.retain(|key, _| !key.starts_with(SEED_LABEL) || wanted.contains(key));
     for label in wanted {
@@ -77,7 +78,8 @@ pub struct SeedNames {
 }
 
 fn label_both(object: &mut Value) {
-    let (spec, status) = (text(object, "/spec/seedName").to_owned(), text(object, "/status/seedName").to_owned());
+    let (spec, status) =
+        (text(object, "/spec/seedName").to_owned(), text(object, "/status/seedName").to_owned());
     label_seeds(object, &[&spec, &status]);
 }
 
@@ -101,7 +103,8 @@ impl Rules for SeedNames {
 /// Seeds.
 pub struct Seed;
 
-const RENEWALS: [&str; 3] = ["renew-kubeconfig", "renew-garden-access-secrets", "renew-workload-identity-tokens"];
+const RENEWALS: [&str; 3] =
+    ["renew-kubeconfig", "renew-garden-access-secrets", "renew-workload-identity-tokens"];
 
 fn seed_defaults(seed: &mut Value) {
     let reservation = json!({"enabled": true, "configs": [{"resources": {"cpu": "2", "memory": "6Gi"}}]});
@@ -109,7 +112,11 @@ fn seed_defaults(seed: &mut Value) {
     default(seed, "/spec/settings/scheduling", json!({"visible": true}));
     default(seed, "/spec/settings/verticalPodAutoscaler", json!({"enabled": true}));
     default(seed, "/spec/settings/persistentVolumeClaimAutoscaler", json!({"enabled": false}));
-    default(seed, "/spec/settings/dependencyWatchdog", json!({"weeder": {"enabled": true}, "prober": {"enabled": true}}));
+    default(
+        seed,
+        "/spec/settings/dependencyWatchdog",
+        json!({"weeder": {"enabled": true}, "prober": {"enabled": true}}),
+    );
     default(seed, "/spec/settings/topologyAwareRouting", json!({"enabled": false}));
     default(seed, "/spec/settings/loadBalancerServices", json!({}));
     default(seed, "/spec/settings/loadBalancerServices/zonalIngress", json!({"enabled": true}));
@@ -130,8 +137,17 @@ fn refuse(write: &Write<'_>, object: &Value, field: &str, why: &str) -> Failure 
 }
 
 fn check_seed(seed: &Value, write: &Write<'_>) -> Result<(), Failure> {
-    let required = ["provider/type", "provider/region", "networks/pods", "networks/services", "dns/internal/type",
-        "dns/internal/domain", "dns/internal/credentialsRef/name", "ingress/domain", "ingress/controller/kind"];
+    let required = [
+        "provider/type",
+        "provider/region",
+        "networks/pods",
+        "networks/services",
+        "dns/internal/type",
+        "dns/internal/domain",
+        "dns/internal/credentialsRef/name",
+        "ingress/domain",
+        "ingress/controller/kind",
+    ];
     for field in required {
         if text(seed, &format!("/spec/{field}")).is_empty() {
             return Err(refuse(write, seed, &format!("spec.{}", field.replace('/', ".")), "Required value"));
@@ -142,7 +158,12 @@ fn check_seed(seed: &Value, write: &Write<'_>) -> Result<(), Failure> {
         return Err(refuse(write, seed, "spec.ingress.controller.kind", why));
     }
     if text(seed, "/spec/dns/provider/type").is_empty() {
-        return Err(refuse(write, seed, "spec.dns.provider", "Invalid value: null: must configure a DNS provider when ingress is set"));
+        return Err(refuse(
+            write,
+            seed,
+            "spec.dns.provider",
+            "Invalid value: null: must configure a DNS provider when ingress is set",
+        ));
     }
     Ok(())
 }
@@ -164,8 +185,14 @@ impl Rules for Seed {
         drop_operation(new, &["reconcile"]);
         seed_defaults(new);
         seed_labels(new);
-        let fixed = ["/spec/networks/pods", "/spec/networks/services", "/spec/networks/nodes",
-            "/spec/networks/ipFamilies", "/spec/ingress/domain", "/status/clusterIdentity"];
+        let fixed = [
+            "/spec/networks/pods",
+            "/spec/networks/services",
+            "/spec/networks/nodes",
+            "/spec/networks/ipFamilies",
+            "/spec/ingress/domain",
+            "/status/clusterIdentity",
+        ];
         for pointer in fixed {
             let was = old.pointer(pointer).filter(|v| !v.is_null());
             if was.is_some() && was != new.pointer(pointer) {
@@ -190,7 +217,11 @@ fn registration_defaults(object: &mut Value) {
     for resource in elements(object, "/spec/resources") {
         default(resource, "/primary", true);
         if resource["kind"] == "Extension" {
-            let times = [("reconcile", "AfterKubeAPIServer"), ("delete", "BeforeKubeAPIServer"), ("migrate", "BeforeKubeAPIServer")];
+            let times = [
+                ("reconcile", "AfterKubeAPIServer"),
+                ("delete", "BeforeKubeAPIServer"),
+                ("migrate", "BeforeKubeAPIServer"),
+            ];
             for (when, value) in times {
                 default(resource, &format!("/lifecycle/{when}"), value);
             }
@@ -254,7 +285,8 @@ impl Rules for Deployment {
             object["type"] = kind;
         }
         if let Some(config) = take(&mut object, PROVIDER_CONFIG) {
-            object["providerConfig"] = serde_json::from_str(config.as_str().unwrap_or_default()).unwrap_or_default();
+            object["providerConfig"] =
+                serde_json::from_str(config.as_str().unwrap_or_default()).unwrap_or_default();
         }
         object
     }
@@ -264,7 +296,8 @@ impl Rules for Deployment {
             return object;
         }
         let fields = object.as_object_mut().unwrap();
-        let (kind, config) = (fields.remove("type").unwrap_or_default(), fields.remove("providerConfig").unwrap_or_default());
+        let (kind, config) =
+            (fields.remove("type").unwrap_or_default(), fields.remove("providerConfig").unwrap_or_default());
         if kind == "helm" {
             let mut helm = if config.is_object() { config } else { json!({}) };
             if let Some(chart) = helm.as_object_mut().and_then(|h| h.remove("chart")) {

@@ -1,0 +1,119 @@
+//! What the tests rely on in an API server, as checks that the stand-in and a real kube-apiserver both pass. A change of
+//! the stand-in that a real server does not agree with fails in `tests/cluster`, a wrong belief fails there first.
+
+mod custom;
+mod life;
+mod objects;
+mod patches;
+mod refusals;
+mod watches;
+
+use std::time::Duration;
+
+use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
+use gardenlet::base::clock::Clock;
+use gardenlet::kube::{Client, Error};
+use serde_json::{Value, json};
+
+/// The outcome of a check: what was not as expected.
+pub type Outcome = Result<(), String>;
+
+/// One check. It has a namespace of its own.
+pub struct Check {
+    pub name: &'static str,
+    pub run: fn(&Place<'_>) -> Outcome,
+}
+
+/// Where a check runs: a client of a cluster-admin and a fresh namespace.
+pub struct Place<'a> {
+    pub client: &'a Client,
+    pub namespace: String,
+}
+
+/// All checks.
+pub fn checks() -> Vec<Check> {
+    [objects::CHECKS, patches::CHECKS, refusals::CHECKS, life::CHECKS, watches::CHECKS, custom::CHECKS]
+        .into_iter()
+        .flatten()
+        .map(|(name, run)| Check { name, run: *run })
+        .collect()
+}
+
+/// Runs all checks; the names and reasons of those that failed.
+pub fn run(client: &Client) -> Vec<String> {
+    let mut failed = Vec::new();
+    for (number, check) in checks().iter().enumerate() {
+        let namespace = format!("semantics-{number}");
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        let place = Place { client, namespace };
+        let outcome = place
+            .client
+            .create::<Value>(&NAMESPACE, "", &object)
+            .map_err(|e| format!("namespace: {}", chain(&e)))
+            .and_then(|_| (check.run)(&place));
+        if let Err(why) = outcome {
+            failed.push(format!("{}: {why}", check.name));
+        }
+    }
+    failed
+}
+
+/// A named check function, as the parts list them.
+type Named = (&'static str, fn(&Place<'_>) -> Outcome);
+
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}
+
+/// Turns a call that should have worked into an outcome.
+fn ok<T>(what: &str, result: Result<T, Error>) -> Result<T, String> {
+    result.map_err(|e| format!("{what}: {}", chain(&e)))
+}
+
+/// Compares.
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Outcome {
+    if found == expected { Ok(()) } else { Err(format!("{what}: found {found:?}, expected {expected:?}")) }
+}
+
+/// Requires.
+fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
+    if condition { Ok(()) } else { Err(what.into()) }
+}
+
+/// A call that should have been refused with this code and reason.
+fn refused<T>(what: &str, result: Result<T, Error>, code: u16, reason: &str) -> Result<String, String> {
+    match result {
+        Ok(_) => Err(format!("{what}: was not refused")),
+        Err(Error::Api(failure)) if failure.code == code && failure.reason == reason => Ok(failure.message),
+        Err(Error::Api(f)) => {
+            Err(format!("{what}: {} {:?} ({}), expected {code} {reason:?}", f.code, f.reason, f.message))
+        }
+        Err(e) => Err(format!("{what}: {}", chain(&e))),
+    }
+}
+
+/// Asks again until something is so; at most ten seconds.
+fn until(what: &str, mut condition: impl FnMut() -> Result<bool, String>) -> Outcome {
+    let (clock, stop) = (Clock::system(), gardenlet::base::stop::Stop::new());
+    let deadline = clock.mono() + Duration::from_secs(10);
+    while clock.mono() < deadline {
+        if condition()? {
+            return Ok(());
+        }
+        stop.wait(&clock, Duration::from_millis(20));
+    }
+    Err(format!("waited in vain for {what}"))
+}
+
+impl Place<'_> {
+    fn config_map(&self, name: &str, value: &str) -> Result<Value, String> {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"key": value}});
+        ok("create a ConfigMap", self.client.create(&CONFIG_MAP, &self.namespace, &object))
+    }
+}

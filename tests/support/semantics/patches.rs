@@ -1,0 +1,129 @@
+//! Patches, subresources, generations.
+
+use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
+use gardenlet::kube::Patch;
+use serde_json::{Value, json};
+
+use super::{Named, Outcome, Place, ensure, equal, ok, refused};
+
+pub(super) const CHECKS: &[Named] = &[
+    ("a merge patch deletes with null", merge),
+    ("a merge patch with a resourceVersion is conditional", conditional),
+    ("a strategic patch merges lists by their keys", strategic),
+    ("a JSON patch tests", json_patch),
+    ("an empty patch leaves no trace", empty),
+    ("a change of the spec moves the generation, one of the status does not", generations),
+    ("the status is written through its subresource only", status),
+    ("scale changes the replicas", scale),
+    ("immutable Secrets stay as they are", immutable),
+];
+
+fn patch(place: &Place<'_>, patch: &Patch) -> Result<Value, gardenlet::kube::Error> {
+    place.client.patch(&CONFIG_MAP, &place.namespace, "a", "", patch)
+}
+
+fn merge(place: &Place<'_>) -> Outcome {
+    place.config_map("a", "1")?;
+    let body = json!({"data": {"key": null, "other": "2"}, "metadata": {"labels": {"x": "y"}}});
+    let patched = ok("patch", patch(place, &Patch::Merge(body)))?;
+    equal("data", &patched["data"], &json!({"other": "2"}))?;
+    equal("labels", &patched["metadata"]["labels"], &json!({"x": "y"}))
+}
+
+fn conditional(place: &Place<'_>) -> Outcome {
+    let object = place.config_map("a", "1")?;
+    let version = object["metadata"]["resourceVersion"].clone();
+    let body =
+        |value: &str| Patch::Merge(json!({"metadata": {"resourceVersion": version}, "data": {"key": value}}));
+    ok("the newest version", patch(place, &body("2")))?;
+    refused("an old version", patch(place, &body("3")), 409, "Conflict").map(drop)
+}
+
+pub(super) fn deployment(name: &str) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "one", "image": "one:1", "env": [{"name": "A", "value": "1"}]},
+                {"name": "two", "image": "two:1"}]}}}})
+}
+
+fn strategic(place: &Place<'_>) -> Outcome {
+    ok("create", place.client.create::<Value>(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
+    let body = json!({"spec": {"template": {"spec": {"containers": [
+        {"name": "one", "env": [{"name": "B", "value": "2"}]}, {"name": "two", "$patch": "delete"}]}}}});
+    let patched: Value =
+        ok("patch", place.client.patch(&DEPLOYMENT, &place.namespace, "d", "", &Patch::Strategic(body)))?;
+    let containers = &patched["spec"]["template"]["spec"]["containers"];
+    equal("containers", containers.as_array().map(Vec::len), Some(1))?;
+    let mut names: Vec<&str> =
+        containers[0]["env"].as_array().into_iter().flatten().filter_map(|e| e["name"].as_str()).collect();
+    names.sort_unstable();
+    equal("env", names, vec!["A", "B"])?;
+    equal("image", containers[0]["image"].as_str(), Some("one:1"))
+}
+
+fn json_patch(place: &Place<'_>) -> Outcome {
+    place.config_map("a", "1")?;
+    let body = |expected: &str| {
+        Patch::Json(json!([{"op": "test", "path": "/data/key", "value": expected},
+            {"op": "replace", "path": "/data/key", "value": "2"}]))
+    };
+    let patched = ok("patch", patch(place, &body("1")))?;
+    equal("data", patched["data"]["key"].as_str(), Some("2"))?;
+    refused("a failing test", patch(place, &body("1")), 422, "Invalid").map(drop)
+}
+
+fn empty(place: &Place<'_>) -> Outcome {
+    let object = place.config_map("a", "1")?;
+    let patched = ok("patch", patch(place, &Patch::Merge(json!({}))))?;
+    equal("resourceVersion", &patched["metadata"]["resourceVersion"], &object["metadata"]["resourceVersion"])
+}
+
+fn generations(place: &Place<'_>) -> Outcome {
+    let created: Value = ok("create", place.client.create(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
+    equal("at first", created["metadata"]["generation"].as_i64(), Some(1))?;
+    let patch = |sub: &str, body: Value| -> Result<Option<i64>, String> {
+        let patched: Value =
+            ok("patch", place.client.patch(&DEPLOYMENT, &place.namespace, "d", sub, &Patch::Merge(body)))?;
+        Ok(patched["metadata"]["generation"].as_i64())
+    };
+    equal("metadata", patch("", json!({"metadata": {"labels": {"l": "1"}}}))?, Some(1))?;
+    equal("spec", patch("", json!({"spec": {"minReadySeconds": 1}}))?, Some(2))?;
+    equal("status", patch("status", json!({"status": {"collisionCount": 1}}))?, Some(2))
+}
+
+fn status(place: &Place<'_>) -> Outcome {
+    let mut object = deployment("d");
+    object["status"] = json!({"collisionCount": 7});
+    let created: Value = ok("create", place.client.create(&DEPLOYMENT, &place.namespace, &object))?;
+    ensure(created["status"]["collisionCount"].is_null(), "the status was taken at creation")?;
+    let patch = |sub: &str, body: Value| {
+        ok("patch", place.client.patch::<Value>(&DEPLOYMENT, &place.namespace, "d", sub, &Patch::Merge(body)))
+    };
+    let body = json!({"status": {"collisionCount": 7}, "spec": {"minReadySeconds": 9}});
+    let patched = patch("status", body.clone())?;
+    equal("through status", patched["status"]["collisionCount"].as_i64(), Some(7))?;
+    ensure(patched["spec"]["minReadySeconds"] != 9, "the spec was changed through status")?;
+    let patched = patch("", json!({"status": {"collisionCount": 8}}))?;
+    equal("past status", patched["status"]["collisionCount"].as_i64(), Some(7))
+}
+
+fn scale(place: &Place<'_>) -> Outcome {
+    ok("create", place.client.create::<Value>(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
+    let body = Patch::Merge(json!({"spec": {"replicas": 3}}));
+    let scaled: Value = ok("patch", place.client.patch(&DEPLOYMENT, &place.namespace, "d", "scale", &body))?;
+    equal("kind", scaled["kind"].as_str(), Some("Scale"))?;
+    let read: Value = ok("get", place.client.get(&DEPLOYMENT, &place.namespace, "d"))?;
+    equal("replicas", read["spec"]["replicas"].as_i64(), Some(3))
+}
+
+fn immutable(place: &Place<'_>) -> Outcome {
+    let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "immutable": true,
+        "stringData": {"a": "b"}});
+    ok("create", place.client.create::<Value>(&SECRET, &place.namespace, &object))?;
+    let patch =
+        |body: Value| place.client.patch::<Value>(&SECRET, &place.namespace, "s", "", &Patch::Merge(body));
+    ok("labels", patch(json!({"metadata": {"labels": {"x": "y"}}})))?;
+    refused("data", patch(json!({"data": {"a": "Yw=="}})), 422, "Invalid")?;
+    refused("immutable", patch(json!({"immutable": false})), 422, "Invalid")?;
+    refused("the type", patch(json!({"type": "other"})), 422, "Invalid").map(drop)
+}

@@ -1,0 +1,133 @@
+//! Refusals: codes and reasons.
+
+use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SERVICE_ACCOUNT};
+use gardenlet::api::meta::Resource;
+use gardenlet::kube::{DeleteParams, Method, WatchParams};
+use serde_json::{Value, json};
+
+use super::patches::deployment;
+use super::{Named, Outcome, Place, ensure, equal, ok, refused};
+
+pub(super) const CHECKS: &[Named] = &[
+    ("absent and taken names", names),
+    ("a namespace that is missing", missing_namespace),
+    ("names, labels and bodies that are wrong", wrong_objects),
+    ("a workload whose selector does not fit", selector),
+    ("methods and media types that are not served", methods),
+    ("kinds and subresources that do not exist", unknown),
+    ("a resourceVersion of the future", future),
+    ("tokens of accounts", tokens),
+];
+
+fn names(place: &Place<'_>) -> Outcome {
+    let missing = place.client.get::<Value>(&CONFIG_MAP, &place.namespace, "z");
+    equal("message", refused("get", missing, 404, "NotFound")?.as_str(), "configmaps \"z\" not found")?;
+    place.config_map("a", "1")?;
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let taken = place.client.create::<Value>(&CONFIG_MAP, &place.namespace, &object);
+    equal(
+        "message",
+        refused("create", taken, 409, "AlreadyExists")?.as_str(),
+        "configmaps \"a\" already exists",
+    )?;
+    let gone = place.client.delete(&CONFIG_MAP, &place.namespace, "z", &DeleteParams::default());
+    refused("delete", gone, 404, "NotFound").map(drop)
+}
+
+fn missing_namespace(place: &Place<'_>) -> Outcome {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let result = place.client.create::<Value>(&CONFIG_MAP, "no-such-namespace", &object);
+    let message = refused("create", result, 404, "NotFound")?;
+    equal("message", message.as_str(), "namespaces \"no-such-namespace\" not found")
+}
+
+fn wrong_objects(place: &Place<'_>) -> Outcome {
+    let create = |metadata: Value| {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        place.client.create::<Value>(&CONFIG_MAP, &place.namespace, &object)
+    };
+    refused("a name", create(json!({"name": "A_b"})), 422, "Invalid")?;
+    refused("no name", create(json!({})), 422, "Invalid")?;
+    refused("a label", create(json!({"name": "a", "labels": {"x": "not a label"}})), 422, "Invalid")?;
+    refused("another namespace", create(json!({"name": "a", "namespace": "default"})), 400, "BadRequest")?;
+    refused("a resourceVersion", create(json!({"name": "a", "resourceVersion": "1"})), 500, "")?;
+    let wrong = json!({"apiVersion": "v2", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let result = place.client.create::<Value>(&CONFIG_MAP, &place.namespace, &wrong);
+    refused("another version", result, 400, "BadRequest")?;
+    let path = CONFIG_MAP.path(&place.namespace, "", "");
+    let response = ok("no JSON", place.client.raw(Method::Post, &path, Some(b"{"), "application/json"))?;
+    equal("no JSON", response.status, 400)
+}
+
+fn selector(place: &Place<'_>) -> Outcome {
+    let mut object = deployment("d");
+    object["spec"]["selector"]["matchLabels"] = json!({"a": "c"});
+    let create = |object: &Value| place.client.create::<Value>(&DEPLOYMENT, &place.namespace, object);
+    refused("another label", create(&object), 422, "Invalid")?;
+    let created = ok("create", create(&deployment("d")))?;
+    let mut changed = created;
+    changed["spec"]["selector"]["matchLabels"] = json!({"a": "c"});
+    changed["spec"]["template"]["metadata"]["labels"] = json!({"a": "c"});
+    let result = place.client.replace_object::<Value>(&DEPLOYMENT, &place.namespace, "d", "", &changed);
+    refused("a change", result, 422, "Invalid").map(drop)
+}
+
+fn methods(place: &Place<'_>) -> Outcome {
+    place.config_map("a", "1")?;
+    let raw = |method, path: &str, media_type: &str| {
+        ok(path, place.client.raw(method, path, Some(b"{}"), media_type)).map(|r| r.status)
+    };
+    let one = CONFIG_MAP.path(&place.namespace, "a", "");
+    equal("POST to an object", raw(Method::Post, &one, "application/json")?, 405)?;
+    equal("POST to all namespaces", raw(Method::Post, "/api/v1/configmaps", "application/json")?, 405)?;
+    equal("a patch without a kind", raw(Method::Patch, &one, "application/json")?, 415)?;
+    equal(
+        "a body of another type",
+        raw(Method::Post, &CONFIG_MAP.path(&place.namespace, "", ""), "text/plain")?,
+        415,
+    )
+}
+
+fn unknown(place: &Place<'_>) -> Outcome {
+    const NOTHING: Resource = Resource::new("nothing.example.org", "v1", "Nothing", "nothings", true);
+    const NEITHER: Resource = Resource::new("", "v1", "Neither", "neithers", true);
+    for resource in [&NOTHING, &NEITHER] {
+        let result = place.client.get::<Value>(resource, &place.namespace, "a");
+        let code = result.err().and_then(|e| e.status_code());
+        equal(&resource.plural, code, Some(404))?;
+    }
+    place.config_map("a", "1")?;
+    let path = CONFIG_MAP.path(&place.namespace, "a", "status");
+    let response = ok("status", place.client.raw(Method::Get, &path, None, ""))?;
+    equal("a subresource", response.status, 404)
+}
+
+fn future(place: &Place<'_>) -> Outcome {
+    let params =
+        gardenlet::kube::ListParams { resource_version: "999999999".to_owned(), ..Default::default() };
+    let result = place.client.list::<Value>(&CONFIG_MAP, &place.namespace, &params);
+    refused("list", result, 504, "Timeout")?;
+    let params = WatchParams { resource_version: "x".to_owned(), ..WatchParams::default() };
+    let result = place.client.watch::<Value>(&CONFIG_MAP, &place.namespace, &params);
+    ensure(result.is_err(), "a watch from no number was served")
+}
+
+fn tokens(place: &Place<'_>) -> Outcome {
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    ok("create", place.client.create::<Value>(&SERVICE_ACCOUNT, &place.namespace, &account))?;
+    let request = |seconds: i64| {
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds}});
+        place.client.create_sub::<Value>(&SERVICE_ACCOUNT, &place.namespace, "robot", "token", &request)
+    };
+    refused("ten seconds", request(10), 422, "Invalid")?;
+    let granted = ok("an hour", request(3_600))?;
+    ensure(granted["status"]["token"].as_str().is_some_and(|t| t.split('.').count() == 3), "no token")?;
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+        "spec": {"token": granted["status"]["token"]}});
+    const REVIEW: Resource =
+        Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);
+    let answer: Value = ok("review", place.client.create(&REVIEW, "", &review))?;
+    let expected = format!("system:serviceaccount:{}:robot", place.namespace);
+    equal("user", answer["status"]["user"]["username"].as_str(), Some(expected.as_str()))
+}
