@@ -57,7 +57,19 @@ fn apply_one(
         }
     };
     settled.remember(identity, &after, &merge(desired, Some(&after)));
+    forget_kinds(session, object);
     Ok(())
+}
+
+/// Kinds that a definition adds or changes are asked for anew.
+fn forget_kinds(session: Session<'_>, object: &Value) {
+    if object["kind"] != "CustomResourceDefinition" {
+        return;
+    }
+    let group = text(&object["spec"]["group"]);
+    for version in object["spec"]["versions"].as_array().into_iter().flatten() {
+        session.discovery.forget(&format!("{group}/{}", text(&version["name"])));
+    }
 }
 
 /// Whether something else counts the replicas. Nobody is asked as long as there is nothing to decide.

@@ -2,6 +2,7 @@
 
 mod client;
 mod components;
+mod resources;
 mod servers;
 
 use crate::environment::Environment;
@@ -42,6 +43,17 @@ pub(crate) const STORIES: &[Story] = &[
     story("client: a bootstrap token becomes a certificate", Needs::Clusters, client::identity),
     story("client: a service account gets a token", Needs::Clusters, client::tokens),
     story("a reset leaves nothing of an earlier story", Needs::Clusters, servers::reset),
+    story("the definitions are installed and repaired", Needs::Clusters, components::definitions),
+    story(
+        "each extension kind takes what is right and refuses what is wrong",
+        Needs::Clusters,
+        components::samples,
+    ),
+    story(
+        "applier: objects of twenty kinds are created, repaired, replaced and removed",
+        Needs::Clusters,
+        resources::whole_life,
+    ),
     story("a node runs a container", Needs::Node, servers::node),
 ];
 

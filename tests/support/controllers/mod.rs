@@ -3,6 +3,7 @@
 
 pub mod collector;
 pub mod namespaces;
+pub mod pods;
 pub mod signer;
 pub mod workloads;
 
@@ -104,6 +105,7 @@ fn run(shared: &Shared) {
             collector::sync(&shared.api);
         }
         if share.workloads {
+            pods::sync(&shared.api);
             workloads::sync(&shared.api);
         }
         shared.api.store.wait_after(revision, Duration::from_millis(100));

@@ -1,0 +1,624 @@
+//! The applier of ManagedResources against the in-process server: what it does to objects, what it reports, and how little
+//! it asks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gardenlet::api::meta::Key;
+use gardenlet::base::clock::{Clock, Simulated, Timestamp};
+use gardenlet::base::metrics::Metrics;
+use gardenlet::base::stop::Stop;
+use gardenlet::format::{base64, brotli};
+use gardenlet::kube::{Applier, Client, Connection, Options as ClientOptions};
+use gardenlet::resources::{Resources, Settings};
+use gardenlet::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use gardenlet::runtime::fence::Fence;
+use serde_json::{Value, json};
+
+use crate::support::http::faults::{Action, Seen, failure};
+use crate::support::http::record::Recorded;
+use crate::support::{Options, TestCluster};
+
+const FINALIZER: &str = "resources.gardener.cloud/gardener-resource-manager-seed";
+const GROUP: &str = "resources.gardener.cloud";
+
+/// A seed with an applier, whose rounds the tests call one by one.
+struct Rig {
+    seed: TestCluster,
+    time: Arc<Simulated>,
+    resources: Resources,
+    cx: Context,
+}
+
+impl Rig {
+    fn new(name: &str) -> Self {
+        let time = Simulated::new(Timestamp::from_unix(1_790_000_000), 1);
+        let clock = Clock::new(time.clone());
+        let seed = TestCluster::start(Options::new(name, &clock));
+        seed.create(
+            "apiextensions.k8s.io/v1",
+            "customresourcedefinitions",
+            &crd(GROUP, "v1alpha1", "ManagedResource"),
+        );
+        seed.wait_for("the kind", |c| c.api().kind(GROUP, "managedresources"));
+        seed.create("v1", "namespaces", &json!({"metadata": {"name": "garden"}}));
+        let client = client(&seed, &clock);
+        let cx = Context {
+            clock: clock.clone(),
+            stop: Stop::new(),
+            metrics: Metrics::new(),
+            fence: Fence::open(clock),
+            write_deadline: Duration::from_secs(5),
+        };
+        Self { resources: Resources::new(client, Settings::default()), seed, time, cx }
+    }
+
+    /// A Secret with manifests, and the ManagedResource that names it.
+    fn install(&self, name: &str, spec: Value, manifests: &[Value]) {
+        self.secret(name, manifests);
+        let mut all = json!({"class": "seed", "secretRefs": [{"name": name}]});
+        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let object = managed_resource(name, &json!({"spec": all}));
+        self.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &object);
+    }
+
+    /// Writes the Secret with manifests, new or again.
+    fn secret(&self, name: &str, manifests: &[Value]) {
+        let text: Vec<String> = manifests.iter().map(Value::to_string).collect();
+        self.secret_with(name, &[("data.yaml", text.join("\n---\n").as_bytes())]);
+    }
+
+    fn secret_with(&self, name: &str, data: &[(&str, &[u8])]) {
+        if self.seed.get("", "secrets", "garden", name).is_some() {
+            self.seed.delete("", "secrets", "garden", name);
+        }
+        let data: Value = data
+            .iter()
+            .map(|(key, bytes)| ((*key).to_owned(), json!(base64::encode(bytes))))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+        self.seed.create(
+            "v1",
+            "secrets",
+            &json!({"metadata": {"name": name, "namespace": "garden"}, "data": data}),
+        );
+    }
+
+    /// One round of the applier.
+    fn round(&self, name: &str) -> Result<Outcome, Failure> {
+        self.resources.applying().reconcile(&Key::new("garden", name), &self.cx)
+    }
+
+    /// Rounds until there is nothing more to do, as the queue would call them, without its waiting.
+    fn settle(&self, name: &str) {
+        let mut last = String::new();
+        for _ in 0..20 {
+            match self.round(name) {
+                Ok(Outcome::Done) => return,
+                Ok(Outcome::After(d)) if d == Duration::from_secs(3_600) => return,
+                Ok(Outcome::After(d)) => {
+                    assert_eq!(d, Duration::from_secs(5));
+                    last = "pending".to_owned();
+                    self.time.advance(d);
+                }
+                Err(failure) => {
+                    last = failure.text();
+                    // Discovery asks again only after a while.
+                    self.time.advance(Duration::from_secs(30));
+                }
+            }
+            // Deletions in the foreground take the server a moment.
+            Stop::new().wait(&Clock::system(), Duration::from_millis(10));
+        }
+        panic!("{name} did not settle: {last}");
+    }
+
+    /// One look at health and progress.
+    fn check(&self, name: &str) -> Outcome {
+        self.resources.checks().reconcile(&Key::new("garden", name), &self.cx).unwrap()
+    }
+
+    fn managed_resource(&self, name: &str) -> Value {
+        self.seed.get(GROUP, "managedresources", "garden", name).unwrap()
+    }
+
+    /// `status reason: message` of a condition; empty if there is none.
+    fn condition(&self, name: &str, kind: &str) -> String {
+        let object = self.managed_resource(name);
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let Some(c) = conditions.iter().find(|c| c["type"] == kind) else { return String::new() };
+        format!(
+            "{} {}: {}",
+            c["status"].as_str().unwrap(),
+            c["reason"].as_str().unwrap(),
+            c["message"].as_str().unwrap()
+        )
+    }
+
+    fn get(&self, plural: &str, name: &str) -> Option<Value> {
+        self.seed.get("", plural, "garden", name)
+    }
+
+    fn writes(&self, since: usize) -> Vec<String> {
+        let all = self.seed.requests();
+        all[since..].iter().filter(|r| r.is_write()).map(Recorded::line).collect()
+    }
+}
+
+fn client(seed: &TestCluster, clock: &Clock) -> Applier {
+    let identity =
+        seed.client_identity("system:serviceaccount:garden:gardener-resource-manager", &["system:masters"]);
+    let connection =
+        Connection::new(seed.url()).with_ca(seed.ca()).with_certificate(identity.certificate, identity.key);
+    let options = ClientOptions { clock: clock.clone(), qps: 0.0, ..ClientOptions::default() };
+    Applier(Client::new(connection, options).unwrap())
+}
+
+fn managed_resource(name: &str, rest: &Value) -> Value {
+    json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
+        "metadata": {"name": name, "namespace": "garden"}, "spec": rest["spec"]})
+}
+
+/// A CustomResourceDefinition that takes anything.
+fn crd(group: &str, version: &str, kind: &str) -> Value {
+    let singular = kind.to_lowercase();
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{singular}s.{group}")},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"kind": kind, "plural": format!("{singular}s"), "singular": singular, "listKind": format!("{kind}List")},
+            "versions": [{"name": version, "served": true, "storage": true, "schema": schema, "subresources": {"status": {}}}]}})
+}
+
+fn config_map(name: &str, value: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "garden"}, "data": {"key": value}})
+}
+
+fn deployment(name: &str, replicas: u32) -> Value {
+    let labels = json!({"app": name});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "garden"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
+}
+
+#[test]
+fn objects_are_created_updated_and_removed() {
+    let rig = Rig::new("apply");
+    rig.install(
+        "mr",
+        json!({"injectLabels": {"injected": "yes"}}),
+        &[config_map("a", "1"), config_map("b", "1")],
+    );
+    rig.settle("mr");
+
+    let a = rig.get("configmaps", "a").unwrap();
+    assert_eq!(a["data"], json!({"key": "1"}));
+    assert_eq!(
+        a["metadata"]["labels"],
+        json!({"injected": "yes", "resources.gardener.cloud/managed-by": "gardener"})
+    );
+    assert_eq!(a["metadata"]["annotations"]["resources.gardener.cloud/origin"], "garden/mr");
+    let mr = rig.managed_resource("mr");
+    assert_eq!(mr["metadata"]["finalizers"], json!([FINALIZER]));
+    assert_eq!(mr["status"]["observedGeneration"], mr["metadata"]["generation"]);
+    let labels = json!({"injected": "yes", "resources.gardener.cloud/managed-by": "gardener"});
+    let reference = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "garden", "name": name, "labels": labels});
+    assert_eq!(mr["status"]["resources"], json!([reference("a"), reference("b")]));
+    assert_eq!(mr["status"]["secretsDataChecksum"].as_str().unwrap().len(), 64);
+    assert_eq!(rig.condition("mr", "ResourcesApplied"), "True ApplySucceeded: All resources are applied.");
+    assert!(rig.condition("mr", "ResourcesHealthy").starts_with("Unknown ChecksPending: "));
+    assert!(rig.condition("mr", "ResourcesProgressing").starts_with("Unknown ChecksPending: "));
+
+    rig.secret("mr", &[config_map("a", "2"), config_map("c", "1")]);
+    rig.settle("mr");
+    assert_eq!(rig.get("configmaps", "a").unwrap()["data"], json!({"key": "2"}));
+    assert!(rig.get("configmaps", "b").is_none());
+    assert!(rig.get("configmaps", "c").is_some());
+}
+
+#[test]
+fn what_others_change_is_put_back_and_what_they_add_to_metadata_stays() {
+    let rig = Rig::new("drift");
+    rig.install("mr", json!({}), &[config_map("a", "1")]);
+    rig.settle("mr");
+    let theirs = json!({"data": {"key": "x", "other": "y"}, "metadata": {"labels": {"theirs": "1"}}});
+    rig.seed.merge("", "configmaps", ("garden", "a"), &theirs);
+    rig.settle("mr");
+    let a = rig.get("configmaps", "a").unwrap();
+    assert_eq!(a["data"], json!({"key": "1"}));
+    assert_eq!(a["metadata"]["labels"]["theirs"], "1");
+}
+
+#[test]
+fn nothing_is_written_when_nothing_changes() {
+    let rig = Rig::new("quiet");
+    rig.install("mr", json!({}), &[config_map("a", "1"), deployment("d", 1)]);
+    rig.settle("mr");
+    rig.settle("mr");
+    let before = rig.seed.requests().len();
+    rig.settle("mr");
+    rig.check("mr");
+    rig.check("mr");
+    let first = rig.writes(before);
+    assert!(first.len() <= 1, "the first look reports: {first:?}");
+    let before = rig.seed.requests().len();
+    rig.settle("mr");
+    rig.check("mr");
+    assert_eq!(rig.writes(before), Vec::<String>::new());
+}
+
+#[test]
+fn a_deleted_managed_resource_takes_its_objects_along() {
+    let rig = Rig::new("delete");
+    rig.install("mr", json!({}), &[config_map("a", "1"), deployment("d", 1)]);
+    rig.settle("mr");
+    rig.seed.delete("", "secrets", "garden", "mr");
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
+    let outcome = rig.round("mr").unwrap();
+    assert_eq!(outcome, Outcome::After(Duration::from_secs(5)));
+    let pending = "DeletionPending: The resources are currently being deleted.";
+    assert_eq!(rig.condition("mr", "ResourcesHealthy"), format!("False {pending}"));
+    assert_eq!(rig.condition("mr", "ResourcesProgressing"), format!("True {pending}"));
+    let applied = rig.condition("mr", "ResourcesApplied");
+    assert!(applied.starts_with("Progressing DeletionPending: deletion of old resource "), "{applied}");
+    assert!(applied.contains("\"apps/Deployment/garden/d\" is still pending"), "{applied}");
+    rig.settle("mr");
+    assert!(rig.seed.get(GROUP, "managedresources", "garden", "mr").is_none());
+    assert!(rig.get("configmaps", "a").is_none());
+    assert!(rig.seed.get("apps", "deployments", "garden", "d").is_none());
+    let deletions = rig.seed.requests();
+    let of_deployment =
+        deletions.iter().find(|r| r.method == "DELETE" && r.path.ends_with("/deployments/d")).unwrap();
+    assert_eq!(of_deployment.body.as_ref().unwrap()["propagationPolicy"], "Foreground");
+    let of_config_map =
+        deletions.iter().find(|r| r.method == "DELETE" && r.path.ends_with("/configmaps/a")).unwrap();
+    assert!(of_config_map.body.as_ref().unwrap().get("propagationPolicy").is_none());
+}
+
+#[test]
+fn objects_stay_if_asked() {
+    let rig = Rig::new("keep");
+    let mut kept = config_map("kept", "1");
+    kept["metadata"]["annotations"] = json!({"resources.gardener.cloud/keep-object": "true"});
+    rig.install("one", json!({}), &[kept, config_map("gone", "1")]);
+    rig.install("all", json!({"keepObjects": true}), &[config_map("stays", "1")]);
+    for name in ["one", "all"] {
+        rig.settle(name);
+        rig.seed.delete(GROUP, "managedresources", "garden", name);
+        rig.settle(name);
+        assert!(rig.seed.get(GROUP, "managedresources", "garden", name).is_none(), "{name}");
+    }
+    assert!(rig.get("configmaps", "kept").is_some());
+    assert!(rig.get("configmaps", "gone").is_none());
+    assert!(rig.get("configmaps", "stays").is_some());
+}
+
+#[test]
+fn a_kind_and_its_objects_come_together_and_go_together() {
+    let rig = Rig::new("crd");
+    let object = json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "garden"}});
+    rig.install("mr", json!({}), &[object, crd("example.org", "v1", "Widget")]);
+    rig.settle("mr");
+    assert!(rig.seed.get("example.org", "widgets", "garden", "w").is_some());
+    assert_eq!(rig.condition("mr", "ResourcesApplied"), "True ApplySucceeded: All resources are applied.");
+    rig.check("mr");
+    assert_eq!(rig.condition("mr", "ResourcesHealthy"), "True ResourcesHealthy: All resources are healthy.");
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
+    rig.settle("mr");
+    assert!(rig.seed.get(GROUP, "managedresources", "garden", "mr").is_none());
+    assert!(
+        rig.seed
+            .get("apiextensions.k8s.io", "customresourcedefinitions", "", "widgets.example.org")
+            .is_none()
+    );
+}
+
+#[test]
+fn old_objects_go_before_new_ones_come() {
+    let rig = Rig::new("order");
+    rig.install("mr", json!({}), &[config_map("old", "1")]);
+    rig.settle("mr");
+    rig.seed.merge("", "configmaps", ("garden", "old"), &json!({"metadata": {"finalizers": ["test/hold"]}}));
+    rig.secret("mr", &[config_map("new", "1")]);
+    assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
+    assert!(rig.get("configmaps", "new").is_none());
+    let applied = rig.condition("mr", "ResourcesApplied");
+    assert!(applied.starts_with("Progressing DeletionPending: "), "{applied}");
+    rig.seed.merge("", "configmaps", ("garden", "old"), &json!({"metadata": {"finalizers": null}}));
+    rig.settle("mr");
+    assert!(rig.get("configmaps", "new").is_some());
+    assert!(rig.get("configmaps", "old").is_none());
+}
+
+#[test]
+fn finalizers_go_when_the_deletion_takes_too_long() {
+    let rig = Rig::new("finalize");
+    rig.install("mr", json!({}), &[config_map("a", "1")]);
+    rig.settle("mr");
+    let hold = json!({"metadata": {"finalizers": ["test/hold"],
+        "annotations": {"resources.gardener.cloud/finalize-deletion-after": "1m"}}});
+    rig.seed.merge("", "configmaps", ("garden", "a"), &hold);
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
+    for _ in 0..3 {
+        assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
+        assert!(rig.get("configmaps", "a").is_some());
+    }
+    rig.time.advance(Duration::from_secs(60));
+    rig.settle("mr");
+    assert!(rig.get("configmaps", "a").is_none());
+}
+
+#[test]
+fn compressed_and_broken_documents() {
+    let rig = Rig::new("decode");
+    let text = format!("{}\n---\na: [\n---\n{}", config_map("a", "1"), config_map("b", "1"));
+    rig.install("mr", json!({}), &[]);
+    rig.secret_with(
+        "mr",
+        &[("data.yaml.br", &brotli::encode(text.as_bytes())), ("more.yaml", b"kind: Nothing")],
+    );
+    rig.settle("mr");
+    assert!(rig.get("configmaps", "a").is_some());
+    assert!(rig.get("configmaps", "b").is_some());
+    let applied = rig.condition("mr", "ResourcesApplied");
+    assert!(
+        applied.starts_with("False DecodingFailed: Could not decode all new resources: document 1 of key"),
+        "{applied}"
+    );
+    assert!(applied.contains("key \"more.yaml\""), "{applied}");
+    let mr = rig.managed_resource("mr");
+    assert_eq!(mr["status"]["resources"].as_array().unwrap().len(), 2);
+    assert_eq!(mr["status"]["observedGeneration"], mr["metadata"]["generation"]);
+}
+
+#[test]
+fn a_missing_secret_is_reported_and_waited_for() {
+    let rig = Rig::new("secret");
+    rig.install("mr", json!({}), &[config_map("a", "1")]);
+    rig.seed.delete("", "secrets", "garden", "mr");
+    assert!(rig.round("mr").is_err());
+    assert_eq!(
+        rig.condition("mr", "ResourcesApplied"),
+        "False CannotReadSecret: secret \"mr\" does not exist"
+    );
+    rig.secret("mr", &[config_map("a", "1")]);
+    rig.settle("mr");
+    assert_eq!(rig.condition("mr", "ResourcesApplied"), "True ApplySucceeded: All resources are applied.");
+}
+
+#[test]
+fn ignored_managed_resources_and_objects() {
+    let rig = Rig::new("ignore");
+    let mut once = config_map("once", "1");
+    once["metadata"]["annotations"] = json!({"resources.gardener.cloud/ignore": "true"});
+    rig.install("mr", json!({}), &[once.clone()]);
+    rig.settle("mr");
+    rig.seed.merge("", "configmaps", ("garden", "once"), &json!({"data": {"key": "theirs"}}));
+    rig.settle("mr");
+    assert_eq!(rig.get("configmaps", "once").unwrap()["data"]["key"], "theirs");
+
+    let mark = json!({"metadata": {"annotations": {"resources.gardener.cloud/ignore": "true"}}});
+    rig.seed.merge(GROUP, "managedresources", ("garden", "mr"), &mark);
+    rig.secret("mr", &[config_map("new", "1")]);
+    assert_eq!(rig.round("mr").unwrap(), Outcome::Done);
+    assert!(rig.get("configmaps", "new").is_none());
+    let text = "ManagedResourceIgnored: ManagedResource is marked to be ignored.";
+    assert_eq!(rig.condition("mr", "ResourcesApplied"), format!("True {text}"));
+    assert_eq!(rig.condition("mr", "ResourcesHealthy"), format!("True {text}"));
+    assert_eq!(rig.condition("mr", "ResourcesProgressing"), format!("False {text}"));
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
+    rig.settle("mr");
+    assert!(rig.get("configmaps", "once").is_none());
+}
+
+#[test]
+fn released_objects_lose_our_marks_and_stay() {
+    let rig = Rig::new("release");
+    rig.install("mr", json!({}), &[config_map("a", "1"), config_map("b", "1")]);
+    rig.settle("mr");
+    rig.seed.merge(
+        "",
+        "configmaps",
+        ("garden", "b"),
+        &json!({"metadata": {"annotations": {"resources.gardener.cloud/origin": "garden/other"}}}),
+    );
+    let ignored = |name: &str| {
+        let mut object = config_map(name, "2");
+        object["metadata"]["annotations"] = json!({"resources.gardener.cloud/mode": "Ignore"});
+        object
+    };
+    rig.secret("mr", &[ignored("a"), ignored("b")]);
+    rig.settle("mr");
+    let a = rig.get("configmaps", "a").unwrap();
+    assert_eq!(a["data"], json!({"key": "1"}));
+    assert!(a["metadata"].get("annotations").is_none_or(|all| all.as_object().unwrap().is_empty()), "{a}");
+    let b = rig.get("configmaps", "b").unwrap();
+    assert_eq!(b["metadata"]["annotations"]["resources.gardener.cloud/origin"], "garden/other");
+    assert_eq!(rig.managed_resource("mr")["status"]["resources"], json!([]));
+}
+
+#[test]
+fn immutable_objects_are_made_anew() {
+    let rig = Rig::new("immutable");
+    let fixed = |value: &str| {
+        let mut object = config_map("fixed", value);
+        object["immutable"] = json!(true);
+        object
+    };
+    rig.install("mr", json!({}), &[fixed("1")]);
+    rig.settle("mr");
+    rig.secret("mr", &[fixed("2")]);
+    let failure = rig.round("mr").unwrap_err().text();
+    assert!(
+        failure.starts_with(
+            "error during apply of object \"/ConfigMap/garden/fixed\": deleted to be created again"
+        ),
+        "{failure}"
+    );
+    assert!(
+        rig.condition("mr", "ResourcesApplied")
+            .starts_with("False ApplyFailed: error during apply of object")
+    );
+    rig.settle("mr");
+    assert_eq!(rig.get("configmaps", "fixed").unwrap()["data"]["key"], "2");
+}
+
+#[test]
+fn autoscaled_replicas_stay() {
+    let rig = Rig::new("scale");
+    let scaler = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "h", "namespace": "garden"},
+        "spec": {"maxReplicas": 9, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "scaled"}}});
+    rig.install("mr", json!({}), &[deployment("scaled", 1), deployment("fixed", 1), scaler]);
+    rig.settle("mr");
+    for name in ["scaled", "fixed"] {
+        rig.seed.merge("apps", "deployments", ("garden", name), &json!({"spec": {"replicas": 5}}));
+    }
+    rig.settle("mr");
+    let replicas =
+        |name: &str| rig.seed.get("apps", "deployments", "garden", name).unwrap()["spec"]["replicas"].clone();
+    assert_eq!((replicas("scaled"), replicas("fixed")), (json!(5), json!(1)));
+}
+
+#[test]
+fn health_and_progress_are_reported() {
+    let rig = Rig::new("health");
+    let mut held = deployment("d", 2);
+    held["metadata"]["annotations"] = json!({"test.gardener.cloud/hold": "yes"});
+    rig.install("mr", json!({}), &[held, config_map("a", "1"), config_map("b", "1")]);
+    assert_eq!(rig.check("mr"), Outcome::Done, "nothing is looked at before it is applied");
+    rig.settle("mr");
+    assert_eq!(rig.check("mr"), Outcome::After(Duration::from_secs(60)));
+    let sick =
+        "False DeploymentUnhealthy: Deployment \"garden/d\" is unhealthy: observed generation outdated (0/1)";
+    assert_eq!(rig.condition("mr", "ResourcesHealthy"), sick);
+    let running = "True DeploymentProgressing: Deployment \"garden/d\" is progressing: observed generation outdated (0/1)";
+    assert_eq!(rig.condition("mr", "ResourcesProgressing"), running);
+
+    rig.seed.merge(
+        "apps",
+        "deployments",
+        ("garden", "d"),
+        &json!({"metadata": {"annotations": {"test.gardener.cloud/hold": null}}}),
+    );
+    rig.seed.wait_for("the Deployment", |c| {
+        let found = c.get("apps", "deployments", "garden", "d")?;
+        let is_observed = found["status"]["observedGeneration"] == found["metadata"]["generation"];
+        (is_observed && c.store().names("", "pods", "garden").len() == 2).then_some(())
+    });
+    rig.check("mr");
+    assert_eq!(rig.condition("mr", "ResourcesHealthy"), "True ResourcesHealthy: All resources are healthy.");
+    assert_eq!(
+        rig.condition("mr", "ResourcesProgressing"),
+        "False ResourcesRolledOut: All resources have been fully rolled out."
+    );
+
+    let surplus = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "surplus", "namespace": "garden",
+        "labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    rig.seed.create("v1", "pods", &surplus);
+    rig.check("mr");
+    let running =
+        "True DeploymentProgressing: Deployment \"garden/d\" is progressing: 3 pods exist, 2 are wanted";
+    assert_eq!(rig.condition("mr", "ResourcesProgressing"), running);
+    rig.seed.merge_status("", "pods", ("garden", "surplus"), &json!({"status": {"phase": "Succeeded"}}));
+    rig.check("mr");
+    assert!(rig.condition("mr", "ResourcesProgressing").starts_with("False ResourcesRolledOut: "));
+
+    rig.seed.delete("", "configmaps", "garden", "b");
+    rig.check("mr");
+    let missing = "False ConfigMapMissing: Required ConfigMap \"b\" in namespace \"garden\" is missing";
+    assert_eq!(rig.condition("mr", "ResourcesHealthy"), missing);
+    rig.settle("mr");
+    rig.check("mr");
+    assert_eq!(rig.condition("mr", "ResourcesHealthy"), "True ResourcesHealthy: All resources are healthy.");
+}
+
+#[test]
+fn other_classes_are_left_alone_and_handed_over() {
+    let rig = Rig::new("class");
+    rig.install("mr", json!({"class": "other"}), &[config_map("a", "1")]);
+    assert_eq!(rig.round("mr").unwrap(), Outcome::Done);
+    assert!(rig.managed_resource("mr")["metadata"].get("finalizers").is_none());
+    rig.seed.merge(GROUP, "managedresources", ("garden", "mr"), &json!({"spec": {"class": "seed"}}));
+    rig.settle("mr");
+    assert!(rig.get("configmaps", "a").is_some());
+    rig.seed.merge(GROUP, "managedresources", ("garden", "mr"), &json!({"spec": {"class": "other"}}));
+    rig.settle("mr");
+    assert!(rig.get("configmaps", "a").is_none());
+    assert!(rig.managed_resource("mr")["metadata"].get("finalizers").is_none_or(|f| *f == json!([])));
+}
+
+#[test]
+fn without_the_lease_nothing_is_written() {
+    let mut rig = Rig::new("fence");
+    rig.install("mr", json!({}), &[config_map("a", "1")]);
+    rig.cx.fence = Fence::new(rig.cx.clock.clone(), "garden/gardener-resource-manager");
+    let before = rig.seed.requests().len();
+    let failure = rig.round("mr").unwrap_err().text();
+    assert!(failure.contains("garden/gardener-resource-manager"), "{failure}");
+    assert_eq!(rig.writes(before), Vec::<String>::new());
+}
+
+#[test]
+fn a_round_that_breaks_anywhere_is_finished_by_the_next() {
+    let count = {
+        let rig = Rig::new("count");
+        rig.install("mr", json!({}), &[config_map("a", "1"), deployment("d", 0)]);
+        let before = rig.seed.requests().len();
+        rig.settle("mr");
+        rig.writes(before).len()
+    };
+    assert!(count >= 5, "{count}");
+    let faults = [
+        Action::Refuse(failure(500, None)),
+        Action::Refuse(failure(409, None)),
+        Action::Drop,
+        Action::DropAfter,
+    ];
+    for (broken, fault) in
+        (0..count).flat_map(|broken| faults.iter().map(move |fault| (broken, fault.clone())))
+    {
+        let rig = Rig::new("break");
+        rig.install("mr", json!({}), &[config_map("a", "1"), deployment("d", 0)]);
+        let skip = u32::try_from(broken).unwrap();
+        rig.seed.faults().when(Seen::is_write).skip(skip).once().then(fault);
+        rig.settle("mr");
+        assert!(rig.get("configmaps", "a").is_some(), "{broken}");
+        assert!(rig.seed.get("apps", "deployments", "garden", "d").is_some(), "{broken}");
+        assert_eq!(
+            rig.condition("mr", "ResourcesApplied"),
+            "True ApplySucceeded: All resources are applied.",
+            "{broken}"
+        );
+    }
+}
+
+#[test]
+fn what_nothing_refers_to_is_collected_after_ten_minutes() {
+    let rig = Rig::new("garbage");
+    let label = json!({"resources.gardener.cloud/garbage-collectable-reference": "true"});
+    let secret = |name: &str, labels: &Value| {
+        rig.seed.create(
+            "v1",
+            "secrets",
+            &json!({"metadata": {"name": name, "namespace": "garden", "labels": labels}}),
+        );
+    };
+    secret("used", &label);
+    secret("unused", &label);
+    secret("unlabelled", &json!({}));
+    let mut user = managed_resource("user", &json!({"spec": {"secretRefs": []}}));
+    user["metadata"]["annotations"] = json!({"reference.resources.gardener.cloud/secret-0a1b2c3d": "used"});
+    rig.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &user);
+    let collect = || rig.resources.garbage_collector().reconcile(&Key::default(), &rig.cx).unwrap();
+    rig.time.advance(Duration::from_secs(599));
+    assert_eq!(collect(), Outcome::After(Duration::from_secs(12 * 3_600)));
+    assert!(rig.get("secrets", "unused").is_some());
+    rig.time.advance(Duration::from_secs(60));
+    secret("young", &label);
+    collect();
+    assert!(rig.get("secrets", "unused").is_none());
+    for name in ["used", "unlabelled", "young"] {
+        assert!(rig.get("secrets", name).is_some(), "{name}");
+    }
+}
