@@ -36,6 +36,29 @@ pub const EXEC_OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Output of one Brotli stream of a ManagedResource Secret.
 pub const BROTLI_OUTPUT_BYTES_MAX: usize = 32 << 20;
 
+/// Stack that one rendering may use. Templates that nest deeper fail; the thread that renders has more than this.
+pub const TEMPLATE_STACK_BYTES_MAX: usize = 6 << 20;
+/// How often a template may include itself, as in Helm.
+pub const TEMPLATE_INCLUDES_MAX: usize = 1_000;
+/// Depth of templates within templates, whatever their names.
+pub const TEMPLATE_DEPTH_MAX: usize = 10_000;
+/// Parentheses within parentheses.
+pub const TEMPLATE_PARENTHESES_MAX: usize = 1_000;
+/// Depth of the values that are printed, copied, merged or compared: ends cycles.
+pub const TEMPLATE_VALUE_DEPTH_MAX: usize = 400;
+/// Values that one printing, copying, merging or comparing visits.
+pub const TEMPLATE_VALUE_NODES_MAX: usize = 1 << 22;
+/// Text of one template file, after rendering, and of each string on the way.
+pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = 32 << 20;
+/// Items of a list that a function returns.
+pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
+/// Actions and calls of one rendering.
+pub const TEMPLATE_STEPS_MAX: u64 = 50_000_000;
+/// Compiled regular expressions that one rendering keeps.
+pub const TEMPLATE_REGEXES_MAX: usize = 128;
+/// Size of one compiled regular expression.
+pub const TEMPLATE_REGEX_BYTES_MAX: usize = 1 << 20;
+
 /// Keys in one work queue.
 pub const QUEUE_KEYS_MAX: usize = 50_000;
 /// Objects in one store.

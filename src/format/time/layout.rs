@@ -21,12 +21,16 @@ const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday",
 
 /// Writes a point in time as a layout says, `offset_s` seconds east of Greenwich.
 pub fn format(at: Timestamp, offset_s: i32, layout: &str) -> String {
-    let civil = Civil::at(at, offset_s);
+    format_civil(&Civil::at(at, offset_s), layout)
+}
+
+/// Writes what clocks and calendars show as a layout says.
+pub fn format_civil(civil: &Civil, layout: &str) -> String {
     let mut out = String::new();
     let mut rest = layout;
     while let Some((literal, element, after)) = next(rest) {
         out.push_str(literal);
-        element.write(&civil, &mut out);
+        element.write(civil, &mut out);
         rest = after;
     }
     out + rest

@@ -1,0 +1,379 @@
+//! Executes a template: walks the tree and writes. Pipelines are in [`pipeline`], calls in [`call`].
+
+mod call;
+mod pipeline;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+
+use super::ast::{Branch, Command, Node, NodeKind, Operand, Pipe, Tree};
+use super::error::{Error, Fault};
+use super::stack::StackGuard;
+use super::{Options, format};
+use crate::chart::value::{ListKind, MapKind, Value};
+use crate::limits::{TEMPLATE_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX, TEMPLATE_STEPS_MAX};
+
+/// The templates that are visible: those of the set, and over them what `tpl` defines.
+#[derive(Debug, Default)]
+pub(super) struct Scope<'a> {
+    pub(super) trees: HashMap<String, Rc<Tree>>,
+    pub(super) outer: Option<&'a Scope<'a>>,
+}
+
+impl Scope<'_> {
+    pub(super) fn find(&self, name: &str) -> Option<&Rc<Tree>> {
+        let mut scope = Some(self);
+        while let Some(s) = scope {
+            if let Some(tree) = s.trees.get(name) {
+                return Some(tree);
+            }
+            scope = s.outer;
+        }
+        None
+    }
+
+    /// Adds a definition: the last one wins, but an empty one never replaces another.
+    pub(super) fn add(&mut self, tree: Tree) {
+        if !tree.is_empty() || self.find(&tree.name).is_none() {
+            self.trees.insert(tree.name.clone(), Rc::new(tree));
+        }
+    }
+}
+
+/// What all executions within one rendering share.
+pub(super) struct Shared<'a> {
+    pub(super) options: &'a Options,
+    pub(super) guard: StackGuard,
+    /// How often each template is being included.
+    pub(super) included: RefCell<HashMap<String, usize>>,
+    pub(super) depth: Cell<usize>,
+    pub(super) steps: Cell<u64>,
+    /// Compiled expressions.
+    pub(super) regexes: RefCell<HashMap<String, Rc<regex_lite::Regex>>>,
+}
+
+/// What functions reach of the engine.
+#[derive(Clone, Copy)]
+pub(super) struct Engine<'a> {
+    pub(super) scope: &'a Scope<'a>,
+    pub(super) shared: &'a Shared<'a>,
+}
+
+impl Engine<'_> {
+    /// Executes a template on `data`.
+    pub(super) fn execute(self, tree: &Tree, data: Value, out: &mut Vec<u8>) -> Result<(), Error> {
+        let dot = Slot::plain(data);
+        let vars = vec![(Rc::from("$"), dot.clone())];
+        let mut exec = Exec { engine: self, tree, vars, at: At::Nothing, out };
+        let depth = self.shared.depth.get();
+        if depth >= TEMPLATE_DEPTH_MAX || !self.shared.guard.has_room() {
+            return Err(exec.fail("exceeded maximum template depth"));
+        }
+        self.shared.depth.set(depth + 1);
+        let result = exec.list(&dot, &tree.root);
+        self.shared.depth.set(depth);
+        result.map(|_| ())
+    }
+}
+
+/// A value with what Go's reflection remembers of it: whether it still sits in the `interface {}` of a map or a list.
+/// Only messages and the treatment of nil depend on it.
+#[derive(Clone)]
+struct Slot {
+    value: Value,
+    boxed: bool,
+}
+
+impl Slot {
+    fn plain(value: Value) -> Self {
+        Self { value, boxed: false }
+    }
+
+    fn boxed(value: Value) -> Self {
+        Self { value, boxed: true }
+    }
+}
+
+/// The node that messages name.
+#[derive(Clone, Copy)]
+enum At<'t> {
+    Nothing,
+    Node(&'t Node),
+    Pipe(&'t Pipe),
+    Command(&'t Command),
+    Operand(&'t Operand),
+}
+
+impl At<'_> {
+    fn pos(self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Node(n) => n.pos,
+            Self::Pipe(p) => p.pos,
+            Self::Command(c) => c.pos,
+            Self::Operand(o) => o.pos,
+        }
+    }
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Node(n) => n.fmt(f),
+            Self::Pipe(p) => p.fmt(f),
+            Self::Command(c) => c.fmt(f),
+            Self::Operand(o) => o.fmt(f),
+        }
+    }
+}
+
+enum Flow {
+    Next,
+    Break,
+    Continue,
+}
+
+/// One template being executed.
+struct Exec<'t, 'o> {
+    engine: Engine<'t>,
+    tree: &'t Tree,
+    vars: Vec<(Rc<str>, Slot)>,
+    at: At<'t>,
+    out: &'o mut Vec<u8>,
+}
+
+impl<'t> Exec<'t, '_> {
+    fn list(&mut self, dot: &Slot, nodes: &'t [Node]) -> Result<Flow, Error> {
+        for node in nodes {
+            match self.node(dot, node)? {
+                Flow::Next => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    fn node(&mut self, dot: &Slot, node: &'t Node) -> Result<Flow, Error> {
+        self.at = At::Node(node);
+        self.step()?;
+        match &node.kind {
+            NodeKind::Text(text) => self.write(text.as_bytes())?,
+            NodeKind::Action(pipe) => {
+                let value = self.pipeline(dot, pipe)?;
+                if pipe.declared.is_empty() {
+                    self.at = At::Node(node);
+                    self.print(&value)?;
+                }
+            }
+            NodeKind::If(branch) => return self.branch(dot, branch, false),
+            NodeKind::With(branch) => return self.branch(dot, branch, true),
+            NodeKind::Range(branch) => return self.range(dot, branch),
+            NodeKind::Template { name, pipe } => self.template(dot, node, name, pipe.as_ref())?,
+            NodeKind::Break => return Ok(Flow::Break),
+            NodeKind::Continue => return Ok(Flow::Continue),
+        }
+        Ok(Flow::Next)
+    }
+
+    /// Counts the work, and looks at the stack: the guards that end a template which does not end by itself.
+    fn step(&mut self) -> Result<(), Error> {
+        let shared = self.engine.shared;
+        let steps = shared.steps.get() + 1;
+        shared.steps.set(steps);
+        if steps > TEMPLATE_STEPS_MAX {
+            return Err(self.fail(format!("rendering took more than {TEMPLATE_STEPS_MAX} steps")));
+        }
+        if !shared.guard.has_room() {
+            return Err(self.fail("templates nest too deeply"));
+        }
+        Ok(())
+    }
+
+    fn branch(&mut self, dot: &Slot, branch: &'t Branch, sets_dot: bool) -> Result<Flow, Error> {
+        let mark = self.vars.len();
+        let value = self.pipeline(dot, &branch.pipe)?;
+        let flow = if value.is_true() {
+            if sets_dot { self.list(&Slot::plain(value), &branch.list) } else { self.list(dot, &branch.list) }
+        } else {
+            self.otherwise(dot, branch)
+        };
+        self.vars.truncate(mark);
+        flow
+    }
+
+    fn otherwise(&mut self, dot: &Slot, branch: &'t Branch) -> Result<Flow, Error> {
+        branch.otherwise.as_ref().map_or(Ok(Flow::Next), |nodes| self.list(dot, nodes))
+    }
+
+    fn range(&mut self, dot: &Slot, branch: &'t Branch) -> Result<Flow, Error> {
+        let outer = self.vars.len();
+        let flow = self.range_within(dot, branch);
+        self.vars.truncate(outer);
+        flow
+    }
+
+    fn range_within(&mut self, dot: &Slot, branch: &'t Branch) -> Result<Flow, Error> {
+        let value = self.pipeline(dot, &branch.pipe)?;
+        let ran = match &value {
+            Value::Nil | Value::NilInterface => 0,
+            Value::Int(n) | Value::Int64(n) => {
+                let wrap = if matches!(value, Value::Int(_)) { Value::Int } else { Value::Int64 };
+                self.check_single_variable(branch, &value)?;
+                self.each(branch, (0..*n).map(|i| (Value::Nil, Slot::plain(wrap(i)))))?
+            }
+            Value::Uint64(n) => {
+                self.check_single_variable(branch, &value)?;
+                self.each(branch, (0..*n).map(|i| (Value::Nil, Slot::plain(Value::Uint64(i)))))?
+            }
+            Value::List(list) => {
+                let boxed = list.kind() == ListKind::Any;
+                let item = |i| list.get(i).map(|value| (index_value(i), Slot { value, boxed }));
+                self.each(branch, (0..).map_while(item))?
+            }
+            Value::Bytes(bytes) => {
+                let item = |(i, b): (usize, &u8)| (index_value(i), Slot::plain(Value::Uint64(u64::from(*b))));
+                self.each(branch, bytes.iter().enumerate().map(item))?
+            }
+            Value::Map(map) => {
+                let boxed = map.kind() != MapKind::Strings;
+                let entries: Vec<_> = map.entries().iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+                let entry = |(k, value): (Rc<str>, Value)| (Value::str(k), Slot { value, boxed });
+                self.each(branch, entries.into_iter().map(entry))?
+            }
+            Value::Native(object) if object.entries().is_some() => {
+                let entries = object.entries().unwrap_or_default();
+                self.each(branch, entries.into_iter().map(|(k, v)| (k, Slot::plain(v))))?
+            }
+            other => {
+                let text = format::display(other).unwrap_or_default();
+                return Err(self.fail(format!("range can't iterate over {}", text.to_str())));
+            }
+        };
+        if ran == 0 { self.otherwise(dot, branch) } else { Ok(Flow::Next) }
+    }
+
+    fn check_single_variable(&mut self, branch: &'t Branch, value: &Value) -> Result<(), Error> {
+        if branch.pipe.declared.len() < 2 {
+            return Ok(());
+        }
+        let text = format::display(value).unwrap_or_default();
+        Err(self.fail(format!("can't use {} to iterate over more than one variable", text.to_str())))
+    }
+
+    /// Runs the body once per item, and says how often.
+    fn each(&mut self, branch: &'t Branch, items: impl Iterator<Item = (Value, Slot)>) -> Result<u64, Error> {
+        let mark = self.vars.len();
+        let mut count = 0;
+        for (index, item) in items {
+            count += 1;
+            self.set_range_variables(&branch.pipe, index, &item)?;
+            let flow = self.list(&item, &branch.list);
+            self.vars.truncate(mark);
+            if matches!(flow?, Flow::Break) {
+                break;
+            }
+            self.step()?;
+        }
+        Ok(count)
+    }
+
+    fn set_range_variables(&mut self, pipe: &'t Pipe, index: Value, item: &Slot) -> Result<(), Error> {
+        let top = self.vars.len();
+        match (&pipe.declared[..], pipe.assigns) {
+            ([], _) => {}
+            ([name], true) => self.assign(name, item.clone())?,
+            ([first, second, ..], true) => {
+                self.assign(first, Slot::plain(index))?;
+                self.assign(second, item.clone())?;
+            }
+            ([_], false) => self.vars[top - 1].1 = item.clone(),
+            ([_, _, ..], false) => {
+                self.vars[top - 1].1 = item.clone();
+                self.vars[top - 2].1 = Slot::plain(index);
+            }
+        }
+        Ok(())
+    }
+
+    fn template(
+        &mut self,
+        dot: &Slot,
+        node: &'t Node,
+        name: &str,
+        pipe: Option<&'t Pipe>,
+    ) -> Result<(), Error> {
+        self.at = At::Node(node);
+        let Some(tree) = self.engine.scope.find(name).cloned() else {
+            return Err(self.fail(format!("template {} not defined", super::unquote::quote(name.as_bytes()))));
+        };
+        let data = match pipe {
+            Some(pipe) => self.pipeline(dot, pipe)?,
+            None => Value::Nil,
+        };
+        let depth = self.engine.shared.depth.get();
+        if depth >= TEMPLATE_DEPTH_MAX || !self.engine.shared.guard.has_room() {
+            return Err(self.fail(format!("exceeded maximum template depth ({TEMPLATE_DEPTH_MAX})")));
+        }
+        self.engine.execute(&tree, data, self.out)
+    }
+
+    fn print(&mut self, value: &Value) -> Result<(), Error> {
+        if let Err(message) = format::print_action(self.out, value) {
+            return Err(self.fail(message));
+        }
+        self.check_output()
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.out.extend_from_slice(bytes);
+        self.check_output()
+    }
+
+    fn check_output(&mut self) -> Result<(), Error> {
+        if self.out.len() > TEMPLATE_OUTPUT_BYTES_MAX {
+            return Err(self.fail(format!("output has more than {TEMPLATE_OUTPUT_BYTES_MAX} bytes")));
+        }
+        Ok(())
+    }
+
+    fn assign(&mut self, name: &Rc<str>, slot: Slot) -> Result<(), Error> {
+        match self.vars.iter_mut().rev().find(|(known, _)| known == name) {
+            Some((_, old)) => {
+                *old = slot;
+                Ok(())
+            }
+            None => Err(self.fail(format!("undefined variable: {name}"))),
+        }
+    }
+
+    /// The error of this place.
+    #[cold]
+    fn fail(&self, fault: impl Into<Fault>) -> Error {
+        match self.at {
+            At::Nothing => Error::exec(self.tree.name.clone(), None, fault.into()),
+            at => {
+                let location = self.tree.source.location(at.pos());
+                Error::exec(location, Some((self.tree.name.clone(), at.to_string())), fault.into())
+            }
+        }
+    }
+}
+
+impl From<String> for Fault {
+    fn from(message: String) -> Self {
+        Self::new(message)
+    }
+}
+
+impl From<&str> for Fault {
+    fn from(message: &str) -> Self {
+        Self::new(message)
+    }
+}
+
+fn index_value(i: usize) -> Value {
+    Value::Int(i64::try_from(i).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,212 @@
+//! Dates and durations. The local zone is UTC, as in a container; names of other zones are taken for UTC, as Go does
+//! where it has no zone files.
+
+use std::any::Any;
+
+use super::{Answer, Args, Function, fixed};
+use crate::base::clock::Timestamp;
+use crate::chart::value::Type::{Any as AnyType, Int, Native, Str};
+use crate::chart::value::{Object, Signature, Value};
+use crate::format::duration;
+use crate::format::time::{Civil, layout};
+
+const TIME: &str = "time.Time";
+const NANOS: i64 = 1_000_000_000;
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    fixed("now", &[], |a| Ok(Value::native(Time::at(a.engine.shared.options.clock.now())))),
+    fixed("date", &[Str, AnyType], |a| Ok(time_of(a, 1).format(&a.str(0)).into())),
+    fixed("dateInZone", &[Str, AnyType, Str], |a| Ok(time_of(a, 1).format(&a.str(0)).into())),
+    fixed("date_in_zone", &[Str, AnyType, Str], |a| Ok(time_of(a, 1).format(&a.str(0)).into())),
+    fixed("htmlDate", &[AnyType], |a| Ok(time_of(a, 0).format("2006-01-02").into())),
+    fixed("htmlDateInZone", &[AnyType, Str], |a| Ok(time_of(a, 0).format("2006-01-02").into())),
+    fixed("dateModify", &[Str, Native(TIME)], |a| Ok(modified(a).unwrap_or_else(|_| a.any(1).clone()))),
+    fixed("date_modify", &[Str, Native(TIME)], |a| Ok(modified(a).unwrap_or_else(|_| a.any(1).clone()))),
+    fixed("mustDateModify", &[Str, Native(TIME)], |a| Ok(modified(a)?)),
+    fixed("must_date_modify", &[Str, Native(TIME)], |a| Ok(modified(a)?)),
+    fixed("toDate", &[Str, Str], |a| Ok(Value::native(to_date(a).unwrap_or(Time::ZERO)))),
+    fixed("mustToDate", &[Str, Str], |a| Ok(Value::native(to_date(a)?))),
+    fixed("unixEpoch", &[Native(TIME)], |a| Ok(time_of(a, 0).unix().to_string().into())),
+    fixed("ago", &[AnyType], ago),
+    fixed("duration", &[AnyType], duration_text),
+    fixed("durationRound", &[AnyType], duration_round),
+];
+
+/// A `time.Time`.
+#[derive(Clone, Copy)]
+struct Time(Civil);
+
+impl Time {
+    /// Go's zero time.
+    const ZERO: Self =
+        Self(Civil { year: 1, month: 1, day: 1, hour: 0, minute: 0, second: 0, nanos: 0, offset_s: 0 });
+
+    fn at(at: Timestamp) -> Self {
+        Self(Civil::at(at, 0))
+    }
+
+    fn utc(self) -> Self {
+        if self.0.offset_s == 0 { self } else { Self::at(self.0.timestamp()) }
+    }
+
+    /// In UTC, as a layout says.
+    fn format(self, layout: &str) -> String {
+        layout::format_civil(&self.utc().0, layout)
+    }
+
+    fn unix(self) -> i64 {
+        if self.is_zero() { -62_135_596_800 } else { self.0.timestamp().unix() }
+    }
+
+    fn is_zero(self) -> bool {
+        self.0 == Self::ZERO.0
+    }
+}
+
+fn as_time(value: &Value) -> Option<Time> {
+    match value {
+        Value::Native(object) => object.as_any().downcast_ref::<Time>().copied(),
+        _ => None,
+    }
+}
+
+/// A time, or an integer as seconds since 1970; anything else is now.
+fn time_of(a: &Args<'_>, index: usize) -> Time {
+    match a.any(index) {
+        Value::Int(i) | Value::Int64(i) => Time::at(Timestamp::from_unix(*i)),
+        other => as_time(other).unwrap_or_else(|| Time::at(a.engine.shared.options.clock.now())),
+    }
+}
+
+fn modified(a: &Args<'_>) -> Result<Value, String> {
+    let nanos = duration::parse_nanos(&a.str(0)).map_err(|e| e.to_string())?;
+    let time = as_time(a.any(1)).unwrap_or(Time::ZERO);
+    Ok(Value::native(Time(Civil::at(time.0.timestamp().offset(nanos), time.0.offset_s))))
+}
+
+fn to_date(a: &Args<'_>) -> Result<Time, String> {
+    layout::parse(&a.str(0), &a.str(1)).map(Time).map_err(|e| e.to_string())
+}
+
+/// The time since then, in whole seconds.
+fn ago(a: &Args<'_>) -> Answer {
+    let now = a.engine.shared.options.clock.now();
+    let nanos = now.unix_nanos().saturating_sub(time_of(a, 0).0.timestamp().unix_nanos());
+    let seconds = nanos.saturating_add(NANOS / 2).div_euclid(NANOS);
+    Ok(duration::format_nanos(seconds.saturating_mul(NANOS)).into())
+}
+
+fn duration_text(a: &Args<'_>) -> Answer {
+    let seconds = match a.any(0) {
+        Value::Int64(i) => *i,
+        Value::Str(s) => s.to_str().parse().unwrap_or(0),
+        _ => 0,
+    };
+    Ok(duration::format_nanos(seconds.wrapping_mul(NANOS)).into())
+}
+
+/// The largest unit alone, cut.
+fn duration_round(a: &Args<'_>) -> Answer {
+    const HOUR: u64 = 3_600_000_000_000;
+    const UNITS: [(u64, &str); 7] = [
+        (24 * 365 * HOUR, "y"),
+        (24 * 30 * HOUR, "mo"),
+        (24 * HOUR, "d"),
+        (HOUR, "h"),
+        (HOUR / 60, "m"),
+        (HOUR / 3_600, "s"),
+        (0, ""),
+    ];
+    let nanos = match a.any(0) {
+        Value::Int64(i) => *i,
+        Value::Str(s) => duration::parse_nanos(&s.to_str()).unwrap_or(0),
+        other => as_time(other).map_or(0, |t| {
+            let now = a.engine.shared.options.clock.now();
+            now.unix_nanos().saturating_sub(t.0.timestamp().unix_nanos())
+        }),
+    };
+    let size = nanos.unsigned_abs();
+    let text = UNITS.iter().find(|(unit, _)| *unit > 0 && size > *unit);
+    Ok(text.map_or_else(|| "0s".to_owned(), |(unit, name)| format!("{}{name}", size / unit)).into())
+}
+
+impl Object for Time {
+    fn type_name(&self) -> &'static str {
+        TIME
+    }
+
+    fn display(&self) -> String {
+        let zone = if self.0.offset_s == 0 { "MST" } else { "-0700" };
+        layout::format_civil(&self.0, &format!("2006-01-02 15:04:05.999999999 -0700 {zone}"))
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        layout::format_civil(&self.0, "2006-01-02T15:04:05.999999999Z07:00").into()
+    }
+
+    fn method(&self, name: &str) -> Option<Signature> {
+        let fixed: &[_] = match name {
+            "Format" => &[Str],
+            "AddDate" => &[Int, Int, Int],
+            "Before" | "After" | "Equal" => &[Native(TIME)],
+            "Unix" | "UnixMilli" | "UnixMicro" | "UnixNano" | "Year" | "Month" | "Day" | "Hour"
+            | "Minute" | "Second" | "Nanosecond" | "YearDay" | "Weekday" | "UTC" | "Local" | "IsZero"
+            | "String" => &[],
+            _ => return None,
+        };
+        Some(Signature { fixed, variadic: None })
+    }
+
+    fn call(&self, name: &str, args: &[Value]) -> Result<Value, String> {
+        let civil = &self.0;
+        let layout = |layout: &str| layout::format_civil(civil, layout);
+        let nanos = || civil.timestamp().unix_nanos();
+        let other = args.first().and_then(as_time).map(|t| t.0.timestamp());
+        Ok(match name {
+            "Format" => {
+                args.first().and_then(Value::as_text).map(|t| layout(&t.to_str())).unwrap_or_default().into()
+            }
+            "AddDate" => Value::native(self.add_date(args)),
+            "Before" => other.is_some_and(|o| civil.timestamp() < o).into(),
+            "After" => other.is_some_and(|o| civil.timestamp() > o).into(),
+            "Equal" => other.is_some_and(|o| civil.timestamp() == o).into(),
+            "Unix" => Value::Int64(self.unix()),
+            "UnixMilli" => Value::Int64(nanos().div_euclid(1_000_000)),
+            "UnixMicro" => Value::Int64(nanos().div_euclid(1_000)),
+            "UnixNano" => Value::Int64(nanos()),
+            "Year" => Value::Int(civil.year),
+            "Month" => layout("January").into(),
+            "Day" => Value::Int(civil.day.into()),
+            "Hour" => Value::Int(civil.hour.into()),
+            "Minute" => Value::Int(civil.minute.into()),
+            "Second" => Value::Int(civil.second.into()),
+            "Nanosecond" => Value::Int(civil.nanos.into()),
+            "YearDay" => Value::Int(civil.year_day()),
+            "Weekday" => layout("Monday").into(),
+            "UTC" | "Local" => Value::native(self.utc()),
+            "IsZero" => self.is_zero().into(),
+            _ => self.display().into(),
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Time {
+    /// Adds years, months and days; days beyond the end of a month run over into the next.
+    fn add_date(&self, args: &[Value]) -> Self {
+        let number = |i: usize| match args.get(i) {
+            Some(Value::Int(n)) => *n,
+            _ => 0,
+        };
+        let months = self.0.year.saturating_add(number(0)).saturating_mul(12) + i64::from(self.0.month) - 1
+            + number(1);
+        let month = u32::try_from(months.rem_euclid(12) + 1).unwrap_or(1);
+        let first = Civil { year: months.div_euclid(12), month, day: 1, ..self.0 };
+        let days = i64::from(self.0.day) - 1 + number(2);
+        let at = first.timestamp().offset(days.saturating_mul(86_400).saturating_mul(NANOS));
+        Self(Civil::at(at, self.0.offset_s))
+    }
+}

@@ -1,0 +1,96 @@
+//! YAML, Base64 and Base32.
+
+use std::borrow::Cow;
+
+use super::json::{as_array, as_map};
+use super::{Answer, Args, Function, fixed};
+use crate::chart::value::Type::{Any, Str};
+use crate::chart::value::{Numbers, Text, Value};
+use crate::format::base64;
+use crate::format::yaml::{self, Dialect};
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    fixed("toYaml", &[Any], |a| Ok(to_yaml(a.any(0), Dialect::V2).unwrap_or_default().into())),
+    fixed("toYamlPretty", &[Any], |a| Ok(to_yaml(a.any(0), Dialect::V3).unwrap_or_default().into())),
+    fixed("mustToYaml", &[Any], must_to_yaml),
+    fixed("fromYaml", &[Str], |a| Ok(as_map(from_yaml(&a.str(0))))),
+    fixed("fromYamlArray", &[Str], |a| Ok(as_array(from_yaml(&a.str(0))))),
+    fixed("b64enc", &[Str], |a| Ok(base64::encode(a.bytes(0)).into())),
+    fixed("b64dec", &[Str], |a| {
+        Ok(base64::decode(a.bytes(0)).map_or_else(|e| e.to_string().into(), Text::from).into())
+    }),
+    fixed("b32enc", &[Str], |a| Ok(base32(a.bytes(0)).into())),
+    fixed("b32dec", &[Str], |a| Ok(from_base32(a.bytes(0)).into())),
+];
+
+/// YAML without its last line break; `None` for what has no JSON form.
+pub(super) fn to_yaml(value: &Value, dialect: Dialect) -> Option<String> {
+    let mut text = yaml::emit(&value.to_json()?, dialect);
+    if text.ends_with('\n') {
+        text.pop();
+    }
+    Some(text)
+}
+
+fn must_to_yaml(a: &Args<'_>) -> Answer {
+    let text = to_yaml(a.any(0), Dialect::V2);
+    Ok(text.ok_or("error marshaling into JSON: json: unsupported value")?.into())
+}
+
+/// The first document. Errors are worded as the library does that goes from YAML to JSON to Go.
+fn from_yaml(text: &str) -> Result<Value, String> {
+    match yaml::parse(text) {
+        Ok(json) => {
+            let value = Value::from_json(&json, Numbers::Float64Always);
+            Ok(value)
+        }
+        Err(e) => Err(e.go_text()),
+    }
+}
+
+const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+fn base32(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().div_ceil(5) * 8);
+    for chunk in bytes.chunks(5) {
+        let group = chunk.iter().fold(0_u64, |g, b| g << 8 | u64::from(*b)) << (8 * (5 - chunk.len()));
+        let letters = (chunk.len() * 8).div_ceil(5);
+        for i in 0..8 {
+            let index = usize::try_from(group >> (35 - 5 * i) & 31).unwrap_or(0);
+            out.push(if i < letters { char::from(ALPHABET[index]) } else { '=' });
+        }
+    }
+    out
+}
+
+/// The bytes, or Go's message in their place.
+fn from_base32(text: &[u8]) -> Text {
+    let clean: Cow<'_, [u8]> = if text.iter().any(|b| matches!(b, b'\r' | b'\n')) {
+        text.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect()
+    } else {
+        Cow::Borrowed(text)
+    };
+    let illegal = |at: usize| format!("illegal base32 data at input byte {at}").into();
+    let mut out = Vec::with_capacity(clean.len() / 8 * 5);
+    for (block, chunk) in clean.chunks(8).enumerate() {
+        let start = block * 8;
+        let letters = chunk.iter().position(|b| *b == b'=').unwrap_or(chunk.len());
+        let mut group = 0_u64;
+        for (i, b) in chunk[..letters].iter().enumerate() {
+            let Some(index) = ALPHABET.iter().position(|a| a == b) else { return illegal(start + i) };
+            group = group << 5 | u64::try_from(index).unwrap_or(0);
+        }
+        if chunk.len() < 8 {
+            return illegal(clean.len());
+        }
+        let padded = chunk[letters..].iter().all(|b| *b == b'=');
+        let last = start + 8 == clean.len();
+        if letters < 8 && (!padded || !last || !matches!(letters, 2 | 4 | 5 | 7)) {
+            return illegal(start + letters);
+        }
+        let bytes = letters * 5 / 8;
+        group <<= 5 * (8 - letters);
+        out.extend((0..bytes).map(|i| u8::try_from(group >> (32 - 8 * i) & 0xff).unwrap_or(0)));
+    }
+    out.into()
+}

@@ -1,0 +1,173 @@
+//! The table of functions. Each entry has a signature in Go's terms; the evaluator checks arguments against it, so that
+//! a function finds what it declared.
+
+mod builtin;
+mod cast;
+mod crypto;
+mod dates;
+mod decimal;
+mod defaults;
+mod dicts;
+mod encoding;
+mod engine;
+mod equal;
+mod escape;
+mod json;
+mod lists;
+mod math;
+mod paths;
+mod random;
+mod regex;
+mod strings;
+mod urls;
+mod versions;
+mod words;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::OnceLock;
+
+use super::error::Cause;
+use super::eval::Engine;
+use super::format;
+use crate::chart::value::{Map, Signature, Text, Type, Value};
+
+/// A function that templates can call.
+pub(super) struct Function {
+    pub(super) name: &'static str,
+    pub(super) signature: Signature,
+    pub(super) run: Run,
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// How a function works.
+pub(super) enum Run {
+    /// On evaluated arguments.
+    Plain(fn(&Args<'_>) -> Answer),
+    /// `and` and `or`: stops at the first argument whose truth is `until`.
+    ShortCircuit { until: bool },
+}
+
+/// What a function returns.
+pub(super) type Answer = Result<Value, Cause>;
+
+/// The function with this name. sprig's replace Go's.
+pub(super) fn find(name: &str) -> Option<&'static Function> {
+    static TABLE: OnceLock<HashMap<&'static str, &'static Function>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| MODULES.iter().flat_map(|m| m.iter()).map(|f| (f.name, f)).collect());
+    table.get(name).copied()
+}
+
+/// Later ones win.
+const MODULES: &[&[Function]] = &[
+    builtin::FUNCTIONS,
+    engine::FUNCTIONS,
+    cast::FUNCTIONS,
+    crypto::FUNCTIONS,
+    dates::FUNCTIONS,
+    defaults::FUNCTIONS,
+    dicts::FUNCTIONS,
+    encoding::FUNCTIONS,
+    equal::FUNCTIONS,
+    escape::FUNCTIONS,
+    json::FUNCTIONS,
+    lists::FUNCTIONS,
+    math::FUNCTIONS,
+    paths::FUNCTIONS,
+    random::FUNCTIONS,
+    regex::FUNCTIONS,
+    strings::FUNCTIONS,
+    urls::FUNCTIONS,
+    versions::FUNCTIONS,
+    words::FUNCTIONS,
+];
+
+/// A function with a fixed number of parameters.
+const fn fixed(name: &'static str, fixed: &'static [Type], run: fn(&Args<'_>) -> Answer) -> Function {
+    Function { name, signature: Signature { fixed, variadic: None }, run: Run::Plain(run) }
+}
+
+/// A function that takes any number of further arguments.
+const fn variadic(
+    name: &'static str,
+    fixed: &'static [Type],
+    more: Type,
+    run: fn(&Args<'_>) -> Answer,
+) -> Function {
+    Function { name, signature: Signature { fixed, variadic: Some(more) }, run: Run::Plain(run) }
+}
+
+/// The arguments of a call. Accessors return an empty value where the signature says otherwise, which cannot happen.
+pub(super) struct Args<'a> {
+    pub(super) engine: Engine<'a>,
+    pub(super) values: Vec<Value>,
+}
+
+impl Args<'_> {
+    /// An argument of any type.
+    fn any(&self, index: usize) -> &Value {
+        self.values.get(index).unwrap_or(&Value::Nil)
+    }
+
+    /// The arguments from `index` on.
+    fn rest(&self, index: usize) -> &[Value] {
+        self.values.get(index..).unwrap_or_default()
+    }
+
+    /// A string.
+    fn text(&self, index: usize) -> Text {
+        self.any(index).as_text().cloned().unwrap_or_default()
+    }
+
+    /// A string as UTF-8.
+    fn str(&self, index: usize) -> Cow<'_, str> {
+        match self.any(index) {
+            Value::Str(s) => s.to_str(),
+            _ => Cow::Borrowed(""),
+        }
+    }
+
+    /// A string as bytes.
+    fn bytes(&self, index: usize) -> &[u8] {
+        match self.any(index) {
+            Value::Str(s) => s.as_bytes(),
+            Value::Bytes(b) => b,
+            _ => &[],
+        }
+    }
+
+    /// An `int`.
+    fn int(&self, index: usize) -> i64 {
+        match self.any(index) {
+            Value::Int(i) | Value::Int64(i) => *i,
+            _ => 0,
+        }
+    }
+
+    /// A `bool`.
+    fn bool(&self, index: usize) -> bool {
+        matches!(self.any(index), Value::Bool(true))
+    }
+
+    /// A map.
+    fn map(&self, index: usize) -> Map {
+        self.any(index).as_map().cloned().unwrap_or_else(Map::nil)
+    }
+}
+
+/// sprig's `toString`: text as it is, else what Go prints.
+fn to_text(value: &Value) -> Result<Text, Cause> {
+    match value {
+        Value::Bytes(bytes) => Ok(Text::from(&**bytes)),
+        other => Ok(format::display(other)?),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Go's `text/template` with the functions of Helm and sprig, over shared mutable values.
+//!
+//! A [`Templates`] is one namespace of definitions: every file and every `define`. Behaviour and messages follow Go 1.26,
+//! Helm v4.2 and sprig 3.3. The text of a file becomes tokens ([`lex`]), a tree ([`parse`], [`ast`]), and the tree is
+//! walked ([`eval`]); what can be called stands in one table ([`functions`]). Whatever a chart can blow up has a
+//! maximum: stack, steps, text, lists.
+
+mod ast;
+mod error;
+mod eval;
+mod format;
+mod functions;
+mod lex;
+mod parse;
+mod stack;
+mod unquote;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+pub use error::Error;
+
+use super::value::{Text, Value};
+use crate::base::clock::Clock;
+use crate::limits::TEMPLATE_STACK_BYTES_MAX;
+use ast::Tree;
+use eval::{Engine, Scope, Shared};
+use stack::StackGuard;
+
+/// The name of the template that all others belong to, as messages about `tpl` show it.
+const ROOT: &str = "gotpl";
+
+/// What rendering depends on beyond templates and values.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What `now` tells.
+    pub clock: Clock,
+    /// Stack that parsing and rendering may use, in bytes, counted from the call. The thread must have 1 MiB more.
+    pub stack_bytes_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { clock: Clock::system(), stack_bytes_max: TEMPLATE_STACK_BYTES_MAX }
+    }
+}
+
+/// A set of templates that see each other.
+#[derive(Debug)]
+pub struct Templates {
+    scope: Scope<'static>,
+    options: Options,
+}
+
+impl Templates {
+    /// An empty set.
+    pub fn new(options: Options) -> Self {
+        Self { scope: Scope::default(), options }
+    }
+
+    /// Adds a file: its definitions, and its text as a template with the name of the file. The last definition of a
+    /// name wins, except that an empty body never replaces another. Callers give the files in Helm's order.
+    ///
+    /// # Errors
+    /// The first mistake in the text.
+    pub fn parse(&mut self, name: &str, text: &str) -> Result<(), Error> {
+        for tree in parse::parse(name, text, StackGuard::new(self.options.stack_bytes_max))? {
+            self.scope.add(tree);
+        }
+        Ok(())
+    }
+
+    /// Executes the template with this name on `data`. `<no value>` is removed from the text, as Helm does.
+    ///
+    /// # Errors
+    /// What the template or a function says is wrong, or the limit that was exceeded.
+    pub fn render(&self, name: &str, data: &Value) -> Result<String, Error> {
+        let shared = Shared {
+            options: &self.options,
+            guard: StackGuard::new(self.options.stack_bytes_max),
+            included: RefCell::new(HashMap::new()),
+            depth: Cell::new(0),
+            steps: Cell::new(0),
+            regexes: RefCell::new(HashMap::new()),
+        };
+        let engine = Engine { scope: &self.scope, shared: &shared };
+        let mut out = Vec::new();
+        engine.execute_named(name, data.clone(), &mut out)?;
+        Ok(match String::from_utf8(without_no_value(out)) {
+            Ok(text) => text,
+            Err(e) => String::from_utf8_lossy(e.as_bytes()).into_owned(),
+        })
+    }
+}
+
+impl Engine<'_> {
+    fn execute_named(self, name: &str, data: Value, out: &mut Vec<u8>) -> Result<(), Error> {
+        let Some(tree) = self.scope.find(name).cloned() else {
+            return Err(Error::plain(format!(
+                "template: no template {} associated with template \"{ROOT}\"",
+                unquote::quote(name.as_bytes())
+            )));
+        };
+        self.execute(&tree, data, out)
+    }
+
+    /// `include`: the text of a template.
+    fn include(self, name: &Text, data: Value) -> Result<Text, error::Cause> {
+        let key = name.to_str().into_owned();
+        let count = self.shared.included.borrow().get(&key).copied().unwrap_or(0);
+        if count > crate::limits::TEMPLATE_INCLUDES_MAX {
+            return Err(format!(
+                "rendering template has a nested reference name: {key}: unable to execute template"
+            )
+            .into());
+        }
+        self.shared.included.borrow_mut().insert(key.clone(), count + 1);
+        let mut out = Vec::new();
+        let result = self.execute_named(&key, data, &mut out);
+        self.shared.included.borrow_mut().insert(key, count);
+        result?;
+        Ok(Text::from(out))
+    }
+
+    /// `tpl`: parses a text and executes it. Its definitions are seen by what it executes, and nobody else.
+    fn tpl(self, text: &Text, data: Value) -> Result<Text, error::Cause> {
+        let source = text.to_str();
+        let quoted = || unquote::quote(text.as_bytes());
+        let trees = parse::parse(ROOT, &source, self.shared.guard)
+            .map_err(|e| Error::wrap(format!("cannot parse template {}: ", quoted()), e))?;
+        let mut scope = Scope { outer: Some(self.scope), ..Scope::default() };
+        let mut main: Option<Tree> = None;
+        for tree in trees {
+            if tree.name == ROOT {
+                main = Some(tree);
+            } else {
+                scope.add(tree);
+            }
+        }
+        let mut out = Vec::new();
+        if let Some(tree) = main {
+            let engine = Engine { scope: &scope, shared: self.shared };
+            engine.execute(&tree, data, &mut out).map_err(|e| {
+                Error::wrap(format!("error during tpl function execution for {}: ", quoted()), e)
+            })?;
+        }
+        Ok(Text::from(without_no_value(out)))
+    }
+}
+
+/// Takes out what Go prints for nil.
+fn without_no_value(out: Vec<u8>) -> Vec<u8> {
+    const NO_VALUE: &[u8] = b"<no value>";
+    let mut kept = Vec::new();
+    let mut rest = &out[..];
+    while let Some(at) = find(rest, NO_VALUE) {
+        kept.extend_from_slice(&rest[..at]);
+        rest = &rest[at + NO_VALUE.len()..];
+    }
+    if rest.len() == out.len() {
+        return out;
+    }
+    kept.extend_from_slice(rest);
+    kept
+}
+
+/// Where `needle` begins, if it is there. Bytes, because Go's strings need not be UTF-8.
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    let Some((first, _)) = needle.split_first() else { return Some(0) };
+    let last = haystack.len().checked_sub(needle.len())?;
+    let mut at = 0;
+    while at <= last {
+        at += haystack[at..=last].iter().position(|b| b == first)?;
+        if haystack[at..].starts_with(needle) {
+            return Some(at);
+        }
+        at += 1;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,513 @@
+//! Builds syntax trees from tokens, with the rules and messages of Go's `text/template/parse`.
+
+use std::rc::Rc;
+
+use super::ast::{Branch, Command, Node, NodeKind, Operand, OperandKind, Pipe, Source, Tree};
+use super::error::Error;
+use super::functions;
+use super::lex::{self, Kind, Token};
+use super::stack::StackGuard;
+use super::unquote::{Number, quote, unquote};
+use crate::chart::value::Text;
+use crate::limits::TEMPLATE_PARENTHESES_MAX;
+
+/// Parses a file: the trees of its definitions, the one of the file itself last.
+///
+/// # Errors
+/// The first mistake, as `template: name:line: text`.
+pub(super) fn parse(name: &str, text: &str, guard: StackGuard) -> Result<Vec<Tree>, Error> {
+    let source = Rc::new(Source { name: name.to_owned(), text: text.to_owned() });
+    let tokens = lex::tokens(text);
+    let mut parser =
+        Parser { source, tokens, at: 0, furthest: 0, frame: Frame::default(), trees: Vec::new(), guard };
+    parser.file()?;
+    Ok(parser.trees)
+}
+
+struct Parser<'a> {
+    source: Rc<Source>,
+    tokens: Vec<Token<'a>>,
+    at: usize,
+    /// The last token that was looked at: messages name its line.
+    furthest: usize,
+    frame: Frame,
+    trees: Vec<Tree>,
+    guard: StackGuard,
+}
+
+/// What belongs to one definition.
+struct Frame {
+    variables: Vec<Rc<str>>,
+    action_line: u32,
+    range_depth: u32,
+    paren_depth: usize,
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Self { variables: vec![Rc::from("$")], action_line: 0, range_depth: 0, paren_depth: 0 }
+    }
+}
+
+/// An item of a list: a node, or what ends the list.
+enum Item {
+    Node(Node),
+    Else,
+    End,
+}
+
+impl Item {
+    fn text(&self) -> String {
+        match self {
+            Self::Node(n) => n.to_string(),
+            Self::Else => "{{else}}".to_owned(),
+            Self::End => "{{end}}".to_owned(),
+        }
+    }
+}
+
+impl<'a> Parser<'a> {
+    fn file(&mut self) -> Result<(), Error> {
+        let mut root = Vec::new();
+        while self.peek().kind != Kind::Eof {
+            if self.peek().kind == Kind::LeftDelim {
+                let start = self.at;
+                self.next();
+                if self.next_non_space().kind == Kind::Define {
+                    let outer = std::mem::take(&mut self.frame);
+                    self.definition()?;
+                    self.frame = outer;
+                    continue;
+                }
+                self.at = start;
+            }
+            match self.text_or_action()? {
+                Item::Node(node) => root.push(node),
+                other => return Err(self.error(format!("unexpected {}", other.text()))),
+            }
+        }
+        self.add(self.source.name.clone(), root)
+    }
+
+    fn definition(&mut self) -> Result<(), Error> {
+        let token = self.next_non_space();
+        let name = self.template_name(&token, "define clause")?;
+        self.expect(Kind::RightDelim, "define clause")?;
+        self.body(name, "define clause")
+    }
+
+    fn body(&mut self, name: String, context: &str) -> Result<(), Error> {
+        let (root, end) = self.item_list()?;
+        match end {
+            Item::End => self.add(name, root),
+            other => Err(self.error(format!("unexpected {} in {context}", other.text()))),
+        }
+    }
+
+    fn add(&mut self, name: String, root: Vec<Node>) -> Result<(), Error> {
+        let tree = Tree { name, source: self.source.clone(), root };
+        match self.trees.iter_mut().find(|t| t.name == tree.name) {
+            None => self.trees.push(tree),
+            Some(known) if known.is_empty() => *known = tree,
+            Some(_) if tree.is_empty() => {}
+            Some(_) => {
+                let name = quote(tree.name.as_bytes());
+                return Err(self.error(format!("template: multiple definition of template {name}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn item_list(&mut self) -> Result<(Vec<Node>, Item), Error> {
+        let mut list = Vec::new();
+        while self.peek_non_space().kind != Kind::Eof {
+            match self.text_or_action()? {
+                Item::Node(node) => list.push(node),
+                end => return Ok((list, end)),
+            }
+        }
+        Err(self.error("unexpected EOF"))
+    }
+
+    fn text_or_action(&mut self) -> Result<Item, Error> {
+        if !self.guard.has_room() {
+            return Err(self.error("template nests too deeply"));
+        }
+        let token = self.next_non_space();
+        match token.kind {
+            Kind::Text => {
+                Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Text(Box::from(token.text)) }))
+            }
+            Kind::LeftDelim => {
+                self.frame.action_line = token.line;
+                let item = self.action();
+                self.frame.action_line = 0;
+                item
+            }
+            _ => Err(self.unexpected(&token, "input")),
+        }
+    }
+
+    fn action(&mut self) -> Result<Item, Error> {
+        let start = self.at;
+        let token = self.next_non_space();
+        let node = |kind| Ok(Item::Node(Node { pos: token.pos, kind }));
+        match token.kind {
+            Kind::Block => self.block(),
+            Kind::Break => self.leave_range("break").and_then(|()| node(NodeKind::Break)),
+            Kind::Continue => self.leave_range("continue").and_then(|()| node(NodeKind::Continue)),
+            Kind::Else => self.else_control(),
+            Kind::End => self.expect(Kind::RightDelim, "end").map(|_| Item::End),
+            Kind::If => self.control("if", NodeKind::If).map(Item::Node),
+            Kind::Range => self.control("range", NodeKind::Range).map(Item::Node),
+            Kind::With => self.control("with", NodeKind::With).map(Item::Node),
+            Kind::Template => self.template_control(),
+            _ => {
+                self.at = start;
+                let pos = self.peek_non_space().pos;
+                let pipe = self.pipeline("command", Kind::RightDelim)?;
+                Ok(Item::Node(Node { pos, kind: NodeKind::Action(pipe) }))
+            }
+        }
+    }
+
+    fn leave_range(&mut self, word: &str) -> Result<(), Error> {
+        let token = self.next_non_space();
+        if token.kind != Kind::RightDelim {
+            return Err(self.unexpected(&token, &format!("{{{{{word}}}}}")));
+        }
+        match self.frame.range_depth {
+            0 => Err(self.error(format!("{{{{{word}}}}} outside {{{{range}}}}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn else_control(&mut self) -> Result<Item, Error> {
+        let peek = self.peek_non_space();
+        if matches!(peek.kind, Kind::If | Kind::With) {
+            return Ok(Item::Else);
+        }
+        self.expect(Kind::RightDelim, "else").map(|_| Item::Else)
+    }
+
+    fn control(&mut self, context: &str, kind: fn(Branch) -> NodeKind) -> Result<Node, Error> {
+        let variables = self.frame.variables.len();
+        let pipe = self.pipeline(context, Kind::RightDelim)?;
+        let depth = u32::from(context == "range");
+        self.frame.range_depth += depth;
+        let (list, end) = self.item_list()?;
+        self.frame.range_depth -= depth;
+        let otherwise = match end {
+            Item::Else => Some(self.otherwise(context)?),
+            _ => None,
+        };
+        self.frame.variables.truncate(variables);
+        Ok(Node { pos: pipe.pos, kind: kind(Branch { pipe, list, otherwise }) })
+    }
+
+    /// What follows `else`: `else if` and `else with` share the `end` of what they continue.
+    fn otherwise(&mut self, context: &str) -> Result<Vec<Node>, Error> {
+        match (context, self.peek().kind) {
+            ("if", Kind::If) => {
+                self.next();
+                Ok(vec![self.control("if", NodeKind::If)?])
+            }
+            ("with", Kind::With) => {
+                self.next();
+                Ok(vec![self.control("with", NodeKind::With)?])
+            }
+            _ => match self.item_list()? {
+                (list, Item::End) => Ok(list),
+                (_, other) => Err(self.error(format!("expected end; found {}", other.text()))),
+            },
+        }
+    }
+
+    fn block(&mut self) -> Result<Item, Error> {
+        let token = self.next_non_space();
+        let name = self.template_name(&token, "block clause")?;
+        let pipe = self.pipeline("block clause", Kind::RightDelim)?;
+        let outer = std::mem::take(&mut self.frame);
+        self.body(name.clone(), "block clause")?;
+        self.frame = outer;
+        Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Template { name, pipe: Some(pipe) } }))
+    }
+
+    fn template_control(&mut self) -> Result<Item, Error> {
+        let token = self.next_non_space();
+        let name = self.template_name(&token, "template clause")?;
+        let start = self.at;
+        let pipe = match self.next_non_space().kind {
+            Kind::RightDelim => None,
+            _ => {
+                self.at = start;
+                Some(self.pipeline("template clause", Kind::RightDelim)?)
+            }
+        };
+        Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Template { name, pipe } }))
+    }
+
+    fn template_name(&mut self, token: &Token<'a>, context: &str) -> Result<String, Error> {
+        match token.kind {
+            Kind::String | Kind::RawString => {
+                let bytes = unquote(token.text).ok_or_else(|| self.error("invalid syntax"))?;
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            _ => Err(self.unexpected(token, context)),
+        }
+    }
+
+    fn pipeline(&mut self, context: &str, end: Kind) -> Result<Pipe, Error> {
+        let pos = self.peek_non_space().pos;
+        let mut pipe = Pipe { pos, declared: Vec::new(), assigns: false, commands: Vec::new() };
+        self.declarations(&mut pipe, context)?;
+        loop {
+            let start = self.at;
+            let token = self.next_non_space();
+            if token.kind == end {
+                break;
+            }
+            if !starts_operand(token.kind) {
+                return Err(self.unexpected(&token, context));
+            }
+            self.at = start;
+            let command = self.command()?;
+            pipe.commands.push(command);
+        }
+        self.check(&pipe, context)?;
+        Ok(pipe)
+    }
+
+    fn declarations(&mut self, pipe: &mut Pipe, context: &str) -> Result<(), Error> {
+        loop {
+            let start = self.at;
+            let variable = self.next_non_space();
+            if variable.kind != Kind::Variable {
+                self.at = start;
+                return Ok(());
+            }
+            let next = self.next_non_space();
+            let comma = next.kind == Kind::Char && next.text == ",";
+            if !comma && !matches!(next.kind, Kind::Assign | Kind::Declare) {
+                self.at = start;
+                return Ok(());
+            }
+            let name: Rc<str> = Rc::from(variable.text);
+            pipe.declared.push(name.clone());
+            self.frame.variables.push(name);
+            if !comma {
+                pipe.assigns = next.kind == Kind::Assign;
+                return Ok(());
+            }
+            if context != "range" || pipe.declared.len() >= 2 {
+                return Err(self.error(format!("too many declarations in {context}")));
+            }
+            if !matches!(self.peek_non_space().kind, Kind::Variable | Kind::RightDelim | Kind::RightParen) {
+                return Err(self.error("range can only initialize variables"));
+            }
+        }
+    }
+
+    fn check(&mut self, pipe: &Pipe, context: &str) -> Result<(), Error> {
+        if pipe.commands.is_empty() {
+            return Err(self.error(format!("missing value for {context}")));
+        }
+        for (i, command) in pipe.commands.iter().enumerate().skip(1) {
+            use OperandKind::{Bool, Dot, Nil, Number, Str};
+            if matches!(command.words[0].kind, Bool(_) | Dot | Nil | Number(_) | Str { .. }) {
+                return Err(self.error(format!("non executable command in pipeline stage {}", i + 1)));
+            }
+        }
+        Ok(())
+    }
+
+    fn command(&mut self) -> Result<Command, Error> {
+        let pos = self.peek_non_space().pos;
+        let mut words = Vec::new();
+        loop {
+            self.peek_non_space();
+            if let Some(operand) = self.operand()? {
+                words.push(operand);
+            }
+            let start = self.at;
+            let token = self.next();
+            match token.kind {
+                Kind::Space => continue,
+                Kind::RightDelim | Kind::RightParen => self.at = start,
+                Kind::Pipe => {}
+                _ => return Err(self.unexpected(&token, "operand")),
+            }
+            break;
+        }
+        if words.is_empty() {
+            return Err(self.error("empty command"));
+        }
+        Ok(Command { pos, words })
+    }
+
+    fn operand(&mut self) -> Result<Option<Operand>, Error> {
+        let Some(mut term) = self.term()? else { return Ok(None) };
+        let chain = self.peek();
+        if chain.kind != Kind::Field {
+            return Ok(Some(term));
+        }
+        let mut more = Vec::new();
+        while self.peek().kind == Kind::Field {
+            more.push(Rc::from(&self.next().text[1..]));
+        }
+        match &mut term.kind {
+            OperandKind::Field(fields) | OperandKind::Variable { fields, .. } => {
+                fields.append(&mut more);
+                term.pos = chain.pos;
+                Ok(Some(term))
+            }
+            OperandKind::Function(_) | OperandKind::Pipe(_) => {
+                let kind = OperandKind::Chain { base: Box::new(term), fields: more };
+                Ok(Some(Operand { pos: chain.pos, kind }))
+            }
+            _ => {
+                let text = quote(term.to_string().as_bytes());
+                Err(self.error(format!("unexpected . after term {text}")))
+            }
+        }
+    }
+
+    fn term(&mut self) -> Result<Option<Operand>, Error> {
+        let start = self.at;
+        let token = self.next_non_space();
+        let kind = match token.kind {
+            Kind::Identifier => match functions::find(token.text) {
+                Some(function) => OperandKind::Function(function),
+                None => {
+                    let name = quote(token.text.as_bytes());
+                    return Err(self.error(format!("function {name} not defined")));
+                }
+            },
+            Kind::Dot => OperandKind::Dot,
+            Kind::Nil => OperandKind::Nil,
+            Kind::Variable => self.variable(token.text)?,
+            Kind::Field => OperandKind::Field(vec![Rc::from(&token.text[1..])]),
+            Kind::Bool => OperandKind::Bool(token.text == "true"),
+            Kind::CharConstant => {
+                OperandKind::Number(Number::from_char(token.text).map_err(|e| self.error(e))?)
+            }
+            Kind::Complex | Kind::Number => {
+                OperandKind::Number(Number::parse(token.text).map_err(|e| self.error(e))?)
+            }
+            Kind::LeftParen => OperandKind::Pipe(self.parenthesized()?),
+            Kind::String | Kind::RawString => {
+                let bytes = unquote(token.text).ok_or_else(|| self.error("invalid syntax"))?;
+                OperandKind::Str { quoted: token.text.to_owned(), text: Text::from(bytes) }
+            }
+            _ => {
+                self.at = start;
+                return Ok(None);
+            }
+        };
+        let pos = match &kind {
+            OperandKind::Pipe(pipe) => pipe.pos,
+            _ => token.pos,
+        };
+        Ok(Some(Operand { pos, kind }))
+    }
+
+    fn variable(&mut self, text: &str) -> Result<OperandKind, Error> {
+        match self.frame.variables.iter().find(|known| &***known == text) {
+            Some(known) => Ok(OperandKind::Variable { name: known.clone(), fields: Vec::new() }),
+            None => {
+                let name = quote(text.as_bytes());
+                Err(self.error(format!("undefined variable {name}")))
+            }
+        }
+    }
+
+    fn parenthesized(&mut self) -> Result<Pipe, Error> {
+        if self.frame.paren_depth >= TEMPLATE_PARENTHESES_MAX || !self.guard.has_room() {
+            return Err(self.error("max expression depth exceeded"));
+        }
+        self.frame.paren_depth += 1;
+        let pipe = self.pipeline("parenthesized pipeline", Kind::RightParen);
+        self.frame.paren_depth -= 1;
+        pipe
+    }
+
+    fn peek(&mut self) -> Token<'a> {
+        self.furthest = self.furthest.max(self.at);
+        self.tokens.get(self.at).or_else(|| self.tokens.last()).cloned().unwrap_or_else(end_token)
+    }
+
+    fn next(&mut self) -> Token<'a> {
+        let token = self.peek();
+        if self.at + 1 < self.tokens.len() {
+            self.at += 1;
+        }
+        token
+    }
+
+    fn next_non_space(&mut self) -> Token<'a> {
+        loop {
+            let token = self.next();
+            if token.kind != Kind::Space {
+                return token;
+            }
+        }
+    }
+
+    fn peek_non_space(&mut self) -> Token<'a> {
+        while self.peek().kind == Kind::Space {
+            self.next();
+        }
+        self.peek()
+    }
+
+    fn expect(&mut self, kind: Kind, context: &str) -> Result<Token<'a>, Error> {
+        let token = self.next_non_space();
+        if token.kind == kind { Ok(token) } else { Err(self.unexpected(&token, context)) }
+    }
+
+    fn unexpected(&self, token: &Token<'a>, context: &str) -> Error {
+        if token.kind != Kind::Error {
+            return self.error(format!("unexpected {token} in {context}"));
+        }
+        let text = token.to_string();
+        let (line, name) = (self.frame.action_line, &self.source.name);
+        if line == 0 || line == token.line {
+            return self.error(text);
+        }
+        let within = if text.ends_with(" action") { "" } else { " in action" };
+        self.error(format!("{text}{within} started at {name}:{line}"))
+    }
+
+    fn error(&self, message: impl Into<String>) -> Error {
+        let line = self.tokens.get(self.furthest).map_or(0, |t| t.line);
+        Error::parse(&self.source.name, line, message)
+    }
+}
+
+fn end_token<'a>() -> Token<'a> {
+    lex::tokens("").remove(0)
+}
+
+fn starts_operand(kind: Kind) -> bool {
+    use Kind::{
+        Bool, CharConstant, Complex, Dot, Field, Identifier, LeftParen, Nil, Number, RawString, String,
+        Variable,
+    };
+    matches!(
+        kind,
+        Bool | CharConstant
+            | Complex
+            | Dot
+            | Field
+            | Identifier
+            | Number
+            | Nil
+            | RawString
+            | String
+            | Variable
+            | LeftParen
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,337 @@
+//! The values that templates see: Go's `interface{}` as Helm charts know it. Maps and lists are shared and mutable,
+//! because `set` on `.Values` in one file is visible in the next; integers keep their Go type, because `eq 1 1.0` fails.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::rc::Rc;
+
+mod collections;
+mod object;
+mod text;
+
+pub use collections::{Entries, List, ListKind, Map, MapKind};
+pub use object::{Object, Signature, Type};
+pub use text::Text;
+
+use crate::format::base64;
+use crate::limits::{TEMPLATE_VALUE_DEPTH_MAX, TEMPLATE_VALUE_NODES_MAX};
+
+/// One value.
+#[derive(Clone, Default)]
+pub enum Value {
+    /// Go's untyped nil, also what a missing key gives.
+    #[default]
+    Nil,
+    /// A nil that was read out of a map or a list: only while a template is evaluated, where Go's messages differ.
+    NilInterface,
+    /// `bool`.
+    Bool(bool),
+    /// `int`: a number in a template, `len`, the index of a `range`.
+    Int(i64),
+    /// `int64`: `--set`, and whatever `add`, `mul`, `int64` ... return.
+    Int64(i64),
+    /// `uint64`: parts of a semantic version.
+    Uint64(u64),
+    /// `float64`: every number of a YAML or JSON document.
+    Float(f64),
+    /// `string`.
+    Str(Text),
+    /// `[]byte`.
+    Bytes(Rc<[u8]>),
+    /// A slice.
+    List(List),
+    /// A map with string keys.
+    Map(Map),
+    /// Whatever has fields or methods of its own.
+    Native(Rc<dyn Object>),
+}
+
+/// What the numbers of a document become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// `float64`, as Go's JSON decoder does.
+    Float64Always,
+    /// `int64` where the number is whole, as `--set` does.
+    Int64,
+}
+
+impl Value {
+    /// A string.
+    pub fn str(s: impl Into<Text>) -> Self {
+        Self::Str(s.into())
+    }
+
+    /// A `[]interface{}`.
+    pub fn list(items: Vec<Self>) -> Self {
+        Self::List(List::new(items))
+    }
+
+    /// A `[]string`.
+    pub fn strings<T: Into<Text>>(items: impl IntoIterator<Item = T>) -> Self {
+        Self::List(List::of(ListKind::Strings, items.into_iter().map(|s| Self::Str(s.into())).collect()))
+    }
+
+    /// A `map[string]interface{}`.
+    pub fn map<K: Into<Rc<str>>>(entries: impl IntoIterator<Item = (K, Self)>) -> Self {
+        Self::Map(entries.into_iter().map(|(k, v)| (k.into(), v)).collect())
+    }
+
+    /// An object with fields or methods of its own.
+    pub fn native(object: impl Object + 'static) -> Self {
+        Self::Native(Rc::new(object))
+    }
+
+    /// The value of a JSON document.
+    pub fn from_json(json: &serde_json::Value, numbers: Numbers) -> Self {
+        use serde_json::Value as Json;
+        match json {
+            Json::Null => Self::Nil,
+            Json::Bool(b) => Self::Bool(*b),
+            Json::Number(n) => match (numbers, n.as_i64()) {
+                (Numbers::Int64, Some(i)) => Self::Int64(i),
+                _ => Self::Float(n.as_f64().unwrap_or(f64::NAN)),
+            },
+            Json::String(s) => Self::str(s.as_str()),
+            Json::Array(items) => Self::list(items.iter().map(|v| Self::from_json(v, numbers)).collect()),
+            Json::Object(entries) => {
+                Self::map(entries.iter().map(|(k, v)| (k.as_str(), Self::from_json(v, numbers))))
+            }
+        }
+    }
+
+    /// The value as Go's JSON encoder writes it; `None` for what it refuses: NaN, infinities, cycles and values that
+    /// are nested too deeply. Floats stay floats, so that their text can be chosen by whoever writes it.
+    pub fn to_json(&self) -> Option<serde_json::Value> {
+        self.to_json_within(&mut Budget::new())
+    }
+
+    fn to_json_within(&self, budget: &mut Budget) -> Option<serde_json::Value> {
+        if !budget.enter() {
+            return None;
+        }
+        let json = self.to_json_entered(budget);
+        budget.leave();
+        json
+    }
+
+    fn to_json_entered(&self, budget: &mut Budget) -> Option<serde_json::Value> {
+        use serde_json::Value as Json;
+        Some(match self {
+            Self::Nil | Self::NilInterface => Json::Null,
+            Self::Bool(b) => Json::Bool(*b),
+            Self::Int(i) | Self::Int64(i) => Json::from(*i),
+            Self::Uint64(u) => Json::from(*u),
+            Self::Float(f) => Json::Number(serde_json::Number::from_f64(*f)?),
+            Self::Str(s) => Json::String(s.to_str().into_owned()),
+            Self::Bytes(b) => Json::String(base64::encode(b)),
+            Self::List(l) if l.is_nil() => Json::Null,
+            Self::List(l) => {
+                Json::Array(l.items().iter().map(|v| v.to_json_within(budget)).collect::<Option<_>>()?)
+            }
+            Self::Map(m) if m.is_nil() => Json::Null,
+            Self::Map(m) => {
+                let json = |(k, v): (&Rc<str>, &Self)| Some((k.to_string(), v.to_json_within(budget)?));
+                Json::Object(m.entries().iter().map(json).collect::<Option<_>>()?)
+            }
+            Self::Native(o) => o.to_json(),
+        })
+    }
+
+    /// Whether this is nil of either form.
+    pub fn is_nil(&self) -> bool {
+        matches!(self, Self::Nil | Self::NilInterface)
+    }
+
+    /// Go's truth: nil, zero and empty are false.
+    pub fn is_true(&self) -> bool {
+        match self {
+            Self::Nil | Self::NilInterface => false,
+            Self::Bool(b) => *b,
+            Self::Int(i) | Self::Int64(i) => *i != 0,
+            Self::Uint64(u) => *u != 0,
+            Self::Float(f) => *f != 0.0,
+            Self::Str(s) => !s.as_bytes().is_empty(),
+            Self::Bytes(b) => !b.is_empty(),
+            Self::List(l) => !l.items().is_empty(),
+            Self::Map(m) => !m.entries().is_empty(),
+            Self::Native(o) => o.is_true(),
+        }
+    }
+
+    /// The name of the Go type, as `%T` prints it.
+    pub fn type_name(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            Self::Nil => "<nil>",
+            Self::NilInterface => "interface {}",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Int64(_) => "int64",
+            Self::Uint64(_) => "uint64",
+            Self::Float(_) => "float64",
+            Self::Str(_) => "string",
+            Self::Bytes(_) => "[]uint8",
+            Self::List(l) => l.kind().type_name(),
+            Self::Map(m) => m.kind().type_name(),
+            Self::Native(o) => return Cow::Borrowed(o.type_name()),
+        })
+    }
+
+    /// The name of the Go kind, as `kindOf` prints it.
+    pub fn kind_name(&self) -> &'static str {
+        match self {
+            Self::Nil | Self::NilInterface => "invalid",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Int64(_) => "int64",
+            Self::Uint64(_) => "uint64",
+            Self::Float(_) => "float64",
+            Self::Str(_) => "string",
+            Self::Bytes(_) | Self::List(_) => "slice",
+            Self::Map(_) => "map",
+            Self::Native(o) => o.kind_name(),
+        }
+    }
+
+    /// The string, if it is one.
+    pub fn as_text(&self) -> Option<&Text> {
+        match self {
+            Self::Str(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The map, if it is one.
+    pub fn as_map(&self) -> Option<&Map> {
+        match self {
+            Self::Map(m) => Some(m),
+            _ => None,
+        }
+    }
+}
+
+/// How deep and how far a walk over a value may go: ends cycles, and lists that hold the same list twice, and so on.
+#[derive(Debug)]
+pub struct Budget {
+    depth: usize,
+    nodes: usize,
+}
+
+impl Budget {
+    /// A walk that begins.
+    pub fn new() -> Self {
+        Self { depth: TEMPLATE_VALUE_DEPTH_MAX, nodes: TEMPLATE_VALUE_NODES_MAX }
+    }
+
+    /// Goes down into one more value; false if that is too much. Then there is nothing to leave.
+    pub fn enter(&mut self) -> bool {
+        if self.depth == 0 || self.nodes == 0 {
+            return false;
+        }
+        self.depth -= 1;
+        self.nodes -= 1;
+        true
+    }
+
+    /// Comes back up.
+    pub fn leave(&mut self) {
+        self.depth += 1;
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Str(s) => write!(f, "{:?}", s.to_str()),
+            Self::Float(x) => write!(f, "{x:?}f"),
+            Self::Int(i) => write!(f, "{i}"),
+            Self::Bool(b) => write!(f, "{b}"),
+            other => write!(f, "{}", other.type_name()),
+        }
+    }
+}
+
+impl From<bool> for Value {
+    fn from(b: bool) -> Self {
+        Self::Bool(b)
+    }
+}
+
+impl From<Text> for Value {
+    fn from(s: Text) -> Self {
+        Self::Str(s)
+    }
+}
+
+impl From<String> for Value {
+    fn from(s: String) -> Self {
+        Self::str(s)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(s: &str) -> Self {
+        Self::str(s)
+    }
+}
+
+impl From<Map> for Value {
+    fn from(m: Map) -> Self {
+        Self::Map(m)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_comes_and_goes() {
+        let json = serde_json::json!({"a": [1, 2.5, null, "x"], "b": {"c": true}});
+        let value = Value::from_json(&json, Numbers::Int64);
+        assert_eq!(value.to_json(), Some(json.clone()));
+        let a = value.as_map().unwrap().get("a").unwrap();
+        let Value::List(list) = a else { panic!() };
+        assert!(matches!(list.get(0), Some(Value::Int64(1))));
+        let floats = Value::from_json(&json["a"], Numbers::Float64Always);
+        let Value::List(list) = floats else { panic!() };
+        assert!(matches!(list.get(0), Some(Value::Float(f)) if f == 1.0));
+    }
+
+    #[test]
+    fn maps_are_shared() {
+        let map = Map::new();
+        let alias = map.with_kind(MapKind::Values);
+        alias.insert("k", "v");
+        assert!(map.get("k").is_some() && map.is_same(&alias));
+        assert_eq!(Value::Map(alias).type_name(), "common.Values");
+    }
+
+    #[test]
+    fn cycles_and_depth_have_no_json() {
+        let map = Map::new();
+        map.insert("self", map.clone());
+        assert_eq!(Value::Map(map.clone()).to_json(), None);
+        map.entries_mut().clear();
+        let mut deep = Value::Nil;
+        for _ in 0..1_000_000 {
+            deep = Value::list(vec![deep]);
+        }
+        assert_eq!(deep.to_json(), None);
+        drop(deep);
+        assert_eq!(Value::Float(f64::NAN).to_json(), None);
+    }
+
+    #[test]
+    fn text_keeps_bytes() {
+        let text = Text::from(vec![b'a', 0xff]);
+        assert_eq!(text.as_bytes(), b"a\xff");
+        assert_eq!(text.to_str(), "a\u{fffd}");
+        assert_eq!(Text::from("ä").len(), 2);
+    }
+}
