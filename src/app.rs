@@ -1,1 +1,312 @@
-//! (being written)
+//! The agent as a whole: how its parts are started, in which order, and what ends them.
+//!
+//! One process, one seed. Instances elect a leader over a Lease of the seed; the leader's *term* has two sides. The seed
+//! side (definitions, the applier of ManagedResources) starts as soon as the seed answers. The garden side is a state
+//! machine, from "who are we" to "controllers run", that goes on from where it stands after every failure: an unreachable
+//! garden is a condition and a metric, never a reason to exit.
+
+mod clients;
+mod controllers;
+mod garden;
+mod process;
+mod seed;
+mod status;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::base::clock::Clock;
+use crate::base::error::chain;
+use crate::base::metrics::Metrics;
+use crate::base::state::{self, StateDir};
+use crate::base::stop::Stop;
+use crate::base::thread;
+use crate::config::settings::Settings;
+use crate::controllers::controller_installation::Renderer;
+use crate::kube;
+use crate::limits;
+use crate::net::Dial;
+use crate::runtime::fence::Fence;
+use crate::runtime::leader::{self, Elector, Listener};
+use crate::runtime::pool::Pool;
+
+pub use process::process;
+pub use status::Status;
+
+/// What the agent is handed by its surroundings: `main`, a test, the playground.
+#[derive(Clone)]
+pub struct Environment {
+    /// Time.
+    pub clock: Clock,
+    /// Opens connections.
+    pub dialer: Arc<dyn Dial>,
+    /// Pulled to end the agent.
+    pub stop: Stop,
+    /// Counters.
+    pub metrics: Metrics,
+    /// The process environment.
+    pub variables: BTreeMap<String, String>,
+    /// The host's name.
+    pub hostname: String,
+    /// Renders charts.
+    pub renderer: Renderer,
+    /// Where the kubelet mounts the ServiceAccount.
+    pub service_account_dir: PathBuf,
+}
+
+impl Environment {
+    /// A variable of the environment; an empty one counts as absent.
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Variables may hold passwords of proxies.
+        f.debug_struct("Environment").field("hostname", &self.hostname).finish_non_exhaustive()
+    }
+}
+
+/// Why the agent cannot start. Everything that may pass by itself is no reason.
+#[derive(Debug)]
+pub enum Error {
+    /// The state directory.
+    State(state::Error),
+    /// How to reach the seed.
+    SeedConnection {
+        /// Where the connection stands.
+        place: String,
+        /// The cause.
+        source: kube::kubeconfig::Error,
+    },
+    /// Neither a kubeconfig nor a pod.
+    NoSeed,
+    /// A client cannot be made.
+    Client(kube::Error),
+    /// A listener or a thread.
+    System {
+        /// What was tried.
+        operation: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A configuration that this program does not serve.
+    Unsupported(&'static str),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(_) => f.write_str("open the state directory"),
+            Self::SeedConnection { place, .. } => write!(f, "read the seed's kubeconfig {place}"),
+            Self::NoSeed => f.write_str(
+                "nothing says how to reach the seed: run in a pod of it, or set seedClientConnection.kubeconfig or KUBECONFIG",
+            ),
+            Self::Client(_) => f.write_str("make a client"),
+            Self::System { operation, .. } => f.write_str(operation),
+            Self::Unsupported(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::State(source) => Some(source),
+            Self::SeedConnection { source, .. } => Some(source),
+            Self::Client(source) => Some(source),
+            Self::System { source, .. } => Some(source),
+            Self::NoSeed | Self::Unsupported(_) => None,
+        }
+    }
+}
+
+/// What all parts share.
+struct Shared {
+    settings: Settings,
+    env: Environment,
+    state: StateDir,
+    /// 64 hexadecimal digits, stable per instance.
+    instance_id: String,
+    clients: clients::Clients,
+    lanes: controllers::Lanes,
+    fence: Fence,
+    status: Status,
+}
+
+/// Runs the agent until `env.stop` is pulled.
+///
+/// # Errors
+/// [`Error`], before anything was started.
+pub fn run(settings: Settings, env: Environment) -> Result<(), Error> {
+    let status = Status::new(env.clock.clone());
+    run_with(settings, env, status)
+}
+
+/// The same, with a status that the caller can look at.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_with(settings: Settings, env: Environment, status: Status) -> Result<(), Error> {
+    if env.variable("NAMESPACE") == Some("kube-system") {
+        let why =
+            "NAMESPACE=kube-system asks for the agent of a self-hosted shoot, which this program is not";
+        return Err(Error::Unsupported(why));
+    }
+    let state = open_state(&settings, &env)?;
+    let instance_id = instance_id(&state, &env)?;
+    let clients = clients::Clients::new(&settings, &env)?;
+    let servers = status::serve(&settings, &env, &status)?;
+    let fence = Fence::new(env.clock.clone(), &settings.leader_election.resource_name);
+    let system = |operation: &str| {
+        let operation = operation.to_owned();
+        move |source| Error::System { operation, source }
+    };
+    let workers = settings.edge.workers;
+    let mut pool = Pool::start(env.clock.clone(), &env.stop, env.metrics.clone(), workers)
+        .map_err(system("start workers"))?;
+    let lanes = controllers::Lanes::new(&pool, &settings);
+    let shared = Arc::new(Shared { settings, env, state, instance_id, clients, lanes, fence, status });
+    let leading = Arc::new(Leading::default());
+    let elector = campaign(&shared, &leading).map_err(system("start the leader election"))?;
+    govern(&shared, &leading);
+    if let Some(elector) = elector {
+        join("leader election", elector);
+    }
+    pool.join();
+    drop(servers);
+    log::info!("The gardenlet has ended");
+    Ok(())
+}
+
+fn open_state(settings: &Settings, env: &Environment) -> Result<StateDir, Error> {
+    let systemd = env.variable("STATE_DIRECTORY").map(PathBuf::from);
+    match settings.edge.state_dir.clone().or(systemd) {
+        Some(path) => StateDir::open(&path).map_err(Error::State),
+        None => Ok(StateDir::in_memory()),
+    }
+}
+
+/// A pod without a volume is one instance for as long as it lives; its containers may restart.
+fn instance_id(state: &StateDir, env: &Environment) -> Result<String, Error> {
+    if let (None, Some(uid)) = (state.path(), env.variable("POD_UID")) {
+        let digest = ring::digest::digest(&ring::digest::SHA256, uid.as_bytes());
+        return Ok(digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect());
+    }
+    state.instance_id().map_err(Error::State)
+}
+
+/// Whether we lead, as the elector says.
+#[derive(Default)]
+struct Leading {
+    now: AtomicBool,
+    changed: Stop,
+}
+
+impl Listener for Leading {
+    fn elected(&self) {
+        self.now.store(true, Ordering::SeqCst);
+        self.changed.wake();
+    }
+
+    fn lost(&self) {
+        self.now.store(false, Ordering::SeqCst);
+        self.changed.wake();
+    }
+}
+
+/// Starts the elector, or leads at once if there is no election.
+fn campaign(shared: &Arc<Shared>, leading: &Arc<Leading>) -> std::io::Result<Option<JoinHandle<()>>> {
+    let changed = leading.changed.clone();
+    shared.env.stop.on_stop(move || changed.stop());
+    let election = &shared.settings.leader_election;
+    if !election.leader_elect {
+        shared.fence.extend(Duration::MAX);
+        leading.elected();
+        return Ok(None);
+    }
+    let options = leader::Options {
+        namespace: election.resource_namespace.clone(),
+        name: election.resource_name.clone(),
+        holder: format!("{}_{}", shared.env.hostname, &shared.instance_id),
+        lease_duration: election.lease_duration,
+        renew_deadline: election.renew_deadline,
+        retry_period: election.retry_period,
+    };
+    let mut elector = Elector::new(
+        shared.clients.election.clone(),
+        shared.env.clock.clone(),
+        options,
+        shared.fence.clone(),
+        shared.env.metrics.clone(),
+        Arc::<Leading>::clone(leading),
+    );
+    let stop = shared.env.stop.clone();
+    thread::spawn("leader-election", limits::SMALL_STACK_BYTES, move || elector.run(&stop)).map(Some)
+}
+
+/// A leader's term: everything that may write.
+struct Term {
+    stop: Stop,
+    threads: Vec<(&'static str, JoinHandle<()>)>,
+}
+
+impl Term {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        let stop = shared.env.stop.child();
+        let mut term = Self { stop: stop.clone(), threads: Vec::new() };
+        let side = Arc::clone(shared);
+        let seed_stop = stop.clone();
+        term.spawn("seed-side", move || seed::run(&side, &seed_stop));
+        let side = Arc::clone(shared);
+        term.spawn("garden-side", move || garden::run(&side, &stop));
+        term
+    }
+
+    fn spawn(&mut self, name: &'static str, body: impl FnOnce() + Send + 'static) {
+        match thread::spawn(name, limits::WORKER_STACK_BYTES, body) {
+            Ok(handle) => self.threads.push((name, handle)),
+            Err(e) => {
+                let err = chain(&e);
+                log::error!(thread = name, err = err.as_str(); "A thread cannot be started");
+            }
+        }
+    }
+
+    fn end(self) {
+        self.stop.stop();
+        for (name, handle) in self.threads {
+            join(name, handle);
+        }
+    }
+}
+
+/// Starts and ends terms until the agent stops.
+fn govern(shared: &Arc<Shared>, leading: &Leading) {
+    let mut term: Option<Term> = None;
+    while !shared.env.stop.is_stopped() {
+        let seen = leading.changed.wakes();
+        match (leading.now.load(Ordering::SeqCst), term.take()) {
+            (true, None) => term = Some(Term::begin(shared)),
+            (false, Some(ending)) => ending.end(),
+            (_, same) => term = same,
+        }
+        shared.status.leading(term.is_some());
+        leading.changed.wait_since(&shared.env.clock, seen, Duration::from_secs(60));
+    }
+    if let Some(term) = term {
+        term.end();
+    }
+}
+
+fn join(name: &str, handle: JoinHandle<()>) {
+    if handle.join().is_err() {
+        log::error!(thread = name; "A thread ended with a panic");
+    }
+}

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use gardenlet::cli;
+use gardenlet::controllers::controller_installation::Renderer;
+use gardenlet::{app, cli};
 
 fn main() -> ExitCode {
     let args = std::env::args_os().skip(1).collect();
@@ -11,6 +13,19 @@ fn main() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
     let (mut input, mut output, mut errors) = (io::stdin(), io::stdout(), io::stderr());
     let mut io = cli::Io { input: &mut input, output: &mut output, errors: &mut errors };
-    // The agent starts here.
-    ExitCode::from(cli::main(args, &variable, &mut io, |_loaded| cli::SUCCESS))
+    ExitCode::from(cli::main(args, &variable, &mut io, |loaded| {
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        app::process(loaded, variables, renderer(), give_up)
+    }))
+}
+
+fn renderer() -> Renderer {
+    Renderer(Arc::new(|_| Err("charts cannot be rendered yet".to_owned())))
+}
+
+#[allow(clippy::disallowed_methods)] // a second signal, or a stop that hangs: nothing is left to return to
+fn give_up(code: u8) -> ! {
+    std::process::exit(code.into())
 }

@@ -63,3 +63,19 @@ pub const SELF_HOSTED_SHOOT_EXPOSURE: Resource = Resource::new(
 /// extensions.gardener.cloud/v1alpha1 Worker.
 pub const WORKER: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "Worker", "workers", true);
+
+/// All kinds that extension controllers serve; `Cluster` is data, not a kind of theirs.
+pub static SERVED: [Resource; 12] = [
+    BACKUP_BUCKET,
+    BACKUP_ENTRY,
+    BASTION,
+    CONTAINER_RUNTIME,
+    CONTROL_PLANE,
+    DNS_RECORD,
+    EXTENSION,
+    INFRASTRUCTURE,
+    NETWORK,
+    OPERATING_SYSTEM_CONFIG,
+    SELF_HOSTED_SHOOT_EXPOSURE,
+    WORKER,
+];

@@ -1,6 +1,10 @@
 //! Kinds of the garden.
 
-use super::meta::Resource;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::condition::Condition;
+use super::meta::{ObjectMeta, Resource, or_default};
 
 /// core.gardener.cloud/v1beta1 BackupBucket.
 pub const BACKUP_BUCKET: Resource =
@@ -96,3 +100,180 @@ pub const CREDENTIALS_BINDING: Resource =
 /// security.gardener.cloud/v1alpha1 WorkloadIdentity.
 pub const WORKLOAD_IDENTITY: Resource =
     Resource::new("security.gardener.cloud", "v1alpha1", "WorkloadIdentity", "workloadidentities", true);
+
+/// A Seed as the program reads it.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Seed {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What it offers.
+    pub spec: SeedSpec,
+    /// What the agent and the garden report.
+    pub status: SeedStatus,
+}
+
+/// See [`Seed`].
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SeedSpec {
+    /// Where it runs.
+    pub provider: SeedProvider,
+}
+
+/// See [`Seed`].
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SeedProvider {
+    /// Availability zones.
+    #[serde(deserialize_with = "or_default")]
+    pub zones: Vec<String>,
+}
+
+/// See [`Seed`].
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SeedStatus {
+    /// Keyed by type; several writers.
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+    /// Never changes once set.
+    #[serde(deserialize_with = "or_default")]
+    pub cluster_identity: String,
+    /// The generation that the agent reconciled last.
+    #[serde(deserialize_with = "or_default")]
+    pub observed_generation: i64,
+    /// What the agent did last.
+    pub last_operation: Option<LastOperation>,
+}
+
+/// What was done last with an object.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LastOperation {
+    /// For people.
+    pub description: String,
+    /// RFC 3339.
+    pub last_update_time: String,
+    /// Percent.
+    pub progress: u32,
+    /// `Processing`, `Succeeded`, `Error`, `Failed`, `Pending`, `Aborted`.
+    pub state: String,
+    /// `Create`, `Reconcile`, `Delete`, `Migrate`, `Restore`.
+    #[serde(rename = "type")]
+    pub kind: String,
+}
+
+/// A ControllerInstallation as the program reads it.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ControllerInstallation {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What is to be installed.
+    pub spec: ControllerInstallationSpec,
+    /// How far it is.
+    pub status: ControllerInstallationStatus,
+}
+
+/// See [`ControllerInstallation`].
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ControllerInstallationSpec {
+    /// The ControllerRegistration.
+    pub registration_ref: ObjectReference,
+    /// The Seed; absent for installations in self-hosted shoots.
+    pub seed_ref: Option<ObjectReference>,
+    /// The self-hosted Shoot.
+    pub shoot_ref: Option<ObjectReference>,
+    /// The ControllerDeployment.
+    pub deployment_ref: Option<ObjectReference>,
+    /// What the values are templated with.
+    #[serde(deserialize_with = "or_default")]
+    pub resource_refs: Vec<ObjectReference>,
+}
+
+/// See [`ControllerInstallation`].
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ControllerInstallationStatus {
+    /// `Valid`, `Installed`, `Healthy`, `Progressing`, `Required`.
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A reference that changes when its object does: the garden writes the resourceVersion into it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObjectReference {
+    /// Kind, where the field does not say it.
+    #[serde(deserialize_with = "or_default")]
+    pub kind: String,
+    /// Namespace, for namespaced kinds.
+    #[serde(deserialize_with = "or_default")]
+    pub namespace: String,
+    /// Name.
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+    /// The version that the garden saw.
+    #[serde(deserialize_with = "or_default")]
+    pub resource_version: String,
+}
+
+/// A ControllerRegistration as the program reads it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ControllerRegistration {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// What it serves.
+    pub spec: ControllerRegistrationSpec,
+}
+
+/// See [`ControllerRegistration`].
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ControllerRegistrationSpec {
+    /// Kinds and types of extension objects.
+    #[serde(deserialize_with = "or_default")]
+    pub resources: Vec<ControllerResource>,
+}
+
+/// A kind and type of extension objects.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ControllerResource {
+    /// Such as `Infrastructure`.
+    pub kind: String,
+    /// Such as `local`.
+    #[serde(rename = "type")]
+    pub type_name: String,
+}
+
+/// A ControllerDeployment (core.gardener.cloud/v1) as the program reads it.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ControllerDeployment {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+    /// The chart; absent for deployments that others handle.
+    pub helm: Option<HelmDeployment>,
+    /// Whether workloads get access to the garden.
+    pub inject_garden_kubeconfig: Option<bool>,
+    /// Secrets and ConfigMaps that the values may refer to.
+    #[serde(deserialize_with = "or_default")]
+    pub resources: Vec<Value>,
+}
+
+/// See [`ControllerDeployment`].
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HelmDeployment {
+    /// Base64 of a chart archive.
+    #[serde(deserialize_with = "or_default")]
+    pub raw_chart: String,
+    /// Values over the chart's own.
+    pub values: Value,
+    /// Where the chart is pulled from.
+    pub oci_repository: Option<Value>,
+}

@@ -7,7 +7,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Timestamp;
-use crate::format::time::{rfc3339, rfc3339_micros};
 
 /// Where the API serves a kind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -215,16 +214,6 @@ pub fn or_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Defaul
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
 const fn is_zero(n: &i64) -> bool {
     *n == 0
-}
-
-/// `metav1.MicroTime`: RFC 3339 in UTC with microseconds, as Leases carry it.
-pub fn micro_time(at: Timestamp) -> String {
-    rfc3339_micros(at)
-}
-
-/// `metav1.Time`: RFC 3339 in UTC with seconds.
-pub fn time(at: Timestamp) -> String {
-    rfc3339(at)
 }
 
 /// RFC 3339 in JSON; absent, `null`, empty and unreadable are all `None`.

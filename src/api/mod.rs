@@ -3,6 +3,7 @@
 
 pub mod condition;
 pub mod meta;
+pub mod patch;
 
 pub mod certificates;
 pub mod coordination;

@@ -86,11 +86,21 @@ impl Stop {
         self.0.changed.notify_all();
     }
 
+    /// How often [`Stop::wake`] was called, for [`Stop::wait_since`].
+    pub fn wakes(&self) -> u64 {
+        self.lock().wakes
+    }
+
     /// Waits for `d` on `clock`, or until the signal is pulled or [`Stop::wake`] is called. True if it was pulled.
     pub fn wait(&self, clock: &Clock, d: Duration) -> bool {
+        self.wait_since(clock, self.wakes(), d)
+    }
+
+    /// The same, but returns at once if [`Stop::wake`] was called since [`Stop::wakes`] returned `wakes`: what was looked
+    /// at in between is then old.
+    pub fn wait_since(&self, clock: &Clock, wakes: u64, d: Duration) -> bool {
         let deadline = clock.mono().saturating_add(d);
         let mut state = self.lock();
-        let wakes = state.wakes;
         while !state.stopped && state.wakes == wakes {
             let left = deadline.saturating_sub(clock.mono());
             if left.is_zero() {
@@ -124,6 +134,14 @@ mod tests {
         stop.stop();
         assert!(waiter.join().unwrap());
         assert!(stop.wait(&clock, Duration::from_secs(3_600)));
+    }
+
+    #[test]
+    fn a_wake_between_look_and_wait_is_not_lost() {
+        let (clock, stop) = (Clock::system(), Stop::new());
+        let seen = stop.wakes();
+        stop.wake();
+        assert!(!stop.wait_since(&clock, seen, Duration::from_secs(3_600)));
     }
 
     #[test]

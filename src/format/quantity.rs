@@ -84,6 +84,15 @@ impl Quantity {
     }
 }
 
+impl std::ops::Sub for Quantity {
+    type Output = Self;
+
+    /// The family of suffixes is that of the left side.
+    fn sub(self, less: Self) -> Self {
+        Self { nanos: self.nanos.saturating_sub(less.nanos), format: self.format }
+    }
+}
+
 /// Base, exponent and family of a suffix.
 fn scale(suffix: &str) -> Option<(Format, i128, i32)> {
     let steps =
@@ -175,6 +184,15 @@ impl Ord for Quantity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_difference_keeps_the_family_of_the_left_side() {
+        for (total, less, expected) in [("50", "5", "45"), ("8Gi", "512Mi", "7680Mi"), ("2", "500m", "1500m")]
+        {
+            let rest = Quantity::parse(total).unwrap() - Quantity::parse(less).unwrap();
+            assert_eq!(rest.to_string(), expected, "{total} - {less}");
+        }
+    }
 
     #[test]
     fn quantities_become_canonical() {

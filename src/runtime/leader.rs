@@ -11,11 +11,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::coordination::{LEASE, Lease};
-use crate::api::meta::micro_time;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
+use crate::format::time::rfc3339_micros;
 use crate::kube::{Client, Error, Verdict};
 
 use super::fence::Fence;
@@ -221,7 +221,7 @@ impl Elector {
     }
 
     fn create(&self) -> Result<Lease, Error> {
-        let now = micro_time(self.clock.now());
+        let now = rfc3339_micros(self.clock.now());
         let object = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -232,7 +232,7 @@ impl Elector {
     }
 
     fn put(&self, holder: &str, take: bool) -> Result<Lease, Error> {
-        let now = micro_time(self.clock.now());
+        let now = rfc3339_micros(self.clock.now());
         let Some(old) = &self.observed.lease else { return self.create() };
         let acquired = if take { now.as_str() } else { old.spec.acquire_time.as_deref().unwrap_or(&now) };
         let transitions = old.spec.lease_transitions + i64::from(take);

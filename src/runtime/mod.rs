@@ -9,3 +9,4 @@ pub mod leader;
 pub mod pool;
 pub mod queue;
 pub mod store;
+pub mod write;

@@ -1,0 +1,237 @@
+//! Installed, Healthy and Progressing, from the conditions of the installation's ManagedResource (Gardener's
+//! `controllerinstallation-care`).
+
+use std::time::Duration;
+
+use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
+use crate::api::meta::Key;
+use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
+use crate::base::clock::Timestamp;
+use crate::base::error::chain;
+use crate::kube::{Garden, Seed};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::store::Store;
+use crate::runtime::write;
+
+use super::objects::GARDEN_NAMESPACE;
+
+/// The controller.
+#[derive(Debug)]
+pub struct CareReconciler {
+    /// The garden.
+    pub garden: Garden,
+    /// The seed.
+    pub seed: Seed,
+    /// Installations of this seed.
+    pub installations: Store<ControllerInstallation>,
+    /// `controllerInstallationCare.syncPeriod`.
+    pub sync_period: Duration,
+}
+
+/// How soon to look again for a ManagedResource that is not there yet.
+const AGAIN_SOON: Duration = Duration::from_secs(1);
+
+impl Reconciler for CareReconciler {
+    fn name(&self) -> &'static str {
+        "controllerinstallation-care"
+    }
+
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
+        if installation.metadata.deletion_timestamp.is_some() {
+            return Ok(Outcome::Done);
+        }
+        let read = self.seed.get::<ManagedResource>(&MANAGED_RESOURCE, GARDEN_NAMESPACE, &key.name);
+        let old = &installation.status.conditions;
+        let now = cx.clock.now();
+        let wanted = match &read {
+            Ok(managed) => judge(managed, old, now),
+            Err(e) => unreadable(&key.name, &chain(e), old, now),
+        };
+        cx.may_write()?;
+        write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &wanted)?;
+        match read {
+            Ok(_) => Ok(Outcome::After(self.sync_period)),
+            Err(e) if e.is_not_found() => Ok(Outcome::After(AGAIN_SOON)),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+fn set(
+    old: &[Condition],
+    kind: &str,
+    now: Timestamp,
+    status: Status,
+    reason: &str,
+    message: &str,
+) -> Condition {
+    condition::find_or_init(old, kind, now).updated(now, status, Finding::new(reason, message))
+}
+
+fn unreadable(name: &str, error: &str, old: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let message = format!("Failed to get ManagedResource \"{GARDEN_NAMESPACE}/{name}\": {error}");
+    let unknown = |kind| set(old, kind, now, Status::Unknown, "SeedReadError", &message);
+    ["Installed", "Healthy", "Progressing"].map(unknown).to_vec()
+}
+
+/// The three conditions, by the table of `controllers.md` §5.1.
+fn judge(managed: &ManagedResource, old: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let set = |kind, (status, reason, message): (Status, &str, String)| {
+        set(old, kind, now, status, reason, &message)
+    };
+    let installed = match applied(managed) {
+        Ok(()) => {
+            let message = "The controller was successfully installed in the seed cluster.";
+            (Status::True, "InstallationSuccessful", message.to_owned())
+        }
+        Err(why) => (Status::False, "InstallationPending", why),
+    };
+    let healthy = match expect(managed, "ResourcesHealthy", Status::True) {
+        Ok(()) => {
+            let message = "The controller running in the seed cluster is healthy.";
+            (Status::True, "ControllerHealthy", message.to_owned())
+        }
+        Err(why) => (Status::False, "ControllerNotHealthy", why),
+    };
+    let progressing = match expect(managed, "ResourcesProgressing", Status::False) {
+        Ok(()) => {
+            let message = "The controller has been rolled out successfully.";
+            (Status::False, "ControllerRolledOut", message.to_owned())
+        }
+        Err(why) => (Status::True, "ControllerNotRolledOut", why),
+    };
+    vec![set("Installed", installed), set("Healthy", healthy), set("Progressing", progressing)]
+}
+
+fn applied(managed: &ManagedResource) -> Result<(), String> {
+    let (observed, generation) = (managed.status.observed_generation, managed.metadata.generation);
+    if observed != generation {
+        let key = managed.metadata.key();
+        return Err(format!(
+            "observed generation of managed resource {key} outdated ({observed}/{generation})"
+        ));
+    }
+    expect(managed, "ResourcesApplied", Status::True)
+}
+
+fn expect(managed: &ManagedResource, kind: &str, status: Status) -> Result<(), String> {
+    let key = managed.metadata.key();
+    match condition::find(&managed.status.conditions, kind) {
+        None => Err(format!("condition {kind} for managed resource {key} has not been reported yet")),
+        Some(c) if c.status == status => Ok(()),
+        Some(c) => Err(format!("condition {kind} of managed resource {key} is {}: {}", c.status, c.message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_000);
+
+    fn managed(observed: i64, conditions: &[(&str, &str)]) -> ManagedResource {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(kind, status)| json!({"type": kind, "status": status, "reason": "r", "message": "why"}))
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "garden", "name": "ci", "generation": 2},
+            "spec": {"secretRefs": []},
+            "status": {"observedGeneration": observed, "conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn each_row_of_the_table() {
+        let good =
+            [("ResourcesApplied", "True"), ("ResourcesHealthy", "True"), ("ResourcesProgressing", "False")];
+        let bad = [
+            ("ResourcesApplied", "False"),
+            ("ResourcesHealthy", "Unknown"),
+            ("ResourcesProgressing", "True"),
+        ];
+        let not = |kind, status| format!("condition {kind} of managed resource garden/ci is {status}: why");
+        let missing =
+            |kind| format!("condition {kind} for managed resource garden/ci has not been reported yet");
+        let table = [
+            (
+                managed(2, &good),
+                [
+                    (
+                        "True",
+                        "InstallationSuccessful",
+                        "The controller was successfully installed in the seed cluster.".to_owned(),
+                    ),
+                    (
+                        "True",
+                        "ControllerHealthy",
+                        "The controller running in the seed cluster is healthy.".to_owned(),
+                    ),
+                    (
+                        "False",
+                        "ControllerRolledOut",
+                        "The controller has been rolled out successfully.".to_owned(),
+                    ),
+                ],
+            ),
+            (
+                managed(2, &bad),
+                [
+                    ("False", "InstallationPending", not("ResourcesApplied", "False")),
+                    ("False", "ControllerNotHealthy", not("ResourcesHealthy", "Unknown")),
+                    ("True", "ControllerNotRolledOut", not("ResourcesProgressing", "True")),
+                ],
+            ),
+            (
+                managed(2, &[]),
+                [
+                    ("False", "InstallationPending", missing("ResourcesApplied")),
+                    ("False", "ControllerNotHealthy", missing("ResourcesHealthy")),
+                    ("True", "ControllerNotRolledOut", missing("ResourcesProgressing")),
+                ],
+            ),
+            (
+                managed(1, &good),
+                [
+                    (
+                        "False",
+                        "InstallationPending",
+                        "observed generation of managed resource garden/ci outdated (1/2)".to_owned(),
+                    ),
+                    (
+                        "True",
+                        "ControllerHealthy",
+                        "The controller running in the seed cluster is healthy.".to_owned(),
+                    ),
+                    (
+                        "False",
+                        "ControllerRolledOut",
+                        "The controller has been rolled out successfully.".to_owned(),
+                    ),
+                ],
+            ),
+        ];
+        for (managed, expected) in table {
+            let found = judge(&managed, &[], NOW);
+            let found: Vec<_> =
+                found.iter().map(|c| (c.status.as_str(), c.reason.as_str(), c.message.clone())).collect();
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn an_unreadable_resource_makes_all_three_unknown() {
+        let conditions = unreadable("ci", "404", &[], NOW);
+        let kinds: Vec<_> = conditions.iter().map(|c| c.kind.as_str()).collect();
+        assert_eq!(kinds, ["Installed", "Healthy", "Progressing"]);
+        for c in conditions {
+            assert_eq!((c.status, c.reason.as_str()), (Status::Unknown, "SeedReadError"));
+            assert_eq!(c.message, "Failed to get ManagedResource \"garden/ci\": 404");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! An installation goes: its ManagedResource, its namespace, its account in the garden, then the finalizer. Each round
+//! asks for what is left and says it in `Installed`.
+
+use std::time::Duration;
+
+use crate::api::condition::Status;
+use crate::api::core::{NAMESPACE, SECRET, SERVICE_ACCOUNT};
+use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
+use crate::api::meta::Key;
+use crate::api::resources::MANAGED_RESOURCE;
+use crate::runtime::controller::{Context, Failure};
+use crate::runtime::write;
+
+use super::{FINALIZER, InstallationReconciler, Verdict, objects};
+
+/// How far a round came.
+pub(super) enum Step {
+    /// Nothing more to do.
+    Done,
+    /// Come back after this time.
+    Wait(Duration),
+    /// All is gone: the finalizer may go.
+    Finish,
+}
+
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// One round.
+pub(super) fn step(
+    this: &InstallationReconciler,
+    installation: &ControllerInstallation,
+    verdict: &mut Verdict,
+    cx: &Context,
+) -> Result<Step, Failure> {
+    if !installation.metadata.finalizers.iter().any(|f| f == FINALIZER) {
+        return Ok(Step::Done);
+    }
+    this.seed_object(verdict)?;
+    cx.may_write()?;
+    let name = &installation.metadata.name;
+    let gone = managed_resource(this, name).inspect_err(|failure| {
+        let message = format!("Deletion of ManagedResource \"{name}\" failed: {}", failure.text());
+        verdict.installed(Status::False, "DeletionFailed", &message);
+    })?;
+    if !gone {
+        let message = format!("Deletion of ManagedResource \"{name}\" is still pending.");
+        verdict.installed(Status::False, "DeletionPending", &message);
+        return Ok(Step::Wait(AGAIN));
+    }
+    let namespace = Key::new("", objects::namespace_name(name));
+    let gone = match write::delete(&this.seed, &NAMESPACE, &namespace) {
+        // The namespace is being emptied.
+        Err(e) if e.is_conflict() => false,
+        other => other?,
+    };
+    if !gone {
+        let message = format!("Deletion of Namespace \"{}\" is still pending.", namespace.name);
+        verdict.installed(Status::False, "DeletionPending", &message);
+        return Ok(Step::Wait(AGAIN));
+    }
+    verdict.installed(Status::False, "DeletionSuccessful", "Deletion of old resources succeeded.");
+    Ok(Step::Finish)
+}
+
+/// The referenced Secrets first: the applier works from what it recorded. True once the ManagedResource is gone.
+fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, Failure> {
+    let key = Key::new(objects::GARDEN_NAMESPACE, name);
+    let live = this.seed.find::<serde_json::Value>(&MANAGED_RESOURCE, &key.namespace, &key.name)?;
+    let mut secrets = live.as_ref().map(objects::referenced_secrets).unwrap_or_default();
+    secrets.push(key.clone());
+    for secret in secrets {
+        write::delete(&this.seed, &SECRET, &secret)?;
+    }
+    Ok(write::delete(&this.seed, &MANAGED_RESOURCE, &key)?)
+}
+
+/// After the last condition was written: the garden's account of the extension, then the finalizer.
+pub(super) fn finish(
+    this: &InstallationReconciler,
+    installation: &ControllerInstallation,
+    cx: &Context,
+) -> Result<(), Failure> {
+    cx.may_write()?;
+    let name = &installation.metadata.name;
+    let account = Key::new(format!("seed-{}", this.seed_name), objects::namespace_name(name));
+    write::delete(&this.garden, &SERVICE_ACCOUNT, &account)?;
+    let key = installation.metadata.key();
+    // The conditions were just written: the version that was read is old.
+    let Some(live) = this.garden.find::<ControllerInstallation>(&CONTROLLER_INSTALLATION, "", name)? else {
+        return Ok(());
+    };
+    let read = (live.metadata.finalizers.as_slice(), live.metadata.resource_version.as_str());
+    write::finalizer(&this.garden, &CONTROLLER_INSTALLATION, &key, read, FINALIZER, false)?;
+    log::info!(installation = name.as_str(); "The extension is gone from the seed");
+    Ok(())
+}

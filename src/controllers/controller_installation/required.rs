@@ -1,0 +1,233 @@
+//! Required: whether extension objects exist in the seed that an installation serves (Gardener's
+//! `controllerinstallation-required`). The garden does not delete an installation that is required.
+//!
+//! Upstream watches twelve kinds for it. Here each kind is listed once in a while and reduced to the set of its types; a
+//! changed set wakes the installations that serve the kind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::extensions;
+use crate::api::gardener::{
+    CONTROLLER_INSTALLATION, ControllerInstallation, ControllerRegistration, ControllerResource,
+};
+use crate::api::meta::{Key, or_default};
+use crate::base::clock::Timestamp;
+use crate::kube::request::ListParams;
+use crate::kube::{Garden, Seed};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::pool::Lane;
+use crate::runtime::store::Store;
+use crate::runtime::write;
+
+/// The types of extension objects that exist, by kind; a kind that was not listed yet is absent. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ExistingTypes(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
+
+impl ExistingTypes {
+    /// Nothing is known yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn snapshot(&self) -> BTreeMap<String, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Remembers a list; true if it differs from the one before, or is the first.
+    fn replace(&self, kind: &str, types: BTreeSet<String>) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.get(kind) == Some(&types) {
+            return false;
+        }
+        all.insert(kind.to_owned(), types);
+        true
+    }
+}
+
+/// Lists the extension objects of one kind: its key is the kind's name.
+#[derive(Debug)]
+pub struct TypesReconciler {
+    /// The seed.
+    pub seed: Seed,
+    /// Where the types go.
+    pub types: ExistingTypes,
+    /// Installations of this seed.
+    pub installations: Store<ControllerInstallation>,
+    /// All registrations.
+    pub registrations: Store<ControllerRegistration>,
+    /// The queue of [`RequiredReconciler`].
+    pub wake: Lane,
+    /// How often to list.
+    pub period: Duration,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct ExtensionObject {
+    spec: ExtensionSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ExtensionSpec {
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    type_name: String,
+    #[serde(deserialize_with = "or_default")]
+    class: String,
+}
+
+/// Keys of [`TypesReconciler`]: the kinds.
+pub fn kinds() -> impl Iterator<Item = Key> {
+    extensions::SERVED.iter().map(|resource| Key::new("", resource.kind.as_ref()))
+}
+
+impl Reconciler for TypesReconciler {
+    fn name(&self) -> &'static str {
+        "controllerinstallation-required-types"
+    }
+
+    fn reconcile(&self, key: &Key, _: &Context) -> Result<Outcome, Failure> {
+        let Some(resource) = extensions::SERVED.iter().find(|r| r.kind == key.name.as_str()) else {
+            return Ok(Outcome::Done);
+        };
+        let mut types = BTreeSet::new();
+        let listed =
+            self.seed.list_all::<ExtensionObject>(resource, "", &ListParams::default(), &mut |object| {
+                if matches!(object.spec.class.as_str(), "" | "shoot" | "seed") {
+                    types.insert(object.spec.type_name);
+                }
+            });
+        match listed {
+            // A kind that is not served has no objects.
+            Err(e) if !e.is_not_found() => return Err(e.into()),
+            _ => {}
+        }
+        if self.types.replace(&key.name, types) {
+            for (installation, object) in self.installations.all() {
+                let registration = Key::new("", object.spec.registration_ref.name.as_str());
+                let serves = self
+                    .registrations
+                    .get(&registration)
+                    .is_some_and(|r| r.spec.resources.iter().any(|resource| resource.kind == key.name));
+                if serves {
+                    self.wake.add(installation);
+                }
+            }
+        }
+        Ok(Outcome::After(self.period))
+    }
+}
+
+/// The controller.
+#[derive(Debug)]
+pub struct RequiredReconciler {
+    /// The garden.
+    pub garden: Garden,
+    /// What exists.
+    pub types: ExistingTypes,
+    /// Installations of this seed.
+    pub installations: Store<ControllerInstallation>,
+    /// All registrations.
+    pub registrations: Store<ControllerRegistration>,
+}
+
+impl Reconciler for RequiredReconciler {
+    fn name(&self) -> &'static str {
+        "controllerinstallation-required"
+    }
+
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
+        let registration = Key::new("", installation.spec.registration_ref.name.as_str());
+        let Some(registration) = self.registrations.get(&registration) else { return Ok(Outcome::Done) };
+        let old = &installation.status.conditions;
+        let served = &registration.spec.resources;
+        if let Some(wanted) = decide(served, &self.types.snapshot(), old, cx.clock.now()) {
+            cx.may_write()?;
+            write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &[wanted])?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// The condition; `None` while a kind that matters is not known.
+fn decide(
+    served: &[ControllerResource],
+    existing: &BTreeMap<String, BTreeSet<String>>,
+    old: &[Condition],
+    now: Timestamp,
+) -> Option<Condition> {
+    let exists =
+        |r: &&ControllerResource| existing.get(&r.kind).is_some_and(|types| types.contains(&r.type_name));
+    let needed: Vec<String> =
+        served.iter().filter(exists).map(|r| format!("{}/{}", r.kind, r.type_name)).collect();
+    let (status, reason, message) = if !needed.is_empty() {
+        let objects = needed.join(" ");
+        let message = format!("extension objects still exist in the seed: [{objects}]");
+        (Status::True, "ExtensionObjectsExist", message)
+    } else if served.iter().all(|r| existing.contains_key(&r.kind)) {
+        let message = "no extension objects exist in the seed having the kind/type combinations the controller is \
+             responsible for";
+        (Status::False, "NoExtensionObjects", message.to_owned())
+    } else {
+        return None;
+    };
+    Some(condition::find_or_init(old, "Required", now).updated(now, status, Finding::new(reason, message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served() -> Vec<ControllerResource> {
+        let resource =
+            |kind: &str, name: &str| ControllerResource { kind: kind.to_owned(), type_name: name.to_owned() };
+        vec![resource("Infrastructure", "local"), resource("Worker", "local")]
+    }
+
+    fn existing(pairs: &[(&str, &[&str])]) -> BTreeMap<String, BTreeSet<String>> {
+        let set = |types: &[&str]| types.iter().map(|t| (*t).to_owned()).collect();
+        pairs.iter().map(|(kind, types)| ((*kind).to_owned(), set(types))).collect()
+    }
+
+    #[test]
+    fn when_an_installation_is_required() {
+        let now = Timestamp::from_unix(1);
+        let none = "no extension objects exist in the seed having the kind/type combinations the controller is \
+            responsible for";
+        let some = "extension objects still exist in the seed: [Worker/local]";
+        let both = "extension objects still exist in the seed: [Infrastructure/local Worker/local]";
+        let table = [
+            (existing(&[]), None),
+            (existing(&[("Infrastructure", &[])]), None),
+            (
+                existing(&[("Infrastructure", &[]), ("Worker", &["other"])]),
+                Some(("False", "NoExtensionObjects", none)),
+            ),
+            (existing(&[("Worker", &["local"])]), Some(("True", "ExtensionObjectsExist", some))),
+            (
+                existing(&[("Infrastructure", &["local"]), ("Worker", &["local", "x"])]),
+                Some(("True", "ExtensionObjectsExist", both)),
+            ),
+        ];
+        for (existing, expected) in table {
+            let found = decide(&served(), &existing, &[], now);
+            let found = found.as_ref().map(|c| (c.status.as_str(), c.reason.as_str(), c.message.as_str()));
+            assert_eq!(found, expected, "{existing:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_list_counts_as_a_change_even_if_it_is_empty() {
+        let types = ExistingTypes::new();
+        assert!(types.replace("Worker", BTreeSet::new()));
+        assert!(!types.replace("Worker", BTreeSet::new()));
+        assert!(types.replace("Worker", BTreeSet::from(["local".to_owned()])));
+    }
+}

@@ -1,0 +1,109 @@
+//! What the rest of the program sees of the heartbeat, without sharing a lock with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::base::clock::{Clock, Mono};
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// The heartbeat runs; before that there is nothing to be unhealthy.
+    begun: AtomicBool,
+    healthy: AtomicBool,
+    /// Monotonic milliseconds until which a success counts.
+    until_ms: AtomicU64,
+    /// Monotonic milliseconds of the last success; 0 before the first.
+    last_ms: AtomicU64,
+}
+
+/// Whether the seed's Lease is being renewed (Gardener's `periodic-health`). Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Beat(Arc<Shared>);
+
+impl Beat {
+    /// A heartbeat that has not begun.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The heartbeat starts: it has `threshold` for its first beat, as upstream.
+    pub fn begin(&self, now: Mono, threshold: Duration) {
+        self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
+        self.0.healthy.store(true, Ordering::SeqCst);
+        self.0.begun.store(true, Ordering::SeqCst);
+    }
+
+    /// The heartbeat has ended in good order: another instance leads.
+    pub fn end(&self) {
+        self.0.begun.store(false, Ordering::SeqCst);
+    }
+
+    /// One beat ended. A missed one makes it unhealthy at once; a good one keeps it healthy for `threshold`.
+    pub fn record(&self, success: bool, now: Mono, threshold: Duration) {
+        if success {
+            self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
+            self.0.last_ms.store(ms(now).max(1), Ordering::SeqCst);
+        }
+        self.0.healthy.store(success, Ordering::SeqCst);
+    }
+
+    /// Gardener's `periodic-health`: the heartbeat does not run here, or it beats.
+    pub fn passes(&self, clock: &Clock) -> bool {
+        !self.0.begun.load(Ordering::SeqCst) || self.is_healthy(clock)
+    }
+
+    /// Whether the last beat was good and is not too long ago.
+    pub fn is_healthy(&self, clock: &Clock) -> bool {
+        let until = Duration::from_millis(self.0.until_ms.load(Ordering::SeqCst));
+        self.0.healthy.load(Ordering::SeqCst) && clock.mono() < until
+    }
+
+    /// How long ago the last good beat was.
+    pub fn age(&self, clock: &Clock) -> Option<Duration> {
+        match self.0.last_ms.load(Ordering::SeqCst) {
+            0 => None,
+            ms => Some(clock.mono().saturating_sub(Duration::from_millis(ms))),
+        }
+    }
+}
+
+fn ms(at: Mono) -> u64 {
+    u64::try_from(at.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn it_passes_until_it_runs_and_has_a_while_for_its_first_beat() {
+        let sim = Simulated::new(Timestamp::from_unix(0), 1);
+        let clock = Clock::new(sim.clone());
+        let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
+        assert!(beat.passes(&clock));
+        beat.begin(clock.mono(), threshold);
+        assert!(beat.passes(&clock));
+        sim.advance(Duration::from_secs(21));
+        assert!(!beat.passes(&clock));
+        beat.end();
+        assert!(beat.passes(&clock));
+    }
+
+    use super::*;
+    use crate::base::clock::{Simulated, Timestamp};
+
+    #[test]
+    fn a_miss_shows_at_once_and_silence_after_the_threshold() {
+        let sim = Simulated::new(Timestamp::from_unix(0), 1);
+        let clock = Clock::new(sim.clone());
+        let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
+        assert!(!beat.is_healthy(&clock) && beat.age(&clock).is_none());
+        beat.record(true, clock.mono(), threshold);
+        assert!(beat.is_healthy(&clock));
+        beat.record(false, clock.mono(), threshold);
+        assert!(!beat.is_healthy(&clock));
+        beat.record(true, clock.mono(), threshold);
+        sim.advance(Duration::from_secs(21));
+        assert!(!beat.is_healthy(&clock));
+        assert!(beat.age(&clock).unwrap() >= Duration::from_secs(20));
+    }
+}

@@ -1,0 +1,85 @@
+//! The Seed's condition `GardenletReady`: True while the heartbeat beats. Written on change only, by a worker: it has no
+//! influence on the heartbeat.
+
+use std::time::Duration;
+
+use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::gardener::{SEED, Seed};
+use crate::api::meta::Key;
+use crate::base::clock::Timestamp;
+use crate::kube::Garden;
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::store::Store;
+use crate::runtime::write;
+
+use super::Beat;
+
+/// The type of the condition.
+pub const GARDENLET_READY: &str = "GardenletReady";
+
+/// Repairs the condition when somebody (the garden after missed beats, a reconciliation of the Seed) has changed it.
+#[derive(Debug)]
+pub struct ReadyCondition {
+    /// The garden.
+    pub garden: Garden,
+    /// The Seed as last seen.
+    pub seeds: Store<Seed>,
+    /// The heartbeat.
+    pub beat: Beat,
+    /// `leaseResyncSeconds`: how often to look.
+    pub resync: Duration,
+}
+
+/// The condition that should stand there, if it differs from what does.
+fn decide(conditions: &[Condition], healthy: bool, now: Timestamp) -> Option<Condition> {
+    if !healthy {
+        // The garden finds out by the Lease; a dead agent could not write this either.
+        return None;
+    }
+    let current = condition::find_or_init(conditions, GARDENLET_READY, now);
+    let finding = Finding::new(GARDENLET_READY, "Gardenlet is posting ready status.");
+    let wanted = current.updated(now, Status::True, finding);
+    (condition::find(conditions, GARDENLET_READY) != Some(&wanted)).then_some(wanted)
+}
+
+impl Reconciler for ReadyCondition {
+    fn name(&self) -> &'static str {
+        "seed-lease"
+    }
+
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let Some(seed) = self.seeds.get(key) else { return Ok(Outcome::Done) };
+        let healthy = self.beat.is_healthy(&cx.clock);
+        if let Some(wanted) = decide(&seed.status.conditions, healthy, cx.clock.now()) {
+            cx.may_write()?;
+            write::conditions(&self.garden, &SEED, key, &seed.status.conditions, &[wanted])?;
+        }
+        Ok(Outcome::After(self.resync))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready(status: Status, reason: &str) -> Condition {
+        let then = Timestamp::from_unix(100);
+        let message = "Gardenlet is posting ready status.";
+        Condition::initial(GARDENLET_READY, then).updated(then, status, Finding::new(reason, message))
+    }
+
+    #[test]
+    fn when_the_condition_is_written() {
+        let now = Timestamp::from_unix(200);
+        let good = ready(Status::True, GARDENLET_READY);
+        assert_eq!(decide(std::slice::from_ref(&good), true, now), None);
+        assert_eq!(decide(&[], false, now), None);
+        let other = [ready(Status::Unknown, "StatusUnknown"), ready(Status::Progressing, GARDENLET_READY)];
+        for before in other {
+            let wanted = decide(std::slice::from_ref(&before), true, now).unwrap();
+            assert_eq!((wanted.status, wanted.reason.as_str()), (Status::True, "GardenletReady"));
+            assert_eq!(wanted.last_transition_time, now);
+        }
+        assert!(decide(&[], true, now).is_some());
+    }
+}

@@ -1,0 +1,256 @@
+//! The heartbeat: the seed answers, so its Lease in the garden is renewed (Gardener's `lease` and `seed-lease`).
+//!
+//! A thread and connections of its own from the start; it waits for no worker, no cache and no lock that a worker may
+//! hold. What the rest of the program learns from it is in [`Beat`], plain atomics.
+
+mod beat;
+mod condition;
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::coordination::LEASE;
+use crate::api::gardener::SEED;
+use crate::api::meta::Metadata;
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::error::chain;
+use crate::base::metrics::Metrics;
+use crate::base::stop::Stop;
+use crate::format::time::rfc3339_micros;
+use crate::kube::request::Method;
+use crate::kube::{self, Garden, Patch, Seed};
+use crate::runtime::fence::{Fence, NotHeld};
+use crate::runtime::health::Progress;
+
+pub use beat::Beat;
+pub use condition::{GARDENLET_READY, ReadyCondition};
+
+/// Namespace of the seeds' Leases in the garden.
+pub const NAMESPACE: &str = "gardener-system-seed-lease";
+
+/// How the heartbeat beats.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the Seed, of its Lease and of the holder.
+    pub seed_name: String,
+    /// `leaseResyncSeconds`.
+    pub resync: Duration,
+    /// `leaseResyncMissThreshold`.
+    pub miss_threshold: u32,
+    /// Limit of the seed's `/healthz`.
+    pub probe_timeout: Duration,
+    /// Limit of one renewal.
+    pub renew_timeout: Duration,
+}
+
+/// Why a heartbeat was missed.
+#[derive(Debug)]
+pub enum Missed {
+    /// The seed's API server does not answer its health check.
+    Seed(kube::Error),
+    /// It answers, but not with 200.
+    Unhealthy(u16),
+    /// The Lease could not be renewed.
+    Lease(kube::Error),
+    /// Another instance leads.
+    NotLeader(NotHeld),
+}
+
+impl fmt::Display for Missed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seed(_) => f.write_str("the seed's /healthz"),
+            Self::Unhealthy(status) => write!(f, "the seed's /healthz answered {status}"),
+            Self::Lease(_) => f.write_str("renew the seed's lease in the garden"),
+            Self::NotLeader(_) => f.write_str("not the leader"),
+        }
+    }
+}
+
+impl std::error::Error for Missed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Seed(source) | Self::Lease(source) => Some(source),
+            Self::NotLeader(source) => Some(source),
+            Self::Unhealthy(_) => None,
+        }
+    }
+}
+
+/// The heartbeat of one seed. Its clients must be its own.
+#[derive(Debug)]
+pub struct Heartbeat {
+    /// How it beats.
+    pub options: Options,
+    /// The seed, over connections of the heartbeat alone.
+    pub seed: Seed,
+    /// The garden, over connections of the heartbeat alone.
+    pub garden: Garden,
+    /// Time.
+    pub clock: Clock,
+    /// Whether this instance leads.
+    pub fence: Fence,
+    /// What the rest of the program sees.
+    pub beat: Beat,
+    /// For `/livez`.
+    pub progress: Progress,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+/// What is known of the Lease.
+#[derive(Debug, Default)]
+struct Known {
+    /// The Seed's uid, once it was read; the Lease names it as owner.
+    seed_uid: Option<String>,
+    /// The Lease was written in this life, so that one patch renews it.
+    written: bool,
+}
+
+impl Heartbeat {
+    /// Beats until `stop`. Runs on a thread of its own.
+    pub fn run(&self, stop: &Stop) {
+        let mut known = Known::default();
+        let mut failing = false;
+        self.beat.begin(self.clock.mono(), self.threshold());
+        while !stop.is_stopped() {
+            let begun = self.clock.mono();
+            self.progress.beat("heartbeat", self.patience());
+            let result = self.once(&mut known);
+            if !stop.is_stopped() {
+                self.report(&result, &mut failing);
+            }
+            let spent = self.clock.mono().saturating_sub(begun);
+            stop.wait(&self.clock, self.options.resync.saturating_sub(spent).max(Duration::from_millis(100)));
+        }
+        self.beat.end();
+        self.progress.end("heartbeat");
+    }
+
+    fn threshold(&self) -> Duration {
+        self.options.resync * self.options.miss_threshold
+    }
+
+    /// Longer than the longest beat: both limits and the pause, twice.
+    fn patience(&self) -> Duration {
+        (self.options.probe_timeout + self.options.renew_timeout + self.options.resync) * 2
+    }
+
+    fn once(&self, known: &mut Known) -> Result<(), Missed> {
+        self.fence.check(self.options.renew_timeout).map_err(Missed::NotLeader)?;
+        self.probe()?;
+        self.renew(known).map_err(Missed::Lease)
+    }
+
+    fn probe(&self) -> Result<(), Missed> {
+        let seed = self.seed.with_deadline(self.options.probe_timeout);
+        let response = seed.raw(Method::Get, "/healthz", None, "").map_err(Missed::Seed)?;
+        if response.status == 200 { Ok(()) } else { Err(Missed::Unhealthy(response.status)) }
+    }
+
+    /// One small patch in the usual case.
+    fn renew(&self, known: &mut Known) -> Result<(), kube::Error> {
+        let garden = self.garden.with_deadline(self.options.renew_timeout);
+        let name = &self.options.seed_name;
+        let now = self.clock.now();
+        if known.written {
+            let patch = Patch::Merge(json!({"spec": spec(name, now)}));
+            match garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch) {
+                Err(e) if e.is_not_found() => *known = Known::default(),
+                other => return other.map(drop),
+            }
+        }
+        let uid = match &known.seed_uid {
+            Some(uid) => uid.clone(),
+            None => garden.get::<Metadata>(&SEED, "", name)?.metadata.uid,
+        };
+        let lease = lease(name, &uid, now);
+        known.seed_uid = Some(uid);
+        match garden.create::<Value>(&LEASE, NAMESPACE, &lease) {
+            Err(e) if e.is_already_exists() => {
+                let patch = json!({
+                    "metadata": {"ownerReferences": lease["metadata"]["ownerReferences"]},
+                    "spec": lease["spec"],
+                });
+                garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &Patch::Merge(patch))?;
+            }
+            other => drop(other?),
+        }
+        known.written = true;
+        Ok(())
+    }
+
+    fn report(&self, result: &Result<(), Missed>, failing: &mut bool) {
+        self.beat.record(result.is_ok(), self.clock.mono(), self.threshold());
+        let label = if result.is_ok() { "success" } else { "error" };
+        self.metrics.add(
+            "gardenlet_seed_lease_renewals_total",
+            "Renewals of the seed's lease by result.",
+            &[("result", label)],
+            1.0,
+        );
+        match result {
+            Ok(()) if *failing => {
+                *failing = false;
+                log::info!(seed = self.options.seed_name.as_str(); "The seed's lease is renewed again");
+            }
+            Err(missed) if !*failing => {
+                *failing = true;
+                let err = chain(missed);
+                log::warn!(seed = self.options.seed_name.as_str(), err = err.as_str(); "The seed's lease was not renewed");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn spec(seed_name: &str, now: Timestamp) -> Value {
+    // Two seconds, whatever the period is: the garden reads renewTime only.
+    json!({"holderIdentity": seed_name, "leaseDurationSeconds": 2, "renewTime": rfc3339_micros(now)})
+}
+
+fn lease(seed_name: &str, seed_uid: &str, now: Timestamp) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": seed_name,
+            "namespace": NAMESPACE,
+            "ownerReferences": [
+                {"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": seed_name, "uid": seed_uid}
+            ],
+        },
+        "spec": spec(seed_name, now),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lease_is_the_one_that_the_garden_expects() {
+        let now = Timestamp::from_unix(1_735_787_045).plus(Duration::from_micros(678_901));
+        assert_eq!(
+            lease("edge-1", "u-1", now),
+            json!({
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {
+                    "namespace": "gardener-system-seed-lease",
+                    "name": "edge-1",
+                    "ownerReferences": [{
+                        "apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": "edge-1", "uid": "u-1",
+                    }],
+                },
+                "spec": {
+                    "holderIdentity": "edge-1",
+                    "leaseDurationSeconds": 2,
+                    "renewTime": "2025-01-02T03:04:05.678901Z",
+                },
+            })
+        );
+    }
+}

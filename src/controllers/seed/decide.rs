@@ -1,0 +1,341 @@
+//! What to write into the Seed, from what was seen. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::api::condition::{Condition, Status};
+use crate::api::gardener;
+use crate::base::clock::Timestamp;
+use crate::format::quantity::Quantity;
+use crate::format::time::rfc3339 as time;
+
+use super::FINALIZER;
+
+/// `status.gardener`: shoots are reconciled only by the agent that stands there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Agent {
+    /// 64 hexadecimal digits.
+    pub id: String,
+    /// The host's name.
+    pub name: String,
+    /// Gardener's version.
+    pub version: String,
+}
+
+/// What a round knows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observed {
+    pub(super) live: Value,
+    pub(super) agent: Agent,
+    pub(super) kubernetes_version: String,
+    pub(super) cluster_identity: String,
+    pub(super) certificate_expiry: Option<Timestamp>,
+    pub(super) capacity: BTreeMap<String, String>,
+    pub(super) reserved: BTreeMap<String, String>,
+}
+
+impl Observed {
+    pub(super) fn deleting(&self) -> bool {
+        self.live.pointer("/metadata/deletionTimestamp").is_some_and(|t| !t.is_null())
+    }
+
+    pub(super) fn zones(&self) -> Vec<String> {
+        let zones = self.live.pointer("/spec/provider/zones").and_then(Value::as_array);
+        zones.into_iter().flatten().filter_map(|zone| zone.as_str().map(str::to_owned)).collect()
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        let list = self.live.pointer("/status/conditions").cloned().unwrap_or_default();
+        serde_json::from_value(list).unwrap_or_default()
+    }
+}
+
+/// Whether this round has something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The status says what is true already.
+    Steady,
+    /// The status is written at the beginning and at the end of the round.
+    Begin,
+}
+
+pub(super) fn phase(observed: &Observed) -> Phase {
+    let status = &observed.live["status"];
+    let operation = &status["lastOperation"];
+    let kind = if observed.deleting() { "Delete" } else { "Reconcile" };
+    let done = if observed.deleting() { "Processing" } else { "Succeeded" };
+    let unchanged = operation["type"] == kind
+        && operation["state"] == done
+        && expected_status(observed).iter().all(|(field, value)| status[*field] == *value);
+    if unchanged { Phase::Steady } else { Phase::Begin }
+}
+
+/// The fields of the status that are plain facts.
+fn expected_status(observed: &Observed) -> Vec<(&'static str, Value)> {
+    let agent = &observed.agent;
+    let mut fields = vec![
+        ("gardener", json!({"id": agent.id, "name": agent.name, "version": agent.version})),
+        ("kubernetesVersion", json!(observed.kubernetes_version)),
+        ("observedGeneration", observed.live["metadata"]["generation"].clone()),
+        ("clusterIdentity", json!(observed.cluster_identity)),
+    ];
+    if let Some(expiry) = observed.certificate_expiry {
+        fields.push(("clientCertificateExpirationTimestamp", json!(time(expiry))));
+    }
+    if !observed.capacity.is_empty() {
+        fields.push(("capacity", json!(observed.capacity)));
+        fields.push(("allocatable", json!(allocatable(&observed.capacity, &observed.reserved))));
+    }
+    fields
+}
+
+/// Capacity less what is reserved.
+fn allocatable(
+    capacity: &BTreeMap<String, String>,
+    reserved: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let rest = |name: &String, total: &String| {
+        let rest = Quantity::parse(total).ok()? - Quantity::parse(reserved.get(name)?).ok()?;
+        Some(rest.to_string())
+    };
+    capacity
+        .iter()
+        .map(|(name, total)| (name.clone(), rest(name, total).unwrap_or_else(|| total.clone())))
+        .collect()
+}
+
+/// The identity that the Seed has been given; it never changes.
+pub(super) fn cluster_identity(live: &Value) -> Option<&str> {
+    live.pointer("/status/clusterIdentity").and_then(Value::as_str).filter(|identity| !identity.is_empty())
+}
+
+/// The Seed as it is PUT at the beginning of a round.
+pub(super) fn begun(observed: &Observed, now: Timestamp) -> Value {
+    let mut object = observed.live.clone();
+    for (field, value) in expected_status(observed) {
+        object["status"][field] = value;
+    }
+    let (kind, description) = if observed.deleting() {
+        ("Delete", "Deletion of Seed cluster in progress.")
+    } else {
+        ("Reconcile", "Reconciliation of Seed cluster initialized.")
+    };
+    object["status"]["lastOperation"] = operation(kind, "Processing", 0, description, now);
+    object
+}
+
+/// The patch at the end of a round that worked: the conditions are to be checked anew.
+pub(super) fn succeeded(observed: &Observed, now: Timestamp) -> Value {
+    let description = "Seed cluster has been successfully reconciled.";
+    let mut status = json!({"lastOperation": operation("Reconcile", "Succeeded", 100, description, now)});
+    let conditions = reset(&observed.conditions(), now);
+    if !conditions.is_empty() {
+        status["conditions"] = json!(conditions);
+    }
+    json!({ "status": status })
+}
+
+/// The patch at the end of a round that failed.
+pub(super) fn failed(observed: &Observed, error: &str, now: Timestamp) -> Value {
+    let kind = if observed.deleting() { "Delete" } else { "Reconcile" };
+    let description = format!("{error} Operation will be retried.");
+    let progress =
+        observed.live.pointer("/status/lastOperation/progress").and_then(Value::as_u64).unwrap_or(0);
+    let progress = if progress >= 100 { 0 } else { progress };
+    json!({"status": {"lastOperation": operation(kind, "Error", progress, &description, now)}})
+}
+
+fn operation(kind: &str, state: &str, progress: u64, description: &str, now: Timestamp) -> Value {
+    json!({
+        "type": kind,
+        "state": state,
+        "progress": progress,
+        "description": description,
+        "lastUpdateTime": time(now),
+    })
+}
+
+/// Condition types that a successful round sets to Progressing.
+const RESET: [&str; 4] =
+    ["BackupBucketsReady", "ExtensionsReady", "GardenletReady", "SeedSystemComponentsHealthy"];
+
+fn reset(conditions: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let known = conditions.iter().filter(|c| RESET.contains(&c.kind.as_str()) && c.status != Status::False);
+    known.map(|c| c.reset_to_progressing(now)).collect()
+}
+
+/// Adds the finalizer, with the resourceVersion: the list has several writers.
+pub(super) fn finalizer_patch(live: &Value) -> Option<Value> {
+    let metadata = serde_json::from_value::<gardener::Seed>(live.clone()).ok()?.metadata;
+    if metadata.deletion_timestamp.is_some() || metadata.finalizers.iter().any(|f| f == FINALIZER) {
+        return None;
+    }
+    let mut all = metadata.finalizers;
+    all.push(FINALIZER.to_owned());
+    Some(json!({"metadata": {"finalizers": all, "resourceVersion": metadata.resource_version}}))
+}
+
+/// Whether a seed of this version can be served: 1.32 is the oldest.
+pub(super) fn is_supported(version: &str) -> bool {
+    let mut parts = version.trim_start_matches('v').split(['.', '-', '+']);
+    let mut number = || parts.next().and_then(|part| part.parse::<u32>().ok());
+    match (number(), number()) {
+        (Some(1), Some(minor)) => minor >= 32,
+        (Some(major), Some(_)) => major > 1,
+        _ => false,
+    }
+}
+
+/// Labels of the namespace `garden` in the seed; it exists before the agent does.
+pub(super) fn label_garden(namespace: &mut Value, zones: &[String], is_garden: bool) {
+    let metadata = &mut namespace["metadata"];
+    metadata["labels"]["role"] = json!("garden");
+    if is_garden {
+        return;
+    }
+    metadata["labels"]["gardener.cloud/role"] = json!("garden");
+    metadata["labels"]["pod-security.kubernetes.io/enforce"] = json!("privileged");
+    metadata["labels"]["high-availability-config.resources.gardener.cloud/consider"] = json!("true");
+    metadata["annotations"]["high-availability-config.resources.gardener.cloud/zones"] =
+        json!(zones.join(","));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observed() -> Observed {
+        Observed {
+            live: json!({
+                "metadata": {"name": "edge-1", "generation": 3, "resourceVersion": "7"},
+                "spec": {"provider": {"zones": ["a", "b"]}},
+                "status": {"conditions": [
+                    {"type": "GardenletReady", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z",
+                     "lastUpdateTime": "2025-01-01T00:00:00Z", "reason": "GardenletReady", "message": "m"},
+                    {"type": "ExtensionsReady", "status": "False", "lastTransitionTime": "2025-01-01T00:00:00Z",
+                     "lastUpdateTime": "2025-01-01T00:00:00Z", "reason": "r", "message": "m"},
+                ]},
+            }),
+            agent: Agent { id: "ab".to_owned(), name: "host".to_owned(), version: "v1.150.0".to_owned() },
+            kubernetes_version: "v1.34.3".to_owned(),
+            cluster_identity: "uid-1".to_owned(),
+            certificate_expiry: Some(Timestamp::from_unix(1_735_787_045)),
+            capacity: BTreeMap::from([("shoots".to_owned(), "50".to_owned())]),
+            reserved: BTreeMap::from([("shoots".to_owned(), "5".to_owned())]),
+        }
+    }
+
+    const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
+
+    #[test]
+    fn the_first_round_writes_what_the_garden_reads() {
+        let observed = observed();
+        assert_eq!(phase(&observed), Phase::Begin);
+        let status = begun(&observed, NOW)["status"].clone();
+        assert_eq!(status["gardener"], json!({"id": "ab", "name": "host", "version": "v1.150.0"}));
+        assert_eq!(status["kubernetesVersion"], "v1.34.3");
+        assert_eq!(status["observedGeneration"], 3);
+        assert_eq!(status["clusterIdentity"], "uid-1");
+        assert_eq!(status["clientCertificateExpirationTimestamp"], "2025-01-02T03:04:05Z");
+        assert_eq!(
+            (&status["capacity"]["shoots"], &status["allocatable"]["shoots"]),
+            (&json!("50"), &json!("45"))
+        );
+        assert_eq!(
+            status["lastOperation"],
+            json!({"type": "Reconcile", "state": "Processing", "progress": 0,
+                "description": "Reconciliation of Seed cluster initialized.", "lastUpdateTime": "2026-01-01T00:00:00Z"})
+        );
+    }
+
+    #[test]
+    fn a_round_that_changes_nothing_writes_nothing() {
+        let mut observed = observed();
+        observed.live = begun(&observed, NOW);
+        assert_eq!(phase(&observed), Phase::Begin);
+        observed.live["status"]["lastOperation"] =
+            succeeded(&observed, NOW)["status"]["lastOperation"].clone();
+        assert_eq!(phase(&observed), Phase::Steady);
+        let changes: [fn(&mut Observed); 5] = [
+            |o| o.live["metadata"]["generation"] = json!(4),
+            |o| o.agent.id = "cd".to_owned(),
+            |o| o.kubernetes_version = "v1.35.0".to_owned(),
+            |o| o.certificate_expiry = Some(NOW),
+            |o| o.live["status"]["lastOperation"]["state"] = json!("Error"),
+        ];
+        for change in changes {
+            let mut other = observed.clone();
+            change(&mut other);
+            assert_eq!(phase(&other), Phase::Begin);
+        }
+    }
+
+    #[test]
+    fn success_asks_for_new_checks_of_what_was_not_false() {
+        let patch = succeeded(&observed(), NOW);
+        let conditions = patch["status"]["conditions"].as_array().unwrap();
+        assert_eq!(conditions.len(), 1);
+        assert_eq!(
+            (&conditions[0]["type"], &conditions[0]["status"]),
+            (&json!("GardenletReady"), &json!("Progressing"))
+        );
+        assert_eq!(
+            patch["status"]["lastOperation"]["description"],
+            "Seed cluster has been successfully reconciled."
+        );
+    }
+
+    #[test]
+    fn a_failure_says_that_it_is_retried() {
+        let patch = failed(&observed(), "no route.", NOW);
+        assert_eq!(patch["status"]["lastOperation"]["description"], "no route. Operation will be retried.");
+        assert_eq!(patch["status"]["lastOperation"]["state"], "Error");
+    }
+
+    #[test]
+    fn the_finalizer_is_added_once_and_never_to_what_is_going() {
+        let live = observed().live;
+        let patch = finalizer_patch(&live).unwrap();
+        assert_eq!(patch, json!({"metadata": {"finalizers": ["gardener"], "resourceVersion": "7"}}));
+        let mut has = live.clone();
+        has["metadata"]["finalizers"] = json!(["gardener"]);
+        let mut going = live;
+        going["metadata"]["deletionTimestamp"] = json!("2025-01-01T00:00:00Z");
+        assert!(finalizer_patch(&has).is_none() && finalizer_patch(&going).is_none());
+    }
+
+    #[test]
+    fn which_versions_can_be_served() {
+        let table = [
+            ("v1.32.0", true),
+            ("v1.31.9", false),
+            ("1.36", true),
+            ("v1.34.3-gke.1", true),
+            ("v2.0.0", true),
+            ("x", false),
+        ];
+        for (version, expected) in table {
+            assert_eq!(is_supported(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn the_garden_namespace_is_labelled() {
+        let mut namespace = json!({"metadata": {"name": "garden"}});
+        label_garden(&mut namespace, &["a".to_owned(), "b".to_owned()], false);
+        assert_eq!(
+            namespace["metadata"],
+            json!({
+                "name": "garden",
+                "labels": {
+                    "role": "garden",
+                    "gardener.cloud/role": "garden",
+                    "pod-security.kubernetes.io/enforce": "privileged",
+                    "high-availability-config.resources.gardener.cloud/consider": "true",
+                },
+                "annotations": {"high-availability-config.resources.gardener.cloud/zones": "a,b"},
+            })
+        );
+    }
+}

@@ -1,0 +1,284 @@
+//! The Seed: registered from the configuration, its status kept, its seed cluster prepared (Gardener's `seed`).
+//!
+//! Woken by a new generation of the Seed and once per `controllers.seed.syncPeriod`. What a round does not have to change
+//! it does not write: an idle seed costs the garden one read per period. Upstream writes `Processing` and `Succeeded` in
+//! each period; readers look at state, generation and the agent's identity, which stay true.
+
+mod decide;
+mod delete;
+pub mod register;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE};
+use crate::api::gardener::{self, SEED};
+use crate::api::meta::{Key, Metadata, Resource};
+use crate::base::clock::{Mono, Timestamp};
+use crate::base::error::chain;
+use crate::components::{crds, install};
+use crate::kube::request::ListParams;
+use crate::kube::{self, Garden, Patch, Seed};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::write;
+
+pub use decide::Agent;
+use decide::{Observed, Phase};
+
+/// The finalizer of objects that Gardener looks after.
+pub const FINALIZER: &str = "gardener";
+/// The namespace in the seed that the agent lives in.
+pub const GARDEN_NAMESPACE: &str = "garden";
+/// A kind that only a garden's own cluster has.
+const OPERATOR_GARDEN: Resource =
+    Resource::new("operator.gardener.cloud", "v1alpha1", "Garden", "gardens", false);
+
+/// Why a Seed cannot be reconciled now.
+#[derive(Debug)]
+pub enum Error {
+    /// The seed's Kubernetes is too old.
+    Version(String),
+    /// The garden has not made the seed's namespace.
+    NoNamespace(String),
+    /// A definition is not served yet.
+    Definitions(Vec<install::Waiting>),
+    /// Something still needs the Seed.
+    InUse(String),
+    /// A request failed.
+    Kube {
+        /// What was tried.
+        operation: &'static str,
+        /// The cause.
+        source: kube::Error,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(version) => {
+                write!(
+                    f,
+                    "the Kubernetes version of the Seed cluster must be at least 1.32, but is {version}"
+                )
+            }
+            Self::NoNamespace(name) => write!(f, "namespace {name} does not exist in the garden"),
+            Self::Definitions(waiting) => {
+                let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
+                write!(f, "custom resource definitions are not ready: {}", all.join("; "))
+            }
+            Self::InUse(what) => f.write_str(what),
+            Self::Kube { operation, .. } => f.write_str(operation),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Kube { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+fn kube_error(operation: &'static str) -> impl FnOnce(kube::Error) -> Error {
+    move |source| Error::Kube { operation, source }
+}
+
+/// Until when the agent's certificate is valid; the rotation replaces it.
+pub type CertificateExpiry = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
+
+/// The controller.
+pub struct SeedReconciler {
+    /// The garden.
+    pub garden: Garden,
+    /// The seed.
+    pub seed: Seed,
+    /// Who we are: `status.gardener`.
+    pub agent: Agent,
+    /// See [`CertificateExpiry`].
+    pub certificate_expiry: CertificateExpiry,
+    /// `resources.capacity`.
+    pub capacity: BTreeMap<String, String>,
+    /// `resources.reserved`.
+    pub reserved: BTreeMap<String, String>,
+    /// `controllers.seed.syncPeriod`.
+    pub sync_period: Duration,
+    /// `EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK`.
+    pub any_version: bool,
+    /// When the definitions were last made right.
+    pub definitions_at: Mutex<Option<Mono>>,
+}
+
+const DEFINITIONS_PERIOD: Duration = Duration::from_secs(3_600);
+
+impl fmt::Debug for SeedReconciler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SeedReconciler").field("agent", &self.agent).finish_non_exhaustive()
+    }
+}
+
+impl Reconciler for SeedReconciler {
+    fn name(&self) -> &'static str {
+        "seed"
+    }
+
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let Some(mut live) = self.garden.find::<Value>(&SEED, "", &key.name)? else {
+            return Ok(Outcome::Done);
+        };
+        if let Some(patch) = decide::finalizer_patch(&live) {
+            cx.may_write()?;
+            live = self.garden.patch(&SEED, "", &key.name, "", &Patch::Merge(patch))?;
+        }
+        let observed = self.observe(live)?;
+        let phase = decide::phase(&observed);
+        if matches!(phase, Phase::Begin) {
+            cx.may_write()?;
+            let object = decide::begun(&observed, cx.clock.now());
+            self.garden.replace_object::<Value>(&SEED, "", &key.name, "status", &object)?;
+        }
+        let result = if observed.deleting() {
+            delete::step(self, key, &observed, cx)
+        } else {
+            self.prepare(key, &observed, cx).map(|()| delete::Step::Wait(self.sync_period))
+        };
+        self.finish(key, &observed, &phase, result, cx)
+    }
+}
+
+impl SeedReconciler {
+    fn observe(&self, live: Value) -> Result<Observed, Error> {
+        let version = self.seed.version().map_err(kube_error("read the version of the seed"))?;
+        let cluster_identity = match decide::cluster_identity(&live) {
+            Some(identity) => identity.to_owned(),
+            None => self.cluster_identity()?,
+        };
+        Ok(Observed {
+            live,
+            agent: self.agent.clone(),
+            kubernetes_version: version.git_version,
+            cluster_identity,
+            certificate_expiry: (self.certificate_expiry)(),
+            capacity: self.capacity.clone(),
+            reserved: self.reserved.clone(),
+        })
+    }
+
+    /// What the seed calls itself, else the uid of its namespace `kube-system`.
+    fn cluster_identity(&self) -> Result<String, Error> {
+        let failed = || kube_error("read the identity of the seed cluster");
+        let found =
+            self.seed.find::<ConfigMap>(&CONFIG_MAP, "kube-system", "cluster-identity").map_err(failed())?;
+        if let Some(identity) = found.and_then(|map| map.data.get("cluster-identity").cloned()) {
+            return Ok(identity);
+        }
+        let namespace = self.seed.get::<Metadata>(&NAMESPACE, "", "kube-system").map_err(failed())?;
+        Ok(namespace.metadata.uid)
+    }
+
+    /// Finalizer, namespaces and definitions; each write only if something differs.
+    fn prepare(&self, key: &Key, observed: &Observed, cx: &Context) -> Result<(), Failure> {
+        if !self.any_version && !decide::is_supported(&observed.kubernetes_version) {
+            return Err(Error::Version(observed.kubernetes_version.clone()).into());
+        }
+        let namespace = register::namespace_name(&key.name);
+        if self.garden.find::<Metadata>(&NAMESPACE, "", &namespace)?.is_none() {
+            return Err(Error::NoNamespace(namespace).into());
+        }
+        cx.may_write()?;
+        self.namespaces(&observed.zones())?;
+        if self.definitions_are_due(observed, cx) {
+            self.definitions()?;
+            *self.definitions_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.clock.mono());
+        }
+        Ok(())
+    }
+
+    fn namespaces(&self, zones: &[String]) -> Result<(), Failure> {
+        let is_garden = is_garden(&self.seed)?;
+        let garden = Key::new("", GARDEN_NAMESPACE);
+        write::ensure(&self.seed, &NAMESPACE, &garden, |ns| decide::label_garden(ns, zones, is_garden))?;
+        let system = Key::new("", "kube-system");
+        write::ensure(&self.seed, &NAMESPACE, &system, |ns| {
+            ns["metadata"]["labels"]["role"] = json!("kube-system");
+        })?;
+        Ok(())
+    }
+
+    /// They are some hundred kilobytes to unpack and compare: once per life and generation, and then each hour.
+    fn definitions_are_due(&self, observed: &Observed, cx: &Context) -> bool {
+        let last = *self.definitions_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = last.is_some_and(|at| cx.clock.mono() < at.saturating_add(DEFINITIONS_PERIOD));
+        !recent || matches!(decide::phase(observed), Phase::Begin)
+    }
+
+    fn definitions(&self) -> Result<(), Failure> {
+        let mut all = crds::managed_resource();
+        all.extend(crds::extensions());
+        match install::ensure(&self.seed, &all)? {
+            install::Step::Done => Ok(()),
+            install::Step::Again(waiting) => Err(Error::Definitions(waiting).into()),
+        }
+    }
+
+    /// Writes how the round ended, if that is not what stands there.
+    fn finish(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        phase: &Phase,
+        result: Result<delete::Step, Failure>,
+        cx: &Context,
+    ) -> Result<Outcome, Failure> {
+        match result {
+            Ok(delete::Step::Gone) => Ok(Outcome::Done),
+            Ok(delete::Step::Wait(after)) => {
+                if matches!(phase, Phase::Begin) && !observed.deleting() {
+                    cx.may_write()?;
+                    let patch = decide::succeeded(observed, cx.clock.now());
+                    write::status_patch::<Value>(&self.garden, &SEED, key, &Patch::Strategic(patch))?;
+                    log::info!(seed = key.name.as_str(); "Reconciled the Seed");
+                }
+                Ok(Outcome::After(after))
+            }
+            Err(failure) => {
+                cx.may_write()?;
+                let patch = decide::failed(observed, &failure.text(), cx.clock.now());
+                if let Err(e) =
+                    write::status_patch::<Value>(&self.garden, &SEED, key, &Patch::Strategic(patch))
+                {
+                    let err = chain(&e);
+                    log::warn!(seed = key.name.as_str(), err = err.as_str(); "The Seed's last operation was not written");
+                }
+                Err(failure)
+            }
+        }
+    }
+}
+
+/// Whether the seed cluster runs a garden of its own.
+///
+/// # Errors
+/// The client's; a missing kind is an answer.
+pub fn is_garden(seed: &kube::Client) -> Result<bool, kube::Error> {
+    let one = ListParams { limit: 1, ..ListParams::default() };
+    match seed.list::<Metadata>(&OPERATOR_GARDEN, "", &one) {
+        Ok(list) => Ok(!list.items.is_empty()),
+        Err(e) if e.is_not_found() => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether a change of the Seed needs a round: a new generation, or a deletion.
+pub fn wants_reconcile(old: Option<&gardener::Seed>, new: &gardener::Seed) -> bool {
+    old.is_none_or(|old| {
+        old.metadata.generation != new.metadata.generation
+            || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
+    })
+}
