@@ -1,1 +1,3 @@
+//! The playground (being written).
+
 fn main() {}
