@@ -325,11 +325,12 @@ fn waiting_watch(client: &Client) -> Watch<Metadata> {
 
 #[test]
 fn a_waiting_watch_is_ended_from_another_thread() {
+    type End = fn(&Client, &crate::kube::WatchHandle);
     let silent = |_: &Seen| {
         vec![Act::Raw(chunked_head()), Act::Raw(chunk(event("ADDED", "a").as_bytes())), Act::Silence]
     };
     let (server, client) = answering(silent);
-    let ends: [(&str, fn(&Client, &crate::kube::WatchHandle)); 3] = [
+    let ends: [(&str, End); 3] = [
         ("close", |_, handle| handle.close()),
         ("replace", |client, _| client.replace((*client.connection()).clone()).unwrap()),
         ("stop", |client, _| client.shared.options.stop.stop()),
