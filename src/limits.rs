@@ -12,6 +12,8 @@ pub const RESPONSE_BODY_BYTES_MAX: usize = 32 << 20;
 pub const WATCH_LINE_BYTES_MAX: usize = 16 << 20;
 /// All headers of one response.
 pub const RESPONSE_HEADER_BYTES_MAX: usize = 64 << 10;
+/// Lookups of names that may wait for the system at once.
+pub const LOOKUPS_MAX: usize = 8;
 /// Objects in one page of a list.
 pub const LIST_PAGE_ITEMS: usize = 250;
 /// One page of a list, which is decoded while it arrives and never held.

@@ -19,7 +19,7 @@ use super::watch::Line;
 use crate::api::meta::Resource;
 use crate::base::clock::Clock;
 use crate::limits;
-use crate::net::{self, Limits};
+use crate::net::{self, Limits, Traffic};
 
 /// Name resolution, TCP, proxy and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,13 +54,15 @@ pub(super) struct Sender {
     limiter: Limiter,
     session: RwLock<Arc<Session>>,
     pub(super) skew: Skew,
+    traffic: Traffic,
 }
 
 impl Sender {
     pub(super) fn new(connection: Connection, options: Options) -> Result<Self, Error> {
-        let session = RwLock::new(Arc::new(Session::new(connection, &options)?));
+        let traffic = Traffic::default();
+        let session = RwLock::new(Arc::new(Session::new(connection, &options, &traffic)?));
         let limiter = Limiter::new(options.qps, options.burst, &options.clock);
-        Ok(Self { options, limiter, session, skew: Skew::default() })
+        Ok(Self { options, limiter, session, skew: Skew::default(), traffic })
     }
 
     pub(super) fn session(&self) -> Arc<Session> {
@@ -69,7 +71,7 @@ impl Sender {
 
     /// Uses another connection from now on; running calls finish, watches end.
     pub(super) fn replace(&self, connection: Connection) -> Result<(), Error> {
-        let new = Arc::new(Session::new(connection, &self.options)?);
+        let new = Arc::new(Session::new(connection, &self.options, &self.traffic)?);
         let old = std::mem::replace(
             &mut *self.session.write().unwrap_or_else(PoisonError::into_inner),
             Arc::clone(&new),
@@ -220,7 +222,18 @@ impl Sender {
         let labels = [("code", code.as_str()), ("method", method)];
         let help = "Requests to API servers by status code and method.";
         self.options.metrics.add("rest_client_requests_total", help, &labels, 1.0);
+        self.count_bytes();
         result.map_err(|error| self.broken(error))
+    }
+
+    /// Adds what has gone over the wire since the last request, that of watches too.
+    fn count_bytes(&self) {
+        let (received, sent) = self.traffic.take();
+        for (direction, bytes) in [("received", received), ("sent", sent)] {
+            let help = "Bytes exchanged with API servers, TLS included.";
+            let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+            self.options.metrics.add("gardenlet_api_bytes_total", help, &[("direction", direction)], bytes);
+        }
     }
 
     /// What a broken connection means once we are stopping.

@@ -14,7 +14,9 @@ use super::watch::Line;
 use crate::base::clock::{Clock, Mono};
 use crate::base::redact::Secret;
 use crate::format::base64;
-use crate::net::{self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, TlsError, Url};
+use crate::net::{
+    self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, TlsError, Traffic, Url,
+};
 
 /// Idle connections that a client keeps.
 const IDLE_CONNECTIONS_MAX: usize = 2;
@@ -33,7 +35,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(connection: Connection, options: &Options) -> Result<Self, Error> {
+    pub(super) fn new(connection: Connection, options: &Options, traffic: &Traffic) -> Result<Self, Error> {
         let connection = Arc::new(connection);
         let server = server_url(&connection)?;
         let proxy = match &connection.proxy_url {
@@ -56,6 +58,7 @@ impl Session {
             floor: options.floor.clone(),
             user_agent: options.user_agent.clone(),
             idle_connections_max: IDLE_CONNECTIONS_MAX,
+            traffic: traffic.clone(),
         };
         let http = RwLock::new(Http::new(settings));
         Ok(Self { connection, base_url: server.base(), http, login, lines: Mutex::new(Vec::new()) })

@@ -2,10 +2,16 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
+
+use crate::base::clock::Clock;
+use crate::base::thread;
+use crate::limits;
 
 /// Opens TCP connections. Tests hand in their own to cut, delay or count.
 pub trait Dial: Send + Sync + fmt::Debug {
@@ -31,11 +37,50 @@ pub struct SystemDialer;
 
 impl Dial for SystemDialer {
     fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
-        let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
-        let stream = connect_any(&addresses, timeout, TcpStream::connect_timeout)?;
+        let clock = Clock::system();
+        let addresses = resolve(host, port, timeout)?;
+        let left = timeout.saturating_sub(clock.mono());
+        let stream = connect_any(&addresses, left, TcpStream::connect_timeout)?;
         tune(&stream)?;
         Ok(stream)
     }
+}
+
+/// Lookups of names that the system has not answered yet. It has no time limit that we could set, so each runs in a thread
+/// of its own that may be left behind.
+static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+
+/// The addresses of a host; of a name within `timeout`.
+fn resolve(host: &str, port: u16, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let name = host.to_owned();
+    within(&LOOKUPS, timeout, move || Ok((name.as_str(), port).to_socket_addrs()?.collect()))
+}
+
+fn within<T: Send + 'static>(
+    running: &'static AtomicUsize,
+    timeout: Duration,
+    lookup: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    if running.fetch_add(1, Ordering::SeqCst) >= limits::LOOKUPS_MAX {
+        running.fetch_sub(1, Ordering::SeqCst);
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, "the resolver does not answer"));
+    }
+    let (sender, receiver) = mpsc::channel();
+    let started = thread::spawn("resolve", limits::SMALL_STACK_BYTES, move || {
+        // Nobody listens any more after the timeout.
+        let _ = sender.send(lookup());
+        running.fetch_sub(1, Ordering::SeqCst);
+    });
+    if let Err(error) = started {
+        running.fetch_sub(1, Ordering::SeqCst);
+        return Err(error);
+    }
+    receiver
+        .recv_timeout(timeout)
+        .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the resolver does not answer")))
 }
 
 /// Tries the addresses in turn. Each gets half of the time that is left, the last one all of it.
@@ -97,6 +142,32 @@ mod tests {
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         let none = connect_any(&[], Duration::from_secs(1), |_, _| Ok(()));
         assert_eq!(none.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn names_are_resolved_within_the_time_limit() {
+        static HUNG: AtomicUsize = AtomicUsize::new(0);
+        assert_eq!(resolve("::1", 7, Duration::ZERO).unwrap(), ["[::1]:7".parse().unwrap()]);
+        assert!(
+            resolve("localhost", 7, Duration::from_secs(10)).unwrap().iter().all(|a| a.ip().is_loopback())
+        );
+        // A resolver that hangs costs the time limit, and no more threads than the maximum.
+        let (release, hold) = mpsc::channel::<()>();
+        let hold = std::sync::Arc::new(std::sync::Mutex::new(hold));
+        let hang = || {
+            let hold = std::sync::Arc::clone(&hold);
+            let hung = within(&HUNG, Duration::from_millis(5), move || {
+                let _ = hold.lock().unwrap().recv();
+                Ok(())
+            });
+            hung.unwrap_err().kind()
+        };
+        let kinds: Vec<io::ErrorKind> = (0..12).map(|_| hang()).collect();
+        assert_eq!((kinds[0], kinds[11]), (io::ErrorKind::TimedOut, io::ErrorKind::ResourceBusy));
+        drop(release);
+        while HUNG.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

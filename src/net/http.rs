@@ -15,6 +15,7 @@ use super::dial::Dial;
 use super::error::{Error, TlsError};
 use super::proxy::ProxyPolicy;
 use super::tls;
+use super::traffic::Traffic;
 use super::trust::{Anonymous, CertificateClock, ClockFloor, Party};
 use super::tunnel;
 use super::url::Url;
@@ -48,6 +49,8 @@ pub struct Settings {
     pub user_agent: String,
     /// Idle connections that are kept.
     pub idle_connections_max: usize,
+    /// Counts the bytes.
+    pub traffic: Traffic,
 }
 
 /// Time limits of one request. They are measured in real time.
@@ -322,7 +325,7 @@ impl Link {
         let shared: Weak<TcpStream> = Arc::downgrade(&socket);
         let handle: Weak<dyn ShutdownHandle> = shared;
         (details.register_shutdown)(handle).map_err(|_| Error::Closed)?;
-        Ok(Channel::Tcp { socket, timer })
+        Ok(Channel::Tcp { socket, timer, traffic: self.0.traffic.clone() })
     }
 
     fn secure(&self, channel: Channel, name: &str, party: &dyn Party) -> Result<Channel, Error> {

@@ -9,6 +9,7 @@ pub mod proxy;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tls;
+pub mod traffic;
 pub mod trust;
 mod tunnel;
 pub mod url;
@@ -18,6 +19,7 @@ pub use dial::{Dial, SystemDialer};
 pub use error::{Error, TlsError};
 pub use http::{Body, Http, Limits, Request, Response, Settings};
 pub use proxy::{ProxyEnv, ProxyPolicy};
+pub use traffic::Traffic;
 pub use trust::{Anonymous, CertificatePair, ClockFloor, Party, Roots};
 pub use url::Url;
 

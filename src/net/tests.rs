@@ -52,6 +52,7 @@ fn settings(party: Arc<dyn Party>) -> Settings {
         floor: ClockFloor::default(),
         user_agent: "test/1".to_owned(),
         idle_connections_max: 2,
+        traffic: Traffic::default(),
     }
 }
 
@@ -338,6 +339,23 @@ fn identity_and_trust_change_between_handshakes() {
     assert!(matches!(tls_error(get(&http.sibling(), &server.url(), &limits())), TlsError::Material(_)));
     *told.roots.lock().unwrap() = Roots::Pem((*b"x").into());
     assert!(matches!(tls_error(get(&http.sibling(), &server.url(), &limits())), TlsError::Material(_)));
+}
+
+#[test]
+fn bytes_are_counted_on_the_wire() {
+    let ca = Ca::new("ca");
+    let server = tls_server(&ca);
+    let made = settings(Told::trusting(&ca));
+    let traffic = made.traffic.clone();
+    let http = Http::new(made);
+    get(&http, &server.url(), &limits()).unwrap();
+    let (received, sent) = traffic.take();
+    assert!((500..5_000).contains(&received) && (300..5_000).contains(&sent), "{received} {sent}");
+    get(&http, &server.url(), &limits()).unwrap();
+    // Without a handshake it is far less.
+    let (received, sent) = traffic.take();
+    assert!((50..300).contains(&received) && (50..300).contains(&sent), "{received} {sent}");
+    assert_eq!(traffic.take(), (0, 0));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use rustls::ClientConnection;
 use ureq::unversioned::transport::{Buffers as _, NextTimeout, Transport};
 
 use super::buffers::Buffers;
+use super::traffic::{Direction, Traffic};
 use crate::base::clock::{Clock, Mono};
 
 /// The time limits of the running request. Sockets wait in real time, so this clock is always the machine's.
@@ -64,7 +65,7 @@ fn timed_out(reason: ureq::Timeout) -> io::Error {
 
 /// Socket or TLS around a connection.
 pub(super) enum Channel {
-    Tcp { socket: Arc<TcpStream>, timer: Timer },
+    Tcp { socket: Arc<TcpStream>, timer: Timer, traffic: Traffic },
     Tls { connection: Box<ClientConnection>, below: Box<Channel> },
 }
 
@@ -96,11 +97,15 @@ impl Channel {
 impl Read for Channel {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp { socket, timer } => retry(|| {
-                let (left, reason) = timer.left(NextTimeout::for_read)?;
-                socket.set_read_timeout(left)?;
-                (&**socket).read(buffer).map_err(|error| as_timeout(error, reason))
-            }),
+            Self::Tcp { socket, timer, traffic } => {
+                let amount = retry(|| {
+                    let (left, reason) = timer.left(NextTimeout::for_read)?;
+                    socket.set_read_timeout(left)?;
+                    (&**socket).read(buffer).map_err(|error| as_timeout(error, reason))
+                })?;
+                traffic.add(Direction::Received, amount);
+                Ok(amount)
+            }
             Self::Tls { connection, below } => {
                 rustls::Stream::new(&mut **connection, &mut **below).read(buffer)
             }
@@ -111,11 +116,15 @@ impl Read for Channel {
 impl Write for Channel {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp { socket, timer } => retry(|| {
-                let (left, reason) = timer.left(NextTimeout::for_write)?;
-                socket.set_write_timeout(left)?;
-                (&**socket).write(bytes).map_err(|error| as_timeout(error, reason))
-            }),
+            Self::Tcp { socket, timer, traffic } => {
+                let amount = retry(|| {
+                    let (left, reason) = timer.left(NextTimeout::for_write)?;
+                    socket.set_write_timeout(left)?;
+                    (&**socket).write(bytes).map_err(|error| as_timeout(error, reason))
+                })?;
+                traffic.add(Direction::Sent, amount);
+                Ok(amount)
+            }
             Self::Tls { connection, below } => {
                 rustls::Stream::new(&mut **connection, &mut **below).write(bytes)
             }
