@@ -21,7 +21,12 @@ const AUTOSCALER: Resource =
 /// A conflict as it is, everything else with the name of the object.
 pub(super) fn apply(session: Session<'_>, settled: &Settled, desired: Desired<'_>) -> Result<(), Error> {
     let identity = Identity::of_object(desired.object);
-    apply_one(session, settled, desired, &identity).map_err(|error| {
+    let mut result = apply_one(session, settled, desired, &identity);
+    if result.as_ref().is_err_and(Error::is_conflict) {
+        // Status of a busy object changes all the time: one more look spares the whole ManagedResource a failure.
+        result = apply_one(session, settled, desired, &identity);
+    }
+    result.map_err(|error| {
         if error.is_conflict() || error.is_not_held() {
             return error;
         }

@@ -50,7 +50,7 @@ impl Reconciler for ChecksReconciler {
         let found = look(session, present, &resource.status.resources)?;
         let next = with_status(&raw, &found, None);
         session.write_status(raw, &next)?;
-        Ok(Outcome::After(self.0.settings.check_period))
+        Ok(super::jittered(self.0.settings.check_period))
     }
 }
 

@@ -14,8 +14,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::random;
 use crate::kube::{self, Discovery};
-use crate::runtime::controller::Context;
+use crate::runtime::controller::{Context, Outcome};
 
 mod apply;
 mod check;
@@ -45,7 +46,7 @@ pub use trigger::{
     Watched, WatchedCondition, WatchedSpec, WatchedStatus, reads_secret, wants_apply, wants_check,
 };
 
-/// How often things are done without a reason, and by whom.
+/// How often things are done without a reason (a tenth more or less), and by whom.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How often a ManagedResource is applied.
@@ -68,6 +69,11 @@ impl Default for Settings {
             collector_runs: true,
         }
     }
+}
+
+/// A period, between 90 % and 110 % of it: what begins together shall not come back together.
+fn jittered(period: Duration) -> Outcome {
+    Outcome::After(period.mul_f64(0.9 + 0.2 * random::unit()))
 }
 
 /// What the reconcilers share.

@@ -107,7 +107,7 @@ impl Round<'_> {
         let generation = self.resource.metadata.generation;
         let applied = Applied { references: &references, checksum: &checksum, generation };
         self.write(self.present().applied(&errors), Some(applied))?;
-        Ok(Outcome::After(self.shared.settings.sync_period))
+        Ok(super::jittered(self.shared.settings.sync_period))
     }
 
     /// Puts our finalizer on, and takes the request for a round off.
