@@ -174,8 +174,11 @@ pub fn run_with(settings: Settings, env: Environment, status: Status) -> Result<
     let lanes = controllers::Lanes::new(&pool, &settings);
     let shared = Arc::new(Shared { settings, env, state, instance_id, clients, lanes, fence, status });
     let leading = Arc::new(Leading::default());
-    let elector = campaign(&shared, &leading).map_err(system("start the leader election"))?;
+    let release = Stop::new();
+    let elector = campaign(&shared, &leading, &release).map_err(system("start the leader election"))?;
     govern(&shared, &leading);
+    // Last: nothing of ours writes any more when another instance may begin.
+    release.stop();
     if let Some(elector) = elector {
         join("leader election", elector);
     }
@@ -222,7 +225,11 @@ impl Listener for Leading {
 }
 
 /// Starts the elector, or leads at once if there is no election.
-fn campaign(shared: &Arc<Shared>, leading: &Arc<Leading>) -> std::io::Result<Option<JoinHandle<()>>> {
+fn campaign(
+    shared: &Arc<Shared>,
+    leading: &Arc<Leading>,
+    release: &Stop,
+) -> std::io::Result<Option<JoinHandle<()>>> {
     let changed = leading.changed.clone();
     shared.env.stop.on_stop(move || changed.stop());
     let election = &shared.settings.leader_election;
@@ -247,7 +254,7 @@ fn campaign(shared: &Arc<Shared>, leading: &Arc<Leading>) -> std::io::Result<Opt
         shared.env.metrics.clone(),
         Arc::<Leading>::clone(leading),
     );
-    let stop = shared.env.stop.clone();
+    let stop = release.clone();
     thread::spawn("leader-election", limits::SMALL_STACK_BYTES, move || elector.run(&stop)).map(Some)
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::base::stop::Stop;
 use crate::config::settings::{ClientConnection, Settings};
 use crate::kube::{self, Client, Connection, Garden, Options, Seed, in_cluster, kubeconfig};
 use crate::net::ProxyEnv;
@@ -21,7 +22,7 @@ pub(super) struct Clients {
     pub(super) seed: Seed,
     /// For the heartbeat alone.
     pub(super) seed_heartbeat: Seed,
-    /// For leader election alone.
+    /// For leader election alone. It outlives the stop of the agent: the Lease is released last.
     pub(super) election: Client,
     /// Where the seed is: the applier has another identity there.
     pub(super) seed_connection: Connection,
@@ -46,7 +47,8 @@ impl Clients {
         let unlimited = Options { qps: 0.0, ..options.clone() };
         let client =
             |options: &Options| Client::new(seed_connection.clone(), options.clone()).map_err(Error::Client);
-        let election = client(&unlimited)?.with_deadline(ELECTION_TIMEOUT);
+        let election =
+            client(&Options { stop: Stop::new(), ..unlimited.clone() })?.with_deadline(ELECTION_TIMEOUT);
         let garden_options = limited(&options, &settings.garden_client_connection.connection);
         Ok(Self {
             seed: Seed(client(&seed_options)?),
@@ -61,6 +63,12 @@ impl Clients {
     /// A client of the seed with another identity, for the applier.
     pub(super) fn seed_as(&self, connection: Connection) -> Result<Client, kube::Error> {
         Client::new(connection, Options { qps: 0.0, ..self.options.clone() })
+    }
+
+    /// The same for the election of the applier; it outlives the stop of the agent.
+    pub(super) fn election_as(&self, connection: Connection) -> Result<Client, kube::Error> {
+        let options = Options { qps: 0.0, stop: Stop::new(), ..self.options.clone() };
+        Ok(Client::new(connection, options)?.with_deadline(ELECTION_TIMEOUT))
     }
 
     /// A client of the garden that is used for the bootstrap only.

@@ -117,16 +117,16 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
 fn apply(shared: &Arc<Shared>, stop: &Stop) {
     shared.status.stage(APPLIER, "getting an identity");
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
-    let mut applier: Option<Applier> = None;
+    let mut identity: Option<Identity> = None;
     let mut elector: Option<std::thread::JoinHandle<()>> = None;
     while !stop.is_stopped() {
         shared.status.progress.beat(PART, TOKEN_RENEW * 2);
-        let wait = match renew(shared, &mut applier) {
-            Ok(client) => {
+        let wait = match renew(shared, &mut identity) {
+            Ok(identity) => {
                 backoff.reset();
                 shared.status.recovered(APPLIER);
                 if elector.is_none() {
-                    elector = start_elector(shared, stop, &client);
+                    elector = start_elector(shared, stop, &identity);
                 }
                 TOKEN_RENEW
             }
@@ -154,8 +154,15 @@ struct TokenStatus {
     token: String,
 }
 
-/// A fresh token for the applier's client; the first makes the client.
-fn renew(shared: &Shared, applier: &mut Option<Applier>) -> Result<Applier, Error> {
+/// The clients of the applier: one for its work and one, with connections of its own, for its Lease.
+#[derive(Clone)]
+struct Identity {
+    applier: Applier,
+    election: kube::Client,
+}
+
+/// A fresh token for the applier's clients; the first makes the clients.
+fn renew(shared: &Shared, identity: &mut Option<Identity>) -> Result<Identity, Error> {
     let request = json!({
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -167,16 +174,24 @@ fn renew(shared: &Shared, applier: &mut Option<Applier>) -> Result<Applier, Erro
         .create_sub::<TokenRequest>(&SERVICE_ACCOUNT, GRM_NAMESPACE, GRM_NAME, "token", &request)
         .map_err(Error::Token)?;
     let connection = shared.clients.seed_connection.clone().with_token(made.status.token);
-    if let Some(present) = applier {
-        present.replace(connection).map_err(Error::Client)?;
+    if let Some(present) = identity {
+        present.applier.replace(connection.clone()).map_err(Error::Client)?;
+        present.election.replace(connection).map_err(Error::Client)?;
         return Ok(present.clone());
     }
-    let made = Applier(shared.clients.seed_as(connection).map_err(Error::Client)?);
-    *applier = Some(made.clone());
+    let made = Identity {
+        applier: Applier(shared.clients.seed_as(connection.clone()).map_err(Error::Client)?),
+        election: shared.clients.election_as(connection).map_err(Error::Client)?,
+    };
+    *identity = Some(made.clone());
     Ok(made)
 }
 
-fn start_elector(shared: &Arc<Shared>, stop: &Stop, client: &Applier) -> Option<std::thread::JoinHandle<()>> {
+fn start_elector(
+    shared: &Arc<Shared>,
+    stop: &Stop,
+    identity: &Identity,
+) -> Option<std::thread::JoinHandle<()>> {
     let election = &shared.settings.leader_election;
     let fence = Fence::new(shared.env.clock.clone(), &format!("{GRM_NAMESPACE}/{GRM_NAME}"));
     let options = leader::Options {
@@ -190,12 +205,12 @@ fn start_elector(shared: &Arc<Shared>, stop: &Stop, client: &Applier) -> Option<
     let part = Arc::new(ApplierPart {
         shared: Arc::clone(shared),
         stop: stop.clone(),
-        resources: Resources::new(client.clone(), resources::Settings::default()),
+        resources: Resources::new(identity.applier.clone(), resources::Settings::default()),
         fence: fence.clone(),
         started: AtomicBool::new(false),
     });
     let mut elector = Elector::new(
-        client.0.clone(),
+        identity.election.clone(),
         shared.env.clock.clone(),
         options,
         fence,

@@ -159,9 +159,20 @@ impl Elector {
         format!("{}/{}", self.options.namespace, self.options.name)
     }
 
-    /// One read and at most one write.
+    /// While we lead, one write with the resourceVersion that we know; otherwise one read and at most one write.
     fn round(&mut self) -> Result<(), Error> {
         let begun = self.clock.mono();
+        if self.leading {
+            match self.put(&self.options.holder.clone(), false) {
+                Ok(lease) => {
+                    self.renewed(lease, begun);
+                    return Ok(());
+                }
+                // Somebody else wrote it, or it was deleted: see what it says.
+                Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::NotFound) => {}
+                Err(e) => return Err(e),
+            }
+        }
         let lease = self.client.find::<Lease>(&LEASE, &self.options.namespace, &self.options.name)?;
         self.observed.update(lease, self.clock.mono());
         let written = match decide(&self.observed, &self.options.holder, self.clock.mono()) {
@@ -178,15 +189,19 @@ impl Elector {
         };
         match written {
             Ok(lease) => {
-                self.observed.update(Some(lease), self.clock.mono());
-                // Measured from before the request: the server may have stored it at any moment since.
-                self.fence.extend(begun.saturating_add(self.options.renew_deadline));
+                self.renewed(lease, begun);
                 Ok(())
             }
             // Somebody was faster: the next round sees who.
             Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::AlreadyExists) => Ok(()),
             Err(e) => Err(e),
         }
+    }
+
+    /// The Lease is ours, counted from before the request: the server may have stored it at any moment since.
+    fn renewed(&mut self, lease: Lease, begun: Mono) {
+        self.observed.update(Some(lease), self.clock.mono());
+        self.fence.extend(begun.saturating_add(self.options.renew_deadline));
     }
 
     /// Tells the listener when the fence has opened or has run out.
