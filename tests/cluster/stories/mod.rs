@@ -3,6 +3,7 @@
 mod client;
 mod components;
 mod resources;
+mod semantics;
 mod servers;
 
 use crate::environment::Environment;
@@ -42,6 +43,7 @@ pub(crate) const STORIES: &[Story] = &[
     story("client: watches resume, end and expire", Needs::Clusters, client::watches),
     story("client: a bootstrap token becomes a certificate", Needs::Clusters, client::identity),
     story("client: a service account gets a token", Needs::Clusters, client::tokens),
+    story("the API server does what the stand-in claims", Needs::Clusters, semantics::agree),
     story("a reset leaves nothing of an earlier story", Needs::Clusters, servers::reset),
     story("the definitions are installed and repaired", Needs::Clusters, components::definitions),
     story(

@@ -77,6 +77,7 @@ fn ok<T>(what: &str, result: Result<T, Error>) -> Result<T, String> {
 }
 
 /// Compares.
+#[allow(clippy::needless_pass_by_value)] // both are mostly temporaries of the caller
 fn equal<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Outcome {
     if found == expected { Ok(()) } else { Err(format!("{what}: found {found:?}, expected {expected:?}")) }
 }
