@@ -2,7 +2,7 @@
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SERVICE_ACCOUNT};
 use gardenlet::api::meta::Resource;
-use gardenlet::kube::{DeleteParams, Method, WatchParams};
+use gardenlet::kube::{DeleteParams, Method, Patch, WatchParams};
 use serde_json::{Value, json};
 
 use super::patches::deployment;
@@ -64,11 +64,11 @@ fn selector(place: &Place<'_>) -> Outcome {
     object["spec"]["selector"]["matchLabels"] = json!({"a": "c"});
     let create = |object: &Value| place.client.create::<Value>(&DEPLOYMENT, &place.namespace, object);
     refused("another label", create(&object), 422, "Invalid")?;
-    let created = ok("create", create(&deployment("d")))?;
-    let mut changed = created;
-    changed["spec"]["selector"]["matchLabels"] = json!({"a": "c"});
-    changed["spec"]["template"]["metadata"]["labels"] = json!({"a": "c"});
-    let result = place.client.replace_object::<Value>(&DEPLOYMENT, &place.namespace, "d", "", &changed);
+    ok("create", create(&deployment("d")))?;
+    let labels = json!({"a": "c"});
+    let change =
+        json!({"spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}}}});
+    let result = place.client.patch::<Value>(&DEPLOYMENT, &place.namespace, "d", "", &Patch::Merge(change));
     refused("a change", result, 422, "Invalid").map(drop)
 }
 
