@@ -90,3 +90,22 @@ pub const STATE_FILE_BYTES_MAX: u64 = 1 << 20;
 pub const MANAGED_RESOURCE_OBJECTS_MAX: usize = 5_000;
 /// Applied objects of which the applier remembers that writing them again would change nothing: 48 bytes each.
 pub const SETTLED_OBJECTS_MAX: usize = 20_000;
+
+/// A chart with all its sub-charts, unpacked (Helm's limit).
+pub const CHART_BYTES_MAX: usize = 100 << 20;
+/// One file of a chart (Helm's limit).
+pub const CHART_FILE_BYTES_MAX: usize = 5 << 20;
+/// Files of a chart with all its sub-charts.
+pub const CHART_FILES_MAX: usize = 20_000;
+/// The path of a file of a chart.
+pub const CHART_NAME_BYTES_MAX: usize = 1_024;
+/// Charts within charts.
+pub const CHART_DEPTH_MAX: usize = 16;
+/// The index of a list in `--set` (Helm's limit).
+pub const SET_INDEX_MAX: usize = 65_536;
+/// Steps of one path in `--set` (Helm's limit).
+pub const SET_PATH_STEPS_MAX: usize = 30;
+/// Steps that the check of one chart's values against its schema may take.
+pub const SCHEMA_STEPS_MAX: usize = 2_000_000;
+/// Schemas within schemas, references included.
+pub const SCHEMA_DEPTH_MAX: usize = 128;

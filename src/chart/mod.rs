@@ -1,4 +1,64 @@
-//! Helm charts: values, the template engine, and what turns an archive into manifests.
+//! Helm charts: loading, values, templates, and the manifests that come out. Knows nothing of clusters: what a cluster
+//! would tell (`lookup`) is answered as if it were empty.
+//!
+//! Behaviour follows Helm 4.2, in two ways of use ([`render::Mode`]): what `helm template` prints, and what a gardenlet
+//! makes of an extension's chart.
 
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub mod archive;
+pub mod coalesce;
+mod dependencies;
+mod glob;
+pub mod manifest;
+pub mod metadata;
+mod schema;
+pub mod set;
 pub mod template;
 pub mod value;
+pub mod values;
+
+pub use metadata::{Dependency, Maintainer, Metadata};
+
+/// Values of a chart, or a table within them. Numbers of files are floats, as in Helm; those of `--set` may be integers.
+pub type Table = serde_json::Map<String, Value>;
+
+/// A chart with its sub-charts.
+#[derive(Clone, Debug, Default)]
+pub struct Chart {
+    /// What Chart.yaml says.
+    pub metadata: Metadata,
+    /// The defaults of values.yaml.
+    pub values: Table,
+    /// The text of values.schema.json.
+    pub schema: Option<Arc<[u8]>>,
+    /// Files below `templates/`.
+    pub templates: Vec<File>,
+    /// All other files: what templates reach through `.Files`.
+    pub files: Vec<File>,
+    /// The charts below `charts/`.
+    pub children: Vec<Chart>,
+}
+
+/// A file of a chart.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// Its path within the chart, with `/`.
+    pub name: String,
+    /// Its content, without byte order mark.
+    pub data: Arc<[u8]>,
+}
+
+impl Chart {
+    /// The name of Chart.yaml, or the alias that a parent gave.
+    pub fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    /// Whether this chart only lends named templates to others.
+    pub fn is_library(&self) -> bool {
+        self.metadata.kind.eq_ignore_ascii_case("library")
+    }
+}

@@ -1,0 +1,240 @@
+//! Which sub-charts take part, under which names, and what they export to their parents.
+
+use serde_json::Value;
+
+use super::coalesce::{self, Error, Nulls, coalesce};
+use super::{Chart, Dependency, Table, values};
+use crate::format::semver::{Constraint, Version};
+
+/// Removes the sub-charts that conditions and tags switch off, gives others their aliases, and imports values.
+///
+/// # Errors
+/// A sub-chart whose values are no map.
+pub(super) fn process(chart: &mut Chart, user: &Table) -> Result<(), Error> {
+    enable(chart, user, "")?;
+    import_all(chart)
+}
+
+/// The dependencies that are listed but not there.
+pub(super) fn missing(chart: &Chart) -> Vec<&str> {
+    let is_there = |d: &&Dependency| !chart.children.iter().any(|c| c.name() == d.name);
+    chart.metadata.dependencies.iter().filter(is_there).map(|d| d.name.as_str()).collect()
+}
+
+fn enable(chart: &mut Chart, parent_values: &Table, path: &str) -> Result<(), Error> {
+    if chart.metadata.dependencies.is_empty() {
+        return Ok(());
+    }
+    choose(chart);
+    let mut all = parent_values.clone();
+    coalesce(chart, &mut all, Nulls::Drop)?;
+    for dependency in &mut chart.metadata.dependencies {
+        dependency.enabled = by_tags(dependency, &all);
+        if let Some(enabled) = by_condition(dependency, &all, path) {
+            dependency.enabled = enabled;
+        }
+    }
+    let off: Vec<String> =
+        chart.metadata.dependencies.iter().filter(|d| !d.enabled).map(|d| d.name.clone()).collect();
+    chart.children.retain(|c| !off.iter().any(|name| name == c.name()));
+    chart.metadata.dependencies.retain(|d| !off.contains(&d.name));
+    for child in &mut chart.children {
+        let path = format!("{path}{}.", child.name());
+        enable(child, &all, &path)?;
+    }
+    Ok(())
+}
+
+/// Puts the charts that no dependency lists first, then one for each dependency, under its alias.
+fn choose(chart: &mut Chart) {
+    let found = std::mem::take(&mut chart.children);
+    let fits = |child: &Chart, d: &Dependency| {
+        child.name() == d.name && in_range(&d.version, &child.metadata.version)
+    };
+    let dependencies = &chart.metadata.dependencies;
+    let unlisted = found.iter().filter(|child| !dependencies.iter().any(|d| fits(child, d)));
+    let mut children: Vec<Chart> = unlisted.cloned().collect();
+    for dependency in dependencies {
+        if let Some(child) = found.iter().find(|child| fits(child, dependency)) {
+            let mut child = child.clone();
+            if !dependency.alias.is_empty() {
+                child.metadata.name.clone_from(&dependency.alias);
+            }
+            children.push(child);
+        }
+    }
+    chart.children = children;
+    for dependency in &mut chart.metadata.dependencies {
+        if !dependency.alias.is_empty() {
+            dependency.name.clone_from(&dependency.alias);
+        }
+    }
+}
+
+/// Whether a version lies in a range; a range or version that cannot be read holds nothing.
+pub(super) fn in_range(range: &str, version: &str) -> bool {
+    match (Constraint::parse(range), Version::parse(version)) {
+        (Ok(range), Ok(version)) => range.check(&version),
+        _ => false,
+    }
+}
+
+/// Off only if one of its tags is false and none is true.
+fn by_tags(dependency: &Dependency, all: &Table) -> bool {
+    let Some(tags) = values::table(all, "tags") else { return true };
+    let said: Vec<bool> =
+        dependency.tags.iter().filter_map(|tag| tags.get(tag).and_then(Value::as_bool)).collect();
+    said.is_empty() || said.contains(&true)
+}
+
+/// What the first path of the condition says that leads to a boolean.
+fn by_condition(dependency: &Dependency, all: &Table, path: &str) -> Option<bool> {
+    let paths = dependency.condition.trim().split(',').filter(|p| !p.is_empty());
+    paths.filter_map(|p| values::scalar(all, &format!("{path}{p}"))).find_map(|value| {
+        if !value.is_boolean() {
+            log::warn!(chart = dependency.name.as_str(); "Condition of a sub-chart is no boolean");
+        }
+        value.as_bool()
+    })
+}
+
+fn import_all(chart: &mut Chart) -> Result<(), Error> {
+    for child in &mut chart.children {
+        import_all(child)?;
+    }
+    import(chart)
+}
+
+/// Takes what sub-charts export into the defaults of their parent, whose own values win.
+fn import(chart: &mut Chart) -> Result<(), Error> {
+    if chart.metadata.dependencies.is_empty() {
+        return Ok(());
+    }
+    let mut all = Table::new();
+    coalesce(chart, &mut all, Nulls::Keep)?;
+    let mut imported = Table::new();
+    for dependency in &mut chart.metadata.dependencies {
+        let mut pairs = Vec::new();
+        for import in &dependency.import_values {
+            let Some((child, parent, exported)) = import_paths(import) else { continue };
+            pairs.push(serde_json::json!({"child": child, "parent": parent}));
+            let Some(table) = values::table(&all, &format!("{}.{exported}", dependency.name)) else {
+                log::warn!(chart = dependency.name.as_str(); "A sub-chart lacks a table that is imported");
+                continue;
+            };
+            coalesce::complete(&mut imported, below(&parent, table.clone()), Nulls::Keep);
+        }
+        dependency.import_values = pairs;
+    }
+    coalesce::complete(&mut all, imported, Nulls::Keep);
+    chart.values = all;
+    Ok(())
+}
+
+/// The path in the child as written, the path in the parent, and the path in the child in full.
+fn import_paths(import: &Value) -> Option<(String, String, String)> {
+    match import {
+        Value::String(name) => {
+            let path = format!("exports.{name}");
+            Some((path.clone(), ".".to_owned(), path))
+        }
+        Value::Object(map) => {
+            let text = |key| map.get(key).and_then(Value::as_str).unwrap_or("<nil>").to_owned();
+            Some((text("child"), text("parent"), text("child")))
+        }
+        _ => None,
+    }
+}
+
+/// A table at a path with dots.
+fn below(path: &str, table: Table) -> Table {
+    if path == "." {
+        return table;
+    }
+    path.rsplit('.').fold(table, |table, key| Table::from_iter([(key.to_owned(), Value::Object(table))]))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn chart(name: &str, values: Value, children: Vec<Chart>) -> Chart {
+        let mut chart = Chart { children, ..Chart::default() };
+        chart.values = values.as_object().cloned().unwrap_or_default();
+        name.clone_into(&mut chart.metadata.name);
+        "1.2.3".clone_into(&mut chart.metadata.version);
+        chart
+    }
+
+    fn needs(chart: &mut Chart, document: &str) {
+        let document = crate::format::yaml::parse(&format!("dependencies:\n{document}")).unwrap();
+        chart.metadata.merge(&document).unwrap();
+    }
+
+    fn names(chart: &Chart, user: Value) -> Vec<String> {
+        let mut chart = chart.clone();
+        process(&mut chart, user.as_object().unwrap()).unwrap();
+        chart.children.iter().map(|c| c.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn conditions_and_tags_switch_charts() {
+        let mut parent = chart(
+            "p",
+            json!({"tags": {"t": false}}),
+            vec![chart("a", json!({}), vec![]), chart("b", json!({"on": false}), vec![])],
+        );
+        needs(
+            &mut parent,
+            "- {name: a, version: 1.x, tags: [t, u]}\n- {name: b, version: '*', condition: 'x.y,b.on'}\n",
+        );
+        assert_eq!(names(&parent, json!({})), Vec::<String>::new());
+        assert_eq!(names(&parent, json!({"tags": {"u": true}, "b": {"on": true}})), ["a", "b"]);
+        assert_eq!(names(&parent, json!({"x": {"y": true}})), ["b"]);
+        assert_eq!(names(&parent, json!({"x": {"y": "yes"}, "b": {"on": 1}})), ["b"]);
+    }
+
+    #[test]
+    fn aliases_multiply_charts_and_unlisted_ones_stay() {
+        let mut parent =
+            chart("p", json!({}), vec![chart("a", json!({}), vec![]), chart("z", json!({}), vec![])]);
+        needs(&mut parent, "- {name: a, version: 1.2.3, alias: one}\n- {name: a, version: ~1, alias: two}\n");
+        assert_eq!(names(&parent, json!({})), ["z", "one", "two"]);
+        assert_eq!(missing(&parent), Vec::<&str>::new());
+        needs(&mut parent, "- {name: a, version: 2.x}\n- {name: q}\n");
+        assert_eq!(names(&parent, json!({})), ["a", "z"]);
+        assert_eq!(missing(&parent), ["q"]);
+    }
+
+    #[test]
+    fn conditions_of_grandchildren_are_looked_up_below_their_parent() {
+        let mut child = chart("c", json!({"g": {"on": true}}), vec![chart("g", json!({}), vec![])]);
+        needs(&mut child, "- {name: g, version: '*', condition: g.on}\n");
+        let mut parent = chart("p", json!({}), vec![child]);
+        needs(&mut parent, "- {name: c, version: '*'}\n");
+        for (user, left) in [(json!({}), 1), (json!({"c": {"g": {"on": false}}}), 0)] {
+            let mut parent = parent.clone();
+            process(&mut parent, user.as_object().unwrap()).unwrap();
+            assert_eq!(parent.children[0].children.len(), left);
+        }
+    }
+
+    #[test]
+    fn values_are_imported() {
+        let child = chart("c", json!({"exports": {"data": {"a": 1, "b": 1}}, "t": {"x": 1}}), vec![]);
+        let mut parent = chart("p", json!({"b": 2}), vec![child]);
+        needs(
+            &mut parent,
+            "- {name: c, version: '*', import-values: [data, none, {child: t, parent: deep.er}]}\n",
+        );
+        process(&mut parent, &Table::new()).unwrap();
+        let values = Value::Object(parent.values);
+        assert_eq!(
+            (&values["a"], &values["b"], &values["deep"]),
+            (&json!(1), &json!(2), &json!({"er": {"x": 1}}))
+        );
+        assert_eq!(parent.metadata.dependencies[0].import_values.len(), 3);
+    }
+}

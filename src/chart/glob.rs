@@ -1,0 +1,217 @@
+//! File name patterns: those of `.Files.Glob`, and those of Go's `path.Match`, which `.helmignore` uses.
+
+/// A pattern that was read.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    Literal(char),
+    /// `?`: one character other than `/`.
+    One,
+    /// `*`: any characters other than `/`.
+    Many,
+    /// `**`: any characters.
+    All,
+    /// `[a-z]`, `[!a]`.
+    Class {
+        negated: bool,
+        ranges: Vec<(char, char)>,
+    },
+    /// `{a,b}`.
+    Either(Vec<Vec<Part>>),
+}
+
+impl Pattern {
+    /// Reads a pattern of `.Files.Glob`; `None` if it is broken.
+    pub(super) fn glob(text: &str) -> Option<Self> {
+        let chars: Vec<char> = text.chars().collect();
+        let (parts, end) = read(&chars, 0, Syntax::Glob, 0)?;
+        (end == chars.len()).then_some(Self { parts })
+    }
+
+    /// Reads a pattern of `path.Match`; `None` if it is broken.
+    pub(super) fn path(text: &str) -> Option<Self> {
+        let chars: Vec<char> = text.chars().collect();
+        let (parts, end) = read(&chars, 0, Syntax::Path, 0)?;
+        (end == chars.len()).then_some(Self { parts })
+    }
+
+    /// Whether the whole text fits.
+    pub(super) fn matches(&self, text: &str) -> bool {
+        let chars: Vec<char> = text.chars().collect();
+        // Pattern and text may be hostile: the number of steps bounds the time.
+        let mut steps = STEPS_MAX;
+        let parts: Vec<&Part> = self.parts.iter().collect();
+        fits(&parts, &chars, &mut steps)
+    }
+}
+
+const STEPS_MAX: usize = 1_000_000;
+/// Alternatives within alternatives.
+const DEPTH_MAX: usize = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Syntax {
+    Glob,
+    Path,
+}
+
+/// Reads parts up to the end, or within braces up to `,` or `}`.
+fn read(chars: &[char], mut at: usize, syntax: Syntax, depth: usize) -> Option<(Vec<Part>, usize)> {
+    let mut parts = Vec::new();
+    while let Some(c) = chars.get(at) {
+        at += 1;
+        parts.push(match c {
+            ',' | '}' if depth > 0 => return Some((parts, at - 1)),
+            '?' => Part::One,
+            '*' if syntax == Syntax::Glob && chars.get(at) == Some(&'*') => {
+                at += 1;
+                Part::All
+            }
+            '*' => Part::Many,
+            '[' => {
+                let (class, end) = read_class(chars, at, syntax)?;
+                at = end;
+                class
+            }
+            '{' if syntax == Syntax::Glob => {
+                if depth == DEPTH_MAX {
+                    return None;
+                }
+                let mut choices = Vec::new();
+                loop {
+                    let (choice, end) = read(chars, at, syntax, depth + 1)?;
+                    choices.push(choice);
+                    at = end + 1;
+                    match chars.get(end) {
+                        Some(',') => {}
+                        Some('}') => break,
+                        _ => return None,
+                    }
+                }
+                Part::Either(choices)
+            }
+            '\\' => {
+                at += 1;
+                Part::Literal(*chars.get(at - 1)?)
+            }
+            c => Part::Literal(*c),
+        });
+    }
+    (depth == 0).then_some((parts, at))
+}
+
+fn read_class(chars: &[char], mut at: usize, syntax: Syntax) -> Option<(Part, usize)> {
+    let negation = if syntax == Syntax::Glob { '!' } else { '^' };
+    let negated = chars.get(at) == Some(&negation);
+    at += usize::from(negated);
+    let mut ranges = Vec::new();
+    let next = |at: &mut usize| {
+        let mut c = *chars.get(*at)?;
+        *at += 1;
+        if c == '\\' {
+            c = *chars.get(*at)?;
+            *at += 1;
+        }
+        Some(c)
+    };
+    while chars.get(at) != Some(&']') || ranges.is_empty() {
+        if chars.get(at) == Some(&']') {
+            return None;
+        }
+        let low = next(&mut at)?;
+        let mut high = low;
+        if chars.get(at) == Some(&'-') {
+            at += 1;
+            if chars.get(at) == Some(&']') {
+                return None;
+            }
+            high = next(&mut at)?;
+        }
+        ranges.push((low, high));
+    }
+    Some((Part::Class { negated, ranges }, at + 1))
+}
+
+fn fits(parts: &[&Part], text: &[char], steps: &mut usize) -> bool {
+    if *steps == 0 {
+        return false;
+    }
+    *steps -= 1;
+    let Some((part, rest)) = parts.split_first() else { return text.is_empty() };
+    match part {
+        Part::Many | Part::All => {
+            let all = matches!(part, Part::All);
+            let end =
+                if all { text.len() } else { text.iter().position(|c| *c == '/').unwrap_or(text.len()) };
+            (0..=end).any(|n| fits(rest, &text[n..], steps))
+        }
+        Part::Either(choices) => choices.iter().any(|choice| {
+            let joined: Vec<&Part> = choice.iter().chain(rest.iter().copied()).collect();
+            fits(&joined, text, steps)
+        }),
+        single => {
+            text.split_first().is_some_and(|(c, after)| single.fits_one(*c) && fits(rest, after, steps))
+        }
+    }
+}
+
+impl Part {
+    fn fits_one(&self, c: char) -> bool {
+        match self {
+            Self::Literal(l) => *l == c,
+            Self::One => c != '/',
+            Self::Class { negated, ranges } => {
+                c != '/' && ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated
+            }
+            Self::Many | Self::All | Self::Either(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_as_in_files() {
+        for (pattern, name, fits) in [
+            ("*.yaml", "a.yaml", true),
+            ("*.yaml", "a/b.yaml", false),
+            ("**.yaml", "a/b.yaml", true),
+            ("a/**", "a/b/c", true),
+            ("a/**", "a", false),
+            ("a?c", "abc", true),
+            ("a?c", "a/c", false),
+            ("[!a]b", "cb", true),
+            ("[a-c]b", "db", false),
+            ("{a,b*}/x", "bcd/x", true),
+            ("{a,{b,c}}", "c", true),
+            ("conf/{*.yaml,*.json}", "conf/x.json", true),
+            (r"a\*", "a*", true),
+            ("", "", true),
+        ] {
+            assert_eq!(Pattern::glob(pattern).unwrap().matches(name), fits, "{pattern} {name}");
+        }
+        for broken in ["[a", "{a", "[]", "a\\", "[a-]"] {
+            assert!(Pattern::glob(broken).is_none(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn path_patterns_know_no_braces() {
+        assert!(Pattern::path("{a,b}").unwrap().matches("{a,b}"));
+        assert!(Pattern::path("templates/.?*").unwrap().matches("templates/.x"));
+        assert!(Pattern::path("[^a]*").unwrap().matches("bc"));
+    }
+
+    #[test]
+    fn hostile_patterns_end() {
+        let pattern = Pattern::glob(&"*a".repeat(50)).unwrap();
+        assert!(!pattern.matches(&"a".repeat(200).replace("aaaaa", "aaaab")));
+        assert!(Pattern::glob(&"{".repeat(100)).is_none());
+    }
+}

@@ -1,0 +1,307 @@
+//! From the texts of templates to objects: documents, hooks, order.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::format::yaml;
+
+/// A document that a template wrote.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// The template: `chart/templates/a.yaml`.
+    pub path: String,
+    /// The text, without blanks in front.
+    pub text: String,
+    /// What it says.
+    pub object: Value,
+    /// Its `kind`, or nothing.
+    pub kind: String,
+}
+
+/// A document that is no Kubernetes object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    path: String,
+    problem: Problem,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Problem {
+    Yaml(yaml::Error),
+    Field { field: &'static str, got: &'static str },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "YAML parse error on {}: ", self.path)?;
+        match &self.problem {
+            Problem::Yaml(error) => f.write_str(&error.go_text()),
+            Problem::Field { field: "", got } => {
+                write!(f, "error unmarshaling JSON: a document must be a map, not {got}")
+            }
+            Problem::Field { field, got } => write!(f, "error unmarshaling JSON: {field} may not be {got}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What the templates of a chart wrote.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Manifests {
+    /// Objects, in the order in which they are installed.
+    pub objects: Vec<Manifest>,
+    /// Objects that Helm runs around an installation, in the same order.
+    pub hooks: Vec<Manifest>,
+}
+
+/// Sorts the documents of rendered files (path and text).
+///
+/// # Errors
+/// A document that is no map, or whose head is no object's.
+pub fn sort<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Manifests, Error> {
+    let mut files: Vec<(&str, &str)> = files.into_iter().collect();
+    files.sort_unstable();
+    let mut sorted = Manifests::default();
+    for (path, text) in files {
+        if path.rsplit('/').next().is_some_and(|base| base.starts_with('_')) {
+            continue;
+        }
+        for text in split(text) {
+            let manifest = Manifest::read(path, text)?;
+            match manifest.role() {
+                Role::Object => sorted.objects.push(manifest),
+                Role::Hook => sorted.hooks.push(manifest),
+                Role::UnknownHook => log::info!(path = path; "Skipped an object with an unknown hook"),
+            }
+        }
+    }
+    sorted.objects.sort_by(|a, b| rank(&a.kind).cmp(&rank(&b.kind)));
+    sorted.hooks.sort_by(|a, b| rank(&a.kind).cmp(&rank(&b.kind)));
+    Ok(sorted)
+}
+
+/// The documents of a file: it is cut wherever a line begins with `---`, whatever follows on that line.
+pub fn split(text: &str) -> Vec<&str> {
+    let mut documents = Vec::new();
+    let text = text.trim_start();
+    let (mut start, mut at) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        if let Some(rest) = line.strip_prefix("---") {
+            documents.push(&text[start..at]);
+            start = at + line.len() - rest.trim_start_matches([' ', '\t']).len();
+        }
+        at += line.len();
+    }
+    documents.push(&text[start..]);
+    documents.into_iter().map(str::trim_start).filter(|d| !d.is_empty()).collect()
+}
+
+enum Role {
+    Object,
+    Hook,
+    UnknownHook,
+}
+
+impl Manifest {
+    fn read(path: &str, text: &str) -> Result<Self, Error> {
+        let error = |problem| Error { path: path.to_owned(), problem };
+        let object = yaml::parse(text).map_err(|e| error(Problem::Yaml(e)))?;
+        let kind = head(&object).map_err(error)?;
+        Ok(Self { path: path.to_owned(), text: text.to_owned(), kind, object })
+    }
+
+    fn role(&self) -> Role {
+        let Some(hooks) = self.object["metadata"]["annotations"].get("helm.sh/hook") else {
+            return Role::Object;
+        };
+        let hooks = scalar_text(hooks).unwrap_or_default().to_lowercase();
+        if hooks.split(',').all(|hook| HOOKS.contains(&hook.trim())) { Role::Hook } else { Role::UnknownHook }
+    }
+}
+
+/// The kind, after a check of the fields that Helm reads.
+fn head(object: &Value) -> Result<String, Problem> {
+    let wrong = |field, value: &Value| Problem::Field { field, got: type_of(value) };
+    let map = match object {
+        Value::Null => return Ok(String::new()),
+        Value::Object(map) => map,
+        other => return Err(wrong("", other)),
+    };
+    let text = |field, value: Option<&Value>| match value {
+        None => Ok(String::new()),
+        Some(value) => scalar_text(value).ok_or_else(|| wrong(field, value)),
+    };
+    text("apiVersion", map.get("apiVersion"))?;
+    let kind = text("kind", map.get("kind"))?;
+    match map.get("metadata") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(metadata)) => {
+            text("metadata.name", metadata.get("name"))?;
+            match metadata.get("annotations") {
+                None | Some(Value::Null) => {}
+                Some(Value::Object(annotations)) => {
+                    for value in annotations.values() {
+                        text("metadata.annotations", Some(value))?;
+                    }
+                }
+                Some(other) => return Err(wrong("metadata.annotations", other)),
+            }
+        }
+        Some(other) => return Err(wrong("metadata", other)),
+    }
+    Ok(kind)
+}
+
+/// Text, or what upstream's YAML reader makes text where text is wanted.
+fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => Some(String::new()),
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+const HOOKS: [&str; 10] = [
+    "pre-install",
+    "post-install",
+    "pre-delete",
+    "post-delete",
+    "pre-upgrade",
+    "post-upgrade",
+    "pre-rollback",
+    "post-rollback",
+    "test",
+    "test-success",
+];
+
+/// Kinds in the order of installation; others come last, by name.
+const ORDER: [&str; 37] = [
+    "PriorityClass",
+    "Namespace",
+    "NetworkPolicy",
+    "ResourceQuota",
+    "LimitRange",
+    "PodSecurityPolicy",
+    "PodDisruptionBudget",
+    "ServiceAccount",
+    "Secret",
+    "SecretList",
+    "ConfigMap",
+    "StorageClass",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleList",
+    "ClusterRoleBinding",
+    "ClusterRoleBindingList",
+    "Role",
+    "RoleList",
+    "RoleBinding",
+    "RoleBindingList",
+    "Service",
+    "DaemonSet",
+    "Pod",
+    "ReplicationController",
+    "ReplicaSet",
+    "Deployment",
+    "HorizontalPodAutoscaler",
+    "StatefulSet",
+    "Job",
+    "CronJob",
+    "IngressClass",
+    "Ingress",
+    "APIService",
+    "MutatingWebhookConfiguration",
+];
+
+fn rank(kind: &str) -> (usize, &str) {
+    match ORDER.iter().position(|k| *k == kind) {
+        Some(at) => (at, ""),
+        None if kind == "ValidatingWebhookConfiguration" => (ORDER.len(), ""),
+        None => (usize::MAX, kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(manifests: &[Manifest]) -> Vec<&str> {
+        manifests.iter().map(|m| m.text.as_str()).collect()
+    }
+
+    #[test]
+    fn files_are_cut_at_dashes() {
+        let text = "\n  \n---\na: 1\n---   # comment\n---b: 1\n\n--- \n  \n---";
+        assert_eq!(split(text), ["a: 1\n", "# comment\n", "b: 1\n\n"]);
+        assert_eq!(split("a: |\n  ---\n"), ["a: |\n  ---\n"]);
+        assert_eq!(split(" \n"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn objects_are_sorted_by_kind_then_path() {
+        let files = [
+            ("c/templates/b.yaml", "kind: Zeta\n---\nkind: Deployment\n---\n# only a comment\n"),
+            ("c/templates/a.yaml", "kind: Alpha\n---\nkind: Service\nn: 1\n---\nkind: Service\nn: 2\n"),
+            ("c/templates/_p.tpl", "not: [yaml"),
+            ("c/templates/w.yaml", "kind: ValidatingWebhookConfiguration"),
+        ];
+        let sorted = sort(files).unwrap();
+        assert_eq!(
+            texts(&sorted.objects),
+            [
+                "kind: Service\nn: 1\n",
+                "kind: Service\nn: 2\n",
+                "kind: Deployment\n",
+                "kind: ValidatingWebhookConfiguration",
+                "# only a comment\n",
+                "kind: Alpha\n",
+                "kind: Zeta\n"
+            ]
+        );
+    }
+
+    #[test]
+    fn hooks_are_set_aside() {
+        let hook =
+            |hooks: &str| format!("kind: Job\nmetadata: {{annotations: {{helm.sh/hook: \"{hooks}\"}}}}");
+        let files =
+            [("a", hook("pre-install, TEST")), ("b", hook("crd-install")), ("c", "kind: Job".to_owned())];
+        let sorted = sort(files.iter().map(|(p, t)| (*p, t.as_str()))).unwrap();
+        assert_eq!((sorted.hooks.len(), sorted.hooks[0].path.as_str()), (1, "a"));
+        assert_eq!((sorted.objects.len(), sorted.objects[0].path.as_str()), (1, "c"));
+    }
+
+    #[test]
+    fn what_is_no_object_is_named() {
+        for (text, message) in [
+            ("a: [", "error converting YAML to JSON: yaml: line 1: did not find expected node content"),
+            ("text", "error unmarshaling JSON: a document must be a map, not a text"),
+            ("metadata: x", "error unmarshaling JSON: metadata may not be a text"),
+            (
+                "metadata: {annotations: {a: [1]}}",
+                "error unmarshaling JSON: metadata.annotations may not be a list",
+            ),
+            ("kind: {}", "error unmarshaling JSON: kind may not be a map"),
+        ] {
+            let error = sort([("p", text)]).unwrap_err().to_string();
+            assert_eq!(error, format!("YAML parse error on p: {message}"));
+        }
+        assert!(sort([("p", "metadata: {annotations: {a: 1, b: true}, name: 5}\nkind: null")]).is_ok());
+    }
+}

@@ -1,0 +1,177 @@
+//! Keywords of JSON Schema that need no other schema.
+
+use serde_json::{Map, Number, Value};
+
+use super::{Failure, Place, shown};
+use crate::format::number;
+
+/// `type`, `enum`, `const`.
+pub(super) fn any(schema: &Map<String, Value>, value: &Value, place: &Place, failures: &mut Vec<Failure>) {
+    if let Some(wanted) = schema.get("type") {
+        let wanted: Vec<&str> = match wanted {
+            Value::String(one) => vec![one],
+            Value::Array(list) => list.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        if !wanted.iter().any(|kind| is(value, kind)) {
+            let got = kind_of(value);
+            failures.push(place.failure(format!("got {got}, want {}", wanted.join(" or "))));
+        }
+    }
+    if let Some(Value::Array(choices)) = schema.get("enum")
+        && !choices.iter().any(|choice| equal(choice, value))
+    {
+        let simple = choices.iter().all(|c| !c.is_array() && !c.is_object());
+        let shown: Vec<String> = choices.iter().map(shown).collect();
+        failures.push(place.failure(match shown.as_slice() {
+            _ if !simple => "'enum' failed".to_owned(),
+            [one] => format!("value must be {one}"),
+            many => format!("value must be one of {}", many.join(", ")),
+        }));
+    }
+    if let Some(wanted) = schema.get("const")
+        && !equal(wanted, value)
+    {
+        let simple = !wanted.is_array() && !wanted.is_object();
+        let message =
+            if simple { format!("value must be {}", shown(wanted)) } else { "'const' failed".to_owned() };
+        failures.push(place.failure(message));
+    }
+}
+
+/// Limits of numbers. In draft 4 the exclusive ones are switches for the others.
+pub(super) fn numbers(schema: &Map<String, Value>, n: &Number, place: &Place, failures: &mut Vec<Failure>) {
+    let value = n.as_f64().unwrap_or(0.0);
+    let limit = |key: &str| schema.get(key).and_then(Value::as_f64);
+    let switch = |key: &str| schema.get(key) == Some(&Value::Bool(true));
+    let mut fail = |name: &str, want: f64| {
+        let (got, want) = (number::json(value), number::json(want));
+        failures.push(place.failure(format!("{name}: got {got}, want {want}")));
+    };
+    for (key, exclusive, sign) in
+        [("minimum", "exclusiveMinimum", 1.0), ("maximum", "exclusiveMaximum", -1.0)]
+    {
+        if let Some(want) = limit(key) {
+            let distance = (value - want) * sign;
+            if distance < 0.0 {
+                fail(key, want);
+            } else if distance == 0.0 && switch(exclusive) {
+                fail(exclusive, want);
+            }
+        }
+        if let Some(want) = limit(exclusive)
+            && (value - want) * sign <= 0.0
+        {
+            fail(exclusive, want);
+        }
+    }
+    if let Some(factor) = limit("multipleOf").filter(|f| *f > 0.0)
+        && (value / factor).fract() != 0.0
+    {
+        fail("multipleOf", factor);
+    }
+}
+
+/// Limits of a length.
+pub(super) fn lengths(
+    schema: &Map<String, Value>,
+    got: usize,
+    (min, max): (&str, &str),
+    place: &Place,
+    failures: &mut Vec<Failure>,
+) {
+    let limit = |key: &str| {
+        let n = schema.get(key)?.as_f64().and_then(number::whole)?;
+        usize::try_from(n).ok()
+    };
+    if let Some(want) = limit(min).filter(|want| got < *want) {
+        failures.push(place.failure(format!("{min}: got {got}, want {want}")));
+    }
+    if let Some(want) = limit(max).filter(|want| got > *want) {
+        failures.push(place.failure(format!("{max}: got {got}, want {want}")));
+    }
+}
+
+/// `uniqueItems`.
+pub(super) fn unique(
+    schema: &Map<String, Value>,
+    list: &[Value],
+    place: &Place,
+    failures: &mut Vec<Failure>,
+) {
+    /// Comparing each with each grows with the square: longer lists pass unchecked.
+    const COMPARED_MAX: usize = 2_000;
+    if schema.get("uniqueItems") != Some(&Value::Bool(true)) || list.len() > COMPARED_MAX {
+        return;
+    }
+    for (j, item) in list.iter().enumerate() {
+        if let Some(i) = list[..j].iter().position(|other| equal(other, item)) {
+            return failures.push(place.failure(format!("items at {i} and {j} are equal")));
+        }
+    }
+}
+
+/// `required`, `dependentRequired`, and the lists of `dependencies`.
+pub(super) fn required(
+    schema: &Map<String, Value>,
+    map: &Map<String, Value>,
+    place: &Place,
+    failures: &mut Vec<Failure>,
+) {
+    let absent = |names: &Value| -> Vec<String> {
+        let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
+        names.filter(|name| !map.contains_key(*name)).map(str::to_owned).collect()
+    };
+    if let Some(names) = schema.get("required") {
+        let absent = absent(names);
+        if !absent.is_empty() {
+            let word = if absent.len() == 1 { "property" } else { "properties" };
+            failures.push(place.failure(format!("missing {word} {}", quoted(&absent))));
+        }
+    }
+    for keyword in ["dependencies", "dependentRequired"] {
+        let pairs = schema.get(keyword).and_then(Value::as_object).into_iter().flatten();
+        for (key, names) in pairs.filter(|(key, _)| map.contains_key(*key)) {
+            let absent = absent(names);
+            if !absent.is_empty() {
+                let names = quoted(&absent);
+                failures.push(place.failure(format!("properties {names} required, if '{key}' exists")));
+            }
+        }
+    }
+}
+
+pub(super) fn quoted<T: AsRef<str>>(names: &[T]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("'{}'", name.as_ref())).collect();
+    names.join(", ")
+}
+
+fn is(value: &Value, kind: &str) -> bool {
+    match value {
+        Value::Number(n) if kind == "integer" => n.as_f64().is_some_and(|f| f.fract() == 0.0),
+        value => kind_of(value) == kind,
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Equality in which 1 and 1.0 are the same.
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(k, v)| b.get(k).is_some_and(|w| equal(v, w)))
+        }
+        (a, b) => a == b,
+    }
+}

@@ -1,0 +1,119 @@
+use serde_json::json;
+
+use super::*;
+
+fn problems(schema: &Value, value: &Value) -> String {
+    check_one(schema, value)
+}
+
+#[test]
+fn keywords_hold_or_are_reported() {
+    for (schema, good, bad, message) in [
+        (json!({"type": "integer"}), json!(1.0), json!(1.5), "got number, want integer"),
+        (json!({"type": ["string", "null"]}), json!(null), json!(1), "got number, want string or null"),
+        (json!({"enum": ["a", 1]}), json!(1.0), json!("b"), "value must be one of 'a', 1"),
+        (json!({"const": {"a": 1}}), json!({"a": 1.0}), json!({}), "'const' failed"),
+        (json!({"minimum": 1, "maximum": 2}), json!(2), json!(3), "maximum: got 3, want 2"),
+        (json!({"exclusiveMinimum": 1}), json!(1.1), json!(1), "exclusiveMinimum: got 1, want 1"),
+        (
+            json!({"minimum": 1, "exclusiveMinimum": true}),
+            json!(2),
+            json!(1),
+            "exclusiveMinimum: got 1, want 1",
+        ),
+        (json!({"multipleOf": 2}), json!(4), json!(5), "multipleOf: got 5, want 2"),
+        (json!({"minLength": 1, "maxLength": 2}), json!("ää"), json!(""), "minLength: got 0, want 1"),
+        (json!({"pattern": "^a+$"}), json!("aa"), json!("b"), "'b' does not match pattern '^a+$'"),
+        (json!({"maxItems": 1}), json!([1]), json!([1, 2]), "maxItems: got 2, want 1"),
+        (json!({"uniqueItems": true}), json!([1, 2]), json!([1, 1.0]), "items at 0 and 1 are equal"),
+        (json!({"contains": {"const": 1}}), json!([0, 1]), json!([0]), "no items match contains schema"),
+        (json!({"required": ["a", "b"]}), json!({"a": 1, "b": 1}), json!({}), "missing properties 'a', 'b'"),
+        (json!({"minProperties": 1}), json!({"a": 1}), json!({}), "minProperties: got 0, want 1"),
+        (
+            json!({"additionalProperties": false, "properties": {"a": true}}),
+            json!({"a": 1}),
+            json!({"b": 1}),
+            "additional properties 'b' not allowed",
+        ),
+        (
+            json!({"propertyNames": {"pattern": "^a"}}),
+            json!({"a": 1}),
+            json!({"b": 1}),
+            "invalid propertyName 'b'",
+        ),
+        (
+            json!({"dependencies": {"a": ["b"]}}),
+            json!({"b": 1}),
+            json!({"a": 1}),
+            "properties 'b' required, if 'a' exists",
+        ),
+        (json!({"not": {"type": "string"}}), json!(1), json!("a"), "'not' failed"),
+        (
+            json!({"oneOf": [{"type": "string"}, {"minLength": 2}]}),
+            json!("a"),
+            json!("aa"),
+            "'oneOf' failed, subschemas 0, 1 matched",
+        ),
+        (json!(false), json!(1), json!(1), "false schema"),
+    ] {
+        if schema != json!(false) {
+            assert_eq!(problems(&schema, &good), "", "{schema}");
+        }
+        assert!(
+            problems(&schema, &bad).starts_with(&format!("- at '': {message}\n")),
+            "{schema}: {}",
+            problems(&schema, &bad)
+        );
+    }
+}
+
+#[test]
+fn places_and_causes_are_named() {
+    let schema = json!({
+        "properties": {
+            "a": {"items": {"$ref": "#/definitions/n"}},
+            "b/c": {"anyOf": [{"type": "string"}, {"$ref": "#word"}]},
+            "t": {"items": [{"type": "string"}], "additionalItems": false},
+            "i": {"if": {"const": 1}, "then": {"maximum": 0}, "else": {"minimum": 5}},
+        },
+        "patternProperties": {"^x-": {"type": "boolean"}},
+        "definitions": {"n": {"type": "number"}, "w": {"$id": "#word", "type": "null"}},
+    });
+    let good = json!({"a": [1, 2], "b/c": null, "t": ["x"], "i": 5, "x-y": true});
+    assert_eq!(problems(&schema, &good), "");
+    let bad = json!({"a": [1, "2"], "b/c": 1, "t": ["x", 1], "i": 2, "x-y": 1});
+    assert_eq!(
+        problems(&schema, &bad),
+        "- at '/a/1': got string, want number\n\
+         - at '/b~1c': 'anyOf' failed\n  - at '/b~1c': got number, want string\n  - at '/b~1c': got number, want null\n\
+         - at '/i': minimum: got 2, want 5\n\
+         - at '/t/1': false schema\n\
+         - at '/x-y': got number, want boolean\n"
+    );
+}
+
+#[test]
+fn broken_and_endless_schemas_are_reported() {
+    assert_eq!(
+        problems(&json!({"$ref": "#/none"}), &json!(1)),
+        "schema reference \"#/none\" leads nowhere\n"
+    );
+    assert_eq!(problems(&json!({"$ref": "#"}), &json!(1)), "the schema takes too long to check\n");
+    let wide = json!({"allOf": vec![json!({"$ref": "#"}); 10]});
+    assert_eq!(problems(&wide, &json!(1)), "the schema takes too long to check\n");
+    assert!(problems(&json!({"pattern": "("}), &json!("a")).starts_with("schema pattern \"(\""));
+    assert_eq!(problems(&json!({"$ref": "https://example.com/x.json"}), &json!(1)), "");
+}
+
+#[test]
+fn sub_charts_are_checked_with_their_own_schemas() {
+    let schema = br#"{"required": ["a"]}"#;
+    let mut child = Chart { schema: Some(schema.as_slice().into()), ..Chart::default() };
+    "c".clone_into(&mut child.metadata.name);
+    let mut parent = Chart { children: vec![child], ..Chart::default() };
+    "p".clone_into(&mut parent.metadata.name);
+    let values = json!({"c": {}});
+    let report = check(&parent, values.as_object().unwrap());
+    assert_eq!(report.as_deref(), Some("c:\n- at '': missing property 'a'\n"));
+    assert_eq!(check(&parent, json!({"c": {"a": 1}}).as_object().unwrap()), None);
+}
