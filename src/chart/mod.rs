@@ -10,10 +10,12 @@ use serde_json::Value;
 
 pub mod archive;
 pub mod coalesce;
+mod context;
 mod dependencies;
 mod glob;
 pub mod manifest;
 pub mod metadata;
+pub mod render;
 mod schema;
 pub mod set;
 pub mod template;

@@ -1,0 +1,448 @@
+//! Rendering a chart: values and templates to manifests.
+//!
+//! One engine, two ways of use. [`Mode::Template`] prints what `helm template` prints, and is what tests compare.
+//! [`Mode::Extension`] does what a gardenlet does with the chart of an extension: it drops hooks and CRDs, knows no API
+//! versions, does not look at `kubeVersion`, and cuts the result into keys of a Secret ([`Rendered::objects`]).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use serde_json::Value as Json;
+
+use super::coalesce::{self, Nulls};
+use super::context::{Capabilities, Files, metadata};
+use super::manifest::{self, Manifest, Manifests};
+use super::template::{self, Templates};
+use super::value::{Map, MapKind, Numbers, Value};
+use super::{Chart, Table, dependencies, schema};
+use crate::base::clock::Clock;
+use crate::format::yaml::{self, Dialect};
+
+/// What a chart is rendered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// As `helm template`.
+    Template,
+    /// As a gardenlet renders the chart of an extension.
+    Extension,
+}
+
+/// `.Capabilities.KubeVersion`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeVersion {
+    /// In full: `v1.33.4-gke.1245000`.
+    pub version: String,
+    /// What `kubeVersion` of a chart is checked against, and what is printed: without suffix, if it is Helm's.
+    pub constraint_version: String,
+    /// The first number.
+    pub major: String,
+    /// The second number; servers may append `+`.
+    pub minor: String,
+}
+
+impl KubeVersion {
+    /// What `helm template` assumes.
+    pub fn helm_default() -> Self {
+        Self::of_flag("v1.36.0").unwrap_or_else(|| Self::of_server("v1.36.0", "1", "36"))
+    }
+
+    /// As `--kube-version` is read; `None` if it is no version.
+    pub fn of_flag(text: &str) -> Option<Self> {
+        let core = text.strip_prefix('v').unwrap_or(text);
+        let end = core.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(core.len());
+        let mut numbers = core[..end].trim_end_matches('.').split('.');
+        let (major, minor) = (numbers.next()?, numbers.next()?);
+        let patch = numbers.next().unwrap_or("0");
+        for number in [major, minor, patch] {
+            number.parse::<u32>().ok()?;
+        }
+        Some(Self {
+            version: format!("v{core}"),
+            constraint_version: format!("v{major}.{minor}.{patch}"),
+            major: major.to_owned(),
+            minor: minor.to_owned(),
+        })
+    }
+
+    /// What a server answers at `/version`, verbatim.
+    pub fn of_server(git_version: &str, major: &str, minor: &str) -> Self {
+        Self {
+            version: git_version.to_owned(),
+            constraint_version: git_version.to_owned(),
+            major: major.to_owned(),
+            minor: minor.to_owned(),
+        }
+    }
+}
+
+/// What a rendering depends on besides the chart.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// As what.
+    pub mode: Mode,
+    /// `.Release.Name`.
+    pub name: String,
+    /// `.Release.Namespace`.
+    pub namespace: String,
+    /// What the user says: wins over the chart's defaults.
+    pub values: Table,
+    /// `.Capabilities.KubeVersion`.
+    pub kube_version: KubeVersion,
+    /// More `.Capabilities.APIVersions` ([`Mode::Template`] only).
+    pub api_versions: Vec<String>,
+    /// What `now` tells.
+    pub clock: Clock,
+}
+
+/// Why a chart was not rendered. The texts follow Helm's.
+#[derive(Debug)]
+pub enum Error {
+    /// Dependencies are listed and not there.
+    MissingDependencies(Vec<String>),
+    /// A library is no chart to install.
+    Library,
+    /// The chart wants another version of Kubernetes.
+    KubeVersion {
+        /// What it wants.
+        wanted: String,
+        /// What is there.
+        version: String,
+    },
+    /// Values do not fit.
+    Values(coalesce::Error),
+    /// Values are not what the schema says: the report, line by line.
+    Schema(String),
+    /// A template is wrong, or says so.
+    Template(template::Error),
+    /// What a template wrote is no object.
+    Manifest(manifest::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MissingDependencies(names) => {
+                write!(f, "found in Chart.yaml, but missing in charts/ directory: {}", names.join(", "))
+            }
+            Self::Library => f.write_str("library charts are not installable"),
+            Self::KubeVersion { wanted, version } => {
+                write!(
+                    f,
+                    "chart requires kubeVersion: {wanted} which is incompatible with Kubernetes {version}"
+                )
+            }
+            Self::Values(error) => write!(f, "{error}"),
+            Self::Schema(report) => {
+                let report = report.trim_end();
+                write!(
+                    f,
+                    "values don't meet the specifications of the schema(s) in the following chart(s):\n{report}"
+                )
+            }
+            Self::Template(error) => f.write_str(&error.helm_text()),
+            Self::Manifest(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What came out.
+#[derive(Clone, Debug, Default)]
+pub struct Rendered {
+    /// Objects and hooks.
+    pub manifests: Manifests,
+    /// The files below `crds/`, with their paths from the root chart; empty for extensions.
+    pub crds: Vec<(String, String)>,
+}
+
+/// Renders a chart. Recursive templates need a deep stack: see [`template::Options`].
+///
+/// # Errors
+/// What is wrong with values, templates, or what they wrote.
+pub fn render(mut chart: Chart, options: &Options) -> Result<Rendered, Error> {
+    if options.mode == Mode::Template {
+        check_as_helm(&chart, options)?;
+    }
+    dependencies::process(&mut chart, &options.values).map_err(Error::Values)?;
+    let mut values = options.values.clone();
+    coalesce::coalesce(&chart, &mut values, Nulls::Drop).map_err(Error::Values)?;
+    if let Some(report) = schema::check(&chart, &values) {
+        return Err(Error::Schema(report));
+    }
+    let files = render_files(&chart, &values, options)?;
+    let files = files.iter().filter(|(path, _)| !path.ends_with("NOTES.txt"));
+    let mut manifests =
+        manifest::sort(files.map(|(p, t)| (p.as_str(), t.as_str()))).map_err(Error::Manifest)?;
+    let mut crds = Vec::new();
+    match options.mode {
+        Mode::Template => collect_crds(&chart, chart.name(), &mut crds),
+        Mode::Extension => manifests.hooks.clear(),
+    }
+    Ok(Rendered { manifests, crds })
+}
+
+/// What `helm template` refuses and a gardenlet does not look at.
+fn check_as_helm(chart: &Chart, options: &Options) -> Result<(), Error> {
+    if chart.is_library() {
+        return Err(Error::Library);
+    }
+    let missing = dependencies::missing(chart);
+    if !missing.is_empty() {
+        return Err(Error::MissingDependencies(missing.into_iter().map(str::to_owned).collect()));
+    }
+    let (wanted, version) = (&chart.metadata.kube_version, &options.kube_version.constraint_version);
+    if !wanted.is_empty() && !dependencies::in_range(wanted, version) {
+        return Err(Error::KubeVersion { wanted: wanted.clone(), version: version.clone() });
+    }
+    Ok(())
+}
+
+/// One template: its path from the root chart, its text, what it sees, and its folder.
+struct Template<'a> {
+    path: String,
+    text: std::borrow::Cow<'a, str>,
+    context: Map,
+    folder: Rc<str>,
+}
+
+/// Renders every template, deepest first, over shared values: what one file sets, the next one sees.
+fn render_files(chart: &Chart, values: &Table, options: &Options) -> Result<BTreeMap<String, String>, Error> {
+    let mut templates = Vec::new();
+    let root = Context::root(options);
+    let values = Value::from_json(&Json::Object(values.clone()), Numbers::Int64);
+    root.collect(chart, chart.name(), values.as_map(), &mut templates);
+    templates.sort_by(|a, b| {
+        let depth = |t: &Template<'_>| t.path.matches('/').count();
+        depth(b).cmp(&depth(a)).then_with(|| b.path.cmp(&a.path))
+    });
+    // Of two files with one path, only the last exists for upstream.
+    templates.dedup_by(|a, b| a.path == b.path);
+
+    let options = template::Options { clock: options.clock.clone(), ..template::Options::default() };
+    let mut set = Templates::new(options);
+    for template in &templates {
+        set.parse(&template.path, &template.text).map_err(Error::Template)?;
+    }
+    let mut files = BTreeMap::new();
+    for template in templates {
+        if template.path.rsplit('/').next().is_some_and(|base| base.starts_with('_')) {
+            continue;
+        }
+        let about = Map::of(
+            MapKind::Values,
+            [("Name", template.path.as_str()), ("BasePath", &*template.folder)]
+                .into_iter()
+                .map(|(k, v)| (Rc::from(k), Value::str(v)))
+                .collect(),
+        );
+        template.context.insert("Template", about);
+        let text = set.render(&template.path, &template.context.into()).map_err(Error::Template)?;
+        files.insert(template.path, text);
+    }
+    Ok(files)
+}
+
+/// What all charts of a rendering share.
+struct Context {
+    release: Value,
+    capabilities: Value,
+}
+
+impl Context {
+    fn root(options: &Options) -> Self {
+        let (api_versions, helm_version) = match options.mode {
+            Mode::Template => {
+                let known = DEFAULT_API_VERSIONS.iter().map(|v| (*v).to_owned());
+                (known.chain(options.api_versions.iter().cloned()).collect(), "v4.2")
+            }
+            Mode::Extension => (Rc::from([]), ""),
+        };
+        let kube_version = options.kube_version.clone();
+        let release = Value::map([
+            ("Name", Value::str(options.name.as_str())),
+            ("Namespace", options.namespace.as_str().into()),
+            ("IsUpgrade", false.into()),
+            ("IsInstall", true.into()),
+            ("Revision", Value::Int(1)),
+            ("Service", "Helm".into()),
+        ]);
+        let capabilities = Value::native(Capabilities { kube_version, api_versions, helm_version });
+        Self { release, capabilities }
+    }
+
+    /// Builds what a chart's templates see, adds its templates, and returns it for the parent's `.Subcharts`.
+    fn collect<'a>(
+        &self,
+        chart: &'a Chart,
+        path: &str,
+        values: Option<&Map>,
+        templates: &mut Vec<Template<'a>>,
+    ) -> Map {
+        let values = values.map_or_else(Map::new, Map::clone).with_kind(MapKind::Values);
+        let subcharts = Map::new();
+        for child in &chart.children {
+            let own = values.get(child.name());
+            let path = format!("{path}/charts/{}", child.name());
+            let context = self.collect(child, &path, own.as_ref().and_then(Value::as_map), templates);
+            subcharts.insert(child.name(), context);
+        }
+        let context = Map::of(MapKind::Values, super::value::Entries::new());
+        context.insert("Chart", metadata(&chart.metadata, !path.contains('/')));
+        context.insert("Files", Files::of(chart));
+        context.insert("Release", self.release.clone());
+        context.insert("Capabilities", self.capabilities.clone());
+        context.insert("Values", values);
+        context.insert("Subcharts", subcharts);
+        let folder: Rc<str> = format!("{path}/templates").into();
+        let usable = chart.templates.iter().filter(|t| {
+            !chart.is_library() || t.name.rsplit('/').next().is_some_and(|base| base.starts_with('_'))
+        });
+        templates.extend(usable.map(|file| Template {
+            path: format!("{path}/{}", file.name),
+            text: String::from_utf8_lossy(&file.data),
+            context: context.clone(),
+            folder: folder.clone(),
+        }));
+        context
+    }
+}
+
+fn collect_crds(chart: &Chart, path: &str, crds: &mut Vec<(String, String)>) {
+    let is_manifest = |name: &str| {
+        name.rsplit_once('.')
+            .is_some_and(|(_, e)| ["yaml", "yml", "json"].iter().any(|w| e.eq_ignore_ascii_case(w)))
+    };
+    for file in chart.files.iter().filter(|f| f.name.starts_with("crds/") && is_manifest(&f.name)) {
+        let text = String::from_utf8_lossy(&file.data).into_owned();
+        crds.push((format!("{path}/{}", file.name), text));
+    }
+    for child in &chart.children {
+        collect_crds(child, &format!("{path}/charts/{}", child.name()), crds);
+    }
+}
+
+impl Rendered {
+    /// The text that `helm template` prints, CRDs in front if they are wanted.
+    pub fn to_text(&self, include_crds: bool) -> String {
+        let mut text = String::new();
+        let crds = self.crds.iter().filter(|_| include_crds).map(|(p, t)| (p.as_str(), t.as_str()));
+        let objects = self.manifests.objects.iter().map(|m| (m.path.as_str(), m.text.as_str()));
+        for (path, content) in crds.chain(objects) {
+            text.push_str(&format!("---\n# Source: {path}\n{content}\n"));
+        }
+        let mut text = format!("{}\n", text.trim());
+        for hook in &self.manifests.hooks {
+            text.push_str(&format!("---\n# Source: {}\n{}\n", hook.path, hook.text));
+        }
+        text
+    }
+
+    /// The objects under the keys that a gardenlet gives them in the Secret of an extension.
+    ///
+    /// A file with one object has its path as key; one with several has a key for each. What has no kind or no
+    /// metadata is left out; of two objects with one kind and name in one file, the last stays.
+    pub fn objects(&self) -> BTreeMap<String, Json> {
+        let mut files: BTreeMap<&str, BTreeMap<String, &Json>> = BTreeMap::new();
+        for Manifest { path, object, kind, .. } in &self.manifests.objects {
+            let Some(metadata) = object.get("metadata").filter(|m| m.is_object()) else { continue };
+            if kind.is_empty() {
+                continue;
+            }
+            let name = metadata.get("name").and_then(Json::as_str).unwrap_or("");
+            let key = format!("{}/{}", kind.to_lowercase(), name.to_lowercase());
+            files.entry(path).or_default().insert(key, object);
+        }
+        let mut keys = BTreeMap::new();
+        for (path, objects) in files {
+            let single = objects.len() == 1;
+            for (name, object) in objects {
+                let key = if single { path.replace('/', "_") } else { key_of_many(path, &name) };
+                keys.insert(key, object.clone());
+            }
+        }
+        keys
+    }
+}
+
+/// Whatever is not allowed in a key becomes `_`, runs of it one.
+fn key_of_many(path: &str, name: &str) -> String {
+    let full = format!("{}/{name}.yaml", path.strip_suffix(".yaml").unwrap_or(path));
+    let mut key = String::with_capacity(full.len());
+    for c in full.chars() {
+        if c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_') {
+            key.push(c);
+        } else if key.chars().next_back() != Some('\u{0}') {
+            key.push('\u{0}');
+        }
+    }
+    key.replace('\u{0}', "_")
+}
+
+/// The text of a key of the Secret.
+pub fn secret_text(object: &Json) -> String {
+    format!("\n---\n{}\n---\n", yaml::emit(object, Dialect::V4))
+}
+
+/// The API versions that Helm knows without a cluster.
+const DEFAULT_API_VERSIONS: [&str; 55] = [
+    "v1",
+    "admissionregistration.k8s.io/v1",
+    "admissionregistration.k8s.io/v1alpha1",
+    "admissionregistration.k8s.io/v1beta1",
+    "internal.apiserver.k8s.io/v1alpha1",
+    "apps/v1",
+    "apps/v1beta1",
+    "apps/v1beta2",
+    "authentication.k8s.io/v1",
+    "authentication.k8s.io/v1alpha1",
+    "authentication.k8s.io/v1beta1",
+    "authorization.k8s.io/v1",
+    "authorization.k8s.io/v1beta1",
+    "autoscaling/v1",
+    "autoscaling/v2",
+    "batch/v1",
+    "batch/v1beta1",
+    "certificates.k8s.io/v1",
+    "certificates.k8s.io/v1beta1",
+    "certificates.k8s.io/v1alpha1",
+    "coordination.k8s.io/v1alpha2",
+    "coordination.k8s.io/v1beta1",
+    "coordination.k8s.io/v1",
+    "discovery.k8s.io/v1",
+    "discovery.k8s.io/v1beta1",
+    "events.k8s.io/v1",
+    "events.k8s.io/v1beta1",
+    "extensions/v1beta1",
+    "flowcontrol.apiserver.k8s.io/v1",
+    "flowcontrol.apiserver.k8s.io/v1beta1",
+    "flowcontrol.apiserver.k8s.io/v1beta2",
+    "flowcontrol.apiserver.k8s.io/v1beta3",
+    "networking.k8s.io/v1",
+    "networking.k8s.io/v1beta1",
+    "node.k8s.io/v1",
+    "node.k8s.io/v1alpha1",
+    "node.k8s.io/v1beta1",
+    "policy/v1",
+    "policy/v1beta1",
+    "rbac.authorization.k8s.io/v1",
+    "rbac.authorization.k8s.io/v1beta1",
+    "rbac.authorization.k8s.io/v1alpha1",
+    "resource.k8s.io/v1",
+    "resource.k8s.io/v1beta2",
+    "resource.k8s.io/v1beta1",
+    "resource.k8s.io/v1alpha3",
+    "scheduling.k8s.io/v1alpha2",
+    "scheduling.k8s.io/v1beta1",
+    "scheduling.k8s.io/v1",
+    "storage.k8s.io/v1beta1",
+    "storage.k8s.io/v1",
+    "storage.k8s.io/v1alpha1",
+    "storagemigration.k8s.io/v1beta1",
+    "apiextensions.k8s.io/v1beta1",
+    "apiextensions.k8s.io/v1",
+];
+
+#[cfg(test)]
+mod tests;
