@@ -84,14 +84,14 @@ fn context_has_what_charts_ask_for() {
              c: {{ .Chart.Name }} {{ .Chart.Version }} {{ .Chart.IsRoot }}\n\
              k: {{ .Capabilities.KubeVersion }} {{ .Capabilities.KubeVersion.Minor }}\n\
              h: {{ .Capabilities.APIVersions.Has \"apps/v1\" }}\n\
-             f: {{ .Files.Get \"conf/a.txt\" | quote }} {{ len (.Files.Lines \"conf/a.txt\") }}\n\
+             f: {{ len (.Files.Lines \"conf/a.txt\") }} {{ .Files.Get \"conf/a.txt\" | quote }}\n\
              g:\n{{ (.Files.Glob \"conf/*\").AsConfig | indent 2 }}\n\
              s: {{ (.Files.Glob \"none\").AsSecrets }}\n",
         )],
     );
     chart.files = vec![file("conf/a.txt", "x\ny\n"), file("conf/b.txt", "z")];
     let common = "r: rel/ns/1/true\nt: p/templates/a.yaml p/templates\nc: p 1.2.3 true\nk: v1.36.0 36\n";
-    let files = "f: \"x\\ny\\n\" 2\ng:\n  a.txt: |\n    x\n    y\n  b.txt: z\ns: {}\n";
+    let files = "f: 2 \"x\\ny\\n\"\ng:\n  a.txt: |\n    x\n    y\n  b.txt: z\ns: {}\n";
     let head = "---\n# Source: p/templates/a.yaml\n";
     assert_eq!(text(chart.clone(), Mode::Template), format!("{head}{common}h: true\n{files}"));
     assert_eq!(text(chart, Mode::Extension), format!("{head}{common}h: false\n{files}"));
