@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    fn chart(name: &str, values: Value, children: Vec<Chart>) -> Chart {
+    fn chart(name: &str, values: &Value, children: Vec<Chart>) -> Chart {
         let mut chart = Chart { children, ..Chart::default() };
         chart.values = values.as_object().cloned().unwrap_or_default();
         name.clone_into(&mut chart.metadata.name);
@@ -173,7 +173,7 @@ mod tests {
         chart.metadata.merge(&document).unwrap();
     }
 
-    fn names(chart: &Chart, user: Value) -> Vec<String> {
+    fn names(chart: &Chart, user: &Value) -> Vec<String> {
         let mut chart = chart.clone();
         process(&mut chart, user.as_object().unwrap()).unwrap();
         chart.children.iter().map(|c| c.name().to_owned()).collect()
@@ -183,36 +183,36 @@ mod tests {
     fn conditions_and_tags_switch_charts() {
         let mut parent = chart(
             "p",
-            json!({"tags": {"t": false}}),
-            vec![chart("a", json!({}), vec![]), chart("b", json!({"on": false}), vec![])],
+            &json!({"tags": {"t": false}}),
+            vec![chart("a", &json!({}), vec![]), chart("b", &json!({"on": false}), vec![])],
         );
         needs(
             &mut parent,
             "- {name: a, version: 1.x, tags: [t, u]}\n- {name: b, version: '*', condition: 'x.y,b.on'}\n",
         );
-        assert_eq!(names(&parent, json!({})), Vec::<String>::new());
-        assert_eq!(names(&parent, json!({"tags": {"u": true}, "b": {"on": true}})), ["a", "b"]);
-        assert_eq!(names(&parent, json!({"x": {"y": true}})), ["b"]);
-        assert_eq!(names(&parent, json!({"x": {"y": "yes"}, "b": {"on": 1}})), ["b"]);
+        assert_eq!(names(&parent, &json!({})), Vec::<String>::new());
+        assert_eq!(names(&parent, &json!({"tags": {"u": true}, "b": {"on": true}})), ["a", "b"]);
+        assert_eq!(names(&parent, &json!({"x": {"y": true}})), ["b"]);
+        assert_eq!(names(&parent, &json!({"x": {"y": "yes"}, "b": {"on": 1}})), ["b"]);
     }
 
     #[test]
     fn aliases_multiply_charts_and_unlisted_ones_stay() {
         let mut parent =
-            chart("p", json!({}), vec![chart("a", json!({}), vec![]), chart("z", json!({}), vec![])]);
+            chart("p", &json!({}), vec![chart("a", &json!({}), vec![]), chart("z", &json!({}), vec![])]);
         needs(&mut parent, "- {name: a, version: 1.2.3, alias: one}\n- {name: a, version: ~1, alias: two}\n");
-        assert_eq!(names(&parent, json!({})), ["z", "one", "two"]);
+        assert_eq!(names(&parent, &json!({})), ["z", "one", "two"]);
         assert_eq!(missing(&parent), Vec::<&str>::new());
         needs(&mut parent, "- {name: a, version: 2.x}\n- {name: q}\n");
-        assert_eq!(names(&parent, json!({})), ["a", "z"]);
+        assert_eq!(names(&parent, &json!({})), ["a", "z"]);
         assert_eq!(missing(&parent), ["q"]);
     }
 
     #[test]
     fn conditions_of_grandchildren_are_looked_up_below_their_parent() {
-        let mut child = chart("c", json!({"g": {"on": true}}), vec![chart("g", json!({}), vec![])]);
+        let mut child = chart("c", &json!({"g": {"on": true}}), vec![chart("g", &json!({}), vec![])]);
         needs(&mut child, "- {name: g, version: '*', condition: g.on}\n");
-        let mut parent = chart("p", json!({}), vec![child]);
+        let mut parent = chart("p", &json!({}), vec![child]);
         needs(&mut parent, "- {name: c, version: '*'}\n");
         for (user, left) in [(json!({}), 1), (json!({"c": {"g": {"on": false}}}), 0)] {
             let mut parent = parent.clone();
@@ -223,8 +223,8 @@ mod tests {
 
     #[test]
     fn values_are_imported() {
-        let child = chart("c", json!({"exports": {"data": {"a": 1, "b": 1}}, "t": {"x": 1}}), vec![]);
-        let mut parent = chart("p", json!({"b": 2}), vec![child]);
+        let child = chart("c", &json!({"exports": {"data": {"a": 1, "b": 1}}, "t": {"x": 1}}), vec![]);
+        let mut parent = chart("p", &json!({"b": 2}), vec![child]);
         needs(
             &mut parent,
             "- {name: c, version: '*', import-values: [data, none, {child: t, parent: deep.er}]}\n",

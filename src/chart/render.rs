@@ -373,7 +373,7 @@ fn key_of_many(path: &str, name: &str) -> String {
     for c in full.chars() {
         if c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_') {
             key.push(c);
-        } else if key.chars().next_back() != Some('\u{0}') {
+        } else if !key.ends_with('\u{0}') {
             key.push('\u{0}');
         }
     }

@@ -119,7 +119,7 @@ impl<'a> Check<'a> {
                     self.broken = Some(format!("schema reference {reference:?} leads nowhere"));
                 }
                 None => {
-                    log::warn!(reference = reference.as_str(); "Schema reference to another document skipped")
+                    log::warn!(reference = reference.as_str(); "Schema reference to another document skipped");
                 }
             }
         }
