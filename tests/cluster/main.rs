@@ -21,6 +21,7 @@ mod lab;
 mod node;
 mod process;
 mod sandbox;
+mod snapshot;
 mod stories;
 #[path = "../support/mod.rs"]
 mod support;

@@ -34,6 +34,7 @@ pub(crate) const STORIES: &[Story] = &[
     story("the audit log names what agents ask for", Needs::Clusters, servers::audit),
     story("a garden and a seed are prepared", Needs::Clusters, servers::prepared),
     story("a garden serves groups of this process", Needs::Clusters, servers::aggregated),
+    story("a snapshot shows exactly what changed", Needs::Clusters, servers::snapshot),
     story(
         "client: objects are created, listed, patched, replaced, deleted",
         Needs::Clusters,

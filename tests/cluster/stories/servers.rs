@@ -14,6 +14,7 @@ use crate::failure::{Doing, Result, ensure, equal};
 use crate::image;
 use crate::lab::Lab;
 use crate::node::Node;
+use crate::snapshot::{Difference, Snapshot};
 use crate::support::api::kinds::Kind;
 use crate::wait;
 use crate::world;
@@ -90,6 +91,44 @@ pub(crate) fn aggregated(lab: &mut Lab) -> Result<()> {
     let listed = garden.kubectl(&["get", "seeds", "--output", "name"])?;
     equal("the list", listed.trim(), "seed.core.gardener.cloud/one")?;
     garden.kubectl(&["delete", "apiservice", "v1beta1.core.gardener.cloud"]).map(drop)
+}
+
+/// Two snapshots differ in what was created, changed and deleted between them, and in nothing else.
+pub(crate) fn snapshot(lab: &mut Lab) -> Result<()> {
+    let seed = &lab.seed;
+    let maps = |names: &[&str]| {
+        let maps = names
+            .iter()
+            .map(|name| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}));
+        json!({"apiVersion": "v1", "kind": "List", "items": maps.collect::<Vec<_>>()})
+    };
+    seed.kubectl(&["create", "configmap", "deleted"])?;
+    seed.kubectl(&["create", "configmap", "changed"])?;
+    let before = Snapshot::take(seed)?;
+    let nothing = Snapshot::take(seed)?.since(&before);
+    equal("while nothing happens", &(nothing.keys(), nothing.gone.len()), &(Vec::new(), 0))?;
+    let run = || -> Result<Difference> {
+        seed.kubectl(&["create", "configmap", "created"])?;
+        seed.kubectl(&["label", "configmap", "changed", "a=b"])?;
+        seed.kubectl(&["delete", "configmap", "deleted"])?;
+        Ok(Snapshot::take(seed)?.since(&before))
+    };
+    let first = run()?;
+    equal("changed", &first.keys(), &vec!["/ConfigMap default/changed", "/ConfigMap default/created"])?;
+    equal("gone", &first.gone, &vec!["/ConfigMap default/deleted".to_owned()])?;
+    seed.kubectl(&["delete", "configmap", "created", "changed"])?;
+    seed.apply(&maps(&["changed", "deleted"]))?;
+    seed.kubectl(&["annotate", "configmap", "changed", "kubectl.kubernetes.io/last-applied-configuration-"])?;
+    let second = run()?;
+    first.ensure_same(&second, "two runs")?;
+    seed.kubectl(&["label", "configmap", "created", "c=d"])?;
+    let third = Snapshot::take(seed)?.since(&before);
+    let complaint =
+        first.ensure_same(&third, "a third").err().map(|failure| failure.to_string()).unwrap_or_default();
+    ensure(complaint.contains("default/created.metadata.labels"), || {
+        format!("the third run differs: {complaint}")
+    })?;
+    seed.kubectl(&["delete", "configmap", "created", "changed"]).map(drop)
 }
 
 /// What an earlier story created is gone.

@@ -1,0 +1,214 @@
+//! Everything that is stored in a cluster, comparable: what differs between two runs of the same story by nature
+//! (times, UIDs, keys, random names) is replaced.
+
+use std::collections::BTreeMap;
+
+use gardenlet::api::meta::Resource;
+use gardenlet::kube::{Client, ListParams, Method};
+use regex_lite::Regex;
+use serde_json::{Map, Value};
+
+use crate::cluster::Cluster;
+use crate::failure::{Doing, Failure, Result, ensure};
+
+/// Kinds that live by themselves: nobody's doing, or somebody else's.
+const FLEETING: &[&str] = &[
+    "Event",
+    "Endpoints",
+    "EndpointSlice",
+    "ComponentStatus",
+    "Pod",
+    "ControllerRevision",
+    "IPAddress",
+    "APIService",
+];
+
+/// Objects by `<group>/<kind> <namespace>/<name>`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Snapshot(BTreeMap<String, Value>);
+
+impl Snapshot {
+    /// Lists every kind that the cluster serves.
+    pub(crate) fn take(cluster: &Cluster) -> Result<Self> {
+        let client = cluster.client()?;
+        let cleaner = Cleaner::new()?;
+        let mut objects = BTreeMap::new();
+        for resource in resources(&client)? {
+            let mut add = |object: Value| {
+                let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+                let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+                let name = cleaner.text(name);
+                let key = format!("{}/{} {namespace}/{name}", resource.group, resource.kind);
+                objects.insert(key, cleaner.object(object));
+            };
+            let listed = client.list_all::<Value>(&resource, "", &ListParams::default(), &mut add);
+            listed.doing(|| format!("list {}", resource.plural))?;
+        }
+        Ok(Self(objects))
+    }
+
+    /// What was created or changed since an earlier snapshot, and what was deleted.
+    pub(crate) fn since(&self, earlier: &Self) -> Difference {
+        let new = self.0.iter().filter(|(key, object)| earlier.0.get(*key) != Some(object));
+        let gone = earlier.0.keys().filter(|key| !self.0.contains_key(*key));
+        Difference {
+            changed: new.map(|(k, v)| (k.clone(), v.clone())).collect(),
+            gone: gone.cloned().collect(),
+        }
+    }
+}
+
+/// The difference of two snapshots.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Difference {
+    pub(crate) changed: BTreeMap<String, Value>,
+    pub(crate) gone: Vec<String>,
+}
+
+impl Difference {
+    pub(crate) fn keys(&self) -> Vec<&str> {
+        self.changed.keys().map(String::as_str).collect()
+    }
+
+    /// Fails unless both runs left the same; names the objects that differ, and the first place in each.
+    pub(crate) fn ensure_same(&self, other: &Self, what: &str) -> Result<()> {
+        let mut complaints = Vec::new();
+        for key in self.changed.keys().chain(other.changed.keys()) {
+            match (self.changed.get(key), other.changed.get(key)) {
+                (Some(one), Some(two)) => complaints.extend(first_difference(key, one, two)),
+                (None, _) => complaints.push(format!("{key} is only in the second")),
+                (_, None) => complaints.push(format!("{key} is only in the first")),
+            }
+        }
+        complaints.sort();
+        complaints.dedup();
+        if self.gone != other.gone {
+            complaints.push(format!("gone: {:?} and {:?}", self.gone, other.gone));
+        }
+        ensure(complaints.is_empty(), || format!("{what}:\n  {}", complaints.join("\n  ")))
+    }
+}
+
+fn first_difference(path: &str, one: &Value, two: &Value) -> Option<String> {
+    match (one, two) {
+        (Value::Object(a), Value::Object(b)) => a.keys().chain(b.keys()).find_map(|key| {
+            let missing = Value::Null;
+            let path = format!("{path}.{key}");
+            first_difference(&path, a.get(key).unwrap_or(&missing), b.get(key).unwrap_or(&missing))
+        }),
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let mut pairs = a.iter().zip(b).enumerate();
+            pairs.find_map(|(n, (a, b))| first_difference(&format!("{path}[{n}]"), a, b))
+        }
+        _ => (one != two).then(|| format!("{path}: {one} and {two}")),
+    }
+}
+
+/// Every kind that can be listed, in its preferred version.
+fn resources(client: &Client) -> Result<Vec<Resource>> {
+    let mut found = group(client, "/api/v1", "", "v1")?;
+    let groups = get(client, "/apis")?;
+    for entry in groups["groups"].as_array().into_iter().flatten() {
+        let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (name, version) = (text("/name"), text("/preferredVersion/version"));
+        found.extend(group(client, &format!("/apis/{name}/{version}"), name, version)?);
+    }
+    // Events and endpoints are served by two groups; so are some kinds of ours.
+    found.retain(|resource| !FLEETING.contains(&resource.kind.as_ref()));
+    Ok(found)
+}
+
+fn group(client: &Client, path: &str, group: &str, version: &str) -> Result<Vec<Resource>> {
+    let list = get(client, path)?;
+    let listable = |entry: &&Value| {
+        let verbs = entry["verbs"].as_array().cloned().unwrap_or_default();
+        let name = entry["name"].as_str().unwrap_or("/");
+        !name.contains('/') && verbs.iter().any(|verb| verb == "list")
+    };
+    let resource = |entry: &Value| {
+        let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned().into();
+        Resource {
+            group: group.to_owned().into(),
+            version: version.to_owned().into(),
+            kind: text("kind"),
+            plural: text("name"),
+            namespaced: entry["namespaced"] == true,
+        }
+    };
+    Ok(list["resources"].as_array().into_iter().flatten().filter(listable).map(resource).collect())
+}
+
+fn get(client: &Client, path: &str) -> Result<Value> {
+    let response = client.raw(Method::Get, path, None, "")?;
+    ensure(response.is_success(), || format!("GET {path}: {}", response.status))?;
+    serde_json::from_slice(&response.body).map_err(Failure::from)
+}
+
+/// Replaces what is different in each run.
+struct Cleaner(Vec<(Regex, &'static str)>);
+
+impl Cleaner {
+    fn new() -> Result<Self> {
+        let rules = [
+            (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
+            (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
+            (r"seed-csr-[A-Za-z0-9_-]{20,}", "seed-csr-<hash>"),
+        ];
+        let compile =
+            |(rule, word)| Regex::new(rule).doing(|| format!("compile {rule}")).map(|rule| (rule, word));
+        rules.into_iter().map(compile).collect::<Result<_>>().map(Self)
+    }
+
+    fn text(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, (rule, word)| rule.replace_all(&text, *word).into_owned())
+    }
+
+    fn object(&self, mut object: Value) -> Value {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
+                metadata.remove(field);
+            }
+        }
+        // Leases are renewed all the time; who holds them is what counts.
+        if let Some(spec) = object.pointer_mut("/spec").and_then(Value::as_object_mut) {
+            spec.remove("renewTime");
+        }
+        for field in ["data", "request", "certificate"] {
+            hide_keys(&mut object, field);
+        }
+        self.value(object)
+    }
+
+    fn value(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(&text)),
+            Value::Array(items) => Value::Array(items.into_iter().map(|item| self.value(item)).collect()),
+            Value::Object(fields) => {
+                Value::Object(fields.into_iter().map(|(key, item)| (key, self.value(item))).collect())
+            }
+            other => other,
+        }
+    }
+}
+
+/// Keys, certificates, tokens and what embeds them are new in each run: only their presence is compared.
+fn hide_keys(object: &mut Value, field: &str) {
+    const NEW: &[&str] = &["kubeconfig", "token", "ca.crt", "tls.crt", "tls.key", "ca.key"];
+    let hide = |fields: &mut Map<String, Value>| {
+        for (key, value) in fields.iter_mut() {
+            if NEW.contains(&key.as_str()) {
+                *value = Value::from("<new in each run>");
+            }
+        }
+    };
+    match object.get_mut(field) {
+        Some(Value::Object(fields)) => hide(fields),
+        _ => {
+            for part in ["spec", "status"] {
+                if let Some(value) = object.get_mut(part).and_then(|part| part.get_mut(field)) {
+                    *value = Value::from("<new in each run>");
+                }
+            }
+        }
+    }
+}
