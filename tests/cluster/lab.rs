@@ -15,6 +15,8 @@ pub(crate) struct Lab {
     pub(crate) environment: Environment,
     /// Where servers and agents keep files and logs.
     pub(crate) state: PathBuf,
+    /// Whether a story ran since the start or the last reset.
+    touched: bool,
 }
 
 impl Lab {
@@ -27,11 +29,22 @@ impl Lab {
         seed.start_servers()?;
         garden.wait_ready()?;
         seed.wait_ready()?;
-        Ok(Self { garden, seed, environment, state })
+        Ok(Self { garden, seed, environment, state, touched: false })
     }
 
-    /// Both clusters as they were at the start: for a story that needs an empty seed or garden.
+    /// Both clusters as they were at the start, if a story ran since.
+    pub(crate) fn fresh(&mut self) -> Result<()> {
+        if self.touched { self.reset() } else { Ok(()) }
+    }
+
+    /// Notes that the clusters are not as they were at the start.
+    pub(crate) fn touch(&mut self) {
+        self.touched = true;
+    }
+
+    /// Both clusters as they were at the start.
     pub(crate) fn reset(&mut self) -> Result<()> {
+        self.touched = false;
         for cluster in [&mut self.garden, &mut self.seed] {
             cluster.stop();
             cluster.forget()?;

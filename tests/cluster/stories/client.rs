@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, Server};
 use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::wait;
-use crate::world;
+use crate::world::World;
 
 const NAME: &str = "client";
 
@@ -196,12 +196,11 @@ fn event(watch: &mut Watch<Metadata>) -> Result<(String, String)> {
     }
 }
 
-/// From a bootstrap token to a certificate: request, approval, signature; the client changes its identity in place.
+/// From a bootstrap token to a certificate: request, approval by the stand-in garden, signature; the client changes its identity in place.
 pub(crate) fn identity(lab: &mut Lab) -> Result<()> {
     let admin = lab.garden.client()?;
-    world::prepare_garden(&lab.garden)?;
-    let token = format!("{}.{}", world::TOKEN_ID, world::TOKEN_SECRET);
-    let client = lab.garden.client_with_token(&token)?;
+    let world = World::build(lab)?;
+    let client = lab.garden.client_with_token(&world.preparation.token())?;
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, "gardener.cloud:system:seed:edge-1");
@@ -222,14 +221,9 @@ pub(crate) fn identity(lab: &mut Lab) -> Result<()> {
             },
         }),
     )?;
-    let mut approved: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, "", "client")?;
-    equal(
-        "who asks",
-        &approved["spec"]["username"],
-        &json!(format!("system:bootstrap:{}", world::TOKEN_ID)),
-    )?;
-    approved["status"] = json!({"conditions": [{"type": "Approved", "status": "True", "reason": "Story", "message": "by hand"}]});
-    admin.replace_object::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", "client", "approval", &approved)?;
+    let asked: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, "", "client")?;
+    let user = format!("system:bootstrap:{}", world.preparation.token_id());
+    equal("who asks", &asked["spec"]["username"], &json!(user))?;
     let certificate = wait::until("the certificate", 20, || -> std::result::Result<_, Error> {
         let request: Value = client.get(&CERTIFICATE_SIGNING_REQUEST, "", "client")?;
         Ok(request["status"]["certificate"].as_str().map(str::to_owned))

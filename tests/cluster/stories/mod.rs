@@ -32,8 +32,8 @@ pub(crate) struct Story {
 pub(crate) const STORIES: &[Story] = &[
     story("servers crash and come back", Needs::Clusters, servers::crash),
     story("the audit log names what agents ask for", Needs::Clusters, servers::audit),
-    story("a garden and a seed are prepared", Needs::Clusters, servers::prepared),
-    story("a garden serves groups of this process", Needs::Clusters, servers::aggregated),
+    story("a garden and a seed are prepared", Needs::FreshClusters, servers::prepared),
+    story("what the stand-in does, a real API server does", Needs::Clusters, servers::semantics),
     story("a snapshot shows exactly what changed", Needs::Clusters, servers::snapshot),
     story(
         "client: objects are created, listed, patched, replaced, deleted",
@@ -42,7 +42,7 @@ pub(crate) const STORIES: &[Story] = &[
     ),
     story("client: refusals arrive as verdicts", Needs::Clusters, client::verdicts),
     story("client: watches resume, end and expire", Needs::Clusters, client::watches),
-    story("client: a bootstrap token becomes a certificate", Needs::Clusters, client::identity),
+    story("client: a bootstrap token becomes a certificate", Needs::FreshClusters, client::identity),
     story("client: a service account gets a token", Needs::Clusters, client::tokens),
     story("the API server does what the stand-in claims", Needs::Clusters, semantics::agree),
     story("a reset leaves nothing of an earlier story", Needs::Clusters, servers::reset),
@@ -74,8 +74,9 @@ impl Story {
 /// Runs a story; a panic in it is a failure like any other.
 pub(crate) fn run(story: &Story, lab: &mut Lab) -> Result<()> {
     if story.needs != Needs::Clusters {
-        lab.reset()?;
+        lab.fresh()?;
     }
+    lab.touch();
     let run = std::panic::AssertUnwindSafe(|| (story.run)(lab));
     std::panic::catch_unwind(run).unwrap_or_else(|_| Err(Failure::new("panicked, see above")))
 }

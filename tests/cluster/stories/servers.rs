@@ -5,6 +5,8 @@ use std::io::{Error, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use gardenlet::api::core::NAMESPACE;
+use gardenlet::api::meta::Metadata;
 use gardenlet::format::base64;
 use serde_json::json;
 
@@ -15,9 +17,10 @@ use crate::image;
 use crate::lab::Lab;
 use crate::node::Node;
 use crate::snapshot::{Difference, Snapshot};
-use crate::support::api::kinds::Kind;
+use crate::support::garden::prepare;
+use crate::support::semantics;
 use crate::wait;
-use crate::world;
+use crate::world::{self, World};
 
 /// etcd, then the API server crash and come back: what was stored is there, nothing is ready in between.
 pub(crate) fn crash(lab: &mut Lab) -> Result<()> {
@@ -49,10 +52,10 @@ pub(crate) fn audit(lab: &mut Lab) -> Result<()> {
     equal("the path", requests[0].uri.as_str(), "/api/v1/namespaces/default")
 }
 
-/// The objects that a garden and a seed start with are accepted, and the bootstrap token may do exactly what it must.
+/// The objects that a garden and a seed start with are accepted, the bootstrap token may do exactly what it must, and
+/// the gardener.cloud groups are part of the garden's API.
 pub(crate) fn prepared(lab: &mut Lab) -> Result<()> {
-    world::prepare_garden(&lab.garden)?;
-    world::prepare_seed(lab)?;
+    let world = World::build(lab)?;
     let secret = lab.seed.kubectl(&[
         "get",
         "secret",
@@ -71,26 +74,28 @@ pub(crate) fn prepared(lab: &mut Lab) -> Result<()> {
         may("get", "secrets"),
     ];
     equal("what the token may do", &found, &[true, true, false, false])?;
-    world::agent(lab, "agent").map(drop)
+    world::agent(lab, "agent")?;
+    seed_through_the_garden(lab, &world)
 }
 
-/// A group that this process serves is part of the garden's API: objects come and go through the real server, which
-/// tells who asks, and this process keeps them.
-pub(crate) fn aggregated(lab: &mut Lab) -> Result<()> {
-    let garden = &lab.garden;
-    let seeds = Kind::new("core.gardener.cloud", "v1beta1", "Seed", "seeds", false).flags("sg");
-    let server = world::aggregated(garden, vec![seeds]);
-    world::register(garden, &server, &[("core.gardener.cloud", "v1beta1", 15)])?;
-    let seed = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "metadata": {"name": "one"}, "spec": {"a": 1}});
-    garden.apply(&seed)?;
-    let stored = server.get("core.gardener.cloud", "seeds", "", "one").unwrap_or_default();
-    equal("the stored spec", &stored["spec"], &json!({"a": 1}))?;
-    let record = server.requests();
-    let created = record.iter().find(|request| request.method == "POST");
+/// A Seed that comes through the real API server is kept by this process, which is told who asked, and tends it.
+fn seed_through_the_garden(lab: &Lab, world: &World) -> Result<()> {
+    let seed = json!({
+        "apiVersion": "core.gardener.cloud/v1beta1",
+        "kind": "Seed",
+        "metadata": {"name": world::SEED},
+        "spec": prepare::seed_spec(),
+    });
+    lab.garden.apply(&seed)?;
+    let label = format!("name.seed.gardener.cloud/{}=true", world::SEED);
+    let listed = lab.garden.kubectl(&["get", "seeds", "--selector", &label, "--output", "name"])?;
+    equal("the list", listed.trim(), format!("seed.core.gardener.cloud/{}", world::SEED).as_str())?;
+    let record = world.gardener.requests();
+    let created = record.iter().find(|request| request.method == "POST" && request.path.ends_with("/seeds"));
     equal("who asked", &created.map(|request| request.user.as_str()), &Some("admin"))?;
-    let listed = garden.kubectl(&["get", "seeds", "--output", "name"])?;
-    equal("the list", listed.trim(), "seed.core.gardener.cloud/one")?;
-    garden.kubectl(&["delete", "apiservice", "v1beta1.core.gardener.cloud"]).map(drop)
+    let namespace = format!("seed-{}", world::SEED);
+    let client = lab.garden.client()?;
+    wait::until("the seed's namespace", 20, || client.find::<Metadata>(&NAMESPACE, "", &namespace)).map(drop)
 }
 
 /// Two snapshots differ in what was created, changed and deleted between them, and in nothing else.
@@ -129,6 +134,22 @@ pub(crate) fn snapshot(lab: &mut Lab) -> Result<()> {
         format!("the third run differs: {complaint}")
     })?;
     seed.kubectl(&["delete", "configmap", "created", "changed"]).map(drop)
+}
+
+/// What the tests believe of API servers, and the stand-in does, a real one does.
+pub(crate) fn semantics(lab: &mut Lab) -> Result<()> {
+    let failed = semantics::run(&lab.seed.client()?);
+    ensure(failed.is_empty(), || {
+        format!(
+            "{} checks failed:
+  {}",
+            failed.len(),
+            failed.join(
+                "
+  "
+            )
+        )
+    })
 }
 
 /// What an earlier story created is gone.
