@@ -13,6 +13,7 @@
 // Each test binary includes the whole tree and uses a part of it. It is test code: a broken assumption may panic.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+#![allow(unused_imports, clippy::needless_pass_by_value)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 
 pub mod encoding;
