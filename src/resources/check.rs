@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,6 +24,7 @@ use crate::api::condition::{Condition, Status, status_of};
 use crate::api::core::POD;
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::{ManagedResource, ObjectReference};
+use crate::base::clock::Timestamp;
 use crate::kube::{ListParams, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
@@ -50,8 +52,21 @@ impl Reconciler for ChecksReconciler {
         let found = look(session, present, &resource.status.resources)?;
         let next = with_status(&raw, &found, None);
         session.write_status(raw, &next)?;
-        Ok(super::jittered(self.0.settings.check_period))
+        let period = self.0.settings.check_period;
+        Ok(super::jittered(again(&found, present.now, period)))
     }
+}
+
+/// The shortest time between two looks at the objects of one ManagedResource.
+const AGAIN_MIN: Duration = Duration::from_secs(2);
+
+/// When to look again: soon after something went wrong or moved on, then less and less often.
+fn again(found: &[Condition], now: Timestamp, period: Duration) -> Duration {
+    let is_calm =
+        |c: &Condition| c.status == if c.kind == PROGRESSING { Status::False } else { Status::True };
+    let moved_at = |c: &Condition| c.last_update_time.max(c.last_transition_time);
+    let age = found.iter().filter(|c| !is_calm(c)).map(|c| now.since(moved_at(c))).min();
+    age.map_or(period, |age| age.max(AGAIN_MIN).min(period))
 }
 
 /// Both conditions: in each, the first problem in the order of the list wins.
@@ -234,4 +249,37 @@ impl<'a> Inventory<'a> {
 
 fn place(object: &ObjectReference) -> Place {
     (object.api_version.clone(), object.kind.clone(), object.namespace.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trouble_is_looked_at_more_often() {
+        let now = Timestamp::from_unix(1_000);
+        let condition = |kind: &str, status: Status, age_s: u64| {
+            let at = now.minus(Duration::from_secs(age_s));
+            Condition { status, ..Condition::initial(kind, at) }
+        };
+        let table = [
+            (Status::True, 1, Status::False, 1, 60),
+            (Status::False, 0, Status::False, 9, 2),
+            (Status::False, 20, Status::False, 1, 20),
+            (Status::False, 900, Status::False, 1, 60),
+            (Status::True, 1, Status::True, 7, 7),
+            (Status::False, 20, Status::True, 7, 7),
+            (Status::Unknown, 7, Status::True, 20, 7),
+        ];
+        for (healthy, healthy_s, progressing, progressing_s, expected) in table {
+            let found =
+                [condition(HEALTHY, healthy, healthy_s), condition(PROGRESSING, progressing, progressing_s)];
+            let got = again(&found, now, Duration::from_secs(60));
+            assert_eq!(
+                got,
+                Duration::from_secs(expected),
+                "{healthy} {healthy_s} {progressing} {progressing_s}"
+            );
+        }
+    }
 }
