@@ -1,5 +1,6 @@
 //! The stories, in the order in which they run.
 
+mod agent;
 mod client;
 mod components;
 mod resources;
@@ -33,7 +34,6 @@ pub(crate) const STORIES: &[Story] = &[
     story("servers crash and come back", Needs::Clusters, servers::crash),
     story("the audit log names what agents ask for", Needs::Clusters, servers::audit),
     story("a garden and a seed are prepared", Needs::FreshClusters, servers::prepared),
-    story("what the stand-in does, a real API server does", Needs::Clusters, servers::semantics),
     story("a snapshot shows exactly what changed", Needs::Clusters, servers::snapshot),
     story(
         "client: objects are created, listed, patched, replaced, deleted",
@@ -57,6 +57,7 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::Clusters,
         resources::whole_life,
     ),
+    story("agent: a seed joins its garden", Needs::FreshClusters, agent::joins),
     story("a node runs a container", Needs::Node, servers::node),
 ];
 

@@ -18,7 +18,6 @@ use crate::lab::Lab;
 use crate::node::Node;
 use crate::snapshot::{Difference, Snapshot};
 use crate::support::garden::prepare;
-use crate::support::semantics;
 use crate::wait;
 use crate::world::{self, World};
 
@@ -134,22 +133,6 @@ pub(crate) fn snapshot(lab: &mut Lab) -> Result<()> {
         format!("the third run differs: {complaint}")
     })?;
     seed.kubectl(&["delete", "configmap", "created", "changed"]).map(drop)
-}
-
-/// What the tests believe of API servers, and the stand-in does, a real one does.
-pub(crate) fn semantics(lab: &mut Lab) -> Result<()> {
-    let failed = semantics::run(&lab.seed.client()?);
-    ensure(failed.is_empty(), || {
-        format!(
-            "{} checks failed:
-  {}",
-            failed.len(),
-            failed.join(
-                "
-  "
-            )
-        )
-    })
 }
 
 /// What an earlier story created is gone.
