@@ -208,6 +208,7 @@ fn start_elector(
         resources: Resources::new(identity.applier.clone(), resources::Settings::default()),
         fence: fence.clone(),
         started: AtomicBool::new(false),
+        watched: Store::new(),
     });
     let mut elector = Elector::new(
         identity.election.clone(),
@@ -240,6 +241,7 @@ struct ApplierPart {
     fence: Fence,
     /// The informers run from the first time on: what they know stays true without the lease.
     started: AtomicBool,
+    watched: Store<Watched>,
 }
 
 impl Listener for ApplierPart {
@@ -252,6 +254,15 @@ impl Listener for ApplierPart {
         lanes.garbage.add(Key::new("", "all"));
         if !self.started.swap(true, Ordering::SeqCst) {
             self.inform();
+        }
+        // Lanes forget their keys when the lease is lost, and the informer tells only what changes.
+        for (key, watched) in self.watched.all() {
+            if wants_apply(None, Some(&watched)) {
+                lanes.apply.add(key.clone());
+            }
+            if wants_check(None, Some(&watched)) {
+                lanes.checks.add(key);
+            }
         }
     }
 
@@ -284,7 +295,7 @@ impl ApplierPart {
 
     fn inform(&self) {
         let shared = &self.shared;
-        let store = Store::<Watched>::new();
+        let store = self.watched.clone();
         let options = Options::all("seed/managedresources", MANAGED_RESOURCE);
         // Detached: they end with the term's stop, which the process waits for through its clients.
         drop(inform(shared, &self.stop, &shared.clients.seed, options, &store, on_resource(shared)));
