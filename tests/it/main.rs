@@ -6,5 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod faults;
+mod garden;
 mod resources;
 mod server;

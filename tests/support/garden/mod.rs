@@ -121,6 +121,11 @@ impl Garden {
         super::json::list(&seed, "/status/conditions").iter().find(|c| c["type"] == kind).cloned()
     }
 
+    /// As [`TestCluster::wait_for`], with the garden at hand.
+    pub fn wait_for<T>(&self, what: &str, condition: impl Fn(&Self) -> Option<T>) -> T {
+        self.cluster.wait_for(what, |_| condition(self))
+    }
+
     /// The installations of a registration.
     pub fn installations(&self, registration: &str) -> Vec<Value> {
         let mut all = self.store().list(kinds::CORE, "controllerinstallations", "");

@@ -60,8 +60,7 @@ impl Exchange<'_> {
     ) -> io::Result<Next> {
         let request = self.request;
         let info = Info::parse(&request.method, &request.path, |name| request.parameter(name));
-        let (subject, is_front_proxy) = self.shared.peer(peer);
-        let user = authenticate(self.shared, request, subject, is_front_proxy);
+        let user = authenticate(self.shared, request, self.shared.peer(peer));
         let name = user.as_ref().map_or_else(|_| String::new(), |u| u.name.clone());
         let sequence = self.record(&info, &name);
         let seen = Seen {

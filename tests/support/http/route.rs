@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::message::{Request, Response};
-use super::server::Shared;
+use super::server::{Peer, Shared};
 use crate::support::api::failure::Failure;
 use crate::support::api::read::{Query, metadata_of};
 use crate::support::api::remove::Options;
@@ -27,24 +27,23 @@ impl From<Failure> for Reply {
     }
 }
 
-/// Who asks; `peer` is the verified subject of the client certificate, `proxy` that of a front proxy.
-pub fn authenticate(
-    shared: &Shared,
-    request: &Request,
-    peer: Option<User>,
-    is_front_proxy: bool,
-) -> Result<User, Failure> {
-    if is_front_proxy && let Some(name) = request.header("x-remote-user") {
+/// Who asks. A certificate or token that is not believed is an error, none at all is the anonymous user.
+pub fn authenticate(shared: &Shared, request: &Request, peer: Peer) -> Result<User, Failure> {
+    if peer.is_front_proxy
+        && let Some(name) = request.header("x-remote-user")
+    {
         let groups = request.headers("x-remote-group");
         let uid = request.header("x-remote-uid").unwrap_or_default().to_owned();
         return Ok(authn::authenticated(User { name: name.to_owned(), uid, groups }));
     }
-    if let Some(user) = peer {
+    if let Some(user) = peer.user {
         return Ok(authn::authenticated(user));
     }
     match request.header("authorization").and_then(|h| h.strip_prefix("Bearer ")) {
         Some(token) => shared.user_of(token.trim()).ok_or_else(Failure::unauthorized),
-        None if request.header("authorization").is_some() => Err(Failure::unauthorized()),
+        None if peer.is_presented || request.header("authorization").is_some() => {
+            Err(Failure::unauthorized())
+        }
         None => Ok(User::anonymous()),
     }
 }

@@ -49,6 +49,17 @@ struct Settings {
     healthy: bool,
 }
 
+/// What the client certificate of a connection says.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// There is one.
+    pub is_presented: bool,
+    /// Its user, if it is believed.
+    pub user: Option<User>,
+    /// It belongs to a front proxy, which may speak for others.
+    pub is_front_proxy: bool,
+}
+
 /// What connections share.
 pub struct Shared {
     pub api: Api,
@@ -100,19 +111,20 @@ impl Shared {
         Guard(self.settings())
     }
 
-    /// The user of a client certificate, if it is believed, and whether it is a front proxy's.
-    pub fn peer(&self, chain: &[CertificateDer<'static>]) -> (Option<User>, bool) {
+    /// What a client certificate says.
+    pub fn peer(&self, chain: &[CertificateDer<'static>]) -> Peer {
         if chain.is_empty() {
-            return (None, false);
+            return Peer::default();
         }
         let settings = self.settings();
         let clock = &self.api.clock;
-        let proxy = settings.front_proxy.as_ref().is_some_and(|(trust, names)| {
+        let is_front_proxy = settings.front_proxy.as_ref().is_some_and(|(trust, names)| {
             let subject = trust.subject(chain, clock);
             subject.is_some_and(|s| names.is_empty() || names.contains(&s.common_name))
         });
         let subject = settings.trust.subject(chain, clock);
-        (subject.map(|s| User { name: s.common_name, uid: String::new(), groups: s.organizations }), proxy)
+        let user = subject.map(|s| User { name: s.common_name, uid: String::new(), groups: s.organizations });
+        Peer { is_presented: true, user, is_front_proxy }
     }
 
     pub fn health(&self) -> Response {
