@@ -1,12 +1,17 @@
 //! The whole program, in process, against an API server that can misbehave.
 
 // Test code outside of test functions.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr, unreachable_pub)]
 
 #[path = "../support/mod.rs"]
 mod support;
+
+mod charts;
+mod world;
 
 mod faults;
 mod garden;
 mod resources;
 mod server;
+mod story_bootstrap;
+mod story_extension;

@@ -1,0 +1,101 @@
+//! An extension is registered in the garden: its chart is installed in the seed, followed, renewed and removed.
+
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::support::garden::prepare;
+use crate::support::json::text;
+use crate::world::{CORE, MANAGED_RESOURCES, Options, World, condition};
+
+const DEPLOYMENTS: &str = "controllerdeployments";
+const REGISTRATIONS: &str = "controllerregistrations";
+
+#[test]
+fn a_chart_is_installed_renewed_and_removed() {
+    let world = World::start(&Options::new("extended"));
+    let agent = world.agent();
+    world.garden.apply(&prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"})));
+    world.wait_until_ready();
+    let name = installed(&world, "echo");
+    what_stands_in_the_seed(&world, &name, "hello");
+    world.wait_for_condition("ExtensionsReady", "True");
+
+    let values = json!({"helm": {"values": {"greeting": "good morning"}}});
+    world.garden.merge(CORE, DEPLOYMENTS, ("", "echo"), &values);
+    world.seed.wait_for("the new value", |seed| {
+        let echo = seed.get("example.org", "echoes", &format!("extension-{name}"), "first")?;
+        (echo["spec"]["text"] == "good morning").then_some(())
+    });
+    what_stands_in_the_seed(&world, &name, "good morning");
+    assert_eq!(installed(&world, "echo"), name);
+
+    world.garden.delete(CORE, REGISTRATIONS, "", "echo");
+    world.garden.wait_for("the end of the installation", |_| {
+        world.garden.installations("echo").is_empty().then_some(())
+    });
+    nothing_is_left(&world, &name);
+    agent.stop();
+}
+
+/// Waits until the installation of a registration says that all is well; its name.
+pub fn installed(world: &World, registration: &str) -> String {
+    world.garden.wait_for(&format!("the installation of {registration}"), |_| {
+        let installation = world.garden.installations(registration).pop()?;
+        let says = |kind: &str| condition(&installation, kind).map(|(status, reason, _)| (status, reason));
+        let expected = [
+            ("Valid", "True", "RegistrationValid"),
+            ("Installed", "True", "InstallationSuccessful"),
+            ("Healthy", "True", "ControllerHealthy"),
+            ("Progressing", "False", "ControllerRolledOut"),
+            ("Required", "False", "NoExtensionObjects"),
+        ];
+        let good = expected
+            .into_iter()
+            .all(|(kind, status, reason)| says(kind) == Some((status.to_owned(), reason.to_owned())));
+        good.then(|| text(&installation, "/metadata/name").to_owned())
+    })
+}
+
+fn what_stands_in_the_seed(world: &World, name: &str, greeting: &str) {
+    let seed = &world.seed;
+    let namespace = format!("extension-{name}");
+    let object = seed.get("", "namespaces", "", &namespace).unwrap();
+    let labels = &object["metadata"]["labels"];
+    assert_eq!(labels["gardener.cloud/role"], "extension");
+    assert_eq!(labels["controllerregistration.core.gardener.cloud/name"], "echo");
+    let managed = seed.get(MANAGED_RESOURCES, "managedresources", "garden", name).unwrap();
+    assert_eq!(
+        managed["metadata"]["labels"],
+        json!({"controllerinstallation-name": name, "controllerregistration-name": "echo"})
+    );
+    let secret = text(&managed, "/spec/secretRefs/0/name");
+    assert_eq!(managed["spec"], json!({"class": "seed", "secretRefs": [{"name": secret}]}));
+    let data = seed.get("", "secrets", "garden", secret).unwrap();
+    assert_eq!((&data["immutable"], &data["type"]), (&json!(true), &json!("Opaque")));
+    let deployment = seed.get("apps", "deployments", &namespace, "echo").unwrap();
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["env"], json!([{"name": "SEED_NAME", "value": "extended"}]));
+    assert_eq!(container["args"], json!([format!("--greeting={greeting}")]));
+    assert_eq!(deployment["metadata"]["labels"]["resources.gardener.cloud/managed-by"], "gardener");
+    let map = seed.get("", "configmaps", &namespace, "echo").unwrap();
+    assert_eq!(map["data"], json!({"greeting": greeting}));
+    assert!(seed.get("", "serviceaccounts", &namespace, "echo").is_some());
+    assert!(seed.get("rbac.authorization.k8s.io", "clusterroles", "", "echo").is_some());
+    assert!(seed.get("rbac.authorization.k8s.io", "clusterrolebindings", "", "echo").is_some());
+    let echo = seed.get("example.org", "echoes", &namespace, "first").unwrap();
+    assert_eq!(echo["spec"], json!({"text": greeting}));
+}
+
+/// facts: nothing of an installation survives it.
+pub fn nothing_is_left(world: &World, name: &str) {
+    let seed = &world.seed;
+    let gone = |what: &str, found: Option<Value>| assert_eq!(found, None, "{what}");
+    gone("namespace", seed.get("", "namespaces", "", &format!("extension-{name}")));
+    gone("managed resource", seed.get(MANAGED_RESOURCES, "managedresources", "garden", name));
+    gone("role", seed.get("rbac.authorization.k8s.io", "clusterroles", "", "echo"));
+    gone("binding", seed.get("rbac.authorization.k8s.io", "clusterrolebindings", "", "echo"));
+    let definition = "echoes.example.org";
+    gone("definition", seed.get("apiextensions.k8s.io", "customresourcedefinitions", "", definition));
+    let secrets = seed.store().names("", "secrets", "garden");
+    assert_eq!(secrets, ["gardenlet-kubeconfig"]);
+}

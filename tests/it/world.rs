@@ -1,0 +1,510 @@
+//! A garden, a seed and the agent between them, all in this process, on a clock that runs fast and can jump.
+//!
+//! An [`Agent`] is the whole program behind `app::run_with`: it has threads, connections and a state directory of its own,
+//! ends in order ([`Agent::stop`]) or in the middle of everything ([`Agent::crash`]), and can be started again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use gardenlet::app::{self, Environment, Status};
+use gardenlet::base::clock::{Clock, Simulated, Timestamp};
+use gardenlet::base::metrics::Metrics;
+use gardenlet::base::stop::Stop;
+use gardenlet::base::{log as logging, thread};
+use gardenlet::config;
+use gardenlet::controllers::controller_installation::Renderer;
+use gardenlet::net::{Dial, SystemDialer};
+use serde_json::{Value, json};
+
+use crate::support::cluster::{Authorization, PATIENCE};
+use crate::support::encoding::from_rfc3339;
+use crate::support::garden::Garden;
+use crate::support::garden::prepare::{self, Preparation};
+use crate::support::http::faults::Seen;
+use crate::support::json::text;
+use crate::support::{Options as ClusterOptions, TestCluster};
+
+pub const CORE: &str = "core.gardener.cloud";
+pub const LEASES: &str = "coordination.k8s.io";
+pub const CSRS: &str = "certificates.k8s.io";
+pub const MANAGED_RESOURCES: &str = "resources.gardener.cloud";
+const ACCOUNT_DIRECTORY: &str = "serviceaccount";
+
+/// How a world differs from the usual one.
+pub struct Options {
+    /// Name of the seed.
+    pub seed: &'static str,
+    /// How fast time passes.
+    pub factor: u32,
+}
+
+impl Options {
+    pub fn new(seed: &'static str) -> Self {
+        Self { seed, factor: 20 }
+    }
+}
+
+/// Garden, seed, time, and a directory for files.
+pub struct World {
+    pub name: &'static str,
+    pub time: Arc<Simulated>,
+    pub clock: Clock,
+    pub garden: Garden,
+    pub seed: TestCluster,
+    pub preparation: Preparation,
+    directory: PathBuf,
+    log_begin: usize,
+}
+
+/// The log of the whole process. Worlds share it, so what is looked for should name a server or a seed.
+fn log() -> &'static logging::Capture {
+    static LOG: OnceLock<logging::Capture> = OnceLock::new();
+    LOG.get_or_init(|| {
+        let capture = logging::capture();
+        logging::start(logging::Options {
+            level: log::LevelFilter::Debug,
+            format: logging::Format::Text,
+            is_journal: false,
+            clock: Clock::system(),
+        });
+        capture
+    })
+}
+
+/// A number that no other world of this process has.
+fn serial() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::SeqCst)
+}
+
+impl World {
+    /// A garden and a seed that are ready for the agent of `seed`.
+    pub fn start(options: &Options) -> Self {
+        let log_begin = log().lines().len();
+        let time = Simulated::new(Timestamp::from_unix(1_767_600_000), options.factor);
+        let clock = Clock::new(time.clone());
+        let garden = Garden::start(&clock);
+        let preparation = Preparation::new(options.seed, clock.now());
+        garden.apply(&preparation.garden());
+        let mut seed = ClusterOptions::new("seed", &clock);
+        seed.authorization = Authorization::Rbac;
+        let seed = TestCluster::start(seed);
+        let directory =
+            std::env::temp_dir().join(format!("gardenlet-it-{}-{}", std::process::id(), serial()));
+        std::fs::create_dir_all(directory.join(ACCOUNT_DIRECTORY)).unwrap();
+        let world =
+            Self { name: options.seed, time, clock, garden, seed, preparation, directory, log_begin };
+        world.prepare_seed();
+        world
+    }
+
+    fn prepare_seed(&self) {
+        let kubeconfig = self.garden.bootstrap_kubeconfig(&self.preparation.token());
+        self.seed.apply(&prepare::seed(&kubeconfig));
+        self.seed.apply(&applier_account());
+        let account = self.seed.get("", "serviceaccounts", "garden", "gardenlet").unwrap();
+        let token = self.seed.server().shared.tokens().issue(&account, &[], self.clock.now(), 30 * 86_400);
+        let files = self.path(ACCOUNT_DIRECTORY);
+        std::fs::write(files.join("token"), token).unwrap();
+        std::fs::write(files.join("ca.crt"), self.seed.ca()).unwrap();
+    }
+
+    /// A path in the world's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// Writes a file into the world's directory.
+    pub fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// The configuration of the agent, as a chart would write it.
+    pub fn config(&self) -> Value {
+        json!({
+            "apiVersion": "gardenlet.config.gardener.cloud/v1alpha1",
+            "kind": "GardenletConfiguration",
+            "gardenClientConnection": {
+                "bootstrapKubeconfig": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
+                "kubeconfigSecret": {"name": "gardenlet-kubeconfig", "namespace": "garden"},
+            },
+            "logFormat": "text",
+            "resources": {"capacity": {"shoots": "50"}, "reserved": {"shoots": "5"}},
+            "seedConfig": {
+                "metadata": {"name": self.name, "labels": {"site": "north"}, "annotations": {"owner": "me"}},
+                "spec": prepare::seed_spec(),
+            },
+            "edge": {"workers": 4},
+        })
+    }
+
+    /// Starts an agent in a pod of the seed.
+    pub fn agent(&self) -> Agent {
+        self.agent_with(&self.config())
+    }
+
+    /// Starts an agent in a pod of the seed, with another configuration.
+    pub fn agent_with(&self, config: &Value) -> Agent {
+        let agent = Agent::new(self, "host-1", config, self.pod());
+        agent.launch();
+        agent
+    }
+
+    /// The environment of a pod in the seed.
+    pub fn pod(&self) -> BTreeMap<String, String> {
+        let (host, port) =
+            self.seed.url().strip_prefix("https://").and_then(|a| a.split_once(':').map(owned)).unwrap();
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        [
+            pair("KUBERNETES_SERVICE_HOST", &host),
+            pair("KUBERNETES_SERVICE_PORT", &port),
+            pair("NAMESPACE", "garden"),
+        ]
+        .into()
+    }
+
+    /// The state of a condition of the Seed: status, reason, message.
+    pub fn seed_condition(&self, kind: &str) -> Option<(String, String, String)> {
+        self.garden.seed_condition(self.name, kind).map(|c| condition_texts(&c))
+    }
+
+    /// Waits for a condition of the Seed.
+    pub fn wait_for_condition(&self, kind: &str, status: &str) {
+        self.garden.wait_for(&format!("{kind}={status} of {}", self.name), |_| {
+            self.seed_condition(kind).filter(|c| c.0 == status)
+        });
+    }
+
+    /// Waits until the agent is at home: registered, reconciled, beating.
+    pub fn wait_until_ready(&self) {
+        self.wait_for_condition("GardenletReady", "True");
+        self.garden.wait_for("the Seed's reconciliation", |_| {
+            let seed = self.garden.seed(self.name)?;
+            (seed["status"]["lastOperation"]["state"] == "Succeeded").then_some(())
+        });
+    }
+
+    /// When the seed's Lease in the garden was renewed.
+    pub fn beat(&self) -> Option<Timestamp> {
+        let lease = self.garden.get(LEASES, "leases", "gardener-system-seed-lease", self.name)?;
+        from_rfc3339(text(&lease, "/spec/renewTime"))
+    }
+
+    /// Lets time pass faster than the clock does, in step with the heartbeat and the leader's lease: no step before
+    /// both were renewed. Returns the longest time between two renewals that was seen.
+    pub fn pass(&self, total: Duration) -> Duration {
+        let until = self.clock.mono() + total;
+        let (mut last, mut longest) = (self.beat().unwrap(), Duration::ZERO);
+        while self.clock.mono() < until {
+            let left = until.saturating_sub(self.clock.mono());
+            self.time.advance(left.min(Duration::from_secs(2)));
+            let now = self.clock.now().minus(Duration::from_secs(2));
+            self.garden.wait_for("the next heartbeat", |_| self.beat().filter(|beat| *beat > now));
+            self.seed.wait_for("the next renewal of the leader's lease", |seed| {
+                let lease = seed.get(LEASES, "leases", "garden", "gardenlet-leader-election")?;
+                from_rfc3339(text(&lease, "/spec/renewTime")).filter(|renewed| *renewed > now)
+            });
+            let beat = self.beat().unwrap();
+            longest = longest.max(beat.since(last));
+            last = beat;
+        }
+        longest
+    }
+
+    /// Lets time pass without waiting for anybody.
+    pub fn skip(&self, total: Duration) {
+        let until = self.clock.mono() + total;
+        while self.clock.mono() < until {
+            self.time.advance(until.saturating_sub(self.clock.mono()).min(Duration::from_secs(1)));
+            pause(Duration::from_millis(2));
+        }
+    }
+
+    /// The log lines since this world began, of all worlds.
+    pub fn log(&self) -> Vec<String> {
+        log().lines().split_off(self.log_begin)
+    }
+
+    /// Waits for a line with all these parts.
+    pub fn wait_for_log(&self, parts: &[&str]) -> String {
+        wait_for(&format!("a log line with {parts:?}"), || {
+            self.log().into_iter().find(|line| parts.iter().all(|part| line.contains(part)))
+        })
+    }
+
+    /// `127.0.0.1:<port>` of a server, as it stands in messages.
+    pub fn address(cluster: &TestCluster) -> String {
+        cluster.url().trim_start_matches("https://").to_owned()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let lines = self.log();
+            let told: Vec<&String> = lines.iter().filter(|l| !l.contains("result=requeue_after")).collect();
+            let tail = &told[told.len().saturating_sub(120)..];
+            let tail: Vec<&str> = tail.iter().map(|l| l.as_str()).collect();
+            eprintln!("---- the last log lines, of all worlds:\n{}", tail.join("\n"));
+            for cluster in [&*self.garden, &self.seed] {
+                let all = cluster.requests();
+                let tail = &all[all.len().saturating_sub(25)..];
+                let lines: Vec<String> = tail.iter().map(|r| format!("{} ({})", r.line(), r.user)).collect();
+                eprintln!("---- the last requests to {}:\n{}", cluster.name, lines.join("\n"));
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn owned((a, b): (&str, &str)) -> (String, String) {
+    (a.to_owned(), b.to_owned())
+}
+
+/// Status, reason and message.
+pub fn condition_texts(condition: &Value) -> (String, String, String) {
+    let get = |key: &str| text(condition, key).to_owned();
+    (get("/status"), get("/reason"), get("/message"))
+}
+
+/// A condition of any object.
+pub fn condition(object: &Value, kind: &str) -> Option<(String, String, String)> {
+    let all = crate::support::json::list(object, "/status/conditions");
+    all.iter().find(|c| c["type"] == kind).map(condition_texts)
+}
+
+/// The account under whose name the applier works: the installer of a seed makes it, as Gardener does.
+fn applier_account() -> [Value; 3] {
+    let name = "gardener-resource-manager";
+    [
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "cluster-admin"},
+            "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "garden"}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "garden"}]}),
+    ]
+}
+
+/// Waits, in real time, until `condition` gives something.
+pub fn wait_for<T>(what: &str, condition: impl Fn() -> Option<T>) -> T {
+    let real = Clock::system();
+    let deadline = real.mono() + PATIENCE;
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(real.mono() < deadline, "waited in vain for {what}");
+        pause(Duration::from_millis(5));
+    }
+}
+
+/// Real time for other threads; nothing may depend on how much it is.
+fn pause(real: Duration) {
+    Stop::new().wait(&Clock::system(), real);
+}
+
+/// Opens connections and can cut all of them at once: the network of one process.
+#[derive(Debug, Default)]
+pub struct Cable {
+    cut: AtomicBool,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+impl Cable {
+    /// Ends all connections and opens no more.
+    pub fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
+        for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Connections that were opened so far.
+    pub fn opened(&self) -> usize {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl Dial for Cable {
+    fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        if self.cut.load(Ordering::SeqCst) {
+            return Err(refused());
+        }
+        let stream = SystemDialer.dial(host, port, timeout)?;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: a cut between dial and here must not leave a connection behind.
+        if self.cut.load(Ordering::SeqCst) {
+            return Err(refused());
+        }
+        open.push(stream.try_clone()?);
+        Ok(stream)
+    }
+}
+
+/// One life of the program.
+struct Life {
+    stop: Stop,
+    cable: Arc<Cable>,
+    thread: JoinHandle<Result<(), app::Error>>,
+}
+
+/// The program, over several lives with one state directory and one configuration.
+pub struct Agent {
+    hostname: String,
+    settings: config::Settings,
+    variables: BTreeMap<String, String>,
+    account: PathBuf,
+    clock: Clock,
+    renderer: Renderer,
+    /// Of the present life.
+    pub status: Mutex<Status>,
+    pub metrics: Mutex<Metrics>,
+    life: Mutex<Option<Life>>,
+    /// `127.x.y.z`, where its probes (2728) and metrics (2729) are.
+    pub probes: String,
+}
+
+impl Agent {
+    /// An agent that is not started.
+    pub fn new(
+        world: &World,
+        hostname: &str,
+        config: &Value,
+        variables: BTreeMap<String, String>,
+    ) -> Self {
+        let mut config = config.clone();
+        let probes = own_address();
+        config["edge"]["stateDir"] = json!(world.path(&format!("state-{hostname}")).to_str().unwrap());
+        config["server"] = json!({"healthProbes": {"bindAddress": probes}, "metrics": {"bindAddress": probes}});
+        let loaded = config::load(&config.to_string(), "config.yaml").unwrap();
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        Self {
+            hostname: hostname.to_owned(),
+            settings: loaded.settings,
+            variables,
+            account: world.path(ACCOUNT_DIRECTORY),
+            clock: world.clock.clone(),
+            renderer: crate::charts::renderer(&world.clock),
+            status: Mutex::new(Status::new(world.clock.clone())),
+            metrics: Mutex::new(Metrics::new()),
+            life: Mutex::new(None),
+            probes,
+        }
+    }
+
+    /// Begins a life.
+    pub fn launch(&self) {
+        let (stop, cable) = (Stop::new(), Arc::new(Cable::default()));
+        let (metrics, status) = (Metrics::new(), Status::new(self.clock.clone()));
+        let env = Environment {
+            clock: self.clock.clone(),
+            dialer: cable.clone(),
+            stop: stop.clone(),
+            metrics: metrics.clone(),
+            variables: self.variables.clone(),
+            hostname: self.hostname.clone(),
+            renderer: self.renderer.clone(),
+            service_account_dir: self.account.clone(),
+        };
+        *self.status.lock().unwrap() = status.clone();
+        *self.metrics.lock().unwrap() = metrics;
+        let settings = self.settings.clone();
+        let run = move || app::run_with(settings, env, status);
+        let thread = thread::spawn("agent", 1 << 20, run).unwrap();
+        let before = self.life.lock().unwrap().replace(Life { stop, cable, thread });
+        assert!(before.is_none(), "the agent runs already");
+    }
+
+    /// The network of the present life.
+    pub fn cable(&self) -> Arc<Cable> {
+        self.life.lock().unwrap().as_ref().unwrap().cable.clone()
+    }
+
+    /// Whether the program still runs.
+    pub fn is_alive(&self) -> bool {
+        self.life.lock().unwrap().as_ref().is_some_and(|life| !life.thread.is_finished())
+    }
+
+    /// What each part is doing, and what stands in its way.
+    pub fn problem(&self, part: &str) -> Option<String> {
+        self.status.lock().unwrap().parts().get(part).and_then(|part| part.problem.clone())
+    }
+
+    /// Waits until a part names a problem with all these words.
+    pub fn wait_for_problem(&self, part: &str, words: &[&str]) -> String {
+        wait_for(&format!("a problem of part {part} with {words:?}, not {:?}", self.problem(part)), || {
+            self.problem(part).filter(|problem| words.iter().all(|word| problem.contains(word)))
+        })
+    }
+
+    /// Ends the life in order: leases are given back.
+    pub fn stop(&self) {
+        let result = self.end();
+        assert!(result.is_ok(), "{result:?}");
+    }
+
+    /// Ends the life as a power cut does: nothing is said to anybody any more.
+    pub fn crash(&self) {
+        self.cable().cut();
+        let _ = self.end();
+    }
+
+    /// A power cut, and the next life.
+    pub fn crash_and_restart(&self) {
+        self.crash();
+        self.launch();
+    }
+
+    fn end(&self) -> Result<(), app::Error> {
+        let Some(life) = self.life.lock().unwrap().take() else { return Ok(()) };
+        life.stop.stop();
+        life.thread.join().unwrap()
+    }
+
+    /// A GET to the probes, or to the metrics (port 2729): status and body.
+    pub fn get(&self, port: u16, path: &str) -> (u16, String) {
+        use std::io::{Read as _, Write as _};
+        let mut stream = TcpStream::connect((self.probes.as_str(), port)).unwrap();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Some(life) = self.life.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            life.stop.stop();
+            life.cable.cut();
+            let _ = life.thread.join();
+        }
+    }
+}
+
+/// An address of the loopback network that nobody else uses.
+fn own_address() -> String {
+    let (pid, serial) = (std::process::id(), serial());
+    format!("127.{}.{}.{}", 1 + pid / 256 % 254, pid % 256, 1 + serial % 250)
+}
+
+/// Whether a request comes from an agent, and changes something.
+pub fn is_write_of_agent(seen: &Seen) -> bool {
+    seen.is_write() && seen.user_agent.starts_with("gardenlet/")
+}
+
+/// Reads a file of the state directory of `host-1`.
+pub fn state_file(world: &World, name: &str) -> Option<Vec<u8>> {
+    std::fs::read(Path::new(&world.path("state-host-1")).join(name)).ok()
+}
