@@ -123,7 +123,8 @@ fn run(feed: &mut dyn Feed, clock: &Clock, stop: &Stop) {
             backoff.reset();
             continue;
         };
-        if stop.is_stopped() {
+        // The client may be stopped a moment before this thread is.
+        if stop.is_stopped() || matches!(error, Error::Stopped) {
             return;
         }
         let delay = match error.verdict() {

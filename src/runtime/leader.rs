@@ -218,12 +218,16 @@ impl Elector {
 
     fn step_down(&mut self) {
         if self.leading {
-            self.leading = false;
-            self.fence.close();
-            self.report();
             log::warn!(lease = self.lease_name().as_str(); "Lost the leader lease");
-            self.listener.lost();
+            self.end_term();
         }
+    }
+
+    fn end_term(&mut self) {
+        self.leading = false;
+        self.fence.close();
+        self.report();
+        self.listener.lost();
     }
 
     fn report(&self) {
@@ -279,7 +283,7 @@ impl Elector {
     }
 
     fn release(&mut self) {
-        self.step_down();
+        self.end_term();
         match self.put("", false) {
             Ok(_) => log::info!(lease = self.lease_name().as_str(); "Released the leader lease"),
             Err(e) => {

@@ -1,12 +1,13 @@
 //! Charts of the stories: archives made from texts, and what renders them.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::sync::Arc;
 
-use flate2::read::GzDecoder;
 use flate2::{Compression, write::GzEncoder};
 use gardenlet::base::clock::Clock;
+use gardenlet::base::thread;
+use gardenlet::chart;
+use gardenlet::chart::render::{KubeVersion, Mode, Options, secret_text};
 use gardenlet::controllers::controller_installation::Renderer;
 
 /// A chart's archive.
@@ -22,30 +23,31 @@ pub fn archive(name: &str, files: &[(&str, &str)]) -> Vec<u8> {
     tar.into_inner().unwrap().finish().unwrap()
 }
 
-/// Renders nothing: it replaces `{{ .Values.x }}` and `{{ .Release.Namespace }}`.
-pub fn renderer(_clock: &Clock) -> Renderer {
-    Renderer(Arc::new(|chart| {
-        let mut out = BTreeMap::new();
-        let mut tar = tar::Archive::new(GzDecoder::new(chart.archive));
-        for entry in tar.entries().map_err(|e| format!("not a chart: {e}"))? {
-            let mut entry = entry.map_err(|e| format!("not a chart: {e}"))?;
-            let path = entry.path().map_err(|e| e.to_string())?.display().to_string();
-            let mut text = String::new();
-            entry.read_to_string(&mut text).map_err(|e| e.to_string())?;
-            if !path.contains("/templates/") {
-                continue;
-            }
-            if text.contains("{{ fail") {
-                return Err("execution error".to_owned());
-            }
-            text = text.replace("{{ .Release.Namespace }}", chart.namespace);
-            for (key, value) in chart.values.as_object().into_iter().flatten() {
-                text = text.replace(&format!("{{{{ .Values.{key} }}}}"), value.as_str().unwrap_or_default());
-            }
-            out.insert(path.replace('/', "_"), text);
-        }
-        Ok(out)
+/// Renders as the program does, but in a thread of this process instead of a child.
+pub fn renderer(clock: &Clock) -> Renderer {
+    let clock = clock.clone();
+    Renderer(Arc::new(move |chart| {
+        let (archive, values) =
+            (chart.archive.to_vec(), chart.values.as_object().cloned().unwrap_or_default());
+        let options = Options {
+            mode: Mode::Extension,
+            name: chart.release.to_owned(),
+            namespace: chart.namespace.to_owned(),
+            values,
+            kube_version: KubeVersion::of_server(chart.kubernetes_version, "1", "34"),
+            api_versions: Vec::new(),
+            clock: clock.clone(),
+        };
+        // Templates nest deeply.
+        let rendering = thread::spawn("render", 16 << 20, move || rendered(&archive, &options)).unwrap();
+        rendering.join().unwrap()
     }))
+}
+
+fn rendered(archive: &[u8], options: &Options) -> Result<BTreeMap<String, String>, String> {
+    let chart = chart::archive::load(archive).map_err(|e| e.to_string())?;
+    let rendered = chart::render::render(chart, options).map_err(|e| e.to_string())?;
+    Ok(rendered.objects().iter().map(|(key, object)| (key.clone(), secret_text(object))).collect())
 }
 
 /// An extension: Deployment, ConfigMap, RBAC, a CRD and an instance of it.

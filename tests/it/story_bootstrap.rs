@@ -34,7 +34,10 @@ fn a_seed_joins_its_garden() {
     agent.stop();
     for name in ["gardenlet-leader-election", "gardener-resource-manager"] {
         let lease = world.seed.get(LEASES, "leases", "garden", name).unwrap();
-        assert_eq!((text(&lease, "/spec/holderIdentity"), &lease["spec"]["leaseDurationSeconds"]), ("", &json!(1)));
+        assert_eq!(
+            (text(&lease, "/spec/holderIdentity"), &lease["spec"]["leaseDurationSeconds"]),
+            ("", &json!(1))
+        );
     }
 }
 
@@ -69,7 +72,10 @@ fn kubeconfig_secret(world: &World) -> String {
     let read: Value = gardenlet::format::yaml::parse(&text).unwrap();
     assert_eq!(read["current-context"], "gardenlet");
     for kind in ["clusters", "contexts", "users"] {
-        assert_eq!((list(&read, &format!("/{kind}")).len(), &read[kind][0]["name"]), (1, &json!("gardenlet")));
+        assert_eq!(
+            (list(&read, &format!("/{kind}")).len(), &read[kind][0]["name"]),
+            (1, &json!("gardenlet"))
+        );
     }
     assert_eq!(read["contexts"][0]["context"], json!({"cluster": "gardenlet", "user": "gardenlet"}));
     let ca = base64::encode(world.garden.ca().as_bytes());
@@ -176,7 +182,8 @@ fn seed_namespaces(world: &World) {
     ] {
         assert_eq!(labels[key], value, "{labels}");
     }
-    let zones = &namespace["metadata"]["annotations"]["high-availability-config.resources.gardener.cloud/zones"];
+    let zones =
+        &namespace["metadata"]["annotations"]["high-availability-config.resources.gardener.cloud/zones"];
     assert_eq!(zones, "a");
     let system = world.seed.get("", "namespaces", "", "kube-system").unwrap();
     assert_eq!(system["metadata"]["labels"]["role"], "kube-system");

@@ -98,8 +98,7 @@ impl World {
         let directory =
             std::env::temp_dir().join(format!("gardenlet-it-{}-{}", std::process::id(), serial()));
         std::fs::create_dir_all(directory.join(ACCOUNT_DIRECTORY)).unwrap();
-        let world =
-            Self { name: options.seed, time, clock, garden, seed, preparation, directory, log_begin };
+        let world = Self { name: options.seed, time, clock, garden, seed, preparation, directory, log_begin };
         world.prepare_seed();
         world
     }
@@ -376,16 +375,12 @@ pub struct Agent {
 
 impl Agent {
     /// An agent that is not started.
-    pub fn new(
-        world: &World,
-        hostname: &str,
-        config: &Value,
-        variables: BTreeMap<String, String>,
-    ) -> Self {
+    pub fn new(world: &World, hostname: &str, config: &Value, variables: BTreeMap<String, String>) -> Self {
         let mut config = config.clone();
         let probes = own_address();
         config["edge"]["stateDir"] = json!(world.path(&format!("state-{hostname}")).to_str().unwrap());
-        config["server"] = json!({"healthProbes": {"bindAddress": probes}, "metrics": {"bindAddress": probes}});
+        config["server"] =
+            json!({"healthProbes": {"bindAddress": probes}, "metrics": {"bindAddress": probes}});
         let loaded = config::load(&config.to_string(), "config.yaml").unwrap();
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
         Self {

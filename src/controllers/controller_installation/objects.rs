@@ -44,8 +44,12 @@ pub(super) fn label_namespace(namespace: &mut Value, facts: NamespaceFacts<'_>) 
     if facts.seed_is_garden {
         labels["networking.gardener.cloud/access-target-apiserver"] = json!("allowed");
     }
-    // Null removes it.
-    labels["pod-security.kubernetes.io/enforce"] = json!(facts.pod_security);
+    let enforce = "pod-security.kubernetes.io/enforce";
+    match facts.pod_security {
+        Some(level) => labels[enforce] = json!(level),
+        // Not null: in an object that is created, a server takes it for an empty text.
+        None => drop(labels.as_object_mut().and_then(|labels| labels.remove(enforce))),
+    }
     metadata["annotations"]["high-availability-config.resources.gardener.cloud/zones"] =
         json!(facts.zones.join(","));
 }
@@ -184,7 +188,6 @@ mod tests {
                     "gardener.cloud/role": "extension",
                     "controllerregistration.core.gardener.cloud/name": "ext",
                     "high-availability-config.resources.gardener.cloud/consider": "true",
-                    "pod-security.kubernetes.io/enforce": null,
                 },
                 "annotations": {"high-availability-config.resources.gardener.cloud/zones": "a,b"},
             })
