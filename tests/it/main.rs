@@ -1,7 +1,7 @@
 //! The whole program, in process, against an API server that can misbehave.
 
 // Test code outside of test functions.
-#![allow(clippy::unwrap_used, clippy::print_stderr, unreachable_pub, dead_code)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, unreachable_pub, dead_code)]
 
 #[path = "../support/mod.rs"]
 mod support;
