@@ -12,6 +12,8 @@ pub mod in_cluster;
 pub mod kubeconfig;
 mod limiter;
 mod list;
+#[cfg(test)]
+mod mutation;
 pub mod request;
 mod send;
 mod session;

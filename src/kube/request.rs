@@ -185,6 +185,8 @@ pub struct Request {
     pub content_type: String,
     /// Body.
     pub body: Option<Vec<u8>>,
+    /// Whether the server may compress the response. It does so with long ones: pages of lists.
+    pub gzip: bool,
 }
 
 const ACCEPT_JSON: &str = "application/json";
@@ -194,7 +196,7 @@ const ACCEPT_METADATA_LIST: &str =
 
 impl Request {
     fn bare(method: Method, path: String) -> Self {
-        Self { method, path, accept: ACCEPT_JSON, content_type: String::new(), body: None }
+        Self { method, path, accept: ACCEPT_JSON, content_type: String::new(), body: None, gzip: false }
     }
 
     fn with_body(method: Method, path: String, content_type: &str, body: &Value) -> Self {
@@ -225,7 +227,7 @@ impl Request {
             query.text("resourceVersion", &params.resource_version);
         }
         let accept = if params.metadata_only { ACCEPT_METADATA_LIST } else { ACCEPT_JSON };
-        Self { accept, ..Self::get(query.path) }
+        Self { accept, gzip: true, ..Self::get(query.path) }
     }
 
     /// A watch. `timeout_s` is when the server ends it.

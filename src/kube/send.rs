@@ -107,7 +107,7 @@ impl Sender {
             response: None,
             read: None,
         };
-        let mut response = self.counted(request, session.send(&session.http(), request, &limits))?;
+        let mut response = self.counted(request, session.send(None, request, &limits))?;
         self.skew.learn(response.header("date"), sent_at, self.options.clock.now());
         let body = response
             .body
@@ -161,7 +161,7 @@ impl Sender {
             response: Some(timeout),
             read: Some(timeout),
         };
-        let mut response = self.counted(request, session.send(&session.http(), request, &limits))?;
+        let mut response = self.counted(request, session.send(None, request, &limits))?;
         if !(200..300).contains(&response.status) {
             return Err(self.refused(&session, request, &mut response));
         }
@@ -191,7 +191,7 @@ impl Sender {
             response: Some(WATCH_RESPONSE_TIMEOUT),
             read: Some(length + WATCH_END_SLACK),
         };
-        let mut response = self.counted(request, session.send(line.http(), request, &limits))?;
+        let mut response = self.counted(request, session.send(Some(&line), request, &limits))?;
         if response.status != 200 {
             return Err(self.refused(&session, request, &mut response));
         }

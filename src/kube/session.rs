@@ -31,7 +31,15 @@ pub(super) struct Session {
     /// Another pool after the client certificate of a plugin has changed.
     http: RwLock<Http>,
     login: Login,
-    lines: Mutex<Vec<Weak<Line>>>,
+    lines: Mutex<Lines>,
+}
+
+/// The watches of a session.
+#[derive(Debug, Default)]
+struct Lines {
+    running: Vec<Weak<Line>>,
+    /// Nothing is tracked any more: the session was replaced.
+    ended: bool,
 }
 
 impl Session {
@@ -61,7 +69,7 @@ impl Session {
             traffic: traffic.clone(),
         };
         let http = RwLock::new(Http::new(settings));
-        Ok(Self { connection, base_url: server.base(), http, login, lines: Mutex::new(Vec::new()) })
+        Ok(Self { connection, base_url: server.base(), http, login, lines: Mutex::default() })
     }
 
     /// The request for errors and logs: no query, no secret.
@@ -74,16 +82,18 @@ impl Session {
         self.http.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends a request over `http`, with the credentials of the moment. After a 401 with credentials that can be renewed
-    /// it is sent once more.
+    /// Sends a request over the connection of a watch, or over the pool, with the credentials of the moment. After a 401
+    /// with credentials that can be renewed it is sent once more.
     pub(super) fn send(
         &self,
-        http: &Http,
+        line: Option<&Line>,
         request: &Request,
         limits: &Limits,
     ) -> Result<net::Response, Error> {
         let header = self.authorization()?;
-        let response = self.attempt(http, request, limits, header.as_ref())?;
+        // Not earlier: new credentials may have come with another pool.
+        let http = || line.map_or_else(|| self.http(), |line| line.http().clone());
+        let response = self.attempt(&http(), request, limits, header.as_ref())?;
         if response.status != 401 || !self.login.forget() {
             return Ok(response);
         }
@@ -92,7 +102,7 @@ impl Session {
             return Ok(response);
         }
         drop(response);
-        self.attempt(http, request, limits, renewed.as_ref())
+        self.attempt(&http(), request, limits, renewed.as_ref())
     }
 
     fn attempt(
@@ -111,6 +121,7 @@ impl Session {
         }
         let url = format!("{}{}", self.base_url, request.path);
         let wire = net::Request {
+            gzip: request.gzip,
             method: request.method.as_str(),
             url: &url,
             headers: &headers,
@@ -128,28 +139,32 @@ impl Session {
         Ok(header)
     }
 
-    /// Remembers a watch, so that it ends with the session.
+    /// Remembers a watch, so that it ends with the session; at once, if that has ended meanwhile.
     pub(super) fn track(&self, line: &Arc<Line>) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.retain(|line| line.strong_count() > 0);
-        lines.push(Arc::downgrade(line));
+        if lines.ended {
+            drop(lines);
+            return line.end();
+        }
+        lines.running.retain(|line| line.strong_count() > 0);
+        lines.running.push(Arc::downgrade(line));
     }
 
     /// Ends the watches, as if the server had.
     pub(super) fn end_watches(&self) {
-        let lines = std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner));
-        for line in lines.iter().filter_map(Weak::upgrade) {
-            line.end();
-        }
+        self.take_lines().iter().for_each(|line| line.end());
     }
 
     /// Ends everything.
     pub(super) fn shutdown(&self) {
-        let lines = std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner));
-        for line in lines.iter().filter_map(Weak::upgrade) {
-            line.close();
-        }
+        self.take_lines().iter().for_each(|line| line.close());
         self.http().shutdown();
+    }
+
+    fn take_lines(&self) -> Vec<Arc<Line>> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.ended = true;
+        std::mem::take(&mut lines.running).iter().filter_map(Weak::upgrade).collect()
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use flate2::read::MultiGzDecoder;
 use ureq::http;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{ConnectionDetails, Connector, NextTimeout, ShutdownHandle};
@@ -77,6 +78,15 @@ pub struct Request<'a> {
     pub headers: &'a [(&'a str, &'a str)],
     /// Body.
     pub body: Option<&'a [u8]>,
+    /// Whether the response may be compressed; its body is read unpacked.
+    pub gzip: bool,
+}
+
+impl<'a> Request<'a> {
+    /// A GET without headers.
+    pub const fn get(url: &'a str) -> Self {
+        Self { method: "GET", url, headers: &[], body: None, gzip: false }
+    }
 }
 
 impl fmt::Debug for Request<'_> {
@@ -104,8 +114,13 @@ impl Response {
 
 /// The body of a response. To drop it early closes the connection.
 pub struct Body {
-    reader: ureq::BodyReader<'static>,
+    reader: Reader,
     closed: Arc<AtomicBool>,
+}
+
+enum Reader {
+    Plain(ureq::BodyReader<'static>),
+    Gzip(Box<MultiGzDecoder<ureq::BodyReader<'static>>>),
 }
 
 impl fmt::Debug for Body {
@@ -116,7 +131,10 @@ impl fmt::Debug for Body {
 
 impl Read for Body {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let result = self.reader.read(buffer);
+        let result = match &mut self.reader {
+            Reader::Plain(reader) => reader.read(buffer),
+            Reader::Gzip(reader) => reader.read(buffer),
+        };
         // A shutdown from our side may look like an orderly end.
         if matches!(result, Ok(0) | Err(_)) && self.closed.load(Ordering::SeqCst) {
             return Err(io::Error::other(Error::Closed));
@@ -224,13 +242,21 @@ impl Http {
         for (name, value) in request.headers {
             builder = builder.header(*name, *value);
         }
+        if request.gzip {
+            builder = builder.header("Accept-Encoding", "gzip");
+        }
         let needs_body = matches!(request.method, "POST" | "PUT" | "PATCH");
         let result = match request.body.or(if needs_body { Some(b"") } else { None }) {
             Some(body) => self.run(builder.body(body).map_err(unsendable)?, limits),
             None => self.run(builder.body(()).map_err(unsendable)?, limits),
         };
         let (parts, body) = result.map_err(Error::from_ureq)?.into_parts();
-        let reader = body.into_reader();
+        let packed = parts.headers.get("content-encoding").is_some_and(|value| value == "gzip");
+        let reader = if packed {
+            Reader::Gzip(Box::new(MultiGzDecoder::new(body.into_reader())))
+        } else {
+            Reader::Plain(body.into_reader())
+        };
         let body = Body { reader, closed: Arc::clone(&self.closed) };
         Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body })
     }

@@ -66,7 +66,8 @@ fn limits() -> Limits {
 }
 
 fn get(http: &Http, url: &str, limits: &Limits) -> Result<(u16, String), Error> {
-    let mut response = http.send(&Request { method: "GET", url, headers: &[], body: None }, limits)?;
+    let mut response =
+        http.send(&Request { method: "GET", url, headers: &[], body: None, gzip: false }, limits)?;
     let body = response.body.read_all(1 << 20)?;
     Ok((response.status, String::from_utf8(body).unwrap()))
 }
@@ -98,7 +99,13 @@ fn a_connection_is_used_again_and_a_status_is_no_error() {
         assert_eq!(status, if path == "/missing" { 404 } else { 200 });
     }
     let url = server.url();
-    let post = Request { method: "POST", url: &url, headers: &[("X-Y", "z")], body: Some(b"{\"a\":1}") };
+    let post = Request {
+        method: "POST",
+        url: &url,
+        headers: &[("X-Y", "z")],
+        body: Some(b"{\"a\":1}"),
+        gzip: false,
+    };
     let mut response = http.send(&post, &limits()).unwrap();
     assert_eq!(response.header("content-type"), Some("application/json"));
     assert_eq!(response.body.read_all(100).unwrap(), b"{\"a\":1}");
@@ -121,8 +128,10 @@ fn a_get_survives_a_server_that_closed_its_idle_connections() {
     // Nothing but a GET is repeated.
     let before = server.connections();
     server.cut();
-    let posted =
-        http.send(&Request { method: "POST", url: &format!("{url}/b"), headers: &[], body: None }, &limits());
+    let posted = http.send(
+        &Request { method: "POST", url: &format!("{url}/b"), headers: &[], body: None, gzip: false },
+        &limits(),
+    );
     assert_eq!(posted.unwrap().status, 200);
     assert_eq!(server.connections(), before + 1);
 }
@@ -230,7 +239,7 @@ fn headers_and_bodies_beyond_their_limits_are_refused() {
         );
     }
     let (http, url) = (http(), url(0));
-    let request = Request { method: "GET", url: &url, headers: &[], body: None };
+    let request = Request { method: "GET", url: &url, headers: &[], body: None, gzip: false };
     let read = |max: usize| http.send(&request, &limits()).unwrap().body.read_all(max);
     assert!(matches!(read(1_000), Err(Error::TooLarge { what: "response", bytes_max: 1_000 })));
     assert_eq!(read(1_001).unwrap().len(), 1_001);
@@ -359,6 +368,35 @@ fn bytes_are_counted_on_the_wire() {
 }
 
 #[test]
+fn a_packed_body_is_read_unpacked_and_its_limit_counts_the_unpacked() {
+    let packed = || {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&[b'x'; 100_000]).unwrap();
+        encoder.finish().unwrap()
+    };
+    let server = Server::plain(move |seen| {
+        let mut bytes = packed();
+        if seen.path == "/half" {
+            bytes.truncate(20);
+        }
+        let head =
+            format!("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n", bytes.len());
+        vec![Act::Raw(head.into_bytes()), Act::Raw(bytes)]
+    });
+    let http = http();
+    let read = |path: &str, max: usize| {
+        let url = format!("{}{path}", server.url());
+        http.send(&Request { gzip: true, ..Request::get(&url) }, &limits()).unwrap().body.read_all(max)
+    };
+    for _ in 0..2 {
+        assert_eq!(read("/", 100_000).unwrap(), [b'x'; 100_000]);
+    }
+    assert_eq!((server.connections(), server.seen()[0].header("accept-encoding")), (1, Some("gzip")));
+    assert!(matches!(read("/", 99_999), Err(Error::TooLarge { bytes_max: 99_999, .. })));
+    assert!(read("/half", 100_000).is_err());
+}
+
+#[test]
 fn a_peer_without_tls_is_named() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
@@ -479,8 +517,13 @@ fn socks5_connects_by_name_and_logs_in() {
 fn nothing_that_formats_shows_a_secret() {
     let proxy = ProxyPolicy::fixed("http://user:hunter2@proxy").unwrap();
     let settings = Settings { proxy, ..settings(Told::new(Roots::Insecure)) };
-    let request =
-        Request { method: "GET", url: "https://h", headers: &[("Authorization", "hunter2")], body: None };
+    let request = Request {
+        method: "GET",
+        url: "https://h",
+        headers: &[("Authorization", "hunter2")],
+        body: None,
+        gzip: false,
+    };
     let text = format!("{settings:?} {:?} {request:?}", Http::new(settings.clone()));
     assert!(!text.contains("hunter2"), "{text}");
 }

@@ -213,7 +213,7 @@ fn classify_certificate(problem: &CertificateError) -> TlsError {
         }
         CertificateError::NotValidForNameContext { expected, presented } => TlsError::WrongName(format!(
             "the certificate is valid for {}, not for {}",
-            presented.join(", "),
+            presented.iter().map(|name| bare_name(name)).collect::<Vec<_>>().join(", "),
             expected.to_str()
         )),
         CertificateError::BadSignature => TlsError::BadCertificate(
@@ -221,6 +221,12 @@ fn classify_certificate(problem: &CertificateError) -> TlsError {
         ),
         other => TlsError::BadCertificate(unusable(&format!("{other:?}"), &other.to_string())),
     }
+}
+
+/// webpki formats names for programmers: `DnsName("a")`, `IpAddress(::1)`.
+fn bare_name(name: &str) -> &str {
+    let inner = name.split_once('(').map_or(name, |(_, rest)| rest.trim_end_matches(')'));
+    inner.trim_matches('"')
 }
 
 /// webpki's reasons arrive wrapped; these are the two that private CAs run into.
@@ -231,5 +237,59 @@ fn unusable(debug: &str, display: &str) -> String {
         "the server's certificate is that of a CA".to_owned()
     } else {
         display.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::pki_types::pem::PemObject;
+
+    use super::*;
+
+    const V1_CA: &str = include_str!("testdata/v1-ca.pem");
+    const V1_LEAF: &str = include_str!("testdata/v1-leaf.pem");
+    const V3_LEAF: &str = include_str!("testdata/v3-leaf-of-v1-ca.pem");
+
+    fn verify(roots: &str, leaf: &str, host: &str) -> Result<(), String> {
+        let leaf = CertificateDer::from_pem_slice(leaf.as_bytes()).unwrap();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_893_456_000));
+        let verifier = verifier(&Roots::Pem(roots.as_bytes().into())).map_err(|error| error.to_string())?;
+        verifier
+            .verify_server_cert(&leaf, &[], &ServerName::try_from(host.to_owned()).unwrap(), &[], now)
+            .map(drop)
+            .map_err(|error| classify(&error).to_string())
+    }
+
+    /// What `openssl x509 -req` makes without extensions.
+    #[test]
+    fn certificates_of_version_one_are_named() {
+        let table = [
+            (V1_CA, V3_LEAF, "127.0.0.1", Ok(())),
+            (
+                V1_CA,
+                V1_LEAF,
+                "127.0.0.1",
+                Err("a certificate of the chain is not X.509 v3; make it again with extensions"),
+            ),
+            (V1_CA, V3_LEAF, "other", Err("the certificate is valid for 127.0.0.1, not for other")),
+        ];
+        for (roots, leaf, host, expected) in table {
+            assert_eq!(verify(roots, leaf, host), expected.map_err(str::to_owned), "{host}");
+        }
+    }
+
+    #[test]
+    fn errors_of_the_handshake_say_whose_fault_it_is() {
+        let alert = |alert| classify(&rustls::Error::AlertReceived(alert));
+        assert!(matches!(alert(AlertDescription::CertificateExpired), TlsError::Refused(_)));
+        assert!(matches!(alert(AlertDescription::HandshakeFailure), TlsError::Handshake(_)));
+        let empty = CertificateError::NotValidForNameContext {
+            expected: ServerName::try_from("kube").unwrap(),
+            presented: Vec::new(),
+        };
+        let text = classify(&empty.into()).to_string();
+        assert_eq!(text, "the certificate has no subject alternative name, so it is not valid for kube");
     }
 }
