@@ -109,3 +109,17 @@ pub const SET_PATH_STEPS_MAX: usize = 30;
 pub const SCHEMA_STEPS_MAX: usize = 2_000_000;
 /// Schemas within schemas, references included.
 pub const SCHEMA_DEPTH_MAX: usize = 128;
+/// A packed chart that is rendered.
+pub const CHART_ARCHIVE_BYTES_MAX: usize = 32 << 20;
+/// Name, values and the like that a chart is rendered with, as JSON.
+pub const RENDER_REQUEST_BYTES_MAX: usize = 16 << 20;
+/// Objects of one rendering, as JSON.
+pub const RENDER_OUTPUT_BYTES_MAX: usize = 32 << 20;
+/// Address space of the process that renders.
+pub const RENDER_MEMORY_BYTES_MAX: u64 = 1 << 30;
+/// Processor time of the process that renders: a chart may make RSA keys, on a slow machine.
+pub const RENDER_CPU_S_MAX: u64 = 120;
+/// Time that the process that renders may take.
+pub const RENDER_S_MAX: u64 = 180;
+/// Stack of the thread that renders: templates may call themselves.
+pub const RENDER_STACK_BYTES: usize = 8 << 20;

@@ -46,6 +46,7 @@ const DEPENDENCIES: &[&str] = &[
     "rcgen",
     "regex-lite",
     "ring",
+    "rustix",
     "rustls",
     "serde",
     "serde_json",

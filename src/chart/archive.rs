@@ -382,4 +382,4 @@ fn text(file: &File) -> Result<&str, Error> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub mod archive;
+pub mod child;
 pub mod coalesce;
 mod context;
 mod dependencies;

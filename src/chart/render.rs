@@ -12,12 +12,17 @@ use serde_json::Value as Json;
 
 use super::coalesce::{self, Nulls};
 use super::context::{Capabilities, Files, metadata};
+use super::glob::Pattern;
 use super::manifest::{self, Manifest, Manifests};
 use super::template::{self, Templates};
 use super::value::{Map, MapKind, Numbers, Value};
 use super::{Chart, Table, dependencies, schema};
 use crate::base::clock::Clock;
 use crate::format::yaml::{self, Dialect};
+
+mod api_versions;
+
+use api_versions::DEFAULT_API_VERSIONS;
 
 /// What a chart is rendered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,6 +344,32 @@ impl Rendered {
         text
     }
 
+    /// The documents of [`Rendered::to_text`] whose template, seen from the root chart's folder, fits one of the patterns
+    /// (`templates/*.yaml`).
+    ///
+    /// # Errors
+    /// The first pattern that fits none.
+    pub fn show_only(&self, patterns: &[String], include_crds: bool) -> Result<String, String> {
+        let all = self.to_text(include_crds);
+        let documents = manifest::split(&all);
+        let mut text = String::new();
+        for wanted in patterns {
+            let pattern = Pattern::path(wanted).ok_or_else(|| wanted.clone())?;
+            let before = text.len();
+            for document in &documents {
+                let source = document.strip_prefix("# Source: ").and_then(|rest| rest.lines().next());
+                let within = source.and_then(|path| path.split_once('/'));
+                if within.is_some_and(|(_, path)| pattern.matches(path)) {
+                    text.push_str(&format!("---\n{document}\n"));
+                }
+            }
+            if text.len() == before {
+                return Err(wanted.clone());
+            }
+        }
+        Ok(text)
+    }
+
     /// The objects under the keys that a gardenlet gives them in the Secret of an extension.
     ///
     /// A file with one object has its path as key; one with several has a key for each. What has no kind or no
@@ -384,65 +415,6 @@ fn key_of_many(path: &str, name: &str) -> String {
 pub fn secret_text(object: &Json) -> String {
     format!("\n---\n{}\n---\n", yaml::emit(object, Dialect::V4))
 }
-
-/// The API versions that Helm knows without a cluster.
-const DEFAULT_API_VERSIONS: [&str; 55] = [
-    "v1",
-    "admissionregistration.k8s.io/v1",
-    "admissionregistration.k8s.io/v1alpha1",
-    "admissionregistration.k8s.io/v1beta1",
-    "internal.apiserver.k8s.io/v1alpha1",
-    "apps/v1",
-    "apps/v1beta1",
-    "apps/v1beta2",
-    "authentication.k8s.io/v1",
-    "authentication.k8s.io/v1alpha1",
-    "authentication.k8s.io/v1beta1",
-    "authorization.k8s.io/v1",
-    "authorization.k8s.io/v1beta1",
-    "autoscaling/v1",
-    "autoscaling/v2",
-    "batch/v1",
-    "batch/v1beta1",
-    "certificates.k8s.io/v1",
-    "certificates.k8s.io/v1beta1",
-    "certificates.k8s.io/v1alpha1",
-    "coordination.k8s.io/v1alpha2",
-    "coordination.k8s.io/v1beta1",
-    "coordination.k8s.io/v1",
-    "discovery.k8s.io/v1",
-    "discovery.k8s.io/v1beta1",
-    "events.k8s.io/v1",
-    "events.k8s.io/v1beta1",
-    "extensions/v1beta1",
-    "flowcontrol.apiserver.k8s.io/v1",
-    "flowcontrol.apiserver.k8s.io/v1beta1",
-    "flowcontrol.apiserver.k8s.io/v1beta2",
-    "flowcontrol.apiserver.k8s.io/v1beta3",
-    "networking.k8s.io/v1",
-    "networking.k8s.io/v1beta1",
-    "node.k8s.io/v1",
-    "node.k8s.io/v1alpha1",
-    "node.k8s.io/v1beta1",
-    "policy/v1",
-    "policy/v1beta1",
-    "rbac.authorization.k8s.io/v1",
-    "rbac.authorization.k8s.io/v1beta1",
-    "rbac.authorization.k8s.io/v1alpha1",
-    "resource.k8s.io/v1",
-    "resource.k8s.io/v1beta2",
-    "resource.k8s.io/v1beta1",
-    "resource.k8s.io/v1alpha3",
-    "scheduling.k8s.io/v1alpha2",
-    "scheduling.k8s.io/v1beta1",
-    "scheduling.k8s.io/v1",
-    "storage.k8s.io/v1beta1",
-    "storage.k8s.io/v1",
-    "storage.k8s.io/v1alpha1",
-    "storagemigration.k8s.io/v1beta1",
-    "apiextensions.k8s.io/v1beta1",
-    "apiextensions.k8s.io/v1",
-];
 
 #[cfg(test)]
 mod tests;

@@ -7,11 +7,13 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::chart::child;
 use crate::config::{self, Loaded, Problem};
 use crate::format::yaml;
 use crate::limits;
 
 mod arguments;
+mod render;
 
 use arguments::Command;
 
@@ -69,18 +71,9 @@ pub fn main(
         Command::ConfigPrintDefaults => print(io, &defaults()),
         Command::Version { raw } => print(io, &version(raw)),
         Command::Help => print(io, HELP),
-        Command::Render(args) => render(io, &args),
-        Command::RenderChild(args) => render_child(io, &args),
+        Command::Render(args) => render::main(io, args),
+        Command::RenderChild(_) => child::main(io.input, io.output),
     }
-}
-
-// The renderer's commands are hooked in here.
-fn render(io: &mut Io<'_>, _args: &[OsString]) -> u8 {
-    fail(io, format_args!("gardenlet render: not built yet"))
-}
-
-fn render_child(io: &mut Io<'_>, _args: &[OsString]) -> u8 {
-    fail(io, format_args!("gardenlet render-child: not built yet"))
 }
 
 fn print(io: &mut Io<'_>, text: &str) -> u8 {

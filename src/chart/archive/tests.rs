@@ -7,7 +7,7 @@ use super::*;
 const CHART_YAML: &str = "apiVersion: v2\nname: demo\nversion: 1.0.0\n";
 
 /// A tar with files as they are named, `..` and all.
-fn tgz(files: &[(&str, &[u8])]) -> Vec<u8> {
+pub(in crate::chart) fn tgz(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = Vec::new();
     for (name, data) in files {
         let mut header = tar::Header::new_gnu();

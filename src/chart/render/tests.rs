@@ -160,6 +160,16 @@ fn objects_have_the_keys_of_a_gardenlet() {
 }
 
 #[test]
+fn single_files_are_shown() {
+    let chart = chart("p", "", &[("a.yaml", "a: 1\n---\na: 2"), ("b.yaml", "b: 1")]);
+    let rendered = on_a_deep_stack(move || render(chart, &options(Mode::Template)).unwrap());
+    let shown = rendered.show_only(&["templates/a*".to_owned()], false).unwrap();
+    let one = "---\n# Source: p/templates/a.yaml\na: 1\n\n\n";
+    assert_eq!(shown, format!("{one}---\n# Source: p/templates/a.yaml\na: 2\n\n"));
+    assert_eq!(rendered.show_only(&["templates/c".to_owned()], false), Err("templates/c".to_owned()));
+}
+
+#[test]
 fn versions_of_flags_are_completed() {
     let version = KubeVersion::of_flag("1.30-gke.1").unwrap();
     assert_eq!((version.version.as_str(), version.constraint_version.as_str()), ("v1.30-gke.1", "v1.30.0"));

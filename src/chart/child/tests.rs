@@ -1,0 +1,103 @@
+use serde_json::json;
+
+use super::*;
+use crate::chart::archive::tests::tgz;
+
+fn chart(template: &str) -> Vec<u8> {
+    tgz(&[
+        ("c/Chart.yaml", b"apiVersion: v2\nname: c\nversion: 1.0.0\n"),
+        ("c/values.yaml", b"a: 1\n"),
+        ("c/templates/a.yaml", template.as_bytes()),
+    ])
+}
+
+fn request() -> Request {
+    Request {
+        name: "reg".to_owned(),
+        namespace: "extension-reg".to_owned(),
+        values: json!({"b": 100_000}),
+        kubernetes_version: "v1.33.4-gke.1".to_owned(),
+    }
+}
+
+const TEMPLATE: &str = "kind: ConfigMap\nmetadata: {name: x, namespace: {{ .Release.Namespace }}}\n\
+                        data: {v: \"{{ .Values.a }} {{ .Values.b }} {{ .Capabilities.KubeVersion.Version }}\"}\n";
+
+#[test]
+fn charts_are_rendered_in_process() {
+    let objects = Renderer::InProcess.render(&request(), &chart(TEMPLATE), &Stop::new()).unwrap();
+    let expected = json!({
+        "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "extension-reg"},
+        "data": {"v": "1 100000 v1.33.4-gke.1"},
+    });
+    assert_eq!(objects["c_templates_a.yaml"], expected);
+}
+
+#[test]
+fn what_is_wrong_with_a_chart_is_told() {
+    for (archive, message) in [
+        (chart("{{ fail \"no\" }}"), "execution error at (c/templates/a.yaml:1:3): no"),
+        (b"x".to_vec(), "cannot read the chart archive: "),
+    ] {
+        let error = Renderer::InProcess.render(&request(), &archive, &Stop::new()).unwrap_err();
+        assert!(error.to_string().starts_with(message), "{error}");
+    }
+    let wrong = Request { values: json!([]), ..request() };
+    let error = Renderer::InProcess.render(&wrong, &chart(""), &Stop::new()).unwrap_err();
+    assert_eq!(error.to_string(), "values must be a map");
+    let large = vec![0; 33_554_433];
+    let result = Renderer::InProcess.render(&request(), &large, &Stop::new());
+    assert!(matches!(result, Err(Error::ArchiveBytes(33_554_432))));
+}
+
+/// A shell in place of the agent's program.
+fn ask_shell(script: &str, limit: Duration, stop: &Stop) -> Result<Objects, Error> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]);
+    ask(command, &request(), &chart(TEMPLATE), limit, stop)
+}
+
+#[test]
+fn the_child_hears_the_request_and_its_answer_counts() {
+    let minute = Duration::from_secs(60);
+    let stop = Stop::new();
+    let objects = ask_shell("cat >/dev/null; echo '{\"objects\":{\"k\":{\"a\":1}}}'", minute, &stop).unwrap();
+    assert_eq!(objects["k"], json!({"a": 1}));
+    let error = ask_shell("echo '{\"error\":\"bad\"}'", minute, &stop).unwrap_err();
+    assert!(matches!(error, Error::Chart(message) if message == "bad"));
+    assert!(matches!(ask_shell("kill -9 $$", minute, &stop), Err(Error::Died(Some(_)))));
+    assert!(matches!(ask_shell("echo nonsense", minute, &stop), Err(Error::Died(Some(_)))));
+    assert!(matches!(ask_shell("cat /dev/zero", minute, &stop), Err(Error::OutputBytes(33_554_432))));
+    let missing = Renderer::Child { program: PathBuf::from("/nonexistent") };
+    assert!(matches!(missing.render(&request(), b"x", &stop), Err(Error::Start(_))));
+}
+
+#[test]
+fn a_child_that_hangs_is_killed() {
+    // It neither reads nor writes: both ends of the conversation would wait for ever.
+    let started = Clock::system();
+    let error = ask_shell("exec sleep 600", Duration::from_millis(200), &Stop::new()).unwrap_err();
+    assert!(matches!(error, Error::Timeout(_)), "{error}");
+    let stop = Stop::new();
+    stop.stop();
+    assert!(matches!(ask_shell("exec sleep 600", Duration::from_secs(600), &stop), Err(Error::Stopped)));
+    assert!(started.mono() < Duration::from_secs(60));
+}
+
+#[test]
+fn the_protocol_has_limits() {
+    let mut length = u32::MAX.to_be_bytes().to_vec();
+    length.extend_from_slice(b"{}");
+    assert!(receive(&mut length.as_slice()).is_err());
+    let body = serde_json::to_vec(&request()).unwrap();
+    let mut input = u32::try_from(body.len()).unwrap().to_be_bytes().to_vec();
+    input.extend_from_slice(&body);
+    input.extend_from_slice(b"archive");
+    let (request, archive) = receive(&mut input.as_slice()).unwrap();
+    assert_eq!((request.name.as_str(), archive.as_slice()), ("reg", &b"archive"[..]));
+    let mut values = String::new();
+    values.extend(std::iter::repeat_n('x', 16 << 20));
+    let large = Request { values: json!({"v": values}), ..request };
+    let result = ask(Command::new("/bin/true"), &large, b"", Duration::from_secs(60), &Stop::new());
+    assert!(matches!(result, Err(Error::RequestBytes(16_777_216))));
+}
