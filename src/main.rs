@@ -2,8 +2,9 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
 
+use gardenlet::base::stop::Stop;
+use gardenlet::chart::child;
 use gardenlet::controllers::controller_installation::Renderer;
 use gardenlet::{app, cli};
 
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
 }
 
 fn renderer() -> Renderer {
-    Renderer(Arc::new(|_| Err("charts cannot be rendered yet".to_owned())))
+    Renderer::of_charts(child::Renderer::own_program(), Stop::new())
 }
 
 #[allow(clippy::disallowed_methods)] // a second signal, or a stop that hangs: nothing is left to return to

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::api::condition::Status;
 use crate::api::gardener::{ControllerDeployment, ControllerInstallation, HelmDeployment};
+use crate::base::error::chain;
+use crate::base::stop::Stop;
+use crate::chart::child;
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
 use crate::runtime::controller::Failure;
@@ -35,6 +38,22 @@ pub(super) type Render = dyn Fn(&Chart<'_>) -> Result<BTreeMap<String, String>, 
 /// Renders charts. Cheap to clone.
 #[derive(Clone)]
 pub struct Renderer(pub Arc<Render>);
+
+impl Renderer {
+    /// Renders with the chart engine, in a child process or a thread.
+    pub fn of_charts(renderer: child::Renderer, stop: Stop) -> Self {
+        Self(Arc::new(move |chart| {
+            let request = child::Request {
+                name: chart.release.to_owned(),
+                namespace: chart.namespace.to_owned(),
+                values: chart.values.clone(),
+                kubernetes_version: chart.kubernetes_version.to_owned(),
+            };
+            let objects = renderer.render(&request, chart.archive, &stop).map_err(|e| chain(&e))?;
+            Ok(objects.into_iter().map(|(key, object)| (key, yaml::emit(&object, Dialect::V4))).collect())
+        }))
+    }
+}
 
 impl fmt::Debug for Renderer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
