@@ -162,7 +162,7 @@ fn watches_lose_events_end_and_expire() {
     assert!(matches!(third.next(), Some(Err(_))));
     cluster.faults().on("GET", "/namespaces").once().then(Action::WatchError(failure(410, None)));
     assert!(matches!(watch(&client, &version).next(), Some(Err(e)) if e.is_gone()));
-    cluster.store().write(crate::support::api::store::State::compact);
+    cluster.compact();
     assert!(matches!(watch(&client, &version).next(), Some(Err(e)) if e.is_gone()));
 }
 

@@ -5,6 +5,7 @@ use std::process::Command;
 use gardenlet::base::clock::Clock;
 use serde_json::json;
 
+use crate::support::cluster::Authorization;
 use crate::support::{Options, TestCluster, semantics};
 
 /// Runs kubectl, if this machine has one; none otherwise.
@@ -43,7 +44,9 @@ fn kubectl_reads_and_writes() {
 
 #[test]
 fn it_behaves_as_a_real_one() {
-    let cluster = TestCluster::start(Options::new("seed", &Clock::system()));
+    let mut options = Options::new("seed", &Clock::system());
+    options.authorization = Authorization::Rbac;
+    let cluster = TestCluster::start(options);
     let failed = semantics::run(&cluster.client());
     assert!(failed.is_empty(), "{failed:#?}");
 }

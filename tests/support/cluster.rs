@@ -165,6 +165,34 @@ impl TestCluster {
         self.server.shared.record.all()
     }
 
+    /// How many requests there were so far: a mark for [`TestCluster::requests_since`].
+    pub fn request_count(&self) -> usize {
+        self.server.shared.record.count()
+    }
+
+    /// The requests after a mark.
+    pub fn requests_since(&self, mark: usize) -> Vec<Recorded> {
+        self.server.shared.record.since(mark)
+    }
+
+    /// Bytes received and sent on the wire, TLS included, and connections taken, so far.
+    pub fn traffic(&self) -> (u64, u64, u64) {
+        let traffic = &self.server.shared.traffic;
+        let read =
+            |counter: &std::sync::atomic::AtomicU64| counter.load(std::sync::atomic::Ordering::Relaxed);
+        (read(&traffic.received), read(&traffic.sent), read(&traffic.connections))
+    }
+
+    /// Starts or stops parts of kube-controller-manager's work.
+    pub fn set_share(&self, share: Share) {
+        self.controllers.set_share(share);
+    }
+
+    /// Forgets the history: watches and paged lists that look back get 410.
+    pub fn compact(&self) {
+        self.store().write(State::compact);
+    }
+
     pub fn url(&self) -> String {
         self.server.url()
     }

@@ -33,7 +33,7 @@ pub fn answer(judge: &dyn Judge, resource: &str, mut review: Value, asker: &User
         }
         "tokenreviews" => match judge.user_of(text(&review, "/spec/token")) {
             Some(user) => json!({"authenticated": true, "user": user_json(&user)}),
-            None => json!({"authenticated": false}),
+            None => json!({"user": {}, "error": "invalid bearer token"}),
         },
         _ => json!({"userInfo": user_json(asker)}),
     };

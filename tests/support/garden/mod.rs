@@ -34,9 +34,6 @@ use super::cluster::{Authorization, Options, TestCluster};
 use super::controllers;
 use super::http::server::Authorizer;
 
-/// How often the manager looks at what it is not told about, in real time.
-const PERIOD: Duration = Duration::from_millis(100);
-
 /// A running garden. It ends when it is dropped.
 pub struct Garden {
     manager: Running,
@@ -81,7 +78,7 @@ impl Garden {
             Authorizer::allows(&authorizer::Garden, &store.read(), user, info)
         });
         let local = Local { api: cluster.api().clone(), judge };
-        Self::managed(cluster, Box::new(local), share)
+        Self::managed(cluster, Box::new(local), share, Duration::from_millis(100))
     }
 
     /// Serves the gardener.cloud groups behind a real kube-apiserver.
@@ -92,21 +89,23 @@ impl Garden {
         options.server_names = vec![aggregated.host];
         options.authorization = Authorization::Custom(Box::new(authorizer::Behind));
         options.front_proxy = Some((aggregated.front_proxy_ca, aggregated.front_proxy_names));
-        options.share = controllers::Share { garbage: true, ..controllers::Share::none() };
+        // The real cluster's garbage collector sees these objects, too.
+        options.share = controllers::Share::none();
         let cluster = TestCluster::start(options);
         cluster.store().write(|state| state.kinds.prefer(kinds::CORE, "v1beta1"));
         let own = Local { api: cluster.api().clone(), judge: Arc::new(|_: &_, _: &_| false) };
         let split = Split { own, rest: Remote(aggregated.client) };
-        Self::managed(cluster, Box::new(split), Share::default())
+        Self::managed(cluster, Box::new(split), Share::default(), Duration::from_millis(250))
     }
 
-    fn managed(cluster: TestCluster, port: Box<dyn Cluster>, share: Share) -> Self {
-        let manager = Running::start(port, cluster.clock(), cluster.store(), share, PERIOD);
+    /// `period`: how often the manager looks at what it is not told about, in real time.
+    fn managed(cluster: TestCluster, port: Box<dyn Cluster>, share: Share, period: Duration) -> Self {
+        let manager = Running::start(port, cluster.clock(), cluster.store(), share, period);
         Self { manager, cluster }
     }
 
     /// Changes what gardener-controller-manager does.
-    pub fn set_share(&self, share: Share) {
+    pub fn set_manager_share(&self, share: Share) {
         self.manager.set_share(share);
     }
 

@@ -1,6 +1,7 @@
 //! What the tests rely on in an API server, as checks that the stand-in and a real kube-apiserver both pass. A change of
 //! the stand-in that a real server does not agree with fails in `tests/cluster`, a wrong belief fails there first.
 
+mod access;
 mod custom;
 mod life;
 mod objects;
@@ -32,11 +33,19 @@ pub struct Place<'a> {
 
 /// All checks.
 pub fn checks() -> Vec<Check> {
-    [objects::CHECKS, patches::CHECKS, refusals::CHECKS, life::CHECKS, watches::CHECKS, custom::CHECKS]
-        .into_iter()
-        .flatten()
-        .map(|(name, run)| Check { name, run: *run })
-        .collect()
+    [
+        objects::CHECKS,
+        patches::CHECKS,
+        refusals::CHECKS,
+        life::CHECKS,
+        watches::CHECKS,
+        custom::CHECKS,
+        access::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
+    .map(|(name, run)| Check { name, run: *run })
+    .collect()
 }
 
 /// Runs all checks; the names and reasons of those that failed.
