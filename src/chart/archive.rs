@@ -46,6 +46,8 @@ pub enum Error {
     NameLength(usize),
     /// Charts are nested deeper than this.
     Depth(usize),
+    /// The `apiVersion` of Chart.yaml is neither v1 nor v2.
+    ApiVersion(String),
     /// Chart.yaml is missing.
     NoChartYaml,
     /// A file is not what it should be.
@@ -107,8 +109,9 @@ impl fmt::Display for Error {
             Self::FileCount(max) => write!(f, "chart has more than {max} files"),
             Self::NameLength(max) => write!(f, "chart has a file whose name is longer than {max} bytes"),
             Self::Depth(max) => write!(f, "charts are nested deeper than {max} levels"),
+            Self::ApiVersion(version) => write!(f, "unsupported chart version {version:?}"),
             Self::NoChartYaml => f.write_str("Chart.yaml file is missing"),
-            Self::File { source: FileError::Metadata(_), .. } => f.write_str("chart metadata"),
+            Self::File { source: FileError::Metadata(source), .. } => write!(f, "{source}"),
             Self::File { name, .. } => write!(f, "cannot load {name}"),
             Self::Child { file, chart, .. } => write!(f, "error unpacking subchart {file} in {chart}"),
             Self::Read { path, .. } => write!(f, "cannot read {}", path.display()),
@@ -121,6 +124,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Archive(source) | Self::Read { source, .. } => Some(source),
+            Self::File { source: FileError::Metadata(_), .. } => None,
             Self::File { source, .. } => Some(source),
             Self::Child { source, .. } => Some(source.as_ref()),
             _ => None,
@@ -288,8 +292,10 @@ fn load_files(files: Vec<File>, budget: &mut Budget) -> Result<Chart, Error> {
         merge_metadata(&mut chart, file)?;
         found = true;
     }
-    if found && chart.metadata.api_version.is_empty() {
-        "v1".clone_into(&mut chart.metadata.api_version);
+    match chart.metadata.api_version.as_str() {
+        "" if found => "v1".clone_into(&mut chart.metadata.api_version),
+        "" | "v1" | "v2" => {}
+        other => return Err(Error::ApiVersion(other.to_owned())),
     }
     let mut children: BTreeMap<String, Vec<File>> = BTreeMap::new();
     for file in files {

@@ -32,15 +32,20 @@ enum Problem {
     Field { field: &'static str, got: &'static str },
 }
 
+/// How Helm's reader begins what it says about a document of another shape.
+const JSON: &str = "error unmarshaling JSON: while decoding JSON";
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "YAML parse error on {}: ", self.path)?;
         match &self.problem {
             Problem::Yaml(error) => f.write_str(&error.go_text()),
             Problem::Field { field: "", got } => {
-                write!(f, "error unmarshaling JSON: a document must be a map, not {got}")
+                write!(f, "{JSON}: json: cannot unmarshal {got} into Go value of type util.SimpleHead")
             }
-            Problem::Field { field, got } => write!(f, "error unmarshaling JSON: {field} may not be {got}"),
+            Problem::Field { field, got } => {
+                write!(f, "{JSON}: json: cannot unmarshal {got} into Go struct field SimpleHead.{field}")
+            }
         }
     }
 }
@@ -167,11 +172,11 @@ fn scalar_text(value: &Value) -> Option<String> {
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "a map",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
 
@@ -291,13 +296,22 @@ mod tests {
     fn what_is_no_object_is_named() {
         for (text, message) in [
             ("a: [", "error converting YAML to JSON: yaml: line 1: did not find expected node content"),
-            ("text", "error unmarshaling JSON: a document must be a map, not a text"),
-            ("metadata: x", "error unmarshaling JSON: metadata may not be a text"),
+            (
+                "text",
+                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal string into Go value of type util.SimpleHead",
+            ),
+            (
+                "metadata: x",
+                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal string into Go struct field SimpleHead.metadata",
+            ),
             (
                 "metadata: {annotations: {a: [1]}}",
-                "error unmarshaling JSON: metadata.annotations may not be a list",
+                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go struct field SimpleHead.metadata.annotations",
             ),
-            ("kind: {}", "error unmarshaling JSON: kind may not be a map"),
+            (
+                "kind: {}",
+                "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal object into Go struct field SimpleHead.kind",
+            ),
         ] {
             let error = sort([("p", text)]).unwrap_err().to_string();
             assert_eq!(error, format!("YAML parse error on p: {message}"));

@@ -89,6 +89,9 @@ impl fmt::Display for Error {
             Self::Invalid { field: "type", .. } => {
                 f.write_str("chart.metadata.type must be application or library")
             }
+            Self::Invalid { field: "name", value } if matches!(value.as_str(), "." | "..") => {
+                write!(f, "chart.metadata.name {value:?} is not allowed")
+            }
             Self::Invalid { field, value } => write!(f, "chart.metadata.{field} {value:?} is invalid"),
             Self::Duplicate(name) => write!(f, "more than one dependency with name or alias {name:?}"),
             Self::Alias(name) => write!(f, "dependency {name:?} has disallowed characters in the alias"),
@@ -329,7 +332,7 @@ mod tests {
             ("apiVersion: v1\nversion: 1", "chart.metadata.name is required"),
             ("apiVersion: v1\nname: a", "chart.metadata.version is required"),
             ("apiVersion: v1\nname: a/b\nversion: 1", "chart.metadata.name \"a/b\" is invalid"),
-            ("apiVersion: v1\nname: ..\nversion: 1", "chart.metadata.name \"..\" is invalid"),
+            ("apiVersion: v1\nname: ..\nversion: 1", "chart.metadata.name \"..\" is not allowed"),
             ("apiVersion: v1\nname: a\nversion: x", "chart.metadata.version \"x\" is invalid"),
             (
                 "apiVersion: v1\nname: a\nversion: 1\ntype: x",

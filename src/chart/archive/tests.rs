@@ -99,6 +99,8 @@ fn what_is_no_chart_is_refused() {
         let result = load(&tgz(&files[usize::from(file == "x/Chart.yaml")..]));
         assert!(matches!(result, Err(Error::File { .. })), "{file}");
     }
+    let new = tgz(&[("x/Chart.yaml", b"apiVersion: v3\nname: x\nversion: 1.0.0")]);
+    assert!(matches!(load(&new), Err(Error::ApiVersion(_))));
     let cut = tgz(&[("x/Chart.yaml", CHART_YAML.as_bytes()), ("x/big", &[7; 9_000])]);
     assert!(matches!(load(&cut[..cut.len() - 20]), Err(Error::Archive(_))));
 }

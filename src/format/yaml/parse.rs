@@ -19,12 +19,13 @@ const NODES_MIN: usize = 10_000;
 
 /// Reads the first document of a text.
 pub(super) fn document(text: &str) -> Result<Value, Error> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some(at) = verbatim_tag_before_comma(text) {
         return Err(error_at(text, at, "a verbatim tag may not end at a comma"));
     }
-    // A backslash at the end of a double-quoted scalar that nobody closes: the scanner panics for want of one more
-    // character. It gets a line break, which `literal` takes away again where it would show.
-    let padded = text.ends_with('\\');
+    // A block scalar or a backslash at the very end: the scanner panics for want of one more character. It gets a line
+    // break, which `literal` takes away again where it would show.
+    let padded = !text.ends_with(['\n', '\r']);
     let input = text.as_bytes().chain(if padded { &b"\n"[..] } else { &[] });
     let mut input = BufReader::with_capacity(READ_BYTES, input);
     let mut parser = Parser::new();
@@ -239,8 +240,14 @@ impl<R: std::io::BufRead> Loader<'_, R> {
     fn literal(&self, mut value: String, style: ScalarStyle, end: Mark) -> String {
         let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
         let at_end = usize::try_from(end.index).is_ok_and(|index| index > self.text.len());
-        if self.padded && block && at_end && value.ends_with("\\\n") {
-            value.pop();
+        if self.padded && block && at_end {
+            let last_line = self.text.rsplit('\n').next().unwrap_or("");
+            // Of a line that holds only indentation, a break remains only if all are kept.
+            let content = !last_line.trim_start_matches([' ', '\t']).is_empty();
+            let shows = content || ["\n\n", " \n", "\t\n"].iter().any(|end| value.ends_with(end));
+            if shows && value.ends_with('\n') {
+                value.pop();
+            }
         }
         value
     }

@@ -74,6 +74,81 @@ fn a_backslash_at_the_end_is_no_panic() {
 }
 
 #[test]
+fn block_scalars_may_end_with_the_text() {
+    for (text, value) in [
+        ("|\n  x", "x"),
+        ("|+\n  x", "x"),
+        ("|-\n  x", "x"),
+        ("|\n  x\n  ", "x\n"),
+        ("|+\n  x\n  ", "x\n"),
+        ("|+\n  x\n\n", "x\n\n"),
+        ("|\n  x\n    ", "x\n  "),
+        (">\n  x\n  y", "x y"),
+        ("|", ""),
+        ("|\r\n  x\r\n", "x\n"),
+    ] {
+        assert_eq!(parse(text), Ok(json!(value)), "{text:?}");
+    }
+}
+
+/// Seeded: a failure names the seed.
+#[test]
+fn mutated_documents_are_values_or_errors() {
+    const PIECES: [&str; 24] = [
+        "\n",
+        "  ",
+        "- ",
+        ": ",
+        "? ",
+        "|",
+        ">",
+        "'",
+        "\"",
+        "\\",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "#",
+        "&a ",
+        "*a",
+        "!!str ",
+        "<<",
+        "---",
+        "%",
+        "\u{85}",
+        "\u{1f600}",
+    ];
+    let sample =
+        "a: &x {b: [1, 'c', \"d\\n\"]}\ne: |-\n  f\n\n  g\nh: >+\n  i\n  j\n? k\n: *x\n<<: *x\n- l\n";
+    for seed in 0u64..4_000 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = |max: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % 1_000_003).unwrap() % max
+        };
+        let mut chars: Vec<String> = sample.chars().map(String::from).collect();
+        for _ in 0..=next(6) {
+            let at = next(chars.len());
+            match next(3) {
+                0 => chars.truncate(at + 1),
+                1 => drop(chars.remove(at)),
+                _ => chars.insert(at, PIECES[next(PIECES.len())].to_owned()),
+            }
+            if chars.is_empty() {
+                break;
+            }
+        }
+        let text = chars.concat();
+        let result = std::panic::catch_unwind(|| parse(&text).map(|v| emit(&v, Dialect::V2)));
+        assert!(result.is_ok(), "seed {seed}: {text:?}");
+    }
+}
+
+#[test]
 fn depth_and_growth_are_limited() {
     let deep = |n: usize| format!("{}1{}", "[".repeat(n), "]".repeat(n));
     assert!(parse(&deep(128)).is_ok());
