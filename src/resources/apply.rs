@@ -1,12 +1,14 @@
 //! Brings one object of the cluster to what is desired: GET, then POST or PUT.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::error::Error;
 use super::merge::{Desired, merge};
 use super::names;
 use super::object::{annotation, group_of, is_true, text};
-use super::reference::Identity;
+use super::reference::{Identity, describe, reference};
 use super::session::Session;
 use super::unchanged::Settled;
 use crate::api::meta::Resource;
@@ -30,7 +32,8 @@ pub(super) fn apply(session: Session<'_>, settled: &Settled, desired: Desired<'_
         if error.is_conflict() || error.is_not_held() {
             return error;
         }
-        Error::Apply { object: identity.to_string(), source: Box::new(error) }
+        let object = describe(&reference(desired.object, &BTreeMap::new()));
+        Error::Apply { object, source: Box::new(error) }
     })
 }
 
@@ -45,12 +48,15 @@ fn apply_one(
     let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
     let resource = session.served(api_version, kind)?;
     let live: Option<Value> = session.client.find(&resource, namespace, name)?;
+    let ignored = is_true(annotation(object, names::IGNORE));
     let after = match &live {
         None => {
             log::info!(kind, namespace, name; "Creating an object");
-            session.create(&resource, &merge(desired, None))?
+            // An ignored object is created as it is: it will never be changed back, so it must not say so.
+            let new = if ignored { desired.bare.clone() } else { merge(desired, None) };
+            session.create(&resource, &new)?
         }
-        Some(_) if is_true(annotation(object, names::IGNORE)) => return Ok(()),
+        Some(_) if ignored => return Ok(()),
         Some(live) => {
             desired.autoscaled = is_autoscaled(session, object, live)?;
             let merged = merge(desired, Some(live));
@@ -97,28 +103,32 @@ fn is_autoscaled(session: Session<'_>, object: &Value, live: &Value) -> Result<b
     }
 }
 
-/// The version of a target may be any, and older clients leave the group out.
+/// The version of a target may be any, the groups of workloads are regarded as one, and older clients leave them out.
 fn is_target(target: &Value, object: &Value) -> bool {
     let group = group_of(text(&target["apiVersion"]));
     target["kind"] == object["kind"]
         && target["name"] == object["metadata"]["name"]
-        && (text(&target["apiVersion"]).is_empty() || group == group_of(text(&object["apiVersion"])))
+        && matches!(group, "" | "apps" | "extensions")
 }
 
 fn replace(session: Session<'_>, resource: &Resource, merged: &Value, live: &Value) -> Result<Value, Error> {
     match session.replace(resource, "", merged) {
-        Err(Error::Request(error)) if error.status_code() == Some(422) && may_recreate(merged, live) => {
+        Err(Error::Request(error)) if error.status_code() == Some(422) && may_recreate(merged, &error) => {
             recreate(session, resource, live, merged, error)
         }
         result => result,
     }
 }
 
-/// Whether an object is deleted when its update is invalid: on request, and if it can never be updated.
-fn may_recreate(merged: &Value, live: &Value) -> bool {
+/// Whether an object is deleted when its update is invalid: on request, and a ConfigMap or Secret that can never be
+/// updated. An immutable one that is wrong for another reason stays: its successor would be refused, too.
+fn may_recreate(merged: &Value, error: &kube::Error) -> bool {
     let is_data =
         merged["apiVersion"] == "v1" && (merged["kind"] == "ConfigMap" || merged["kind"] == "Secret");
-    is_true(annotation(merged, names::DELETE_ON_INVALID_UPDATE)) || (is_data && live["immutable"] == true)
+    let mut causes = error.failure().into_iter().flat_map(|f| &f.details.causes);
+    let is_immutable =
+        causes.any(|c| c.reason == "FieldValueForbidden" && c.message.contains("field is immutable when"));
+    is_true(annotation(merged, names::DELETE_ON_INVALID_UPDATE)) || (is_data && is_immutable)
 }
 
 /// Deletes the object; the next round creates it.
@@ -165,6 +175,7 @@ mod tests {
             ("apps/v1", "Deployment", "x", true),
             ("apps/v1beta2", "Deployment", "x", true),
             ("", "Deployment", "x", true),
+            ("extensions/v1beta1", "Deployment", "x", true),
             ("other/v1", "Deployment", "x", false),
             ("apps/v1", "StatefulSet", "x", false),
             ("apps/v1", "Deployment", "y", false),
@@ -181,18 +192,28 @@ mod tests {
             let annotations = json!({"resources.gardener.cloud/delete-on-invalid-update": annotation});
             json!({"apiVersion": api_version, "kind": kind, "metadata": {"annotations": annotations}})
         };
-        let (fixed, free) = (json!({"immutable": true}), json!({"immutable": false}));
+        let error = |reason: &str, message: &str| {
+            let cause = kube::error::StatusCause {
+                reason: reason.into(),
+                message: message.into(),
+                field: "data".into(),
+            };
+            let details = kube::error::StatusDetails { causes: vec![cause], ..Default::default() };
+            kube::Error::Api(Box::new(kube::Failure { code: 422, details, ..Default::default() }))
+        };
+        let fixed = error("FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set");
+        let wrong = error("FieldValueInvalid", "Invalid value: \"x\"");
         let table = [
             (object("v1", "ConfigMap", ""), &fixed, true),
             (object("v1", "Secret", ""), &fixed, true),
-            (object("v1", "Secret", ""), &free, false),
+            (object("v1", "Secret", ""), &wrong, false),
             (object("v1", "Service", ""), &fixed, false),
-            (object("v1", "Service", "true"), &free, true),
-            (object("v1", "Service", "1"), &free, true),
-            (object("v1", "Service", "no"), &free, false),
+            (object("v1", "Service", "true"), &wrong, true),
+            (object("v1", "Service", "1"), &wrong, true),
+            (object("v1", "Service", "no"), &wrong, false),
         ];
-        for (merged, live, expected) in table {
-            assert_eq!(may_recreate(&merged, live), expected, "{merged} {live}");
+        for (merged, error, expected) in table {
+            assert_eq!(may_recreate(&merged, error), expected, "{merged} {error}");
         }
     }
 

@@ -17,6 +17,7 @@ use super::names::{self, APPLIED, HEALTHY, PROGRESSING, reason};
 use super::object::annotation;
 use super::progress::{self, Progress};
 use super::removal::selector;
+use super::remove::warnings;
 use super::session::Session;
 use super::status::{Present, with_status};
 use super::trigger::{Duty, duty};
@@ -85,7 +86,7 @@ fn look(
             Ok(Seen::Missing) => sick = sick.or_else(|| Some(missing(present, object))),
             Ok(Seen::Present) => {}
             Ok(Seen::Body(live)) => {
-                sick = sick.or_else(|| unhealthy(present, object, &live));
+                sick = sick.or_else(|| unhealthy(session, present, object, &live));
                 if running.is_none() {
                     running = progressing(session, present, object, &live)?;
                 }
@@ -109,13 +110,18 @@ fn missing(present: Present<'_>, object: &ObjectReference) -> Condition {
     present.with(HEALTHY, Status::False, &format!("{kind}Missing"), &text)
 }
 
-fn unhealthy(present: Present<'_>, object: &ObjectReference, live: &Value) -> Option<Condition> {
+fn unhealthy(
+    session: Session<'_>,
+    present: Present<'_>,
+    object: &ObjectReference,
+    live: &Value,
+) -> Option<Condition> {
     if skips_checks(live) {
         return None;
     }
     let why = health::check_of(&object.api_version, &object.kind)?(live).err()?;
     let ObjectReference { kind, namespace, name, .. } = object;
-    let text = format!("{kind} \"{namespace}/{name}\" is unhealthy: {why}");
+    let text = format!("{kind} \"{namespace}/{name}\" is unhealthy: {why}{}", warnings(session, object));
     Some(present.with(HEALTHY, Status::False, &format!("{kind}Unhealthy"), &text))
 }
 
@@ -125,7 +131,7 @@ fn unknown(present: Present<'_>, object: &ObjectReference, error: Error) -> Resu
         Error::Request(e) if matches!(e.verdict(), Verdict::Denied | Verdict::Invalid) => {
             let ObjectReference { kind, namespace, name, .. } = object;
             let text = format!("Error while checking {kind} \"{namespace}/{name}\": {}", error.text());
-            Ok(present.with(HEALTHY, Status::Unknown, reason::HEALTH_CHECK_ERROR, &text))
+            Ok(present.with(HEALTHY, Status::False, reason::HEALTH_CHECK_ERROR, &text))
         }
         _ => Err(error),
     }
@@ -148,7 +154,7 @@ fn progressing(
             if pods == wanted {
                 return Ok(None);
             }
-            format!("{pods} pods exist, {wanted} are wanted")
+            "there are still non-terminated old pods".to_owned()
         }
     };
     let ObjectReference { kind, namespace, name, .. } = object;

@@ -53,14 +53,16 @@ fn daemon_set(object: &Value) -> Result<(), String> {
     if misscheduled > 0 {
         return Err(format!("misscheduled pods found ({misscheduled})"));
     }
+    let (unavailable, current) =
+        (number(&status["numberUnavailable"]), number(&status["currentNumberScheduled"]));
     let rolling_out = number(&status["updatedNumberScheduled"]) < desired;
     let allowed = if rolling_out { max_unavailable(object, desired) } else { 0 };
-    let unavailable = number(&status["numberUnavailable"]);
-    if unavailable > allowed {
-        let counts = format!("{unavailable}/{desired}, only max. {allowed} unavailable pods allowed");
-        return Err(format!("too many unavailable pods found ({counts})"));
+    if unavailable <= allowed {
+        return Ok(());
     }
-    Ok(())
+    let rule =
+        if rolling_out { format!(", only max. {allowed} unavailable pods allowed") } else { String::new() };
+    Err(format!("too many unavailable pods found ({unavailable}/{current}{rule})"))
 }
 
 /// How many pods of a DaemonSet a rolling update may take down at once; percentages are rounded down.
@@ -82,7 +84,9 @@ fn job(object: &Value) -> Result<(), String> {
 fn pod(object: &Value) -> Result<(), String> {
     match text(&object["status"]["phase"]) {
         "Running" | "Succeeded" => Ok(()),
-        phase => Err(format!("pod is in phase {phase:?}, expected is Running or Succeeded")),
+        phase => {
+            Err(format!("pod is in invalid phase {phase:?} (expected one of [\"Running\" \"Succeeded\"])"))
+        }
     }
 }
 
@@ -102,7 +106,6 @@ fn custom_resource_definition(object: &Value) -> Result<(), String> {
 }
 
 fn monitoring(object: &Value) -> Result<(), String> {
-    required(object, "Available", "True")?;
     current(object, "Available")?;
     at_least(&object["status"]["availableReplicas"], replicas(object), "not enough available replicas")
 }
@@ -112,16 +115,18 @@ fn vertical_pod_autoscaler(object: &Value) -> Result<(), String> {
 }
 
 fn certificate(object: &Value) -> Result<(), String> {
-    issuer(object)?;
-    optional(object, "Ready", "True")
+    optional(object, "Ready", "True")?;
+    state(object, "certificate")
 }
 
 fn issuer(object: &Value) -> Result<(), String> {
+    state(object, "issuer")
+}
+
+fn state(object: &Value, what: &str) -> Result<(), String> {
     match text(&object["status"]["state"]) {
         "Ready" => Ok(()),
-        state => {
-            Err(format!("state is {state:?}, expected is \"Ready\": {}", text(&object["status"]["message"])))
-        }
+        state => Err(format!("{what} state is {state:?} (\"Ready\" expected)")),
     }
 }
 
@@ -138,10 +143,11 @@ fn outdated(observed: i64, generation: i64) -> Result<(), String> {
     Err(format!("observed generation outdated ({observed}/{generation})"))
 }
 
-/// Whether a condition is about the present generation.
+/// Whether a condition is true, and about the present generation.
 pub(super) fn current(object: &Value, kind: &str) -> Result<(), String> {
-    let observed = condition(object, kind).map_or(0, |c| number(&c["observedGeneration"]));
-    outdated(observed, number(&object["metadata"]["generation"]))
+    let Some(condition) = condition(object, kind) else { return Err(missing(kind)) };
+    outdated(number(&condition["observedGeneration"]), number(&object["metadata"]["generation"]))?;
+    optional(object, kind, "True")
 }
 
 /// The condition of a type.
@@ -149,11 +155,13 @@ pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> 
     object["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == kind)
 }
 
-pub(super) fn required(object: &Value, kind: &str, expected: &str) -> Result<(), String> {
-    match condition(object, kind) {
-        None => Err(format!("condition {kind:?} is missing")),
-        Some(_) => optional(object, kind, expected),
-    }
+fn required(object: &Value, kind: &str, expected: &str) -> Result<(), String> {
+    condition(object, kind).map_or_else(|| Err(missing(kind)), |_| optional(object, kind, expected))
+}
+
+/// The complaint about a condition that nobody reports.
+pub(super) fn missing(kind: &str) -> String {
+    format!("condition {kind:?} is missing")
 }
 
 fn optional(object: &Value, kind: &str, expected: &str) -> Result<(), String> {

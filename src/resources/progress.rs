@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::health::{condition, current, number, observed, replicas, required};
+use super::health::{condition, current, missing, number, observed, replicas};
 use super::object::{group_of, text};
 
 /// What the look at one object says.
@@ -49,7 +49,7 @@ pub(super) fn check(object: &Value) -> Progress {
 fn deployment(object: &Value) -> Result<(), String> {
     observed(object)?;
     let Some(progressing) = condition(object, "Progressing") else {
-        return Err("condition \"Progressing\" is missing".to_owned());
+        return Err(missing("Progressing"));
     };
     if progressing["status"] == "True" && progressing["reason"] == "NewReplicaSetAvailable" {
         return Ok(());
@@ -69,7 +69,6 @@ fn daemon_set(object: &Value) -> Result<(), String> {
 }
 
 fn monitoring(object: &Value) -> Result<(), String> {
-    required(object, "Reconciled", "True")?;
     current(object, "Reconciled")?;
     updated(number(&object["status"]["updatedReplicas"]), replicas(object))
 }

@@ -64,7 +64,7 @@ impl Round<'_> {
     }
 
     fn delete(&mut self) -> Result<Outcome, Error> {
-        self.write(self.present().deleting(), None)?;
+        self.write(self.present().deleting(!self.resource.spec.keep_objects), None)?;
         if !self.resource.spec.keep_objects {
             let all = std::mem::take(&mut self.resource.status.resources);
             if let Some(outcome) = self.remove(&all)? {
@@ -183,13 +183,15 @@ impl Round<'_> {
         let delete_claims = self.resource.spec.delete_persistent_volume_claims;
         let rules = Rules { delete_claims, collector_runs: self.shared.settings.collector_runs };
         let Left { pending, failed } = remove(self.session, objects, rules)?;
-        if !failed.is_empty() {
-            return self.fail(reason::DELETION_FAILED, Error::Several(failed)).map(Some);
-        }
-        if pending.is_empty() {
+        if pending.is_empty() && failed.is_empty() {
             return Ok(None);
         }
-        self.write(self.present().deletion_pending(&pending.join("; ")), None)?;
+        if pending.is_empty() {
+            return self.fail(reason::DELETION_FAILED, Error::Several(failed)).map(Some);
+        }
+        // As long as something moves, the next look comes soon, whatever failed besides.
+        let problems = [failed, pending].concat();
+        self.write(self.present().deletion_pending(&problems.join("; ")), None)?;
         Ok(Some(Outcome::After(PENDING_AGAIN)))
     }
 
@@ -200,12 +202,14 @@ impl Round<'_> {
         let recorded = Recorded::new(old, &equivalences);
         let origin = self.origin();
         order::sort(&mut objects);
-        for object in &mut objects {
-            inject_labels(object, &spec.inject_labels);
+        for bare in objects {
+            let mut object = bare.clone();
+            inject_labels(&mut object, &spec.inject_labels);
             let desired = Desired {
-                object,
+                object: &object,
+                bare: &bare,
                 origin: &origin,
-                recorded: recorded.find(Identity::of_object(object)),
+                recorded: recorded.find(Identity::of_object(&bare)),
                 force_labels: spec.force_overwrite_labels,
                 force_annotations: spec.force_overwrite_annotations,
                 autoscaled: false,

@@ -48,6 +48,12 @@ impl Identity {
     }
 }
 
+/// An object for people, with its version.
+pub(super) fn describe(reference: &ObjectReference) -> String {
+    let Identity { kind, namespace, name, .. } = Identity::of(reference);
+    format!("{}/{kind}/{namespace}/{name}", reference.api_version)
+}
+
 /// What the status records of a desired object: its own labels, the injected ones, and who manages it.
 pub(super) fn reference(object: &Value, inject: &BTreeMap<String, String>) -> ObjectReference {
     let mut all = labels(object);

@@ -64,20 +64,19 @@ pub(super) fn fate(live: &Value, circumstances: Circumstances) -> Fate {
 fn is_collectable(live: &Value) -> bool {
     live["apiVersion"] == "v1"
         && (live["kind"] == "Secret" || live["kind"] == "ConfigMap")
-        && live["metadata"]["labels"][names::GARBAGE_COLLECTABLE] == "true"
+        && is_true(text(&live["metadata"]["labels"][names::GARBAGE_COLLECTABLE]))
 }
 
 /// Selector of the volume claims of a StatefulSet; empty for others, and for one without templates.
 fn claim_selector(live: &Value) -> String {
     let is_set = live["kind"] == "StatefulSet" && group_of(text(&live["apiVersion"])) == "apps";
     let has_templates = live["spec"]["volumeClaimTemplates"].as_array().is_some_and(|list| !list.is_empty());
-    if is_set && has_templates { selector(&live["spec"]["selector"]) } else { String::new() }
+    if is_set && has_templates { match_labels(&live["spec"]["selector"]).join(",") } else { String::new() }
 }
 
 /// A LabelSelector as text for a list.
 pub(super) fn selector(selector: &Value) -> String {
-    let labels = selector["matchLabels"].as_object().into_iter().flatten();
-    let mut terms: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value))).collect();
+    let mut terms = match_labels(selector);
     for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
         let key = text(&expression["key"]);
         let values: Vec<&str> = expression["values"].as_array().into_iter().flatten().map(text).collect();
@@ -90,6 +89,12 @@ pub(super) fn selector(selector: &Value) -> String {
         });
     }
     terms.join(",")
+}
+
+/// The claims of a StatefulSet carry these, and need not match anything else of its selector.
+fn match_labels(selector: &Value) -> Vec<String> {
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    labels.map(|(key, value)| format!("{key}={}", text(value))).collect()
 }
 
 fn finalize_after(live: &Value) -> Option<Duration> {
@@ -148,7 +153,8 @@ mod tests {
             ("v1", "Secret", "true", true, Fate::Done),
             ("v1", "ConfigMap", "true", true, Fate::Done),
             ("v1", "Secret", "true", false, delete(false)),
-            ("v1", "Secret", "1", true, delete(false)),
+            ("v1", "Secret", "1", true, Fate::Done),
+            ("v1", "Secret", "no", true, delete(false)),
             ("v1", "Service", "true", true, delete(false)),
             ("x/v1", "Secret", "true", true, delete(false)),
         ];
@@ -177,7 +183,8 @@ mod tests {
             };
         assert_eq!(claims(&set, true), "");
         set["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}}]);
-        assert_eq!(claims(&set, true), "a=1,b=2,c in (3,4),d,!e,f notin (5)");
+        assert_eq!(claims(&set, true), "a=1,b=2");
+        assert_eq!(selector(&set["spec"]["selector"]), "a=1,b=2,c in (3,4),d,!e,f notin (5)");
         assert_eq!(claims(&set, false), "");
         set["kind"] = json!("Deployment");
         assert_eq!(claims(&set, true), "");

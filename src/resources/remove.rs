@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::error::Error;
 use super::names;
 use super::object::{annotation, group_of, text};
-use super::reference::Identity;
+use super::reference::describe;
 use super::removal::{Circumstances, Deletion, Fate, fate};
 use super::session::Session;
 use crate::api::core::{NAMESPACE, PERSISTENT_VOLUME_CLAIM};
@@ -47,14 +47,16 @@ pub(super) struct Rules {
 pub(super) fn remove(session: Session<'_>, objects: &[ObjectReference], rules: Rules) -> Result<Left, Error> {
     let mut left = Left::default();
     for object in objects {
-        let name = Identity::of(object).to_string();
+        let name = describe(object);
         match remove_one(session, object, rules) {
             Ok(None) => {}
             Ok(Some(warnings)) => {
                 left.pending.push(format!("deletion of old resource {name:?} is still pending{warnings}"));
             }
             Err(error) if error.is_not_held() => return Err(error),
-            Err(error) => left.failed.push(format!("deletion of old resource {name:?}: {}", error.text())),
+            Err(error) => {
+                left.failed.push(format!("error during deletion of old resource {name:?}: {}", error.text()));
+            }
         }
     }
     Ok(left)
@@ -131,7 +133,7 @@ struct Event {
 }
 
 /// Why the load balancer of a Service does not go: the last warnings about it. Empty for other kinds.
-fn warnings(session: Session<'_>, object: &ObjectReference) -> String {
+pub(super) fn warnings(session: Session<'_>, object: &ObjectReference) -> String {
     if object.kind != "Service" || !group_of(&object.api_version).is_empty() {
         return String::new();
     }
@@ -163,7 +165,7 @@ pub(super) fn release(
             Ok(()) => {}
             Err(error) if error.is_not_held() => return Err(error),
             Err(error) => {
-                failed.push(format!("release of {:?}: {}", Identity::of(object).to_string(), error.text()));
+                failed.push(format!("release of {:?}: {}", describe(object), error.text()));
             }
         }
     }

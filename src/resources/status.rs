@@ -53,13 +53,20 @@ impl Present<'_> {
         }
     }
 
-    /// The ManagedResource is going.
-    pub(super) fn deleting(self) -> Vec<Condition> {
+    /// The ManagedResource is going, with its objects or without. What is known of their deletion stays readable.
+    pub(super) fn deleting(self, with_objects: bool) -> Vec<Condition> {
         let text = "The resources are currently being deleted.";
-        vec![
+        let mut all = vec![
             self.with(HEALTHY, Status::False, reason::DELETION_PENDING, text),
             self.with(PROGRESSING, Status::True, reason::DELETION_PENDING, text),
-        ]
+        ];
+        if with_objects {
+            let told = [reason::DELETION_PENDING, reason::DELETION_FAILED];
+            let old = condition::find(self.conditions, APPLIED).filter(|c| told.contains(&c.reason.as_str()));
+            let text = old.map_or(text, |c| c.message.as_str());
+            all.push(self.with(APPLIED, Status::Progressing, reason::DELETION_PENDING, text));
+        }
+        all
     }
 
     /// `ResourcesApplied` after a failure.
@@ -164,7 +171,7 @@ mod tests {
                 ],
             ),
             (
-                none.deleting(),
+                none.deleting(false),
                 vec![
                     (
                         "ResourcesHealthy",
@@ -201,6 +208,20 @@ mod tests {
         ];
         for (conditions, expected) in table {
             assert_eq!(brief(&conditions), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_a_deletion_stays_readable() {
+        let text = "The resources are currently being deleted.";
+        for (reason, expected) in
+            [("DeletionPending", "why"), ("DeletionFailed", "why"), ("ApplyFailed", text)]
+        {
+            let old = present(&[]).failed(reason, "why");
+            let now = present(&old).deleting(true);
+            let applied = condition::find(&now, "ResourcesApplied").unwrap();
+            assert_eq!((applied.status, applied.reason.as_str()), (Status::Progressing, "DeletionPending"));
+            assert_eq!(applied.message, expected, "{reason}");
         }
     }
 

@@ -264,7 +264,7 @@ fn a_deleted_managed_resource_takes_its_objects_along() {
     assert_eq!(rig.condition("mr", "ResourcesProgressing"), format!("True {pending}"));
     let applied = rig.condition("mr", "ResourcesApplied");
     assert!(applied.starts_with("Progressing DeletionPending: deletion of old resource "), "{applied}");
-    assert!(applied.contains("\"apps/Deployment/garden/d\" is still pending"), "{applied}");
+    assert!(applied.contains("\"apps/v1/Deployment/garden/d\" is still pending"), "{applied}");
     rig.settle("mr");
     assert!(rig.seed.get(GROUP, "managedresources", "garden", "mr").is_none());
     assert!(rig.get("configmaps", "a").is_none());
@@ -454,7 +454,7 @@ fn immutable_objects_are_made_anew() {
     let failure = rig.round("mr").unwrap_err().text();
     assert!(
         failure.starts_with(
-            "error during apply of object \"/ConfigMap/garden/fixed\": deleted to be created again"
+            "error during apply of object \"v1/ConfigMap/garden/fixed\": deleted to be created again"
         ),
         "{failure}"
     );
@@ -524,8 +524,7 @@ fn health_and_progress_are_reported() {
         "labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     rig.seed.create("v1", "pods", &surplus);
     rig.check("mr");
-    let running =
-        "True DeploymentProgressing: Deployment \"garden/d\" is progressing: 3 pods exist, 2 are wanted";
+    let running = "True DeploymentProgressing: Deployment \"garden/d\" is progressing: there are still non-terminated old pods";
     assert_eq!(rig.condition("mr", "ResourcesProgressing"), running);
     rig.seed.merge_status("", "pods", ("garden", "surplus"), &json!({"status": {"phase": "Succeeded"}}));
     rig.check("mr");
@@ -695,7 +694,7 @@ fn the_reason_why_a_service_does_not_go_is_reported() {
     }
     rig.secret("mr", &[]);
     rig.round("mr").unwrap();
-    let expected = "Progressing DeletionPending: deletion of old resource \"/Service/garden/s\" is still pending \
+    let expected = "Progressing DeletionPending: deletion of old resource \"v1/Service/garden/s\" is still pending \
         (SyncFailed: message 0; SyncFailed: message 2)";
     assert_eq!(rig.condition("mr", "ResourcesApplied"), expected);
     rig.seed.merge("", "services", ("garden", "s"), &json!({"metadata": {"finalizers": null}}));
@@ -743,4 +742,33 @@ fn an_object_without_our_label_is_not_missing() {
     rig.seed.merge("", "configmaps", ("garden", "b"), &unlabelled);
     rig.check("mr");
     assert_eq!(rig.condition("mr", "ResourcesHealthy"), "True ResourcesHealthy: All resources are healthy.");
+}
+
+#[test]
+fn a_refused_deletion_is_reported_and_tried_again() {
+    let rig = Rig::new("refused");
+    rig.install("mr", json!({}), &[config_map("a", "1"), config_map("b", "1")]);
+    rig.settle("mr");
+    rig.seed.merge("", "configmaps", ("garden", "b"), &json!({"metadata": {"finalizers": ["test/hold"]}}));
+    rig.seed.delete(GROUP, "managedresources", "garden", "mr");
+    let refused = rig.seed.faults().on("DELETE", "/configmaps/a").answer(403);
+    assert_eq!(rig.round("mr").unwrap(), Outcome::After(Duration::from_secs(5)));
+    let applied = rig.condition("mr", "ResourcesApplied");
+    assert!(
+        applied.starts_with(
+            "Progressing DeletionPending: error during deletion of old resource \"v1/ConfigMap/garden/a\": "
+        ),
+        "{applied}"
+    );
+    assert!(
+        applied.ends_with("; deletion of old resource \"v1/ConfigMap/garden/b\" is still pending"),
+        "{applied}"
+    );
+    rig.seed.merge("", "configmaps", ("garden", "b"), &json!({"metadata": {"finalizers": null}}));
+    assert!(rig.round("mr").is_err());
+    let applied = rig.condition("mr", "ResourcesApplied");
+    assert!(applied.starts_with("False DeletionFailed: error during deletion of old resource "), "{applied}");
+    refused.cancel();
+    rig.settle("mr");
+    assert!(rig.seed.get(GROUP, "managedresources", "garden", "mr").is_none());
 }

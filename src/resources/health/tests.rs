@@ -107,11 +107,7 @@ fn daemon_sets() {
         "DaemonSet",
         &[
             ("rolled out", set(10, 0, 10, 0, json!(3)), ""),
-            (
-                "rolled out, one down",
-                set(10, 0, 10, 1, json!(3)),
-                "too many unavailable pods found (1/10, only max. 0",
-            ),
+            ("rolled out, one down", set(10, 0, 10, 1, json!(3)), "too many unavailable pods found (1/10)"),
             ("rolling out", set(10, 0, 5, 3, json!(3)), ""),
             (
                 "rolling out, too many down",
@@ -148,9 +144,9 @@ fn jobs_pods_services() {
         &[
             ("running", phase("Running"), ""),
             ("done", phase("Succeeded"), ""),
-            ("waiting", phase("Pending"), "pod is in phase \"Pending\""),
-            ("failed", phase("Failed"), "pod is in phase \"Failed\""),
-            ("new", json!({}), "pod is in phase \"\""),
+            ("waiting", phase("Pending"), "pod is in invalid phase \"Pending\""),
+            ("failed", phase("Failed"), "pod is in invalid phase \"Failed\""),
+            ("new", json!({}), "pod is in invalid phase \"\""),
         ],
     );
     let service = |kind: &str, ingress: Value| json!({"spec": {"type": kind}, "status": {"loadBalancer": {"ingress": ingress}}});
@@ -233,7 +229,7 @@ fn kinds_of_others() {
         "Certificate",
         &[
             ("ready", state("Ready", &[]), ""),
-            ("pending", state("Pending", &[]), "state is \"Pending\", expected is \"Ready\": why"),
+            ("pending", state("Pending", &[]), "certificate state is \"Pending\" (\"Ready\" expected)"),
             (
                 "expired",
                 state("Ready", &[("Ready", "False")]),
@@ -244,7 +240,10 @@ fn kinds_of_others() {
     check(
         "cert.gardener.cloud/v1alpha1",
         "Issuer",
-        &[("ready", state("Ready", &[]), ""), ("new", json!({}), "state is \"\"")],
+        &[
+            ("ready", state("Ready", &[]), ""),
+            ("new", json!({}), "issuer state is \"\" (\"Ready\" expected)"),
+        ],
     );
 }
 

@@ -24,6 +24,8 @@ mod tests;
 pub(super) struct Desired<'a> {
     /// The manifest, with injected labels.
     pub(super) object: &'a Value,
+    /// The manifest as it is.
+    pub(super) bare: &'a Value,
     /// `<namespace>/<name>` of the ManagedResource.
     pub(super) origin: &'a str,
     /// What was desired when the object was applied last.

@@ -27,7 +27,10 @@ pub(super) fn merge(live: Option<&Value>, new: &mut Value) {
     if new["spec"]["clusterIP"] != "None" && live["spec"]["type"] != "ExternalName" {
         set(new, &["spec"], "clusterIP", live["spec"]["clusterIP"].clone());
     }
-    if kind == "LoadBalancer" && new["spec"]["externalTrafficPolicy"] == "Local" {
+    let is_local =
+        |s: &Value| s["spec"]["type"] == "LoadBalancer" && s["spec"]["externalTrafficPolicy"] == "Local";
+    let is_unset = new["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) == 0;
+    if is_local(live) && is_local(new) && is_unset {
         set(new, &["spec"], "healthCheckNodePort", live["spec"]["healthCheckNodePort"].clone());
     }
 }
@@ -36,7 +39,7 @@ pub(super) fn merge(live: Option<&Value>, new: &mut Value) {
 fn keep_annotations(live: &Value, new: &mut Value) {
     for (key, value) in live["metadata"]["annotations"].as_object().into_iter().flatten() {
         if key.starts_with(OPENSTACK_PREFIX) {
-            map_at(new, &["metadata", "annotations"]).insert(key.clone(), value.clone());
+            map_at(new, &["metadata", "annotations"]).entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
 }

@@ -6,6 +6,7 @@ use super::*;
 fn desired(object: &Value) -> Desired<'_> {
     Desired {
         object,
+        bare: object,
         origin: "garden/mr",
         recorded: None,
         force_labels: false,
@@ -242,9 +243,22 @@ fn services() {
         (
             "load balancer",
             json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"}),
-            json!({"loadBalancerIP": "1.2.3.4", "healthCheckNodePort": 7, "clusterIP": ip}),
             json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "loadBalancerIP": "1.2.3.4",
                 "healthCheckNodePort": 7, "clusterIP": ip}),
+            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "loadBalancerIP": "1.2.3.4",
+                "healthCheckNodePort": 7, "clusterIP": ip}),
+        ),
+        (
+            "load balancer that was not local",
+            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"}),
+            json!({"type": "LoadBalancer", "healthCheckNodePort": 7}),
+            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local"}),
+        ),
+        (
+            "load balancer with a port of its own",
+            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 8}),
+            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 7}),
+            json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 8}),
         ),
         (
             "load balancer, own address",
@@ -268,6 +282,8 @@ fn annotations_of_load_balancers_stay_even_if_forced() {
     let merged = merge(Desired { force_annotations: true, ..desired(&want) }, Some(&live));
     assert_eq!(merged["metadata"]["annotations"][key], "7");
     assert!(merged["metadata"]["annotations"].get("other").is_none());
+    let want = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"annotations": {key: "8"}}});
+    assert_eq!(merge(desired(&want), Some(&live))["metadata"]["annotations"][key], "8");
 }
 
 #[test]
