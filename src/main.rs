@@ -3,9 +3,6 @@
 use std::io;
 use std::process::ExitCode;
 
-use gardenlet::base::stop::Stop;
-use gardenlet::chart::child;
-use gardenlet::controllers::controller_installation::Renderer;
 use gardenlet::{app, cli};
 
 fn main() -> ExitCode {
@@ -18,12 +15,8 @@ fn main() -> ExitCode {
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        app::process(loaded, variables, renderer(), give_up)
+        app::process(loaded, variables, give_up)
     }))
-}
-
-fn renderer() -> Renderer {
-    Renderer::of_charts(child::Renderer::own_program(), Stop::new())
 }
 
 #[allow(clippy::disallowed_methods)] // a second signal, or a stop that hangs: nothing is left to return to

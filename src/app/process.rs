@@ -13,9 +13,9 @@ use crate::base::metrics::Metrics;
 use crate::base::signal;
 use crate::base::stop::Stop;
 use crate::base::thread;
+use crate::chart::child::Renderer;
 use crate::config::Loaded;
 use crate::config::version::{GARDENER, PROGRAM};
-use crate::controllers::controller_installation::Renderer;
 use crate::kube::in_cluster::SERVICE_ACCOUNT_DIRECTORY;
 use crate::limits;
 use crate::net::SystemDialer;
@@ -31,12 +31,7 @@ const FAILURE: u8 = 2;
 
 /// Runs the agent and returns the exit code. `variables` is the process environment; `give_up` ends the process at once
 /// with a code.
-pub fn process(
-    loaded: Loaded,
-    variables: BTreeMap<String, String>,
-    renderer: Renderer,
-    give_up: fn(u8) -> !,
-) -> u8 {
+pub fn process(loaded: Loaded, variables: BTreeMap<String, String>, give_up: fn(u8) -> !) -> u8 {
     let clock = Clock::system();
     start_log(&loaded, &variables, &clock);
     let stop = Stop::new();
@@ -59,7 +54,7 @@ pub fn process(
         metrics: Metrics::new(),
         hostname: hostname(&variables),
         variables,
-        renderer,
+        renderer: Renderer::own_program(),
         service_account_dir: PathBuf::from(SERVICE_ACCOUNT_DIRECTORY),
     };
     match run(loaded.settings, env) {

@@ -1,14 +1,6 @@
-//! Charts of the stories: archives made from texts, and what renders them.
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+//! Charts of the stories: archives made from texts.
 
 use flate2::{Compression, write::GzEncoder};
-use gardenlet::base::clock::Clock;
-use gardenlet::base::thread;
-use gardenlet::chart;
-use gardenlet::chart::render::{KubeVersion, Mode, Options, secret_text};
-use gardenlet::controllers::controller_installation::Renderer;
 
 /// A chart's archive.
 pub fn archive(name: &str, files: &[(&str, &str)]) -> Vec<u8> {
@@ -21,33 +13,6 @@ pub fn archive(name: &str, files: &[(&str, &str)]) -> Vec<u8> {
         tar.append_data(&mut header, format!("{name}/{path}"), content.as_bytes()).unwrap();
     }
     tar.into_inner().unwrap().finish().unwrap()
-}
-
-/// Renders as the program does, but in a thread of this process instead of a child.
-pub fn renderer(clock: &Clock) -> Renderer {
-    let clock = clock.clone();
-    Renderer(Arc::new(move |chart| {
-        let (archive, values) =
-            (chart.archive.to_vec(), chart.values.as_object().cloned().unwrap_or_default());
-        let options = Options {
-            mode: Mode::Extension,
-            name: chart.release.to_owned(),
-            namespace: chart.namespace.to_owned(),
-            values,
-            kube_version: KubeVersion::of_server(chart.kubernetes_version, "1", "34"),
-            api_versions: Vec::new(),
-            clock: clock.clone(),
-        };
-        // Templates nest deeply.
-        let rendering = thread::spawn("render", 16 << 20, move || rendered(&archive, &options)).unwrap();
-        rendering.join().unwrap()
-    }))
-}
-
-fn rendered(archive: &[u8], options: &Options) -> Result<BTreeMap<String, String>, String> {
-    let chart = chart::archive::load(archive).map_err(|e| e.to_string())?;
-    let rendered = chart::render::render(chart, options).map_err(|e| e.to_string())?;
-    Ok(rendered.objects().iter().map(|(key, object)| (key.clone(), secret_text(object))).collect())
 }
 
 /// An extension: Deployment, ConfigMap, RBAC, a CRD and an instance of it.

@@ -17,8 +17,8 @@ use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::base::metrics::Metrics;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::{log as logging, thread};
+use gardenlet::chart::child::Renderer;
 use gardenlet::config;
-use gardenlet::controllers::controller_installation::Renderer;
 use gardenlet::net::{Dial, SystemDialer};
 use serde_json::{Value, json};
 
@@ -389,7 +389,7 @@ impl Agent {
             variables,
             account: world.path(ACCOUNT_DIRECTORY),
             clock: world.clock.clone(),
-            renderer: crate::charts::renderer(&world.clock),
+            renderer: Renderer::InProcess,
             status: Mutex::new(Status::new(world.clock.clone())),
             metrics: Mutex::new(Metrics::new()),
             life: Mutex::new(None),

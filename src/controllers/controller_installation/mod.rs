@@ -27,13 +27,13 @@ use crate::api::meta::{Key, Metadata};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
+use crate::chart::child::Renderer;
 use crate::kube::{self, Garden, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
 pub use care::CareReconciler;
-pub use render::Renderer;
 pub use required::{ExistingTypes, RequiredReconciler, TypesReconciler, kinds};
 
 /// The finalizer of installations.
@@ -173,7 +173,7 @@ impl InstallationReconciler {
             verdict.valid(Status::False, "ChartInformationInvalid", &why);
             Failure::terminal(why)
         })?;
-        let data = render::manifests(self, installation, &deployment, helm, &values, verdict)?;
+        let data = render::manifests(self, installation, &deployment, helm, &values, verdict, cx)?;
         cx.may_write()?;
         self.write_manifests(name, registration(installation), &data).inspect_err(|e| {
             let message = format!("Creation of ManagedResource \"{name}\" failed: {}", e.text());

@@ -1,65 +1,18 @@
 //! From the chart of a deployment to the data of the Secret.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::api::condition::Status;
 use crate::api::gardener::{ControllerDeployment, ControllerInstallation, HelmDeployment};
 use crate::base::error::chain;
-use crate::base::stop::Stop;
-use crate::chart::child;
+use crate::chart::child::Request;
+use crate::chart::render::secret_text;
 use crate::format::base64;
-use crate::format::yaml::{self, Dialect};
-use crate::runtime::controller::Failure;
+use crate::runtime::controller::{Context, Failure};
 
 use super::{InstallationReconciler, Verdict, inject, objects, registration};
-
-/// What a chart is rendered with.
-#[derive(Clone, Copy, Debug)]
-pub struct Chart<'a> {
-    /// The chart's archive.
-    pub archive: &'a [u8],
-    /// Release name: the registration's.
-    pub release: &'a str,
-    /// Release namespace: the extension's.
-    pub namespace: &'a str,
-    /// Values over the chart's own.
-    pub values: &'a Value,
-    /// The seed's version.
-    pub kubernetes_version: &'a str,
-}
-
-/// Renders a chart as a gardenlet does: the Secret's keys and their manifests, or why not.
-pub(super) type Render = dyn Fn(&Chart<'_>) -> Result<BTreeMap<String, String>, String> + Send + Sync;
-
-/// Renders charts. Cheap to clone.
-#[derive(Clone)]
-pub struct Renderer(pub Arc<Render>);
-
-impl Renderer {
-    /// Renders with the chart engine, in a child process or a thread.
-    pub fn of_charts(renderer: child::Renderer, stop: Stop) -> Self {
-        Self(Arc::new(move |chart| {
-            let request = child::Request {
-                name: chart.release.to_owned(),
-                namespace: chart.namespace.to_owned(),
-                values: chart.values.clone(),
-                kubernetes_version: chart.kubernetes_version.to_owned(),
-            };
-            let objects = renderer.render(&request, chart.archive, &stop).map_err(|e| chain(&e))?;
-            Ok(objects.into_iter().map(|(key, object)| (key, yaml::emit(&object, Dialect::V4))).collect())
-        }))
-    }
-}
-
-impl fmt::Debug for Renderer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Renderer")
-    }
-}
 
 /// Renders the chart and writes the result, good or bad, into `Valid`.
 pub(super) fn manifests(
@@ -69,6 +22,7 @@ pub(super) fn manifests(
     helm: &HelmDeployment,
     values: &Value,
     verdict: &mut Verdict,
+    cx: &Context,
 ) -> Result<BTreeMap<String, String>, Failure> {
     let archive = archive(deployment, helm).map_err(|(reason, why)| {
         verdict.valid(Status::False, reason, &why);
@@ -76,25 +30,24 @@ pub(super) fn manifests(
     })?;
     let namespace = objects::namespace_name(&installation.metadata.name);
     let version = this.seed.version()?;
-    let chart = Chart {
-        archive: &archive,
-        release: registration(installation),
-        namespace: &namespace,
-        values,
-        kubernetes_version: &version.git_version,
+    let request = Request {
+        name: registration(installation).to_owned(),
+        namespace: namespace.clone(),
+        values: values.clone(),
+        kubernetes_version: version.git_version,
     };
-    let rendered = (this.renderer.0)(&chart).map_err(|why| {
-        verdict.valid(
-            Status::False,
-            "ChartCannotBeRendered",
-            &format!("chart rendering process failed: {why}"),
-        );
-        Failure::retry(format!("render the chart: {why}"))
+    let rendered = this.renderer.render(&request, &archive, &cx.stop).map_err(|error| {
+        let why = format!("chart rendering process failed: {}", chain(&error));
+        verdict.valid(Status::False, "ChartCannotBeRendered", &why);
+        Failure::from(error)
     })?;
     verdict.valid(Status::True, "RegistrationValid", "chart could be rendered successfully.");
     let mutated: Result<_, String> = rendered
-        .iter()
-        .map(|(key, text)| Ok((key.clone(), rewritten(text, &namespace, &this.seed_name)?)))
+        .into_iter()
+        .map(|(key, mut object)| {
+            inject::seed_name(&mut object, &namespace, &this.seed_name)?;
+            Ok((key, secret_text(&object)))
+        })
         .collect();
     mutated.map_err(Failure::terminal)
 }
@@ -120,35 +73,11 @@ fn archive(
         .map_err(|e| ("ChartInformationInvalid", format!("helm.rawChart is not base64: {e}")))
 }
 
-/// Every document decoded, given its environment, and written anew.
-fn rewritten(text: &str, namespace: &str, seed_name: &str) -> Result<String, String> {
-    let mut out = String::new();
-    for document in yaml::parse_all(text) {
-        let mut object = document.value.map_err(|e| e.to_string())?;
-        if object.is_null() {
-            continue;
-        }
-        inject::seed_name(&mut object, namespace, seed_name)?;
-        out.push_str("\n---\n");
-        out.push_str(&yaml::emit(&object, Dialect::V4));
-    }
-    out.push_str("\n---\n");
-    Ok(out)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn each_document_is_written_anew() {
-        let text = "# Source: x\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n---\nkind: B\n";
-        let expected =
-            "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n\n---\nkind: B\n\n---\n";
-        assert_eq!(rewritten(text, "n", "s").unwrap(), expected);
-    }
 
     #[test]
     fn what_is_not_supported_says_so() {
