@@ -55,7 +55,7 @@ pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = 32 << 20;
 /// Items of a list that a function returns.
 pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
 /// Actions and calls of one rendering.
-pub const TEMPLATE_STEPS_MAX: u64 = 50_000_000;
+pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
 /// Compiled regular expressions that one rendering keeps.
 pub const TEMPLATE_REGEXES_MAX: usize = 128;
 /// Size of one compiled regular expression.

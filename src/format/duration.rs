@@ -51,7 +51,7 @@ pub fn parse_nanos(text: &str) -> Result<i64, Error> {
         let (digits, after) = rest.split_at(number);
         let unit_len = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
         let (unit, after) = after.split_at(unit_len);
-        if unit.is_empty() {
+        if number == 0 || unit.is_empty() {
             return Err(error(if number == 0 { "invalid duration" } else { "missing unit in duration" }));
         }
         let scale = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);

@@ -114,6 +114,7 @@ impl Engine<'_> {
             )
             .into());
         }
+        self.check_depth()?;
         self.shared.included.borrow_mut().insert(key.clone(), count + 1);
         let mut out = Vec::new();
         let result = self.execute_named(&key, data, &mut out);
@@ -124,6 +125,7 @@ impl Engine<'_> {
 
     /// `tpl`: parses a text and executes it. Its definitions are seen by what it executes, and nobody else.
     fn tpl(self, text: &Text, data: Value) -> Result<Text, error::Cause> {
+        self.check_depth()?;
         let source = text.to_str();
         let quoted = || unquote::quote(text.as_bytes());
         let trees = parse::parse(ROOT, &source, self.shared.guard)
@@ -179,5 +181,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     None
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests;

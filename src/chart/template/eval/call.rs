@@ -58,9 +58,7 @@ impl<'t> Exec<'t, '_> {
             Callee::Function(Function { run: Run::Plain(run), .. }) => {
                 run(&Args { engine: self.engine, values })
             }
-            Callee::Function(function) => {
-                Err(format!("function {:?} is not available", function.name).into())
-            }
+            Callee::Function(_) => Err(no_function(words, &values)),
             Callee::Method { object, name, .. } => object.call(name, &values).map_err(Cause::Text),
         };
         result.and_then(|value| bounded(value).map_err(Cause::Text)).map_err(|cause| {
@@ -203,6 +201,20 @@ impl<'t> Exec<'t, '_> {
             Type::Bytes => Ok(Value::Bytes(Rc::from(&[][..]))),
             _ => Err(self.fail(format!("invalid value; expected {}", wanted.name()))),
         }
+    }
+}
+
+/// `call`: no value of a chart is a function.
+fn no_function(words: &[Operand], values: &[Value]) -> Cause {
+    let callee = values.first().unwrap_or(&Value::Nil);
+    let name = match (words, callee) {
+        ([word, ..], _) => word.to_string(),
+        ([], Value::Str(s)) => s.to_str().into_owned(),
+        ([], other) => format!("<{} Value>", other.type_name()),
+    };
+    match callee {
+        Value::Nil | Value::NilInterface => "call of nil".into(),
+        other => format!("non-function {name} of type {}", other.type_name()).into(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod call;
 mod pipeline;
+mod tables;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -62,15 +63,20 @@ pub(super) struct Engine<'a> {
 }
 
 impl Engine<'_> {
+    /// Whether templates may nest one level deeper.
+    pub(super) fn check_depth(self) -> Result<(), String> {
+        if self.shared.depth.get() >= TEMPLATE_DEPTH_MAX {
+            return Err(format!("exceeded maximum template depth ({TEMPLATE_DEPTH_MAX})"));
+        }
+        Ok(())
+    }
+
     /// Executes a template on `data`.
     pub(super) fn execute(self, tree: &Tree, data: Value, out: &mut Vec<u8>) -> Result<(), Error> {
         let dot = Slot::plain(data);
         let vars = vec![(Rc::from("$"), dot.clone())];
         let mut exec = Exec { engine: self, tree, vars, at: At::Nothing, out };
         let depth = self.shared.depth.get();
-        if depth >= TEMPLATE_DEPTH_MAX || !self.shared.guard.has_room() {
-            return Err(exec.fail("exceeded maximum template depth"));
-        }
         self.shared.depth.set(depth + 1);
         let result = exec.list(&dot, &tree.root);
         self.shared.depth.set(depth);
@@ -313,10 +319,7 @@ impl<'t> Exec<'t, '_> {
             Some(pipe) => self.pipeline(dot, pipe)?,
             None => Value::Nil,
         };
-        let depth = self.engine.shared.depth.get();
-        if depth >= TEMPLATE_DEPTH_MAX || !self.engine.shared.guard.has_room() {
-            return Err(self.fail(format!("exceeded maximum template depth ({TEMPLATE_DEPTH_MAX})")));
-        }
+        self.engine.check_depth().map_err(|message| self.fail(message))?;
         self.engine.execute(&tree, data, self.out)
     }
 

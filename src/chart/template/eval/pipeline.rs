@@ -6,6 +6,7 @@ use super::super::ast::{Command, Operand, OperandKind, Pipe};
 use super::super::error::Error;
 use super::super::unquote::Number;
 use super::call::Callee;
+use super::tables::Table;
 use super::{At, Exec, Slot};
 use crate::chart::value::{MapKind, Object, Value};
 
@@ -157,6 +158,11 @@ impl<'t> Exec<'t, '_> {
             }
             Value::Nil | Value::NilInterface => Ok(Slot::plain(Value::Nil)),
             Value::Map(map) => {
+                if let (MapKind::Values, Some(signature)) = (map.kind(), Table::signature(name)) {
+                    let object: Rc<dyn Object> = Rc::new(Table(map.clone()));
+                    let callee = Callee::Method { object: &object, name, signature };
+                    return self.call(dot, &callee, At::Operand(word), args, last).map(Slot::plain);
+                }
                 if has_args {
                     return Err(self.fail(format!("{name} is not a method but has arguments")));
                 }

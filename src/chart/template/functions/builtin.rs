@@ -16,7 +16,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     variadic("print", &[], Any, |a| Ok(format::sprint(a.rest(0))?.into())),
     variadic("println", &[], Any, |a| Ok(format::sprintln(a.rest(0))?.into())),
     variadic("printf", &[Str], Any, printf),
-    variadic("call", &[Reflect], Reflect, call),
+    Function { name: "call", signature: ANY_NUMBER, run: Run::Call },
     variadic("eq", &[Reflect], Reflect, |a| equal_any(a).map(Value::Bool)),
     fixed("ne", &[Reflect, Reflect], |a| equal_any(a).map(|equal| Value::Bool(!equal))),
     fixed("lt", &[Reflect, Reflect], |a| less(a.any(0), a.any(1)).map(Value::Bool)),
@@ -25,9 +25,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("ge", &[Reflect, Reflect], |a| less(a.any(0), a.any(1)).map(|lt| Value::Bool(!lt))),
 ];
 
+const ANY_NUMBER: Signature = Signature { fixed: &[Reflect], variadic: Some(Reflect) };
+
 const fn short_circuit(name: &'static str, until: bool) -> Function {
-    let signature = Signature { fixed: &[Reflect], variadic: Some(Reflect) };
-    Function { name, signature, run: Run::ShortCircuit { until } }
+    Function { name, signature: ANY_NUMBER, run: Run::ShortCircuit { until } }
 }
 
 fn printf(a: &Args<'_>) -> Answer {
@@ -118,17 +119,6 @@ fn position(key: &Value, len: usize) -> Result<usize, super::Cause> {
         .ok_or_else(|| format!("index out of range: {number}").into())
 }
 
-/// No value of a chart is a function.
-fn call(a: &Args<'_>) -> Answer {
-    match a.any(0) {
-        Value::Nil | Value::NilInterface => Err("call of nil".into()),
-        other => {
-            let text = format::display(other)?;
-            Err(format!("non-function {} of type {}", text.to_str(), other.type_name()).into())
-        }
-    }
-}
-
 /// Go's basic kinds: only equal ones compare, but integers of any sign.
 #[derive(PartialEq)]
 enum Basic<'v> {
@@ -187,8 +177,8 @@ fn equal_other(a: &Value, b: &Value) -> Result<bool, super::Cause> {
         }
         _ if a.kind_name() != b.kind_name() => Err(non_comparable(a, b)?),
         _ => {
-            let text = format::display(b)?;
-            Err(format!("non-comparable type {}: {}", text.to_str(), b.type_name()).into())
+            let text = format::sprintf(b"%s", std::slice::from_ref(b))?;
+            Err(format!("non-comparable type {}: {}", String::from_utf8_lossy(&text), b.type_name()).into())
         }
     }
 }
@@ -206,8 +196,8 @@ fn is_nil_of_any_kind(value: &Value) -> bool {
 }
 
 fn non_comparable(a: &Value, b: &Value) -> Result<super::Cause, super::Cause> {
-    let (x, y) = (format::display(a)?, format::display(b)?);
-    let (x, y) = (x.to_str(), y.to_str());
+    let (x, y) = (format::sprintf(b"%s", std::slice::from_ref(a))?, format::display(b)?);
+    let (x, y) = (String::from_utf8_lossy(&x), y.to_str());
     Ok(format!("non-comparable types {x}: {}, {}: {y}", a.type_name(), b.type_name()).into())
 }
 

@@ -13,8 +13,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("toYaml", &[Any], |a| Ok(to_yaml(a.any(0), Dialect::V2).unwrap_or_default().into())),
     fixed("toYamlPretty", &[Any], |a| Ok(to_yaml(a.any(0), Dialect::V3).unwrap_or_default().into())),
     fixed("mustToYaml", &[Any], must_to_yaml),
-    fixed("fromYaml", &[Str], |a| Ok(as_map(from_yaml(&a.str(0))))),
-    fixed("fromYamlArray", &[Str], |a| Ok(as_array(from_yaml(&a.str(0))))),
+    fixed("fromYaml", &[Str], |a| Ok(as_map(from_yaml(&a.str(0)), YAML_PREFIX))),
+    fixed("fromYamlArray", &[Str], |a| Ok(as_array(from_yaml(&a.str(0)), YAML_PREFIX))),
     fixed("b64enc", &[Str], |a| Ok(base64::encode(a.bytes(0)).into())),
     fixed("b64dec", &[Str], |a| {
         Ok(base64::decode(a.bytes(0)).map_or_else(|e| e.to_string().into(), Text::from).into())
@@ -22,6 +22,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("b32enc", &[Str], |a| Ok(base32(a.bytes(0)).into())),
     fixed("b32dec", &[Str], |a| Ok(from_base32(a.bytes(0)).into())),
 ];
+
+/// What stands before a mismatch of types, which is found after YAML has become JSON.
+const YAML_PREFIX: &str = "error unmarshaling JSON: while decoding JSON: ";
 
 /// YAML without its last line break; `None` for what has no JSON form.
 pub(super) fn to_yaml(value: &Value, dialect: Dialect) -> Option<String> {
@@ -39,13 +42,8 @@ fn must_to_yaml(a: &Args<'_>) -> Answer {
 
 /// The first document. Errors are worded as the library does that goes from YAML to JSON to Go.
 fn from_yaml(text: &str) -> Result<Value, String> {
-    match yaml::parse(text) {
-        Ok(json) => {
-            let value = Value::from_json(&json, Numbers::Float64Always);
-            Ok(value)
-        }
-        Err(e) => Err(e.go_text()),
-    }
+    let json = yaml::parse(text).map_err(|e| e.go_text())?;
+    Ok(Value::from_json(&json, Numbers::Float64Always))
 }
 
 const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
@@ -81,7 +79,7 @@ fn from_base32(text: &[u8]) -> Text {
             group = group << 5 | u64::try_from(index).unwrap_or(0);
         }
         if chunk.len() < 8 {
-            return illegal(clean.len());
+            return illegal(if (2..chunk.len()).contains(&letters) { clean.len() } else { start });
         }
         let padded = chunk[letters..].iter().all(|b| *b == b'=');
         let last = start + 8 == clean.len();

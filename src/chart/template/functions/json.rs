@@ -1,4 +1,6 @@
-//! JSON as Go's encoder writes it, and Go's words for JSON that cannot be read.
+//! JSON as Go's encoder writes it, and Go's words for JSON that cannot be read ([`scan`]).
+
+mod scan;
 
 use super::{Answer, Args, Cause, Function, fixed};
 use crate::chart::value::Type::{Any, Str};
@@ -20,30 +22,30 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn from_json(a: &Args<'_>) -> Answer {
-    Ok(as_map(decode(&a.str(0))))
+    Ok(as_map(decode(&a.str(0)), ""))
 }
 
 fn from_json_array(a: &Args<'_>) -> Answer {
-    Ok(as_array(decode(&a.str(0))))
+    Ok(as_array(decode(&a.str(0)), ""))
 }
 
 /// What Go decodes into a map: an error becomes its key `Error`.
-pub(super) fn as_map(decoded: Result<Value, String>) -> Value {
+pub(super) fn as_map(decoded: Result<Value, String>, prefix: &str) -> Value {
     let message = match decoded {
         Ok(map @ Value::Map(_)) => return map,
         Ok(Value::Nil) => return Map::nil().into(),
-        Ok(other) => unmarshal_error(&other, "map[string]interface {}"),
+        Ok(other) => format!("{prefix}{}", unmarshal_error(&other, "map[string]interface {}")),
         Err(message) => message,
     };
     Value::map([("Error", message.into())])
 }
 
 /// What Go decodes into a slice: an error becomes the only item.
-pub(super) fn as_array(decoded: Result<Value, String>) -> Value {
+pub(super) fn as_array(decoded: Result<Value, String>, prefix: &str) -> Value {
     let message = match decoded {
         Ok(list @ Value::List(_)) => return list,
         Ok(Value::Nil) => return Value::List(List::nil(ListKind::Any)),
-        Ok(other) => unmarshal_error(&other, "[]interface {}"),
+        Ok(other) => format!("{prefix}{}", unmarshal_error(&other, "[]interface {}")),
         Err(message) => message,
     };
     Value::list(vec![message.into()])
@@ -63,18 +65,7 @@ fn unmarshal_error(value: &Value, wanted: &str) -> String {
 fn decode(text: &str) -> Result<Value, String> {
     match serde_json::from_str::<serde_json::Value>(text) {
         Ok(json) => Ok(Value::from_json(&json, Numbers::Float64Always)),
-        Err(e) if e.is_eof() => Err("unexpected end of JSON input".to_owned()),
-        Err(e) => {
-            let line = text.lines().nth(e.line().saturating_sub(1)).unwrap_or("");
-            let before = line.as_bytes().get(..e.column()).unwrap_or(line.as_bytes());
-            let culprit = String::from_utf8_lossy(before).chars().next_back().unwrap_or('\u{fffd}');
-            let looking = if e.line() == 1 && before.len() <= 1 || text.trim_start().starts_with(culprit) {
-                "looking for beginning of value"
-            } else {
-                "in JSON input"
-            };
-            Err(format!("invalid character '{culprit}' {looking}"))
-        }
+        Err(e) => Err(scan::mistake(text).unwrap_or_else(|| e.to_string())),
     }
 }
 
@@ -119,7 +110,7 @@ impl Writer {
                 return Err(format!("json: unsupported value: {}", number::general(*f)).into());
             }
             Value::Float(f) => self.out.push_str(&number::json(*f)),
-            Value::Str(s) => self.string(&s.to_str()),
+            Value::Str(s) => self.text(s.as_bytes()),
             Value::Bytes(b) => self.string(&base64::encode(b)),
             Value::List(list) if list.is_nil() => self.out.push_str("null"),
             Value::List(list) => {
@@ -177,7 +168,19 @@ impl Writer {
     }
 
     fn string(&mut self, s: &str) {
+        self.text(s.as_bytes());
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
         self.out.push('"');
+        for chunk in bytes.utf8_chunks() {
+            self.chars(chunk.valid());
+            self.out.extend(chunk.invalid().iter().map(|_| "\\ufffd"));
+        }
+        self.out.push('"');
+    }
+
+    fn chars(&mut self, s: &str) {
         for c in s.chars() {
             match c {
                 '"' => self.out.push_str("\\\""),
@@ -192,7 +195,6 @@ impl Writer {
                 _ => self.out.push(c),
             }
         }
-        self.out.push('"');
     }
 
     fn unicode(&mut self, c: char) {

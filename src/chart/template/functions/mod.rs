@@ -32,6 +32,7 @@ use super::error::Cause;
 use super::eval::Engine;
 use super::format;
 use crate::chart::value::{Map, Signature, Text, Type, Value};
+use crate::format::yaml::Dialect;
 
 /// A function that templates can call.
 pub(super) struct Function {
@@ -52,6 +53,8 @@ pub(super) enum Run {
     Plain(fn(&Args<'_>) -> Answer),
     /// `and` and `or`: stops at the first argument whose truth is `until`.
     ShortCircuit { until: bool },
+    /// `call`, which names its first argument as it is written.
+    Call,
 }
 
 /// What a function returns.
@@ -159,6 +162,11 @@ impl Args<'_> {
     fn map(&self, index: usize) -> Map {
         self.any(index).as_map().cloned().unwrap_or_else(Map::nil)
     }
+}
+
+/// Helm's `toYaml`; `None` for what has no JSON form.
+pub(super) fn to_yaml(value: &Value) -> Option<String> {
+    encoding::to_yaml(value, Dialect::V2)
 }
 
 /// sprig's `toString`: text as it is, else what Go prints.

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use regex_lite::{Captures, Regex, RegexBuilder};
 
 use super::super::eval::Shared;
+use super::super::unquote::quote;
 use super::strings::check_size;
 use super::{Answer, Args, Cause, Function, fixed};
 use crate::chart::value::Type::{Int, Str};
@@ -15,16 +16,16 @@ use crate::limits::{TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_REGEX_BYTES_MAX, TEMPLATE_
 pub(super) const FUNCTIONS: &[Function] = &[
     fixed("regexMatch", &[Str, Str], |a| Ok(compiled(a).is_ok_and(|r| r.is_match(&a.str(1))).into())),
     fixed("mustRegexMatch", &[Str, Str], |a| Ok(compiled(a)?.is_match(&a.str(1)).into())),
-    fixed("regexFind", &[Str, Str], regex_find),
-    fixed("mustRegexFind", &[Str, Str], regex_find),
-    fixed("regexFindAll", &[Str, Str, Int], regex_find_all),
-    fixed("mustRegexFindAll", &[Str, Str, Int], regex_find_all),
-    fixed("regexReplaceAll", &[Str, Str, Str], |a| replace_all(a, expand)),
-    fixed("mustRegexReplaceAll", &[Str, Str, Str], |a| replace_all(a, expand)),
-    fixed("regexReplaceAllLiteral", &[Str, Str, Str], |a| replace_all(a, |_, _, with| with.to_owned())),
-    fixed("mustRegexReplaceAllLiteral", &[Str, Str, Str], |a| replace_all(a, |_, _, with| with.to_owned())),
-    fixed("regexSplit", &[Str, Str, Int], regex_split),
-    fixed("mustRegexSplit", &[Str, Str, Int], regex_split),
+    fixed("regexFind", &[Str, Str], |a| regex_find(a, &*must_compile(a)?)),
+    fixed("mustRegexFind", &[Str, Str], |a| regex_find(a, &*compiled(a)?)),
+    fixed("regexFindAll", &[Str, Str, Int], |a| regex_find_all(a, &*must_compile(a)?)),
+    fixed("mustRegexFindAll", &[Str, Str, Int], |a| regex_find_all(a, &*compiled(a)?)),
+    fixed("regexReplaceAll", &[Str, Str, Str], |a| replace_all(a, &*must_compile(a)?, expand)),
+    fixed("mustRegexReplaceAll", &[Str, Str, Str], |a| replace_all(a, &*compiled(a)?, expand)),
+    fixed("regexReplaceAllLiteral", &[Str, Str, Str], |a| replace_all(a, &*must_compile(a)?, literal)),
+    fixed("mustRegexReplaceAllLiteral", &[Str, Str, Str], |a| replace_all(a, &*compiled(a)?, literal)),
+    fixed("regexSplit", &[Str, Str, Int], |a| regex_split(a, &*must_compile(a)?)),
+    fixed("mustRegexSplit", &[Str, Str, Int], |a| regex_split(a, &*compiled(a)?)),
     fixed("regexQuoteMeta", &[Str], |a| Ok(quote_meta(&a.str(0)).into())),
 ];
 
@@ -38,13 +39,39 @@ fn compiled(a: &Args<'_>) -> Result<Rc<Regex>, Cause> {
     let regex = RegexBuilder::new(&as_lite(&pattern))
         .size_limit(TEMPLATE_REGEX_BYTES_MAX)
         .build()
-        .map_err(|e| format!("error parsing regexp: {e}: `{pattern}`"))?;
+        .map_err(|e| complaint(&pattern, &e))?;
     let regex = Rc::new(regex);
     let mut cache = a.engine.shared.regexes.borrow_mut();
     if cache.len() < TEMPLATE_REGEXES_MAX {
         cache.insert(pattern.into_owned(), regex.clone());
     }
     Ok(regex)
+}
+
+/// Go's words, where the mistake is a common one.
+fn complaint(pattern: &str, error: &regex_lite::Error) -> String {
+    let text = error.to_string();
+    if text.contains("open group without closing") {
+        return format!("error parsing regexp: missing closing ): `{pattern}`");
+    }
+    if text.contains("unclosed character class") {
+        let class = pattern.rfind('[').map_or(pattern, |at| &pattern[at..]);
+        return format!("error parsing regexp: missing closing ]: `{class}`");
+    }
+    format!("error parsing regexp: {text}: `{pattern}`")
+}
+
+/// The same for the functions that panic in Go.
+fn must_compile(a: &Args<'_>) -> Result<Rc<Regex>, Cause> {
+    compiled(a).map_err(|cause| match cause {
+        Cause::Text(text) => Cause::Text(format!("regexp: Compile({}): {text}", backquoted(&a.str(0)))),
+        other => other,
+    })
+}
+
+/// As Go quotes an expression: with backquotes, if it has none itself.
+fn backquoted(pattern: &str) -> String {
+    if pattern.contains('`') { quote(pattern.as_bytes()) } else { format!("`{pattern}`") }
 }
 
 /// Escapes braces that repeat nothing, and what has a meaning in the other syntax only; spells `\Q...\E` out.
@@ -60,6 +87,11 @@ fn as_lite(pattern: &str) -> String {
                 let literal = tail[1..].split("\\E").next().unwrap_or("");
                 out.push_str(&quote_meta(literal));
                 used = (2 + literal.len() + 2).min(rest.len());
+            }
+            '\\' if octal(tail) > 0 => {
+                let digits = &tail[..octal(tail)];
+                out.push_str(&format!("\\x{{{:x}}}", u32::from_str_radix(digits, 8).unwrap_or(0)));
+                used += digits.len();
             }
             // `\pL{...}`, `\x{41}` and the like go through whole; so does any escaped character.
             '\\' => {
@@ -111,6 +143,12 @@ fn as_lite(pattern: &str) -> String {
     out
 }
 
+/// The length of an octal escape such as `101`; one digit other than 0 would be a back-reference.
+fn octal(s: &str) -> usize {
+    let digits = s.bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
+    if s.starts_with('0') || digits > 1 { digits } else { 0 }
+}
+
 /// The length of `{2}`, `{2,}` or `{2,3}` at the start; 0 if there is none.
 fn repetition(s: &str) -> usize {
     let Some(end) = s.find('}') else { return 0 };
@@ -133,8 +171,8 @@ fn quote_meta(s: &str) -> String {
     out
 }
 
-fn regex_find(a: &Args<'_>) -> Answer {
-    Ok(compiled(a)?.find(&a.str(1)).map_or("", |m| m.as_str()).into())
+fn regex_find(a: &Args<'_>, regex: &Regex) -> Answer {
+    Ok(regex.find(&a.str(1)).map_or("", |m| m.as_str()).into())
 }
 
 /// Ranges of all matches, at most `count` of them if that is not negative. An empty match right behind another does
@@ -162,18 +200,17 @@ fn next_char(text: &str, at: usize) -> usize {
     at + text[at..].chars().next().map_or(1, char::len_utf8)
 }
 
-fn regex_find_all(a: &Args<'_>) -> Answer {
+fn regex_find_all(a: &Args<'_>, regex: &Regex) -> Answer {
     let text = a.str(1);
-    let found = matches(&*compiled(a)?, &text, a.int(2))?;
+    let found = matches(regex, &text, a.int(2))?;
     if found.is_empty() {
         return Ok(Value::List(List::nil(ListKind::Strings)));
     }
     Ok(Value::strings(found.into_iter().map(|(start, end)| &text[start..end])))
 }
 
-fn regex_split(a: &Args<'_>) -> Answer {
+fn regex_split(a: &Args<'_>, regex: &Regex) -> Answer {
     let (text, count) = (a.str(1), a.int(2));
-    let regex = compiled(a)?;
     if count == 0 {
         return Ok(Value::List(List::nil(ListKind::Strings)));
     }
@@ -182,7 +219,7 @@ fn regex_split(a: &Args<'_>) -> Answer {
     }
     let mut parts = Vec::new();
     let (mut begin, mut end) = (0, 0);
-    for (start, stop) in matches(&regex, &text, count)? {
+    for (start, stop) in matches(regex, &text, count)? {
         if count > 0 && i64::try_from(parts.len()).is_ok_and(|n| n == count - 1) {
             break;
         }
@@ -198,9 +235,14 @@ fn regex_split(a: &Args<'_>) -> Answer {
     Ok(Value::strings(parts))
 }
 
-fn replace_all(a: &Args<'_>, replacement: fn(&Regex, &Captures<'_>, &str) -> String) -> Answer {
+type Replacement = fn(&Regex, &Captures<'_>, &str) -> String;
+
+fn literal(_: &Regex, _: &Captures<'_>, with: &str) -> String {
+    with.to_owned()
+}
+
+fn replace_all(a: &Args<'_>, regex: &Regex, replacement: Replacement) -> Answer {
     let (text, with) = (a.str(1), a.str(2));
-    let regex = compiled(a)?;
     let mut out = String::with_capacity(text.len());
     let (mut copied, mut at) = (0, 0);
     while at <= text.len() {
@@ -209,7 +251,7 @@ fn replace_all(a: &Args<'_>, replacement: fn(&Regex, &Captures<'_>, &str) -> Str
         out.push_str(&text[copied..whole.start()]);
         // Not for an empty match right behind another.
         if whole.end() > copied || whole.start() == 0 {
-            out.push_str(&replacement(&regex, &captures, &with));
+            out.push_str(&replacement(regex, &captures, &with));
             check_size(out.len())?;
         }
         copied = whole.end();

@@ -1,1 +1,1159 @@
+use super::super::tests::check_all;
 
+// What the real engine makes of each template, on the values of `tests::values`.
+
+#[test]
+fn builtin() {
+    check_all(&[
+        ("{{ eq (rest (list)) nil }}", Ok("true")),
+        (r#"{{ env "x" }}"#, Err(r#"parse error at (t/templates/t.yaml:1): function "env" not defined"#)),
+        (r#"{{ printf "%s-%d" "a" 1 }}"#, Ok("a-1")),
+        (
+            r#"{{ printf "%v %q %5.2f %t %x %T" .Values.list "x" 3.14159 true 255 .Values.map }}"#,
+            Ok(r#"[b a c] "x"  3.14 true ff map[string]interface {}"#),
+        ),
+        (r#"{{ printf "%d %s %d" .Values.n 1 "x" }}"#, Ok("%!d(float64=3) %!s(int=1) %!d(string=x)")),
+        (r#"{{ printf "%s" nil }}"#, Ok("%!s(<nil>)")),
+        (r#"{{ printf "%s" .Values.nil }}"#, Ok("%!s(<nil>)")),
+        (r#"{{ printf "%d%%" 5 }}"#, Ok("5%")),
+        (r#"{{ printf "%!" }}"#, Ok("%!!(MISSING)")),
+        (r#"{{ printf "%z" 1 }}"#, Ok("%!z(int=1)")),
+        (r#"{{ printf "a" 1 2 }}"#, Ok("a%!(EXTRA int=1, int=2)")),
+        (r#"{{ printf "%s %s" "a" }}"#, Ok("a %!s(MISSING)")),
+        (r#"{{ printf "%[2]s %[1]s" "a" "b" }}"#, Ok("b a")),
+        (r#"{{ printf "%*d" 5 1 }}"#, Ok("    1")),
+        (r#"{{ printf "%.3s|%-5s|%5s" "abcdef" "a" "b" }}"#, Ok("abc|a    |    b")),
+        (
+            r#"{{ printf "%6.2f|%-8.3f|%+d|%05d|%x|%X|%o|%b|%c|%U|%e|%g" 3.14159 2.5 3 42 "hi" 255 8 5 65 65 12345.678 1e20 }}"#,
+            Ok("  3.14|2.500   |+3|00042|6869|FF|10|101|A|U+0041|1.234568e+04|1e+20"),
+        ),
+        (r#"{{ printf "%q" 65 }}"#, Ok("'A'")),
+        (
+            r#"{{ printf "%#v" .Values.mixed }}"#,
+            Ok(r#"[]interface {}{1, interface {}(nil), "x", true, map[string]interface {}{"k":1}}"#),
+        ),
+        (r#"{{ printf "%v" nil }}"#, Ok("<nil>")),
+        (r#"{{ printf "%t" "x" }}"#, Ok("%!t(string=x)")),
+        (r#"{{ printf "%s" (list "a" 1) }}"#, Ok("[a %!s(int=1)]")),
+        (r#"{{ printf "%d" (list 1 "a") }}"#, Ok("[1 %!d(string=a)]")),
+        (r#"{{ printf "%5v|%-5v|" true 1 }}"#, Ok(" true|1    |")),
+        (r#"{{ printf "%+v" .Values.map }}"#, Ok("map[x:1 y:map[z:deep]]")),
+        (r#"{{ printf "%s" (dict "a" 1) }}"#, Ok("map[a:%!s(int=1)]")),
+        (r#"{{ printf "%x" (list 10 11) }}"#, Ok("[a b]")),
+        (r#"{{ printf "%08.3f" -3.14159 }}"#, Ok("-003.142")),
+        (r#"{{ printf "% d" 5 }}"#, Ok(" 5")),
+        (r#"{{ printf "%+.2e" 12345.678 }}"#, Ok("+1.23e+04")),
+        (r#"{{ printf "%s" (semver "1.2.3") }}"#, Ok("1.2.3")),
+        (r#"{{ printf "%d" 3.0 }}"#, Ok("%!d(float64=3)")),
+        (r#"{{ printf "%.0f" 2.5 }}"#, Ok("2")),
+        (r#"{{ printf "%f" 1 }}"#, Ok("%!f(int=1)")),
+        (r#"{{ printf "%s" true }}"#, Ok("%!s(bool=true)")),
+        (r#"{{ printf "%v" 1e6 }}"#, Ok("1e+06")),
+        (r#"{{ printf "%.2f" "x" }}"#, Ok("%!f(string=x)")),
+        (r#"{{ printf "%[5]d" 1 }}"#, Ok("%!d(BADINDEX)")),
+        (r#"{{ printf "%-010d|" 5 }}"#, Ok("5         |")),
+        (r#"{{ printf "%w" 1 }}"#, Ok("%!w(int=1)")),
+        (
+            r#"{{ printf "%g %G %e %E %f %F %b %x %X" 1.5 1e10 1.5 1.5 1.5 1.5 1.5 1.5 1.5 }}"#,
+            Ok(
+                "1.5 1E+10 1.500000e+00 1.500000E+00 1.500000 1.500000 6755399441055744p-52 0x1.8p+00 0X1.8P+00",
+            ),
+        ),
+        (
+            r#"{{ printf "%.3g %.10g %#g %#.3g %g" 1234.5678 1234.5678 1.0 1.0 100000.0 }}"#,
+            Ok("1.23e+03 1234.5678 1.00000 1.00 100000"),
+        ),
+        (r#"{{ printf "%6.3v|%v" 3.14159 0.000001 }}"#, Ok("  3.14|1e-06")),
+        (r#"{{ printf "%t" nil }}"#, Ok("%!t(<nil>)")),
+        (
+            r#"{{ printf "%10q|%-10q|%#q|%+q" "a" "b" "c`" "ä" }}"#,
+            Ok(r#"       "a"|"b"       |"c`"|"\u00e4""#),
+        ),
+        (
+            r#"{{ printf "%x % x %#x %X" "hello" "hello" "hello" "hi" }}"#,
+            Ok("68656c6c6f 68 65 6c 6c 6f 0x68656c6c6f 6869"),
+        ),
+        (r#"{{ printf "%c%c" 0x4E16 -1 }}"#, Ok("世�")),
+        (r#"{{ printf "%U %#U" 0x4E16 0x4E16 }}"#, Ok("U+4E16 U+4E16 '世'")),
+        (r#"{{ printf "%o %#o %O %#b" 8 8 8 5 }}"#, Ok("10 010 0o10 0b101")),
+        (r#"{{ printf "%+q" 0x4E16 }}"#, Ok(r#"'\u4e16'"#)),
+        (r#"{{ printf "%08b" 5 }}"#, Ok("00000101")),
+        (r#"{{ printf "%-8d|%+8d|% 8d" 5 5 5 }}"#, Ok("5       |      +5|       5")),
+        (r#"{{ printf "%.5d|%8.5d|%-8.5d|" 42 42 42 }}"#, Ok("00042|   00042|00042   |")),
+        (r#"{{ printf "%.0d|" 0 }}"#, Ok("|")),
+        (r#"{{ printf "%3c|%-3c|" 65 65 }}"#, Ok("  A|A  |")),
+        (r#"{{ printf "%T %T" nil (list) }}"#, Ok("<nil> []interface {}")),
+        (r#"{{ printf "%p" 1 }}"#, Ok("%!p(int=1)")),
+        (r#"{{ printf "%v" (b64dec "/w==") | len }}"#, Ok("1")),
+        (r#"{{ printf "%q" (b64dec "/w==") }}"#, Ok(r#""\xff""#)),
+        (r#"{{ printf "%e" 0.0 }}"#, Ok("0.000000e+00")),
+        (r#"{{ printf "%g" -0.0 }}"#, Ok("-0")),
+    ]);
+}
+
+#[test]
+fn cast() {
+    check_all(&[
+        ("{{ typeOf (add 1) }}", Ok("int64")),
+        ("{{ typeOf (addf 1) }}", Ok("float64")),
+        (r#"{{ int "012" }}"#, Ok("10")),
+        (r#"{{ int "0x1f" }}"#, Ok("31")),
+        (r#"{{ int "1.5" }}"#, Ok("0")),
+        (r#"{{ int "1.0" }}"#, Ok("1")),
+        (r#"{{ int "1e3" }}"#, Ok("0")),
+        ("{{ int nil }}", Ok("0")),
+        ("{{ int true }}", Ok("1")),
+        ("{{ int 3.99 }}", Ok("3")),
+        ("{{ int -3.99 }}", Ok("-3")),
+        (r#"{{ int "abc" }}"#, Ok("0")),
+        (r#"{{ int " 5" }}"#, Ok("0")),
+        ("{{ int (list 1) }}", Ok("0")),
+        ("{{ int 1e30 }}", Ok("-9223372036854775808")),
+        (r#"{{ int64 "7" }}"#, Ok("7")),
+        ("{{ typeOf (int64 1) }}", Ok("int64")),
+        (r#"{{ int "" }}"#, Ok("0")),
+        (r#"{{ int "-0b11" }}"#, Ok("-3")),
+        (r#"{{ int "1_000" }}"#, Ok("1000")),
+        (r#"{{ int "100.00" }}"#, Ok("100")),
+        (r#"{{ int "0" }}"#, Ok("0")),
+        (r#"{{ int "0.0" }}"#, Ok("0")),
+        (r#"{{ int "08" }}"#, Ok("0")),
+        (r#"{{ atoi "012" }}"#, Ok("12")),
+        (r#"{{ atoi "abc" }}"#, Ok("0")),
+        (r#"{{ atoi "-5" }}"#, Ok("-5")),
+        (r#"{{ atoi "99999999999999999999" }}"#, Ok("9223372036854775807")),
+        (r#"{{ atoi "+3" }}"#, Ok("3")),
+        (r#"{{ atoi "1_0" }}"#, Ok("0")),
+        (r#"{{ float64 "1.5" }}"#, Ok("1.5")),
+        (r#"{{ float64 "x" }}"#, Ok("0")),
+        ("{{ float64 3 }}", Ok("3")),
+        ("{{ float64 true }}", Ok("1")),
+        (r#"{{ float64 "1e3" }}"#, Ok("1000")),
+        (r#"{{ float64 "0x10" }}"#, Ok("0")),
+        (r#"{{ float64 "inf" }}"#, Ok("+Inf")),
+        (r#"{{ float64 "0x1p-2" }}"#, Ok("0.25")),
+        ("{{ float64 nil }}", Ok("0")),
+        (r#"{{ toDecimal "777" }}"#, Ok("511")),
+        ("{{ toDecimal 644 }}", Ok("420")),
+        (r#"{{ toDecimal "8" }}"#, Ok("0")),
+        (r#"{{ toDecimal "-17" }}"#, Ok("-15")),
+        ("{{ toDecimal 1.5 }}", Ok("0")),
+        ("{{ toStrings .Values.mixed }}", Ok("[1 x true map[k:1]]")),
+        ("{{ toString .Values.big }}", Ok("1.234567e+06")),
+        ("{{ toString nil }}", Ok("<nil>")),
+        ("{{ toString .Values.map }}", Ok("map[x:1 y:map[z:deep]]")),
+        (r#"{{ typeOf (set .Values "q" 1) }}"#, Ok("map[string]interface {}")),
+        (r#"{{ typeOf (pick .Values "s") }}"#, Ok("map[string]interface {}")),
+        (r#"{{ typeIs "string" "a" }}"#, Ok("true")),
+        (r#"{{ typeIs "int" 1 }}"#, Ok("true")),
+        (r#"{{ typeIsLike "semver.Version" (semver "1.2.3") }}"#, Ok("true")),
+        (r#"{{ kindIs "map" .Values }}"#, Ok("true")),
+        (r#"{{ kindIs "slice" .Values.list }}"#, Ok("true")),
+        (r#"{{ kindIs "invalid" nil }}"#, Ok("true")),
+        (r#"{{ typeOf (fromJson "{\"a\":1}").a }}"#, Ok("float64")),
+    ]);
+}
+
+#[test]
+fn crypto() {
+    check_all(&[
+        (r#"{{ sha1sum "a" }}"#, Ok("86f7e437faa5a7fce15d1ddcb9eaeaea377667b8")),
+        (r#"{{ sha256sum "a" }}"#, Ok("ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb")),
+        (r#"{{ adler32sum "hello" }}"#, Ok("103547413")),
+        (r#"{{ sha256sum "" }}"#, Ok("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")),
+    ]);
+}
+
+#[test]
+fn dates() {
+    check_all(&[
+        (r#"{{ date "2006-01-02 15:04:05" 0 }}"#, Ok("1970-01-01 00:00:00")),
+        (
+            r#"{{ date "Mon Jan _2 15:04:05 2006 MST -0700" (int64 1700000000) }}"#,
+            Ok("Tue Nov 14 22:13:20 2023 UTC +0000"),
+        ),
+        ("{{ htmlDate 0 }}", Ok("1970-01-01")),
+        (r#"{{ htmlDateInZone 0 "UTC" }}"#, Ok("1970-01-01")),
+        (r#"{{ dateInZone "15:04" 0 "UTC" }}"#, Ok("00:00")),
+        (r#"{{ dateInZone "15:04" 0 "Nope/Zone" }}"#, Ok("00:00")),
+        (r#"{{ unixEpoch (toDate "2006-01-02" "2020-01-02") }}"#, Ok("1577923200")),
+        (r#"{{ toDate "2006-01-02" "2020-01-02" }}"#, Ok("2020-01-02 00:00:00 +0000 UTC")),
+        (r#"{{ toDate "2006-01-02" "bad" }}"#, Ok("0001-01-01 00:00:00 +0000 UTC")),
+        (r#"{{ date "2006" (toDate "2006-01-02" "bad") }}"#, Ok("0001")),
+        (r#"{{ dateModify "24h" (toDate "2006-01-02" "2020-01-31") }}"#, Ok("2020-02-01 00:00:00 +0000 UTC")),
+        (r#"{{ dateModify "bad" (toDate "2006-01-02" "2020-01-31") }}"#, Ok("2020-01-31 00:00:00 +0000 UTC")),
+        (r#"{{ (toDate "2006-01-02" "2020-01-31").Year }}"#, Ok("2020")),
+        (r#"{{ (toDate "2006-01-02" "2020-01-31").Unix }}"#, Ok("1580428800")),
+        (r#"{{ (toDate "2006-01-02" "2020-01-31").Format "Jan" }}"#, Ok("Jan")),
+        (r#"{{ (toDate "2006-01-02" "2020-01-31").Month }}"#, Ok("January")),
+        (r#"{{ (toDate "2006-01-02" "2020-01-31").Weekday }}"#, Ok("Friday")),
+        (r#"{{ (toDate "2006-01-02" "2020-01-31").AddDate 0 1 0 }}"#, Ok("2020-03-02 00:00:00 +0000 UTC")),
+        (r#"{{ unixEpoch (toDate "2006" "x") }}"#, Ok("-62135596800")),
+        (
+            r#"{{ mustDateModify "bad" now }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mustDateModify "bad" now>: error calling mustDateModify: time: invalid duration "bad""#,
+            ),
+        ),
+        (
+            r#"{{ dateModify "1h" 3 }}"#,
+            Err(
+                "t/templates/t.yaml:1:19\n  executing \"t/templates/t.yaml\" at <3>:\n    can't handle 3 for arg of type time.Time",
+            ),
+        ),
+        (
+            "{{ unixEpoch 3 }}",
+            Err(
+                "t/templates/t.yaml:1:13\n  executing \"t/templates/t.yaml\" at <3>:\n    can't handle 3 for arg of type time.Time",
+            ),
+        ),
+        ("{{ duration 90 }}", Ok("0s")),
+        (r#"{{ duration "90" }}"#, Ok("1m30s")),
+        ("{{ duration (int64 3661) }}", Ok("1h1m1s")),
+        (r#"{{ durationRound "2h30m" }}"#, Ok("2h")),
+        (r#"{{ durationRound "400h" }}"#, Ok("16d")),
+        ("{{ durationRound (int64 1500000000) }}", Ok("1s")),
+        (r#"{{ durationRound "1s" }}"#, Ok("0s")),
+        (r#"{{ durationRound "1.5s" }}"#, Ok("1s")),
+        ("{{ durationRound 3 }}", Ok("0s")),
+        (r#"{{ durationRound "9000h" }}"#, Ok("1y")),
+        (r#"{{ duration "x" }}"#, Ok("0s")),
+        (r#"{{ duration "-5" }}"#, Ok("-5s")),
+        (
+            "{{ mustToDate }}",
+            Err(
+                "t/templates/t.yaml:1:3\n  executing \"t/templates/t.yaml\" at <mustToDate>:\n    wrong number of args for mustToDate: want 2 got 0",
+            ),
+        ),
+    ]);
+}
+
+#[test]
+fn defaults() {
+    check_all(&[
+        (r#"{{ default "d" "" }}"#, Ok("d")),
+        (r#"{{ default "d" "x" }}"#, Ok("x")),
+        (r#"{{ default "d" }}"#, Ok("d")),
+        (r#"{{ default "d" 0 }}"#, Ok("d")),
+        (r#"{{ default "d" false }}"#, Ok("d")),
+        (r#"{{ default "d" .Values.emap }}"#, Ok("d")),
+        (r#"{{ default "d" .Values.nil }}"#, Ok("d")),
+        ("{{ empty .Values.elist }}", Ok("true")),
+        ("{{ empty 0 }}", Ok("true")),
+        (r#"{{ empty "a" }}"#, Ok("false")),
+        (r#"{{ coalesce 0 "" nil "x" }}"#, Ok("x")),
+        ("{{ coalesce }}", Ok("")),
+        (r#"{{ all 1 "a" }}"#, Ok("true")),
+        (r#"{{ all 1 "" }}"#, Ok("false")),
+        ("{{ all }}", Ok("true")),
+        ("{{ any 0 1 }}", Ok("true")),
+        ("{{ any }}", Ok("false")),
+        (r#"{{ ternary "y" "n" true }}"#, Ok("y")),
+        (r#"{{ true | ternary "y" "n" }}"#, Ok("y")),
+        (
+            r#"{{ ternary "y" "n" 1 }}"#,
+            Err(
+                "t/templates/t.yaml:1:19\n  executing \"t/templates/t.yaml\" at <1>:\n    expected bool; found 1",
+            ),
+        ),
+        (
+            r#"{{ ternary "y" "n" .Values.s }}"#,
+            Err(
+                "t/templates/t.yaml:1:26\n  executing \"t/templates/t.yaml\" at <.Values.s>:\n    wrong type for value; expected bool; got string",
+            ),
+        ),
+        ("{{ hello }}", Ok("Hello!")),
+    ]);
+}
+
+#[test]
+fn dicts() {
+    check_all(&[
+        (r#"{{ dict "a" 1 "b" }}"#, Ok("map[a:1 b:]")),
+        ("{{ dict }}", Ok("map[]")),
+        ("{{ dict 1 2 }}", Ok("map[1:2]")),
+        (r#"{{ get .Values.map "x" }}"#, Ok("1")),
+        (r#"{{ get .Values.map "q" }}"#, Ok("")),
+        (r#"{{ set (dict "a" 1) "b" 2 }}"#, Ok("map[a:1 b:2]")),
+        (r#"{{ unset (dict "a" 1 "b" 2) "a" }}"#, Ok("map[b:2]")),
+        (r#"{{ hasKey .Values.map "x" }}"#, Ok("true")),
+        (r#"{{ pluck "x" .Values.map (dict "x" 5) }}"#, Ok("[1 5]")),
+        (r#"{{ keys (dict "a" 1) }}"#, Ok("[a]")),
+        (r#"{{ values (dict "a" 1) }}"#, Ok("[1]")),
+        (r#"{{ pick .Values.map "x" "q" }}"#, Ok("map[x:1]")),
+        (r#"{{ omit .Values.map "x" }}"#, Ok("map[y:map[z:deep]]")),
+        ("{{ keys }}", Ok("[]")),
+        (r#"{{ keys (dict "a" 1) (dict "b" 1) | sortAlpha }}"#, Ok("[a b]")),
+        (r#"{{ dig "y" "z" "def" .Values.map }}"#, Ok("deep")),
+        (r#"{{ dig "q" "z" "def" .Values.map }}"#, Ok("def")),
+        (r#"{{ dig "y" "q" "def" .Values.map }}"#, Ok("def")),
+        (r#"{{ dig "x" "def" .Values.map }}"#, Ok("1")),
+        (
+            r#"{{ dig "x" "z" "def" .Values.map }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <dig "x" "z" "def" .Values.map>: error calling dig: interface conversion: interface {} is float64, not map[string]interface {}"#,
+            ),
+        ),
+        (
+            r#"{{ dig "map" "x" "def" .Values }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <dig "map" "x" "def" .Values>: error calling dig: interface conversion: interface {} is common.Values, not map[string]interface {}"#,
+            ),
+        ),
+        (
+            r#"{{ dig "a" "b" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <dig "a" "b">: error calling dig: dig needs at least three arguments"#,
+            ),
+        ),
+        (
+            r#"{{ dig 1 "b" .Values.map }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <dig 1 "b" .Values.map>: error calling dig: interface conversion: interface {} is int, not string"#,
+            ),
+        ),
+        (
+            r#"{{ dig "a" "b" nil }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <dig "a" "b" nil>: error calling dig: interface conversion: interface {} is nil, not map[string]interface {}"#,
+            ),
+        ),
+        (
+            r#"{{ $a := dict "x" 0 "y" "k" "m" (dict "p" 1 "q" "") "l" (list) "k" (list 1) }}{{ merge $a (dict "x" 5 "y" "no" "z" nil "m" (dict "q" 2 "r" 3 "p" 9) "l" (list 7) "k" (list 8)) | toJson }} {{ toJson $a }}"#,
+            Ok(
+                r#"{"k":[1],"l":[7],"m":{"p":1,"q":2,"r":3},"x":5,"y":"k"} {"k":[1],"l":[7],"m":{"p":1,"q":2,"r":3},"x":5,"y":"k"}"#,
+            ),
+        ),
+        (
+            r#"{{ $a := dict "x" 1 "y" "k" "m" (dict "p" 1) "l" (list 1) "s" (dict) }}{{ mergeOverwrite $a (dict "x" 0 "y" "" "z" nil "m" (dict "q" 2 "p" 0) "l" (list) "s" "str") | toJson }} {{ toJson $a }}"#,
+            Ok(
+                r#"{"l":[],"m":{"p":0,"q":2},"s":"str","x":0,"y":"","z":null} {"l":[],"m":{"p":0,"q":2},"s":"str","x":0,"y":"","z":null}"#,
+            ),
+        ),
+        (
+            r#"{{ merge (dict "a" (dict)) (dict "a" (dict "b" 1)) | toJson }}{{ merge (dict "a" "s") (dict "a" (dict "b" 1)) | toJson }}{{ merge (dict "a" (dict "b" 1)) (dict "a" "s") | toJson }}{{ mergeOverwrite (dict "a" (dict "b" 1)) (dict "a" "s") | toJson }}{{ mergeOverwrite (dict "a" "s") (dict "a" (dict "b" 1)) | toJson }}{{ merge (dict "a" false) (dict "a" true) | toJson }}{{ merge (dict) (dict "a" 1) (dict "a" 2 "b" 3) | toJson }}"#,
+            Ok(r#"{"a":{"b":1}}{"a":"s"}{"a":{"b":1}}{"a":"s"}{"a":{"b":1}}{"a":true}{"a":1,"b":3}"#),
+        ),
+        (
+            r#"{{ $d := dict "a" 1 }}{{ merge $d $d | toJson }} {{ mergeOverwrite $d $d | toJson }}"#,
+            Ok(r#"{"a":1} {"a":1}"#),
+        ),
+    ]);
+}
+
+#[test]
+fn encoding() {
+    check_all(&[
+        ("{{ toYaml (rest (list)) }}", Ok("null")),
+        ("{{ fromYaml .Values.yaml }}", Ok("map[a:1 b:[x true]]")),
+        (r#"{{ fromYaml "" }}"#, Ok("map[]")),
+        (
+            r#"{{ fromYaml "[1]" }}"#,
+            Ok(
+                "map[Error:error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}]",
+            ),
+        ),
+        (
+            r#"{{ fromYaml "a: b: c" }}"#,
+            Ok(
+                "map[Error:error converting YAML to JSON: yaml: mapping values are not allowed in this context]",
+            ),
+        ),
+        (r#"{{ fromYamlArray "[1, a]" }}"#, Ok("[1 a]")),
+        (
+            r#"{{ fromYamlArray "a: 1" }}"#,
+            Ok(
+                "[error unmarshaling JSON: while decoding JSON: json: cannot unmarshal object into Go value of type []interface {}]",
+            ),
+        ),
+        (
+            r#"{{ fromYaml "x" }}"#,
+            Ok(
+                "map[Error:error unmarshaling JSON: while decoding JSON: json: cannot unmarshal string into Go value of type map[string]interface {}]",
+            ),
+        ),
+        (
+            r#"{{ fromYaml "- a" }}"#,
+            Ok(
+                "map[Error:error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}]",
+            ),
+        ),
+        ("{{ toYaml .Values.map }}", Ok("x: 1\n\"y\":\n  z: deep")),
+        ("{{ toYaml .Values.mixed }}", Ok("- 1\n- null\n- x\n- true\n- k: 1")),
+        (r#"{{ toYaml "a: b" }}"#, Ok("'a: b'")),
+        ("{{ toYaml nil }}", Ok("null")),
+        ("{{ toYaml (list) }}", Ok("[]")),
+        ("{{ toYaml (dict) }}", Ok("{}")),
+        ("{{ toYaml .Values.big }}", Ok("1234567")),
+        ("{{ toYaml 123456789.5 }}", Ok("1.234567895e+08")),
+        (r#"{{ toYaml "multi\nline\n" }}"#, Ok("|\n  multi\n  line")),
+        ("{{ toYaml .Values.multi }}", Ok("|\n  line1\n  line2")),
+        ("{{ toYamlPretty .Values.map }}", Ok("x: 1\n\"y\":\n  z: deep")),
+        ("{{ toYamlPretty .Values.list }}", Ok("- b\n- a\n- c")),
+        ("{{ toYamlPretty 1000000.0 }}", Ok("1e+06")),
+        ("{{ mustToYaml .Values.map }}", Ok("x: 1\n\"y\":\n  z: deep")),
+        (
+            r##"{{ toYaml (dict "a" (list 1 (dict "b" "yes" "c" "1" "d" "0x1" "e" "" "f" "- x" "g" "a: b" "h" "#c" "i" " lead" "j" "trail ")) "z" true) }}"##,
+            Ok(
+                "a:\n- 1\n- b: \"yes\"\n  c: \"1\"\n  d: \"0x1\"\n  e: \"\"\n  f: '- x'\n  g: 'a: b'\n  h: '#c'\n  i: ' lead'\n  j: 'trail '\nz: true",
+            ),
+        ),
+        (r#"{{ b64enc "hello" }}"#, Ok("aGVsbG8=")),
+        (r#"{{ b64dec "aGVsbG8=" }}"#, Ok("hello")),
+        (r#"{{ b64dec "!!" }}"#, Ok("illegal base64 data at input byte 0")),
+        (r#"{{ b64dec "aGVsbG8" }}"#, Ok("illegal base64 data at input byte 4")),
+        (r#"{{ b32enc "hello" }}"#, Ok("NBSWY3DP")),
+        (r#"{{ b32dec "NBSWY3DP" }}"#, Ok("hello")),
+        (r#"{{ b32dec "NBSWY3D" }}"#, Ok("illegal base32 data at input byte 0")),
+        (r#"{{ b32dec "nb" }}"#, Ok("illegal base32 data at input byte 0")),
+        (r#"{{ b32enc "" }}"#, Ok("")),
+        (r#"{{ b32enc "a" }}"#, Ok("ME======")),
+        (r#"{{ b32dec "ME======" }}"#, Ok("a")),
+        (r#"{{ b32dec "M=======" }}"#, Ok("illegal base32 data at input byte 1")),
+        (r#"{{ b32dec "ME=====" }}"#, Ok("illegal base32 data at input byte 7")),
+        (r#"{{ b64enc (b64dec "/w==") }}"#, Ok("/w==")),
+    ]);
+}
+
+#[test]
+fn engine() {
+    check_all(&[
+        (r#"{{ fail "a\nb" }}"#, Err("execution error at (t/templates/t.yaml:1:3): a\nb")),
+        (r#"{{ required "a\nb" nil }}"#, Err("execution error at (t/templates/t.yaml:1:3): a\nb")),
+    ]);
+}
+
+#[test]
+fn equal() {
+    check_all(&[
+        ("{{ deepEqual (list 1 2) (list 1 2) }}", Ok("true")),
+        ("{{ deepEqual 1 1.0 }}", Ok("false")),
+        (r#"{{ deepEqual (dict "a" (list)) (dict "a" (list)) }}"#, Ok("true")),
+        ("{{ deepEqual nil nil }}", Ok("true")),
+        ("{{ deepEqual .Values .Values.AsMap }}", Ok("false")),
+        ("{{ deepEqual (rest (list)) (list) }}", Ok("false")),
+    ]);
+}
+
+#[test]
+fn json() {
+    check_all(&[
+        ("{{ toJson (rest (list)) }}", Ok("null")),
+        ("{{ toJson (concat (list)) }}", Ok("null")),
+        ("{{ toJson (list) }}", Ok("[]")),
+        (r#"{{ toJson (regexFindAll "x" "y" -1) }}"#, Ok("null")),
+        ("{{ toJson (chunk 2 (list 1 2 3)) }}", Ok("[[1,2],[3]]")),
+        ("{{ toJson (without (list 1) 1) }}", Ok("[]")),
+        ("{{ toJson (slice (list) 0) }}", Ok("null")),
+        (
+            r#"{{ $s := dict "m" (dict "k" 1) }}{{ $d := merge (dict) $s }}{{ $_ := set $d.m "k" 2 }}{{ $s | toJson }}"#,
+            Ok(r#"{"m":{"k":2}}"#),
+        ),
+        (
+            r#"{{ $s := dict "m" (dict "k" 1) }}{{ $d := deepCopy $s }}{{ $_ := set $d.m "k" 2 }}{{ $s | toJson }}{{ $d | toJson }}"#,
+            Ok(r#"{"m":{"k":1}}{"m":{"k":2}}"#),
+        ),
+        ("{{ toJson .Values.mixed }}", Ok(r#"[1,null,"x",true,{"k":1}]"#)),
+        (r#"{{ toJson "<a&b>\u2028ü\x00\x7f" }}"#, Ok("\"\\u003ca\\u0026b\\u003e\\u2028ü\\u0000\u{7f}\"")),
+        (r#"{{ toRawJson "<a&b>" }}"#, Ok(r#""<a&b>""#)),
+        ("{{ toPrettyJson .Values.map }}", Ok("{\n  \"x\": 1,\n  \"y\": {\n    \"z\": \"deep\"\n  }\n}")),
+        ("{{ toPrettyJson (list) }}", Ok("[]")),
+        ("{{ toPrettyJson (dict) }}", Ok("{}")),
+        ("{{ toJson .Values.big }}", Ok("1234567")),
+        ("{{ toJson 1e21 }}", Ok("1e+21")),
+        ("{{ toJson 1e-7 }}", Ok("1e-7")),
+        ("{{ toJson 100.0 }}", Ok("100")),
+        ("{{ toJson nil }}", Ok("null")),
+        (r#"{{ toJson (b64dec "/w==") }}"#, Ok(r#""\ufffd""#)),
+        ("{{ toJson 9007199254740993 }}", Ok("9007199254740993")),
+        ("{{ fromJson .Values.json }}", Ok("map[a:[1 2.5 <nil>]]")),
+        (
+            r#"{{ fromJson "[1]" }}"#,
+            Ok("map[Error:json: cannot unmarshal array into Go value of type map[string]interface {}]"),
+        ),
+        (r#"{{ fromJson "" }}"#, Ok("map[Error:unexpected end of JSON input]")),
+        (
+            r#"{{ fromJson "{a}" }}"#,
+            Ok("map[Error:invalid character 'a' looking for beginning of object key string]"),
+        ),
+        (r#"{{ fromJson "null" }}"#, Ok("map[]")),
+        (r#"{{ fromJsonArray "[1, \"a\"]" }}"#, Ok("[1 a]")),
+        (
+            r#"{{ fromJsonArray "{}" }}"#,
+            Ok("[json: cannot unmarshal object into Go value of type []interface {}]"),
+        ),
+        (r#"{{ fromJsonArray "" }}"#, Ok("[unexpected end of JSON input]")),
+        (
+            r#"{{ fromJson "3" }}"#,
+            Ok("map[Error:json: cannot unmarshal number into Go value of type map[string]interface {}]"),
+        ),
+        (
+            r#"{{ fromJson "\"s\"" }}"#,
+            Ok("map[Error:json: cannot unmarshal string into Go value of type map[string]interface {}]"),
+        ),
+        (
+            r#"{{ fromJson "true" }}"#,
+            Ok("map[Error:json: cannot unmarshal bool into Go value of type map[string]interface {}]"),
+        ),
+        (r#"{{ mustFromJson "[1,{\"a\":null}]" }}"#, Ok("[1 map[a:<nil>]]")),
+        ("{{ mustToJson .Values.map }}", Ok(r#"{"x":1,"y":{"z":"deep"}}"#)),
+        ("{{ mustToPrettyJson 1 }}", Ok("1")),
+        (r#"{{ mustToRawJson "<" }}"#, Ok(r#""<""#)),
+        (
+            r#"{{ mustFromJson "{" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mustFromJson "{">: error calling mustFromJson: unexpected end of JSON input"#,
+            ),
+        ),
+        (
+            r#"{{ mustFromJson "x" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mustFromJson "x">: error calling mustFromJson: invalid character 'x' looking for beginning of value"#,
+            ),
+        ),
+        (
+            r#"{{ mustFromJson "{\"a\":x}" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mustFromJson "{\"a\":x}">: error calling mustFromJson: invalid character 'x' looking for beginning of value"#,
+            ),
+        ),
+        (
+            r#"{{ mustFromJson "[1,]" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mustFromJson "[1,]">: error calling mustFromJson: invalid character ']' looking for beginning of value"#,
+            ),
+        ),
+        (
+            r#"{{ mustFromJson "1 2" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mustFromJson "1 2">: error calling mustFromJson: invalid character '2' after top-level value"#,
+            ),
+        ),
+        (r#"{{ toJson (semver "1.2.3") }}"#, Ok(r#""1.2.3""#)),
+        (r#"{{ toJson (toDate "2006-01-02" "2020-01-31") }}"#, Ok(r#""2020-01-31T00:00:00Z""#)),
+        ("{{ .Values.list | toJson | quote }}", Ok(r#""[\"b\",\"a\",\"c\"]""#)),
+    ]);
+}
+
+#[test]
+fn lists() {
+    check_all(&[
+        ("{{ sortAlpha .Values.list }}", Ok("[a b c]")),
+        (r#"{{ sortAlpha "b" }}"#, Ok("[b]")),
+        ("{{ sortAlpha (list 3 1 10) }}", Ok("[1 10 3]")),
+        (r#"{{ $l := splitList "," "c,a,b" }}{{ sortAlpha $l }}{{ $l }}"#, Ok("[a b c][a b c]")),
+        (r#"{{ list 1 "a" nil }}"#, Ok("[1 a <nil>]")),
+        ("{{ tuple 1 }}", Ok("[1]")),
+        ("{{ append (list 1) 2 }}", Ok("[1 2]")),
+        ("{{ prepend (list 1) 0 }}", Ok("[0 1]")),
+        ("{{ push (list) 1 }}", Ok("[1]")),
+        ("{{ first .Values.list }}", Ok("b")),
+        ("{{ last .Values.list }}", Ok("c")),
+        ("{{ rest .Values.list }}", Ok("[a c]")),
+        ("{{ initial .Values.list }}", Ok("[b a]")),
+        ("{{ reverse .Values.list }}", Ok("[c a b]")),
+        ("{{ compact .Values.mixed }}", Ok("[1 x true map[k:1]]")),
+        (r#"{{ uniq (list 1 1 1.0 "1" "1") }}"#, Ok("[1 1 1]")),
+        (r#"{{ without .Values.list "a" }}"#, Ok("[b c]")),
+        (r#"{{ has "a" .Values.list }}"#, Ok("true")),
+        ("{{ has 3 .Values.nums }}", Ok("false")),
+        ("{{ has 3.0 .Values.nums }}", Ok("true")),
+        ("{{ has 1 nil }}", Ok("false")),
+        ("{{ slice .Values.list 1 }}", Ok("[a c]")),
+        ("{{ slice .Values.list 0 2 }}", Ok("[b a]")),
+        ("{{ slice .Values.list }}", Ok("[b a c]")),
+        ("{{ concat (list 1) (list 2 3) }}", Ok("[1 2 3]")),
+        ("{{ chunk 2 (list 1 2 3) }}", Ok("[[1 2] [3]]")),
+        ("{{ first (list) }}", Ok("")),
+        ("{{ last (list) }}", Ok("")),
+        ("{{ rest (list) }}", Ok("[]")),
+        ("{{ initial (list) }}", Ok("[]")),
+        ("{{ slice (list) 1 }}", Ok("")),
+        ("{{ concat }}", Ok("[]")),
+        ("{{ chunk 3 (list) }}", Ok("[]")),
+        (
+            "{{ append nil 1 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <append nil 1>: error calling append: runtime error: invalid memory address or nil pointer dereference"#,
+            ),
+        ),
+        (
+            r#"{{ append "a" 1 }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <append "a" 1>: error calling append: Cannot push on type string"#,
+            ),
+        ),
+        (
+            "{{ first nil }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <first nil>: error calling first: runtime error: invalid memory address or nil pointer dereference"#,
+            ),
+        ),
+        (
+            r#"{{ first "abc" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <first "abc">: error calling first: Cannot find first on type string"#,
+            ),
+        ),
+        (
+            "{{ first .Values.map }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <first .Values.map>: error calling first: Cannot find first on type map"#,
+            ),
+        ),
+        (
+            "{{ concat (list 1) nil }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <concat (list 1) nil>: error calling concat: runtime error: invalid memory address or nil pointer dereference"#,
+            ),
+        ),
+        (
+            r#"{{ concat (list 1) "a" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <concat (list 1) "a">: error calling concat: Cannot concat type string as list"#,
+            ),
+        ),
+        (
+            r#"{{ has 1 "abc" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <has 1 "abc">: error calling has: Cannot find has on type string"#,
+            ),
+        ),
+        (
+            r#"{{ has "a" .Values.map }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <has "a" .Values.map>: error calling has: Cannot find has on type map"#,
+            ),
+        ),
+        (
+            "{{ slice .Values.list 2 1 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <slice .Values.list 2 1>: error calling slice: reflect.Value.Slice: slice index out of bounds"#,
+            ),
+        ),
+        (
+            "{{ slice .Values.list 0 9 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <slice .Values.list 0 9>: error calling slice: reflect.Value.Slice: slice index out of bounds"#,
+            ),
+        ),
+        (
+            r#"{{ slice "abc" 1 }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <slice "abc" 1>: error calling slice: list should be type of slice or array but string"#,
+            ),
+        ),
+        (
+            "{{ chunk 0 (list 1) }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <chunk 0 (list 1)>: error calling chunk: runtime error: makeslice: len out of range"#,
+            ),
+        ),
+        (
+            "{{ chunk -1 (list 1) }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <chunk -1 (list 1)>: error calling chunk: runtime error: makeslice: len out of range"#,
+            ),
+        ),
+        (
+            "{{ uniq 3 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <uniq 3>: error calling uniq: Cannot find uniq on type int"#,
+            ),
+        ),
+        (
+            "{{ without nil 1 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <without nil 1>: error calling without: runtime error: invalid memory address or nil pointer dereference"#,
+            ),
+        ),
+        (
+            "{{ reverse nil }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <reverse nil>: error calling reverse: runtime error: invalid memory address or nil pointer dereference"#,
+            ),
+        ),
+        (
+            r#"{{ compact "" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <compact "">: error calling compact: Cannot compact on type string"#,
+            ),
+        ),
+        ("{{ tuple 1 2 | first }}", Ok("1")),
+    ]);
+}
+
+#[test]
+fn math() {
+    check_all(&[
+        ("{{ add 1 2 3 }}", Ok("6")),
+        ("{{ add }}", Ok("0")),
+        ("{{ add1 2 }}", Ok("3")),
+        (r#"{{ add "3" 2.7 true nil }}"#, Ok("6")),
+        ("{{ sub 5 3 }}", Ok("2")),
+        ("{{ mul 2 3 4 }}", Ok("24")),
+        ("{{ div 7 2 }}", Ok("3")),
+        ("{{ div -7 2 }}", Ok("-3")),
+        ("{{ mod -7 3 }}", Ok("-1")),
+        ("{{ mod 7 -3 }}", Ok("1")),
+        ("{{ max 1 5 3 }}", Ok("5")),
+        ("{{ min 4 2 }}", Ok("2")),
+        ("{{ biggest 1 9 }}", Ok("9")),
+        (
+            "{{ div 1 0 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <div 1 0>: error calling div: runtime error: integer divide by zero"#,
+            ),
+        ),
+        (
+            "{{ mod 1 0 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mod 1 0>: error calling mod: runtime error: integer divide by zero"#,
+            ),
+        ),
+        ("{{ addf 1.1 2.2 }}", Ok("3.3")),
+        ("{{ add1f 1.5 }}", Ok("2.5")),
+        ("{{ subf 3 1.1 }}", Ok("1.9")),
+        ("{{ mulf 1.1 1.1 }}", Ok("1.21")),
+        ("{{ divf 10 4 }}", Ok("2.5")),
+        ("{{ divf 1 3 }}", Ok("0.3333333333333333")),
+        ("{{ addf }}", Ok("0")),
+        ("{{ addf 1e300 1 }}", Ok("1e+300")),
+        ("{{ mulf 1e200 1e200 }}", Ok("+Inf")),
+        ("{{ divf -1 3 }}", Ok("-0.3333333333333333")),
+        ("{{ divf 2 3 }}", Ok("0.6666666666666667")),
+        (
+            "{{ divf 1 0 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <divf 1 0>: error calling divf: decimal division by 0"#,
+            ),
+        ),
+        (r#"{{ maxf 1.5 2 "3.5" }}"#, Ok("3.5")),
+        ("{{ minf 1 0.5 }}", Ok("0.5")),
+        ("{{ floor 2.7 }}", Ok("2")),
+        ("{{ floor -2.7 }}", Ok("-3")),
+        ("{{ ceil 2.1 }}", Ok("3")),
+        ("{{ ceil -2.1 }}", Ok("-2")),
+        ("{{ round 2.5 0 }}", Ok("3")),
+        ("{{ round -2.5 0 }}", Ok("-3")),
+        ("{{ round 2.345 2 }}", Ok("2.35")),
+        ("{{ round 123.4567 -1 }}", Ok("120")),
+        ("{{ round 2.3 0 0.2 }}", Ok("3")),
+        ("{{ round -2.3 0 }}", Ok("-3")),
+        ("{{ until 3 }}", Ok("[0 1 2]")),
+        ("{{ until -3 }}", Ok("[0 -1 -2]")),
+        ("{{ until 0 }}", Ok("[]")),
+        ("{{ untilStep 0 10 3 }}", Ok("[0 3 6 9]")),
+        ("{{ untilStep 5 0 -2 }}", Ok("[5 3 1]")),
+        ("{{ untilStep 0 5 0 }}", Ok("[]")),
+        ("{{ untilStep 0 5 -1 }}", Ok("[]")),
+        ("{{ untilStep 5 0 1 }}", Ok("[]")),
+        ("{{ seq 3 }}", Ok("1 2 3")),
+        ("{{ seq -3 }}", Ok("1 0 -1 -2 -3")),
+        ("{{ seq 0 }}", Ok("1 0")),
+        ("{{ seq 2 5 }}", Ok("2 3 4 5")),
+        ("{{ seq 5 2 }}", Ok("5 4 3 2")),
+        ("{{ seq 0 2 10 }}", Ok("0 2 4 6 8 10")),
+        ("{{ seq 0 -2 -5 }}", Ok("0 -2 -4")),
+        ("{{ seq 5 1 0 }}", Ok("")),
+        ("{{ seq }}", Ok("")),
+        ("{{ seq 1 2 3 4 }}", Ok("")),
+        ("{{ seq 1 0 5 }}", Ok("")),
+    ]);
+}
+
+#[test]
+fn paths() {
+    check_all(&[
+        (r#"{{ base "/a/b.txt" }}"#, Ok("b.txt")),
+        (r#"{{ base "" }}"#, Ok(".")),
+        (r#"{{ base "/" }}"#, Ok("/")),
+        (r#"{{ base "a//" }}"#, Ok("a")),
+        (r#"{{ dir "/a/b" }}"#, Ok("/a")),
+        (r#"{{ dir "a" }}"#, Ok(".")),
+        (r#"{{ dir "" }}"#, Ok(".")),
+        (r#"{{ dir "/" }}"#, Ok("/")),
+        (r#"{{ clean "a/../b/./c//d" }}"#, Ok("b/c/d")),
+        (r#"{{ clean "/../a" }}"#, Ok("/a")),
+        (r#"{{ clean "" }}"#, Ok(".")),
+        (r#"{{ clean "../a/.." }}"#, Ok("..")),
+        (r#"{{ ext "a.tar.gz" }}"#, Ok(".gz")),
+        (r#"{{ ext "a/b.c/d" }}"#, Ok("")),
+        (r#"{{ ext "." }}"#, Ok(".")),
+        (r#"{{ isAbs "/a" }}"#, Ok("true")),
+        (r#"{{ osBase "/a/b" }}"#, Ok("b")),
+        (r#"{{ osDir "a/b/" }}"#, Ok("a/b")),
+        (r#"{{ osClean "a//b" }}"#, Ok("a/b")),
+        (r#"{{ osExt "x.y" }}"#, Ok(".y")),
+        (r#"{{ osIsAbs "a" }}"#, Ok("false")),
+    ]);
+}
+
+#[test]
+fn random() {
+    check_all(&[
+        ("{{ randAlphaNum 5 | len }}", Ok("5")),
+        ("{{ randAlpha 0 | len }}", Ok("0")),
+        ("{{ randNumeric 3 | len }}", Ok("3")),
+        ("{{ randAscii 4 | len }}", Ok("4")),
+        ("{{ randBytes 5 | len }}", Ok("8")),
+        ("{{ randInt 3 4 }}", Ok("3")),
+        (r#"{{ shuffle "abc" | len }}"#, Ok("3")),
+        ("{{ uuidv4 | len }}", Ok("36")),
+        ("{{ randAlpha -1 }}|", Ok("|")),
+        (
+            "{{ randInt 4 4 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <randInt 4 4>: error calling randInt: invalid argument to Intn"#,
+            ),
+        ),
+    ]);
+}
+
+#[test]
+fn regex() {
+    check_all(&[
+        (r#"{{ regexMatch "^a.c$" "abc" }}"#, Ok("true")),
+        (r#"{{ regexMatch "(" "a" }}"#, Ok("false")),
+        (r#"{{ regexFind "[a-z]+" "12abc34" }}"#, Ok("abc")),
+        (r#"{{ regexFindAll "[a-z]" "a1b2c3" -1 }}"#, Ok("[a b c]")),
+        (r#"{{ regexFindAll "[a-z]" "a1b2c3" 2 }}"#, Ok("[a b]")),
+        (r#"{{ regexFindAll "a*" "baaa" -1 }}"#, Ok("[ aaa]")),
+        (r#"{{ regexReplaceAll "a(x*)b" "-ab-axxb-" "${1}W" }}"#, Ok("-W-xxW-")),
+        (r#"{{ regexReplaceAll "a(x*)b" "-ab-axxb-" "$1W" }}"#, Ok("---")),
+        (r#"{{ regexReplaceAllLiteral "a(x*)b" "-ab-axxb-" "${1}" }}"#, Ok("-${1}-${1}-")),
+        (r#"{{ regexSplit "z+" "pizza" -1 }}"#, Ok("[pi a]")),
+        (r#"{{ regexSplit "," "a,b,c" 2 }}"#, Ok("[a b,c]")),
+        (r#"{{ regexSplit "," "" -1 }}"#, Ok("[]")),
+        (r#"{{ regexQuoteMeta "1.2.3[a]{}" }}"#, Ok(r#"1\.2\.3\[a\]\{\}"#)),
+        (r#"{{ regexReplaceAll "" "abc" "-" }}"#, Ok("-a-b-c-")),
+        (r#"{{ regexReplaceAll "x*" "abxc" "-" }}"#, Ok("-a-b-c-")),
+        (r#"{{ regexSplit "" "abc" -1 }}"#, Ok("[a b c]")),
+        (r#"{{ regexSplit "," "a,b" 0 }}"#, Ok("[]")),
+        (r#"{{ regexFind "{{" "a{{b" }}"#, Ok("{{")),
+        (r#"{{ regexMatch "a{,2}" "a{,2}" }}"#, Ok("true")),
+        (r#"{{ regexMatch "^{" "{" }}"#, Ok("true")),
+        (r#"{{ regexReplaceAll "(?P<n>a)" "abc" "<${n}>" }}"#, Ok("<a>bc")),
+        (r#"{{ regexReplaceAll "a" "abc" "$$x$" }}"#, Ok("$x$bc")),
+        (r#"{{ regexMatch "\\d+" "٣" }}"#, Ok("false")),
+        (r#"{{ regexMatch "(?i)ABC" "abc" }}"#, Ok("true")),
+        (r#"{{ regexMatch "[[:alpha:]]+" "abc" }}"#, Ok("true")),
+        (r#"{{ regexFind "\\Qa.b\\E" "a.b" }}"#, Ok("a.b")),
+        (r#"{{ regexMatch "[]a]" "]" }}"#, Ok("true")),
+        (r#"{{ regexMatch "[^]a]" "b" }}"#, Ok("true")),
+        (r#"{{ regexMatch "[a&&b]" "&" }}"#, Ok("true")),
+        (
+            r#"{{ regexFind "(" "a" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <regexFind "(" "a">: error calling regexFind: regexp: Compile(`(`): error parsing regexp: missing closing ): `(`"#,
+            ),
+        ),
+        (
+            r#"{{ mustRegexFind "(" "a" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mustRegexFind "(" "a">: error calling mustRegexFind: error parsing regexp: missing closing ): `(`"#,
+            ),
+        ),
+        (
+            r#"{{ mustRegexMatch "a(" "a" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mustRegexMatch "a(" "a">: error calling mustRegexMatch: error parsing regexp: missing closing ): `a(`"#,
+            ),
+        ),
+        (
+            r#"{{ regexReplaceAll "[" "a" "b" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <regexReplaceAll "[" "a" "b">: error calling regexReplaceAll: regexp: Compile(`[`): error parsing regexp: missing closing ]: `[`"#,
+            ),
+        ),
+        (r#"{{ regexMatch "a{1001}" "a" }}"#, Ok("false")),
+        (r#"{{ regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" "abc-d" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\z" "" }}"#, Ok("true")),
+        (r#"{{ regexMatch "(?s)a.b" "a\nb" }}"#, Ok("true")),
+        (r#"{{ regexMatch "a.b" "a\nb" }}"#, Ok("false")),
+        (r#"{{ regexMatch "^b" "a\nb" }}"#, Ok("false")),
+        (r#"{{ regexMatch "(?m)^b" "a\nb" }}"#, Ok("true")),
+        (r#"{{ regexFind "a+?" "aaa" }}"#, Ok("a")),
+        (r#"{{ regexFind "(?U)a+" "aaa" }}"#, Ok("a")),
+        (r#"{{ regexFind "a|ab" "ab" }}"#, Ok("a")),
+        (r#"{{ regexFind "\\bfoo\\b" "a foo b" }}"#, Ok("foo")),
+        (r#"{{ regexFind "[^a-z]+" "abc123" }}"#, Ok("123")),
+        (r#"{{ regexFind "\\x41" "A" }}"#, Ok("A")),
+        (r#"{{ regexFind "\\x{41}" "A" }}"#, Ok("A")),
+        (r#"{{ regexFind "\\101" "A" }}"#, Ok("A")),
+        (r#"{{ regexFind "." "ä" }}"#, Ok("ä")),
+        (r#"{{ regexFind "[ä-ü]+" "xöy" }}"#, Ok("ö")),
+    ]);
+}
+
+#[test]
+fn strings() {
+    check_all(&[
+        (r#"{{ abbrev 5 "hello world" }}"#, Ok("he...")),
+        (r#"{{ abbrev 3 "hello" }}"#, Ok("hello")),
+        (r#"{{ abbrev 20 "hello" }}"#, Ok("hello")),
+        (r#"{{ abbrevboth 5 10 "1234 5678 9123" }}"#, Ok("...5678...")),
+        (r#"{{ abbrevboth 0 7 "abcdefghijk" }}"#, Ok("abcd...")),
+        (r#"{{ abbrevboth 6 10 "abcdefghijklmnopqrstuvwxyz" }}"#, Ok("...ghij...")),
+        (r#"{{ trim "  a b \n" }}"#, Ok("a b")),
+        (r#"{{ trimAll "$" "$5.00$" }}"#, Ok("5.00")),
+        (r#"{{ trimall "ab" "abcba" }}"#, Ok("c")),
+        (r#"{{ trimSuffix "-" "a-" }}"#, Ok("a")),
+        (r#"{{ trimPrefix "-" "-a" }}"#, Ok("a")),
+        (r#"{{ trimAll "" "a" }}"#, Ok("a")),
+        (r#"{{ contains "b" "abc" }}"#, Ok("true")),
+        (r#"{{ contains "" "a" }}"#, Ok("true")),
+        (r#"{{ hasPrefix "a" "abc" }}"#, Ok("true")),
+        (r#"{{ hasSuffix "c" "abc" }}"#, Ok("true")),
+        (r#"{{ quote "a\"b" 1 nil true "ä\n" }}"#, Ok(r#""a\"b" "1" "true" "ä\n""#)),
+        (r#"{{ squote "a" nil 1.5 }}"#, Ok("'a' '1.5'")),
+        (r#"{{ cat "a" nil 1 "b " }}"#, Ok("a 1 b ")),
+        ("{{ quote }}", Ok("")),
+        ("{{ quote .Values.list }}", Ok(r#""[b a c]""#)),
+        ("{{ squote .Values.map }}", Ok("'map[x:1 y:map[z:deep]]'")),
+        ("{{ quote nil }}", Ok("")),
+        ("{{ quote .Values.big }}", Ok(r#""1.234567e+06""#)),
+        (r#"{{ indent 2 "a\nb\n" }}"#, Ok("  a\n  b\n  ")),
+        (r#"{{ nindent 2 "a\n\nb" }}"#, Ok("\n  a\n  \n  b")),
+        (r#"{{ indent 0 "a" }}"#, Ok("a")),
+        (
+            r#"{{ indent -1 "a" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <indent -1 "a">: error calling indent: strings: negative Repeat count"#,
+            ),
+        ),
+        (r#"{{ replace "a" "b" "banana" }}"#, Ok("bbnbnb")),
+        (r#"{{ replace "" "-" "aäc" }}"#, Ok("-a-ä-c-")),
+        (r#"{{ repeat 3 "ab" }}"#, Ok("ababab")),
+        (r#"{{ plural "one" "many" 1 }}"#, Ok("one")),
+        (r#"{{ plural "one" "many" 2 }}"#, Ok("many")),
+        (
+            r#"{{ repeat -1 "a" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <repeat -1 "a">: error calling repeat: strings: negative Repeat count"#,
+            ),
+        ),
+        (r#"{{ trunc 3 "hello" }}"#, Ok("hel")),
+        (r#"{{ trunc -3 "hello" }}"#, Ok("llo")),
+        (r#"{{ trunc 10 "a" }}"#, Ok("a")),
+        (r#"{{ trunc -10 "a" }}"#, Ok("a")),
+        (r#"{{ substr 1 3 "hello" }}"#, Ok("el")),
+        (r#"{{ substr -1 3 "hello" }}"#, Ok("hel")),
+        (r#"{{ substr 2 -1 "hello" }}"#, Ok("llo")),
+        (r#"{{ substr 2 99 "hello" }}"#, Ok("llo")),
+        (r#"{{ trunc 1 "ä" | len }}"#, Ok("1")),
+        (
+            r#"{{ substr 3 2 "hello" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <substr 3 2 "hello">: error calling substr: runtime error: slice bounds out of range [3:2]"#,
+            ),
+        ),
+        (
+            r#"{{ substr -1 9 "hello" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <substr -1 9 "hello">: error calling substr: runtime error: slice bounds out of range [:9] with length 5"#,
+            ),
+        ),
+        (
+            r#"{{ substr -1 -2 "hello" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <substr -1 -2 "hello">: error calling substr: runtime error: slice bounds out of range [:-2]"#,
+            ),
+        ),
+        (
+            r#"{{ substr 9 -1 "hello" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <substr 9 -1 "hello">: error calling substr: runtime error: slice bounds out of range [9:5]"#,
+            ),
+        ),
+        (r#"{{ split "," "a,b,c" }}"#, Ok("map[_0:a _1:b _2:c]")),
+        (r#"{{ (split "," "a,b,c")._1 }}"#, Ok("b")),
+        (r#"{{ (split "," "a")._9 }}"#, Ok("")),
+        (r#"{{ splitn "," 2 "a,b,c" }}"#, Ok("map[_0:a _1:b,c]")),
+        (r#"{{ splitn "," 0 "a" }}"#, Ok("map[]")),
+        (r#"{{ splitn "," -1 "a,b" }}"#, Ok("map[_0:a _1:b]")),
+        (r#"{{ splitList "," "a,b" }}"#, Ok("[a b]")),
+        (r#"{{ splitList "" "aäb" }}"#, Ok("[a ä b]")),
+        (r#"{{ splitList "," "" | len }}"#, Ok("1")),
+        (r#"{{ join "-" .Values.mixed }}"#, Ok("1-x-true-map[k:1]")),
+        (r#"{{ join "," "a" }}"#, Ok("a")),
+        (r#"{{ join "," nil }}"#, Ok("")),
+        (r#"{{ join "," (until 3) }}"#, Ok("0,1,2")),
+        (r#"{{ join "," .Values.map }}"#, Ok("map[x:1 y:map[z:deep]]")),
+        (r#"{{ "a,b" | splitList "," | join "+" }}"#, Ok("a+b")),
+    ]);
+}
+
+#[test]
+fn urls() {
+    check_all(&[
+        (
+            "{{ urlParse .Values.url }}",
+            Ok(
+                "map[fragment:frag host:host.example:8443 hostname:host.example opaque: path:/a/b c query:q=1&r=2 scheme:https userinfo:user:pa%20ss]",
+            ),
+        ),
+        (
+            "{{ urlJoin (urlParse .Values.url) }}",
+            Ok("https://user:pa%20ss@host.example:8443/a/b%20c?q=1&r=2#frag"),
+        ),
+        (
+            r#"{{ urlParse "a/b?c" }}"#,
+            Ok("map[fragment: host: hostname: opaque: path:a/b query:c scheme: userinfo:]"),
+        ),
+        (
+            r#"{{ urlParse "mailto:a@b.c" }}"#,
+            Ok("map[fragment: host: hostname: opaque:a@b.c path: query: scheme:mailto userinfo:]"),
+        ),
+        (
+            r#"{{ urlJoin (dict "scheme" "http" "host" "h" "path" "a b" "query" "q=1") }}"#,
+            Ok("http://h/a%20b?q=1"),
+        ),
+        (r#"{{ urlJoin (dict "host" "h" "path" "/p") }}"#, Ok("//h/p")),
+        ("{{ urlJoin (dict) }}", Ok("")),
+        (
+            r#"{{ urlParse "http://[::1]:80/x" }}"#,
+            Ok("map[fragment: host:[::1]:80 hostname:::1 opaque: path:/x query: scheme:http userinfo:]"),
+        ),
+        (
+            r#"{{ urlParse "//host/p" }}"#,
+            Ok("map[fragment: host:host hostname:host opaque: path:/p query: scheme: userinfo:]"),
+        ),
+        (r#"{{ urlParse "" }}"#, Ok("map[fragment: host: hostname: opaque: path: query: scheme: userinfo:]")),
+        (
+            r#"{{ urlJoin (dict "scheme" "https" "host" "h:1" "userinfo" "u:p" "path" "/x" "fragment" "f g") }}"#,
+            Ok("https://u:p@h:1/x#f%20g"),
+        ),
+        (
+            r#"{{ urlParse "http://a b/" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlParse "http://a b/">: error calling urlParse: unable to parse url: parse "http://a b/": invalid character " " in host name"#,
+            ),
+        ),
+        (
+            r#"{{ urlParse ":foo" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlParse ":foo">: error calling urlParse: unable to parse url: parse ":foo": missing protocol scheme"#,
+            ),
+        ),
+        (
+            r#"{{ urlParse "http://h:x/" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlParse "http://h:x/">: error calling urlParse: unable to parse url: parse "http://h:x/": invalid port ":x" after host"#,
+            ),
+        ),
+        (
+            r#"{{ urlParse "http://h/%zz" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlParse "http://h/%zz">: error calling urlParse: unable to parse url: parse "http://h/%zz": invalid URL escape "%zz""#,
+            ),
+        ),
+        (
+            r#"{{ urlJoin (dict "host" 1) }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlJoin (dict "host" 1)>: error calling urlJoin: unable to parse host key, must be of type string, but int found"#,
+            ),
+        ),
+    ]);
+}
+
+#[test]
+fn versions() {
+    check_all(&[
+        (r#"{{ semverCompare ">=1.2.3" "1.3.0" }}"#, Ok("true")),
+        (r#"{{ semverCompare "^1.2" "1.9" }}"#, Ok("true")),
+        (r#"{{ semverCompare "~1.2.0" "1.3.0" }}"#, Ok("false")),
+        (r#"{{ semverCompare ">=1.30-0" "1.31.2-gke.1" }}"#, Ok("true")),
+        (r#"{{ semverCompare "1.x || 3.x" "3.2" }}"#, Ok("true")),
+        (r#"{{ semverCompare "1 - 2" "1.5" }}"#, Ok("true")),
+        (r#"{{ (semver "1.2.3-alpha.1+b").Prerelease }}"#, Ok("alpha.1")),
+        (r#"{{ (semver "v1.2").Original }}"#, Ok("v1.2")),
+        (r#"{{ semver "v1.2" }}"#, Ok("1.2.0")),
+        (r#"{{ (semver "1.2.3").Major }}"#, Ok("1")),
+        (r#"{{ (semver "1.2.3").Compare (semver "1.2.4") }}"#, Ok("-1")),
+        (r#"{{ (semver "1.2.3").IncMinor }}"#, Ok("1.3.0")),
+        (
+            r#"{{ semver "abc" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <semver "abc">: error calling semver: invalid semantic version"#,
+            ),
+        ),
+        (
+            r#"{{ semverCompare "abc" "1.0.0" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <semverCompare "abc" "1.0.0">: error calling semverCompare: improper constraint: "abc""#,
+            ),
+        ),
+        (
+            r#"{{ semverCompare ">1" "x" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <semverCompare ">1" "x">: error calling semverCompare: invalid semantic version"#,
+            ),
+        ),
+        (
+            r#"{{ semverCompare "" "1.0.0" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <semverCompare "" "1.0.0">: error calling semverCompare: improper constraint: """#,
+            ),
+        ),
+        (
+            r#"{{ (semver "1.2.3").Nope }}"#,
+            Err(
+                "t/templates/t.yaml:1:11\n  executing \"t/templates/t.yaml\" at <\"1.2.3\">:\n    can't evaluate field Nope in type *semver.Version",
+            ),
+        ),
+        (
+            r#"{{ (semver "1.2.3").Major 1 }}"#,
+            Err(
+                "t/templates/t.yaml:1:11\n  executing \"t/templates/t.yaml\" at <\"1.2.3\">:\n    wrong number of args for Major: want 0 got 1",
+            ),
+        ),
+    ]);
+}
+
+#[test]
+fn words() {
+    check_all(&[
+        ("{{ upper .Values.uni }}", Ok("ÄPFEL ß 日本")),
+        ("{{ lower .Values.uni }}", Ok("äpfel ß 日本")),
+        (r#"{{ title "hello wORLD foo-bar it's ä ß" }}"#, Ok("Hello WORLD Foo-Bar It'S Ä ß")),
+        (r#"{{ untitle "Hello World" }}"#, Ok("hello world")),
+        (r#"{{ swapcase "Hello World fOO 1a" }}"#, Ok("hELLO wORLD Foo 1A")),
+        (r#"{{ nospace "a b\tc" }}"#, Ok("abc")),
+        (r#"{{ nospace "ä b" }}"#, Ok("Ã¤b")),
+        (r#"{{ nospace "äb" }}"#, Ok("äb")),
+        (r#"{{ initials "First Try x" }}"#, Ok("FTx")),
+        (r#"{{ camelcase "http_server" }}"#, Ok("HttpServer")),
+        (r#"{{ camelcase "some-words here" }}"#, Ok("SomeWordsHere")),
+        (r#"{{ camelcase "_leading" }}"#, Ok("_Leading")),
+        (r#"{{ camelcase "HTTPServer" }}"#, Ok("Httpserver")),
+        (r#"{{ camelcase "a__b" }}"#, Ok("A_B")),
+        (r#"{{ camelcase "" }}"#, Ok("")),
+        (r#"{{ camelcase "x" }}"#, Ok("X")),
+        (r#"{{ camelcase "foo_" }}"#, Ok("Foo_")),
+        (r#"{{ camelcase "FOO_BAR" }}"#, Ok("FooBar")),
+        (r#"{{ camelcase "--" }}"#, Ok("---")),
+        (r#"{{ snakecase "HTTPServer" }}"#, Ok("http_server")),
+        (r#"{{ snakecase "FirstName" }}"#, Ok("first_name")),
+        (r#"{{ snakecase "HTTP20xOK" }}"#, Ok("http_20x_ok")),
+        (r#"{{ snakecase "Bld4Floor3rd" }}"#, Ok("bld4_floor_3rd")),
+        (r#"{{ snakecase "foo bar" }}"#, Ok("foo_bar")),
+        (r#"{{ snakecase "foo-bar_Baz" }}"#, Ok("foo_bar_baz")),
+        (r#"{{ snakecase "a1b2" }}"#, Ok("a_1b2")),
+        (r#"{{ snakecase "A1B2" }}"#, Ok("a1_b2")),
+        (r#"{{ snakecase "" }}"#, Ok("")),
+        (r#"{{ snakecase "a..b" }}"#, Ok("a..b")),
+        (r#"{{ snakecase "HTTP2xx" }}"#, Ok("http_2xx")),
+        (r#"{{ snakecase "No.1Thing" }}"#, Ok("no.1_thing")),
+        (r#"{{ kebabcase "HTTPServer" }}"#, Ok("http-server")),
+        (r#"{{ kebabcase "camelCase99Bottles" }}"#, Ok("camel-case99-bottles")),
+        (r#"{{ snakecase "ÄpfelÖl" }}"#, Ok("äpfel_öl")),
+        (r#"{{ snakecase "x$y" }}"#, Ok("x_$_y")),
+        (r#"{{ wrap 5 "hello world foo bar" }}"#, Ok("hello\nworld\nfoo\nbar")),
+        (r#"{{ wrap 3 "abcdefgh ij" }}"#, Ok("abcdefgh\nij")),
+        (r#"{{ wrapWith 5 "\t" "hello world" }}"#, Ok("hello\tworld")),
+        (r#"{{ wrapWith 3 "-" "abcdefghij" }}"#, Ok("abc-def-ghi-j")),
+        (r#"{{ wrap 0 "ab" }}"#, Ok("ab")),
+        (r#"{{ wrap 80 "" }}"#, Ok("")),
+    ]);
+}

@@ -103,7 +103,11 @@ fn is_connector(c: char) -> bool {
 fn pascal_case(s: &str) -> String {
     let mut out: String = s.chars().take_while(|c| is_connector(*c)).collect();
     let mut chars = s.chars().skip(out.chars().count());
-    let Some(first) = chars.next() else { return out };
+    let Some(first) = chars.next() else {
+        // Nothing but connectors: the library repeats the last one.
+        out.extend(s.chars().next_back());
+        return out;
+    };
     let mut capitals = first.is_uppercase();
     let mut last = upper(first);
     for c in chars {

@@ -1,0 +1,180 @@
+//! Templates that want too much: each ends with an error, in bounded time, on a stack of 8 MiB.
+
+use super::*;
+
+fn on_main_stack<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+    crate::base::thread::spawn("test", 8 << 20, body).unwrap().join().unwrap()
+}
+
+/// The error of a template, or the end of what it printed.
+fn outcome(text: String) -> String {
+    on_main_stack(move || {
+        let mut set = Templates::new(Options::default());
+        let result = set.parse("t", &text).and_then(|()| set.render("t", &Value::map::<&str>([])));
+        match result {
+            Ok(text) => text.chars().take(100).collect(),
+            Err(e) => {
+                let text = e.to_string();
+                drop(e);
+                text.chars().skip(text.chars().count().saturating_sub(100)).collect()
+            }
+        }
+    })
+}
+
+fn assert_ends(text: impl Into<String>, want: &str) {
+    let (text, start) = (text.into(), Clock::system().mono());
+    let shown: String = text.chars().take(80).collect();
+    let got = outcome(text);
+    assert!(got.contains(want), "{shown}: {got}");
+    let took = Clock::system().mono().saturating_sub(start);
+    assert!(took.as_secs() < 60, "{shown}: {took:?}");
+}
+
+#[test]
+fn recursion_ends() {
+    for (text, want) in [
+        ("{{ define \"a\" }}{{ include \"a\" . }}{{ end }}{{ include \"a\" . }}", ""),
+        ("{{ define \"a\" }}{{ template \"a\" . }}{{ end }}{{ template \"a\" . }}", "too deeply"),
+        ("{{ define \"a\" }}{{ include (cat . 1) . }}{{ end }}{{ template \"a\" . }}", ""),
+        ("{{ define \"a\" }}{{ tpl \"{{ include `a` . }}\" . }}{{ end }}{{ include \"a\" . }}", ""),
+        (
+            "{{ define \"a\" }}{{ range list 1 }}{{ with 1 }}{{ if 1 }}{{ (include \"a\" .) | upper }}{{ end }}{{ end }}{{ end }}{{ end }}{{ include \"a\" . }}",
+            "",
+        ),
+        ("{{ $t := \"{{ tpl . . }}\" }}{{ tpl $t $t }}", "too deeply"),
+    ] {
+        assert_ends(text, want);
+    }
+    // Helm's limit on one name, where the stack is large enough.
+    let deep = crate::base::thread::spawn("test", 256 << 20, || {
+        let mut set = Templates::new(Options { stack_bytes_max: 250 << 20, ..Options::default() });
+        set.parse("t", "{{ define \"a\" }}{{ include \"a\" . }}{{ end }}{{ include \"a\" . }}").unwrap();
+        set.render("t", &Value::Nil).unwrap_err().to_string()
+    });
+    let text = deep.unwrap().join().unwrap();
+    assert!(text.ends_with("rendering template has a nested reference name: a: unable to execute template"));
+    assert_eq!(text.matches("error calling include").count(), 1_002);
+}
+
+#[test]
+fn nesting_of_the_text_ends() {
+    for (open, inner, close, want) in [
+        ("{{ if 1 }}", "x", "{{ end }}", "nests too deeply"),
+        ("{{ if 1 }}{{ else }}", "x", "{{ end }}", "nests too deeply"),
+        ("{{ range list }}", "x", "{{ end }}", "nests too deeply"),
+    ] {
+        assert_ends(format!("{}{inner}{}", open.repeat(200_000), close.repeat(200_000)), want);
+    }
+    assert_ends(format!("{{{{ {}1{} }}}}", "(".repeat(100_000), ")".repeat(100_000)), "max expression depth");
+    assert_ends(
+        format!("{{{{ if 0 }}}}{}{{{{ end }}}}", "{{ else if 0 }}".repeat(100_000)),
+        "nests too deeply",
+    );
+    assert_ends(format!("{{{{ {}1 }}}}", "1 | ".repeat(100_000)), "non executable command");
+}
+
+#[test]
+fn loops_and_growth_end() {
+    for (text, want) in [
+        ("{{ range until 100000 }}{{ range until 100000 }}{{ end }}{{ end }}", "steps"),
+        ("{{ range 4000000000 }}{{ end }}", "steps"),
+        ("{{ until 2000000000 }}", "items"),
+        ("{{ seq 1 2000000000 }}", "items"),
+        ("{{ repeat 2000000000 \"abc\" }}", "bytes"),
+        ("{{ indent 2000000000 \"a\" }}", "bytes"),
+        ("{{ printf \"%1000000000d\" 1 }}", "NOVERB"),
+        ("{{ randAlphaNum 2000000000 }}", "bytes"),
+        ("{{ $x := \"ab\" }}{{ range until 100 }}{{ $x = print $x $x }}{{ end }}", "bytes"),
+        ("{{ $x := \"ab\" }}{{ range until 100 }}{{ $x = replace \"a\" $x $x }}{{ end }}", "bytes"),
+        ("{{ $x := \"ab\" }}{{ range until 100 }}{{ $x = join $x (list $x $x $x) }}{{ end }}", "bytes"),
+        ("{{ $x := list 1 2 }}{{ range until 100 }}{{ $x = concat $x $x }}{{ end }}", "items"),
+        ("{{ $x := list 1 }}{{ range until 100 }}{{ $x = list $x $x }}{{ end }}{{ $x }}", "too large"),
+        ("{{ $x := list 1 }}{{ range until 100 }}{{ $x = list $x $x }}{{ end }}{{ toJson $x | len }}", "0"),
+        ("{{ $x := list 1 }}{{ range until 100 }}{{ $x = list $x $x }}{{ end }}{{ toYaml $x | len }}", "0"),
+        (
+            "{{ $x := list 1 }}{{ range until 100 }}{{ $x = list $x $x }}{{ end }}{{ deepCopy $x | len }}",
+            "too large",
+        ),
+        ("{{ $x := list 1 }}{{ range until 100000 }}{{ $x = list $x }}{{ end }}{{ len $x }}", "1"),
+        ("{{ $d := dict }}{{ $_ := set $d \"a\" $d }}{{ $d }}", "too large"),
+        ("{{ $d := dict }}{{ $_ := set $d \"a\" $d }}{{ mustToJson $d }}", "cycle"),
+        ("{{ $d := dict }}{{ $_ := set $d \"a\" $d }}{{ deepEqual $d $d }}", "true"),
+        (
+            "{{ $d := dict }}{{ $_ := set $d \"a\" $d }}{{ $e := dict }}{{ $_ := set $e \"a\" $e }}{{ deepEqual $d $e }}",
+            "too large",
+        ),
+        (
+            "{{ $d := dict }}{{ $_ := set $d \"a\" $d }}{{ $e := dict \"a\" (dict) }}{{ merge $e $d | len }}",
+            "",
+        ),
+        ("{{ range until 100000 }}{{ repeat 1000 \"a\" }}{{ end }}", "bytes"),
+        ("{{ regexMatch \"((a{100}){100}){100}\" \"a\" }}", "false"),
+        ("{{ regexMatch \"(a*)*b\" (repeat 20000 \"a\") }}", "false"),
+    ] {
+        assert_ends(text, want);
+    }
+    assert_ends(format!("{{{{ regexMatch \"{}\" \"a\" }}}}", "(".repeat(100_000)), "false");
+    assert_ends(format!("{{{{ fromJson \"{}\" }}}}", "[".repeat(100_000)), "Error");
+    assert_ends(format!("{{{{ fromYaml \"{}\" }}}}", "[".repeat(100_000)), "Error");
+}
+
+#[test]
+fn mutated_templates_never_panic() {
+    const SEEDS: [&str; 4] = [
+        "{{- range $i, $e := .list }}{{ if eq $i 1 }}{{ $e | quote }}{{ else }}{{ printf \"%5.2f|%v\" 1.5 $e }}{{ end }}{{ end -}}",
+        "{{ define \"a.b\" }}{{ with .x }}{{ .y.z }}{{ else with .q }}1{{ end }}{{ end }}{{ include \"a.b\" (dict \"x\" 1) }}",
+        "{{/* c */}}{{ $x := dict \"a\" (list 1 'c' 0x1F 1e3 `raw`) }}{{ $x.a | join \",\" | regexReplaceAll \"(a)b*\" \"$1\" }}",
+        "{{ tpl \"{{ .a | default `x` | indent 2 }}\" . }}{{ substr 0 -1 \"ä\" | trunc 1 | b64enc }}{{ index (list 1 2) 1 }}",
+    ];
+    let pieces: Vec<&[u8]> = vec![
+        b"{{",
+        b"}}",
+        b"{{-",
+        b"-}}",
+        b"(",
+        b")",
+        b"|",
+        b"\"",
+        b"`",
+        b"'",
+        b"$",
+        b".",
+        b"end",
+        b" ",
+        b"\xc3\xa4",
+        b"/*",
+        b":=",
+        b"-1",
+    ];
+    on_main_stack(move || {
+        // A generator of its own, so that a failure can be repeated.
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let mut next = move |bound: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % u64::try_from(bound).unwrap()).unwrap()
+        };
+        for _ in 0..20_000 {
+            let mut text = SEEDS[next(SEEDS.len())].as_bytes().to_vec();
+            for _ in 0..=next(4) {
+                let at = next(text.len());
+                match next(3) {
+                    0 => drop(text.drain(at..(at + 1 + next(5)).min(text.len()))),
+                    1 => drop(text.splice(at..at, pieces[next(pieces.len())].iter().copied())),
+                    _ => text[at] = b"{}()|\"`$.- 09ax\n"[next(16)],
+                }
+                if text.is_empty() {
+                    text.push(b'{');
+                }
+            }
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let mut set = Templates::new(Options::default());
+            if set.parse("t", &text).is_ok() {
+                let _ =
+                    set.render("t", &Value::map([("list", Value::strings(["a", "b"])), ("a", "b".into())]));
+            }
+        }
+    });
+}
