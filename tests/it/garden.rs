@@ -185,6 +185,12 @@ fn an_agent_may_do_what_the_table_says() {
     let dns = client.find::<Value>(&SECRET, "garden", "dns").unwrap();
     assert!(dns.is_none(), "a credential of the seed may be read");
     assert!(client.get::<Value>(&SECRET, "garden", "global-monitoring").unwrap_err().is_denied());
+    let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}});
+    client.create::<Value>(&LEASE, "gardener-system-seed-lease", &lease("edge-1")).unwrap();
+    let foreign = client.create::<Value>(&LEASE, "gardener-system-seed-lease", &lease("edge-2"));
+    assert!(foreign.unwrap_err().is_denied());
+    let foreign = request("seed-csr-x", ("gardener.cloud:system:seeds", "gardener.cloud:system:seed:edge-2"));
+    assert!(client.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &foreign).unwrap_err().is_denied());
     let status =
         Patch::Strategic(json!({"status": {"conditions": [{"type": "GardenletReady", "status": "True"}]}}));
     client.patch::<Value>(&SEED, "", "edge-1", "status", &status).unwrap();

@@ -6,6 +6,8 @@ use gardenlet::base::clock::Clock;
 use serde_json::json;
 
 use crate::support::cluster::Authorization;
+use crate::support::garden::Garden;
+use crate::support::garden::prepare::{self, Preparation};
 use crate::support::{Options, TestCluster, semantics};
 
 /// Runs kubectl, if this machine has one; none otherwise.
@@ -49,4 +51,31 @@ fn it_behaves_as_a_real_one() {
     let cluster = TestCluster::start(options);
     let failed = semantics::run(&cluster.client());
     assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn kubectl_reads_what_is_gardeners() {
+    let clock = Clock::system();
+    let garden = Garden::start(&clock);
+    garden.apply(&Preparation::new("edge-1", clock.now()).garden());
+    garden.apply(&[
+        json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "metadata": {"name": "edge-1"},
+        "spec": prepare::seed_spec()}),
+    ]);
+    let Some(seeds) = kubectl(&garden, &["get", "seeds"]) else { return };
+    assert!(seeds.contains("edge-1"), "{seeds}");
+    assert!(kubectl(&garden, &["get", "ctrlinst", "-A"]).unwrap().contains("No resources found"));
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "managedresources.resources.gardener.cloud"}, "spec": {"group": "resources.gardener.cloud",
+            "scope": "Namespaced", "names": {"plural": "managedresources", "kind": "ManagedResource", "shortNames": ["mr"]},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    garden.apply(&[definition]);
+    garden.wait_for("the kind", |g| {
+        g.store().read().kinds.by_name("resources.gardener.cloud", "ManagedResource")
+    });
+    garden.apply(&[json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
+        "metadata": {"name": "m", "namespace": "garden"}, "spec": {"class": "seed"}})]);
+    let objects = kubectl(&garden, &["get", "mr", "-n", "garden", "-o", "yaml"]).unwrap();
+    assert!(objects.contains("class: seed"), "{objects}");
 }

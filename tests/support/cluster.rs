@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::api::rbac;
 use super::api::request::Info;
 use super::api::store::{State, Store};
-use super::api::{Api, Target, User, builtin, kinds::Kind, kinds::Kinds};
+use super::api::{Admission, Api, Target, User, builtin, kinds::Kind, kinds::Kinds};
 use super::controllers::{Controllers, Share};
 use super::encoding::base64;
 use super::http::faults::Faults;
@@ -51,6 +51,8 @@ pub struct Options {
     /// CA (PEM) and common names of a front proxy that may speak for others.
     pub front_proxy: Option<(String, Vec<String>)>,
     pub webhook: Option<Webhook>,
+    /// Judges objects about to be created.
+    pub admission: Option<Admission>,
     /// Names and addresses in the server certificate beyond the usual ones.
     pub server_names: Vec<String>,
 }
@@ -70,6 +72,7 @@ impl Options {
             log_max: 20_000,
             front_proxy: None,
             webhook: None,
+            admission: None,
             server_names: Vec::new(),
         }
     }
@@ -109,7 +112,13 @@ impl TestCluster {
         let kinds = Kinds::new(builtin.into_iter().chain(options.kinds));
         let store = Store::new(kinds, options.log_max);
         let clock = options.clock.clone();
-        let api = Api { store, clock, namespaces: options.builtin, crd_delay: options.crd_delay };
+        let api = Api {
+            store,
+            clock,
+            namespaces: options.builtin,
+            crd_delay: options.crd_delay,
+            admission: options.admission,
+        };
         let server = Server::start(Parts {
             api: api.clone(),
             authorizer: match options.authorization {

@@ -32,7 +32,7 @@ use serde_json::Value;
 
 use self::failure::Failure;
 use self::kinds::Kind;
-use self::store::Store;
+use self::store::{State, Store};
 use crate::support::encoding::rfc3339;
 
 /// Who asks.
@@ -112,7 +112,12 @@ pub struct Api {
     pub namespaces: bool,
     /// Between the creation of a CustomResourceDefinition and its kind being served.
     pub crd_delay: Duration,
+    /// Judges objects about to be created.
+    pub admission: Option<Admission>,
 }
+
+/// A validating webhook for creations.
+pub type Admission = Arc<dyn Fn(&State, &Target, &Value, &User) -> Result<(), Failure> + Send + Sync>;
 
 impl Api {
     /// The time as it stands in objects.

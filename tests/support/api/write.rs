@@ -220,6 +220,9 @@ fn insert(
     if state.objects.contains_key(&id) {
         return Err(Failure::already_exists(&id.group, &id.plural, &name));
     }
+    if let Some(admission) = &api.admission {
+        admission(state, target, &object, user)?;
+    }
     let stored = state.put(id, object);
     Ok(present(&target.kind, &target.version, &stored))
 }

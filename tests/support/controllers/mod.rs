@@ -22,7 +22,7 @@ use super::pki::Authority;
 pub struct Share {
     /// Approved requests are signed.
     pub signer: bool,
-    /// Namespaces get their root CA and default account; deleted ones are emptied.
+    /// Namespaces get their root CA and default account; deleted ones are emptied; bootstrap tokens end.
     pub namespaces: bool,
     /// Objects go with their owners.
     pub garbage: bool,
@@ -100,6 +100,7 @@ fn run(shared: &Shared) {
         }
         if share.namespaces {
             namespaces::sync(&shared.api, &authority);
+            namespaces::clean_tokens(&shared.api);
         }
         if share.garbage {
             collector::sync(&shared.api);

@@ -5,8 +5,23 @@ use serde_json::{Value, json};
 use crate::support::api::remove::Options;
 use crate::support::api::write::Patch;
 use crate::support::api::{Api, Target, User};
+use crate::support::encoding::{from_base64, from_rfc3339};
 use crate::support::json::{list, text};
 use crate::support::pki::Authority;
+
+/// Removes bootstrap tokens that have ended.
+pub fn clean_tokens(api: &Api) {
+    let Some(kind) = api.kind("", "secrets") else { return };
+    for secret in api.store.list("", "secrets", "kube-system") {
+        let at = from_base64(text(&secret, "/data/expiration")).and_then(|b| String::from_utf8(b).ok());
+        let is_token = secret["type"] == "bootstrap.kubernetes.io/token";
+        if is_token && at.and_then(|at| from_rfc3339(&at)).is_some_and(|at| at <= api.clock.now()) {
+            let target = Target::new(kind.clone(), "kube-system", text(&secret, "/metadata/name"));
+            // Somebody else may have removed it.
+            let _ = api.delete(&target, &Options::default());
+        }
+    }
+}
 
 pub fn sync(api: &Api, authority: &Authority) {
     let ca = authority.certificate();

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use gardenlet::base::clock::Timestamp;
 use serde_json::{Value, json};
 
+use crate::support::api::remove::Options;
 use crate::support::api::write::Patch;
 use crate::support::api::{Api, Target, User};
-use crate::support::encoding::{base64, from_base64};
+use crate::support::encoding::{base64, from_base64, from_rfc3339};
 use crate::support::json::{list, text};
 use crate::support::pki::Authority;
 
@@ -15,9 +17,21 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 /// Certificates are valid from a little earlier on, for clocks that are behind.
 const BACKDATE: Duration = Duration::from_secs(300);
 
+/// Requests that were decided are kept for this time, undecided ones longer.
+const KEEP_DECIDED: Duration = Duration::from_secs(3_600);
+const KEEP_PENDING: Duration = Duration::from_secs(86_400);
+
 pub fn sync(api: &Api, authority: &Authority) {
     let Some(kind) = api.kind("certificates.k8s.io", "certificatesigningrequests") else { return };
     for request in api.store.list("certificates.k8s.io", "certificatesigningrequests", "") {
+        if is_over(&request, api.clock.now()) {
+            // It may have been deleted meanwhile.
+            let _ = api.delete(
+                &Target::new(kind.clone(), "", text(&request, "/metadata/name")),
+                &Options::default(),
+            );
+            continue;
+        }
         if !is_due(&request) {
             continue;
         }
@@ -38,6 +52,16 @@ pub fn sync(api: &Api, authority: &Authority) {
         // It may have been deleted meanwhile.
         let _ = api.patch(&target, &Patch::Merge(json!({"status": status})), &User::system());
     }
+}
+
+fn is_over(request: &Value, now: Timestamp) -> bool {
+    let decided =
+        list(request, "/status/conditions").iter().find(|c| c["type"] == "Approved" || c["type"] == "Denied");
+    let (since, keep) = match decided {
+        Some(condition) => (text(condition, "/lastUpdateTime"), KEEP_DECIDED),
+        None => (text(request, "/metadata/creationTimestamp"), KEEP_PENDING),
+    };
+    from_rfc3339(since).is_some_and(|since| now > since.plus(keep))
 }
 
 fn is_due(request: &Value) -> bool {

@@ -11,6 +11,7 @@ pub mod rules;
 pub mod authorizer;
 pub mod graph;
 pub mod port;
+pub mod restriction;
 
 pub mod approver;
 pub mod installations;
@@ -71,6 +72,7 @@ impl Garden {
     pub fn with(mut options: Options, share: Share) -> Self {
         options.kinds = kinds::kinds();
         options.authorization = Authorization::Custom(Box::new(authorizer::Garden));
+        options.admission = Some(Arc::new(restriction::admit));
         let cluster = TestCluster::start(options);
         cluster.store().write(|state| state.kinds.prefer(kinds::CORE, "v1beta1"));
         let store = cluster.store().clone();
@@ -88,6 +90,7 @@ impl Garden {
         options.kinds = kinds::kinds();
         options.server_names = vec![aggregated.host];
         options.authorization = Authorization::Custom(Box::new(authorizer::Behind));
+        options.admission = Some(Arc::new(restriction::admit));
         options.front_proxy = Some((aggregated.front_proxy_ca, aggregated.front_proxy_names));
         // The real cluster's garbage collector sees these objects, too.
         options.share = controllers::Share::none();
