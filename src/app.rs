@@ -8,6 +8,7 @@
 mod clients;
 mod controllers;
 mod garden;
+mod networks;
 mod process;
 mod seed;
 mod status;

@@ -24,6 +24,7 @@ use crate::kube::request::ListParams;
 use crate::kube::{self, Connection, Patch};
 
 use super::clients::GardenClients;
+use super::networks::{self, Mismatch};
 use super::status::complain;
 use super::{Shared, controllers};
 
@@ -175,16 +176,13 @@ impl BringUp {
         self.garden.as_ref().ok_or_else(|| Error::Config("there is no connection to the garden".to_owned()))
     }
 
-    /// The networks of a seed that is a shoot must be the configured ones.
+    /// The configured networks must be the seed's.
     fn check_networks(&mut self) -> Result<Step, Error> {
-        let seed = &self.shared.clients.seed;
-        let info = seed
-            .find::<ConfigMap>(&CONFIG_MAP, "kube-system", "shoot-info")
-            .map_err(failed("read config map kube-system/shoot-info of the seed"))?;
         let networks = &self.shared.settings.seed_config.spec["networks"];
-        match info.map_or(Ok(()), |info| compare_networks(networks, &info)) {
+        match networks::check(&self.shared.clients.seed, networks) {
             Ok(()) => Ok(Step::Done),
-            Err(why) => Err(Error::Config(why)),
+            Err(Mismatch::Differs(why)) => Err(Error::Config(why)),
+            Err(Mismatch::Kube(operation, source)) => Err(failed(operation)(source)),
         }
     }
 
@@ -381,26 +379,6 @@ impl BringUp {
     }
 }
 
-/// `shoot-info` of a seed that is a shoot against `seedConfig.spec.networks`.
-fn compare_networks(networks: &Value, info: &ConfigMap) -> Result<(), String> {
-    let fields =
-        [("podNetwork", "pods", true), ("serviceNetwork", "services", true), ("nodeNetwork", "nodes", false)];
-    for (theirs, ours, required) in fields {
-        let (have, want) = (info.data.get(theirs), networks[ours].as_str());
-        match (have.map(String::as_str), want) {
-            (Some(have), Some(want)) if have == want => {}
-            (None, _) | (_, None) if !required => {}
-            (have, want) => {
-                return Err(format!(
-                    "seedConfig.spec.networks.{ours} is {want:?}, but the seed's config map kube-system/shoot-info says \
-                     {theirs}={have:?}"
-                ));
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Our version must not be newer than the garden's, and at most two minors older.
 fn check_skew(ours: &str, theirs: &str) -> Result<(), String> {
     let (Some(our), Some(their)) = (major_minor(ours), major_minor(theirs)) else {
@@ -467,22 +445,6 @@ mod tests {
         for (ours, theirs, allowed) in table {
             assert_eq!(check_skew(ours, theirs).is_ok(), allowed, "{ours} with {theirs}");
         }
-    }
-
-    #[test]
-    fn networks_of_a_shoot_must_be_the_configured_ones() {
-        let networks = json!({"pods": "10.1.0.0/16", "services": "10.2.0.0/16", "nodes": "10.3.0.0/16"});
-        let info = |pairs: &[(&str, &str)]| ConfigMap {
-            data: pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-            ..ConfigMap::default()
-        };
-        let good = [("podNetwork", "10.1.0.0/16"), ("serviceNetwork", "10.2.0.0/16")];
-        assert_eq!(compare_networks(&networks, &info(&good)), Ok(()));
-        let other_nodes = [good[0], good[1], ("nodeNetwork", "10.9.0.0/16")];
-        assert!(compare_networks(&networks, &info(&other_nodes)).unwrap_err().contains("networks.nodes"));
-        let other_pods = [("podNetwork", "10.9.0.0/16"), good[1]];
-        assert!(compare_networks(&networks, &info(&other_pods)).unwrap_err().contains("networks.pods"));
-        assert!(compare_networks(&networks, &info(&good[..1])).is_err());
     }
 
     #[test]

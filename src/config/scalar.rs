@@ -1,8 +1,6 @@
 //! The texts of a configuration that stand for something else: durations, quantities, names, address ranges. Each
 //! `..._complaint` says what is wrong, or nothing.
 
-use std::net::IpAddr;
-
 use serde_json::Value;
 
 use crate::format::duration;
@@ -106,47 +104,6 @@ fn expression_complaint(expression: &Value) -> Option<String> {
     }
 }
 
-/// A range of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cidr {
-    first: u128,
-    prefix: u32,
-    is_v4: bool,
-}
-
-impl Cidr {
-    /// `10.0.0.0/8` or `fd00::/8`; bits beyond the prefix are ignored, as in Go.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let (address, prefix) = text.split_once('/')?;
-        let plain = !prefix.is_empty() && prefix.len() <= 3 && prefix.bytes().all(|b| b.is_ascii_digit());
-        let prefix = prefix.parse::<u32>().ok().filter(|_| plain)?;
-        let (bits, is_v4) = match address.parse::<IpAddr>().ok()? {
-            IpAddr::V4(ip) => (u128::from(u32::from(ip)) << 96, true),
-            IpAddr::V6(ip) => (u128::from(ip), false),
-        };
-        let fits = prefix <= if is_v4 { 32 } else { 128 };
-        fits.then_some(Self { first: bits & mask(prefix), prefix, is_v4 })
-    }
-
-    pub(super) const fn is_v4(self) -> bool {
-        self.is_v4
-    }
-
-    pub(super) const fn prefix(self) -> u32 {
-        self.prefix
-    }
-
-    /// Whether both have an address in common.
-    pub(super) fn overlaps(self, other: Self) -> bool {
-        let common = mask(self.prefix.min(other.prefix));
-        self.is_v4 == other.is_v4 && self.first & common == other.first & common
-    }
-}
-
-fn mask(prefix: u32) -> u128 {
-    u128::MAX.checked_shl(128_u32.saturating_sub(prefix)).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,24 +130,6 @@ mod tests {
         assert_eq!(label_value_complaint(""), None);
         assert!(label_value_complaint(&long).is_some());
         assert!(label_value_complaint("a b").is_some());
-    }
-
-    #[test]
-    fn ranges_are_parsed_and_compared() {
-        let table = [
-            ("10.0.0.0/8", "10.1.0.0/16", true),
-            ("10.0.0.0/16", "10.1.0.0/16", false),
-            ("10.0.0.1/16", "10.0.255.255/32", true),
-            ("0.0.0.0/0", "10.0.0.0/8", true),
-            ("fd00::/8", "fd12::/16", true),
-            ("::/0", "10.0.0.0/8", false),
-        ];
-        for (a, b, overlap) in table {
-            assert_eq!(Cidr::parse(a).unwrap().overlaps(Cidr::parse(b).unwrap()), overlap, "{a} {b}");
-        }
-        for bad in ["10.0.0.0", "10.0.0.0/33", "10.0.0/8", "fd00::/129", "a/8", "10.0.0.0/", "10.0.0.0/+8"] {
-            assert_eq!(Cidr::parse(bad), None, "{bad}");
-        }
     }
 
     #[test]

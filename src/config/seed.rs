@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::read::Reader;
-use super::scalar::{self, Cidr};
+use super::scalar;
 use super::{Problem, Problems};
+use crate::format::cidr::Cidr;
 
 /// Checks `seedConfig`.
 pub(super) fn check(document: &Value, problems: &mut Problems) {

@@ -2,6 +2,7 @@
 
 pub mod base64;
 pub mod brotli;
+pub mod cidr;
 pub mod duration;
 pub mod number;
 pub mod quantity;
