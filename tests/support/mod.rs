@@ -22,6 +22,7 @@ pub mod pki;
 
 pub mod api;
 pub mod http;
+pub mod proxy;
 
 pub mod controllers;
 

@@ -26,12 +26,13 @@ fn group(name: &str, versions: &[String]) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": versions[0]})
 }
 
-/// `GET /apis`.
-pub fn groups(kinds: &Kinds) -> Value {
+/// `GET /apis`; the groups of reviews are not an aggregated server's.
+pub fn groups(kinds: &Kinds, with_reviews: bool) -> Value {
     let all = kinds.groups();
     let mut groups: Vec<Value> =
         all.iter().filter(|(g, _)| !g.is_empty()).map(|(g, v)| group(g, v)).collect();
-    groups.extend(["authorization.k8s.io", "authentication.k8s.io"].map(|g| group(g, &["v1".to_owned()])));
+    let reviews = if with_reviews { &["authorization.k8s.io", "authentication.k8s.io"][..] } else { &[] };
+    groups.extend(reviews.iter().map(|g| group(g, &["v1".to_owned()])));
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 

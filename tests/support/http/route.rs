@@ -95,7 +95,7 @@ fn other(shared: &Shared, request: &Request) -> Response {
             return Response::text(200, media_type, &value.to_string());
         }
         ["api"] if shared.serves_core => Some(discovery::core_versions(&shared.address())),
-        ["apis"] => Some(discovery::groups(kinds)),
+        ["apis"] => Some(discovery::groups(kinds, shared.serves_core)),
         ["api", version] => discovery::resources(kinds, "", version),
         ["apis", group] => discovery::one_group(kinds, group),
         ["apis", group, version] => discovery::resources(kinds, group, version),

@@ -1,0 +1,185 @@
+//! A TCP proxy that breaks connections on order: for faults in front of servers that do not misbehave themselves.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use gardenlet::base::thread;
+
+const STACK_BYTES: usize = 128 << 10;
+
+/// What happens to bytes and new connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// They pass.
+    Pass,
+    /// New connections are reset, open ones go on.
+    Refuse,
+    /// Nothing passes, nothing is closed: the other side has vanished.
+    Hole,
+    /// Each piece of up to 16 KiB passes after this real time.
+    Slow(Duration),
+}
+
+struct State {
+    mode: Mode,
+    open: Vec<TcpStream>,
+}
+
+struct Shared {
+    target: SocketAddr,
+    state: Mutex<State>,
+    changed: Condvar,
+    stopping: AtomicBool,
+    connections: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until bytes may pass.
+    fn admit(&self) {
+        let slow = {
+            let held = |s: &mut State| s.mode == Mode::Hole && !self.stopping.load(Ordering::SeqCst);
+            let state = self.changed.wait_while(self.state(), held).unwrap_or_else(PoisonError::into_inner);
+            if let Mode::Slow(delay) = state.mode { delay } else { return }
+        };
+        let same = |s: &mut State| s.mode == Mode::Slow(slow) && !self.stopping.load(Ordering::SeqCst);
+        drop(self.changed.wait_timeout_while(self.state(), slow, same));
+    }
+}
+
+/// A running proxy. It ends, with all connections, when it is dropped.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    /// Listens on a free port of loopback and forwards to `target`.
+    pub fn start(target: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let shared = Arc::new(Shared {
+            target,
+            state: Mutex::new(State { mode: Mode::Pass, open: Vec::new() }),
+            changed: Condvar::new(),
+            stopping: AtomicBool::new(false),
+            connections: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        });
+        let (taking, taken) = (shared.clone(), listener.try_clone()?);
+        let accepting = thread::spawn("proxy-accept", STACK_BYTES, move || {
+            while let Ok((tcp, _)) = taken.accept() {
+                if taking.stopping.load(Ordering::SeqCst) {
+                    break;
+                }
+                // A connection that cannot be made ends for the client as if the server had closed it.
+                let _ = take(&taking, tcp);
+            }
+        })?;
+        Ok(Self { shared, listener, accepting: Some(accepting) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    pub fn set(&self, mode: Mode) {
+        self.shared.state().mode = mode;
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends all open connections.
+    pub fn cut(&self) {
+        for tcp in self.shared.state().open.drain(..) {
+            let _ = tcp.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Connections so far.
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Bytes that passed so far, in both directions.
+    pub fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.changed.notify_all();
+        self.cut();
+        // Linux: wakes the thread that waits in accept.
+        let _ = socket2::SockRef::from(&self.listener).shutdown(Shutdown::Both);
+        if let Some(thread) = self.accepting.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn take(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
+    shared.connections.fetch_add(1, Ordering::SeqCst);
+    if shared.state().mode == Mode::Refuse {
+        return socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO));
+    }
+    let server = TcpStream::connect_timeout(&shared.target, Duration::from_secs(5))?;
+    let ends = [(client.try_clone()?, server.try_clone()?), (server, client)];
+    for (from, to) in ends {
+        shared.state().open.push(from.try_clone()?);
+        let forwarding = shared.clone();
+        drop(thread::spawn("proxy-forward", STACK_BYTES, move || forward(&forwarding, from, to))?);
+    }
+    Ok(())
+}
+
+/// Carries bytes one way until either end closes.
+fn forward(shared: &Shared, mut from: TcpStream, mut to: TcpStream) {
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(n) = from.read(&mut buffer) {
+        shared.admit();
+        if n == 0 || to.write_all(&buffer[..n]).is_err() {
+            break;
+        }
+        shared.bytes.fetch_add(n as u64, Ordering::SeqCst);
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+    shared.state().open.retain(|open| open.peer_addr().is_ok());
+}
+
+#[test]
+fn bytes_pass_vanish_and_pass_again() {
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let proxy = Proxy::start(server.local_addr().unwrap()).unwrap();
+    let mut client = TcpStream::connect(proxy.address()).unwrap();
+    let (mut end, _) = server.accept().unwrap();
+    let mut byte = [0];
+    client.write_all(b"a").unwrap();
+    end.read_exact(&mut byte).unwrap();
+    proxy.set(Mode::Hole);
+    client.write_all(b"b").unwrap();
+    end.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    assert!(end.read_exact(&mut byte).is_err());
+    proxy.set(Mode::Slow(Duration::from_millis(1)));
+    end.set_read_timeout(None).unwrap();
+    end.read_exact(&mut byte).unwrap();
+    assert_eq!((&byte, proxy.bytes()), (b"b", 2));
+    proxy.cut();
+    assert!(matches!(client.read(&mut byte), Ok(0) | Err(_)));
+    proxy.set(Mode::Refuse);
+    // The system takes the connection before the proxy resets it.
+    let refused = TcpStream::connect(proxy.address()).and_then(|mut c| c.read(&mut byte));
+    assert!(matches!(refused, Ok(0) | Err(_)));
+    assert_eq!(proxy.connections(), 2);
+}
