@@ -1,6 +1,7 @@
 //! What agents asked of a real API server, from its audit log.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -45,25 +46,27 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct Audit {
     path: PathBuf,
-    read: usize,
+    read: u64,
 }
 
 impl Audit {
     /// Reads what is written to the log from now on.
     pub(crate) fn from_now(path: &Path) -> Self {
-        let read = fs::metadata(path).map_or(0, |metadata| usize::try_from(metadata.len()).unwrap_or(0));
+        let read = fs::metadata(path).map_or(0, |metadata| metadata.len());
         Self { path: path.to_owned(), read }
     }
 
     /// The requests that were answered since the last call. The server writes them before it answers.
     pub(crate) fn requests(&mut self) -> Result<Vec<Request>> {
-        let bytes = match fs::read(&self.path) {
-            Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other.doing(|| format!("read {}", self.path.display()))?,
+        let mut file = match File::open(&self.path) {
+            Err(err) if err.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.doing(|| format!("open {}", self.path.display()))?,
         };
-        let unread = bytes.get(self.read..).unwrap_or_default();
+        let mut unread = Vec::new();
+        let read = file.seek(SeekFrom::Start(self.read)).and_then(|_| file.read_to_end(&mut unread));
+        read.doing(|| format!("read {}", self.path.display()))?;
         let whole = unread.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        self.read += whole;
+        self.read += whole as u64;
         let lines = unread[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| serde_json::from_slice(line).doing(|| "read the audit log".to_owned())).collect()
     }

@@ -101,7 +101,13 @@ fn archive(parts: &[(&str, &[u8])]) -> std::io::Result<Vec<u8>> {
     builder.into_inner()
 }
 
-fn append(builder: &mut tar::Builder<Vec<u8>>, path: &str, mode: u32, bytes: &[u8]) -> std::io::Result<()> {
+/// Appends a file to an archive.
+pub(crate) fn append<W: std::io::Write>(
+    builder: &mut tar::Builder<W>,
+    path: &str,
+    mode: u32,
+    bytes: &[u8],
+) -> std::io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_mode(mode);
     header.set_size(bytes.len() as u64);

@@ -13,6 +13,7 @@
 
 mod agent;
 mod audit;
+mod chart;
 mod cluster;
 mod environment;
 mod failure;

@@ -153,6 +153,11 @@ impl Cleaner {
             (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
             (r"seed-csr-[A-Za-z0-9_-]{20,}", "seed-csr-<hash>"),
+            // An installation of the extension `demo`, and what is named after it.
+            (r"demo-[a-z0-9]{5}\b", "demo-<id>"),
+            (r"(demo-<id>|secret)-[0-9a-f]{8}\b", "$1-<hash>"),
+            // Agents and checksums.
+            (r"[0-9a-f]{64}", "<hash>"),
         ];
         let compile =
             |(rule, word)| Regex::new(rule).doing(|| format!("compile {rule}")).map(|rule| (rule, word));
@@ -183,9 +188,9 @@ impl Cleaner {
         match value {
             Value::String(text) => Value::String(self.text(&text)),
             Value::Array(items) => Value::Array(items.into_iter().map(|item| self.value(item)).collect()),
-            Value::Object(fields) => {
-                Value::Object(fields.into_iter().map(|(key, item)| (key, self.value(item))).collect())
-            }
+            Value::Object(fields) => Value::Object(
+                fields.into_iter().map(|(key, item)| (self.text(&key), self.value(item))).collect(),
+            ),
             other => other,
         }
     }

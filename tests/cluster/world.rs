@@ -55,7 +55,15 @@ impl World {
         });
         register(&lab.garden, &gardener)?;
         let bootstrap = lab.garden.kubeconfig_text(&json!({"token": preparation.token()}));
-        lab.seed.apply(&list(&prepare::seed(&bootstrap)))?;
+        let mut objects = prepare::seed(&bootstrap);
+        objects.retain(|object| object["kind"] == "Namespace" || object["kind"] == "Secret");
+        lab.seed.apply(&list(&objects))?;
+        // Accounts and roles are those that an operator is told to apply.
+        lab.seed.kubectl(&[
+            "apply",
+            "--filename",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/rbac.yaml"),
+        ])?;
         Ok(Self { gardener, preparation })
     }
 }

@@ -58,6 +58,7 @@ pub(crate) const STORIES: &[Story] = &[
         resources::whole_life,
     ),
     story("agent: a seed joins its garden", Needs::FreshClusters, agent::joins),
+    story("agent: an extension is installed, changed and removed", Needs::FreshClusters, agent::installs),
     story("a node runs a container", Needs::Node, servers::node),
 ];
 

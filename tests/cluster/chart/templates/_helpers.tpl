@@ -1,0 +1,4 @@
+{{- define "labels" -}}
+app: demo
+release: {{ .Release.Name }}
+{{- end -}}
