@@ -105,8 +105,8 @@ impl World {
 
     fn prepare_seed(&self) {
         let kubeconfig = self.garden.bootstrap_kubeconfig(&self.preparation.token());
+        self.seed.apply(&[cluster_admin()]);
         self.seed.apply(&prepare::seed(&kubeconfig));
-        self.seed.apply(&applier_account());
         let account = self.seed.get("", "serviceaccounts", "garden", "gardenlet").unwrap();
         let token = self.seed.server().shared.tokens().issue(&account, &[], self.clock.now(), 30 * 86_400);
         let files = self.path(ACCOUNT_DIRECTORY);
@@ -278,19 +278,6 @@ pub fn condition_texts(condition: &Value) -> (String, String, String) {
 pub fn condition(object: &Value, kind: &str) -> Option<(String, String, String)> {
     let all = crate::support::json::list(object, "/status/conditions");
     all.iter().find(|c| c["type"] == kind).map(condition_texts)
-}
-
-/// The account under whose name the applier works: the installer of a seed makes it, as Gardener does.
-fn applier_account() -> [Value; 3] {
-    let name = "gardener-resource-manager";
-    [
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "cluster-admin"},
-            "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]}),
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "garden"}}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "garden"}]}),
-    ]
 }
 
 /// Waits, in real time, until `condition` gives something.
@@ -502,4 +489,10 @@ pub fn is_write_of_agent(seen: &Seen) -> bool {
 /// Reads a file of the state directory of `host-1`.
 pub fn state_file(world: &World, name: &str) -> Option<Vec<u8>> {
     std::fs::read(Path::new(&world.path("state-host-1")).join(name)).ok()
+}
+
+/// A role that every real cluster has.
+fn cluster_admin() -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "cluster-admin"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]})
 }

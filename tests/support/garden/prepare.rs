@@ -2,6 +2,7 @@
 //! the seed. Plain lists of objects, for the stand-ins and for real API servers.
 
 use gardenlet::base::clock::Timestamp;
+use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
 use super::authorizer::{SEEDS, bootstrap_token_id};
@@ -113,19 +114,16 @@ pub fn without_authorizer() -> Vec<Value> {
     vec![cluster_role(SEEDS, &everything), cluster_role_binding(SEEDS, &group(SEEDS))]
 }
 
-/// What a seed holds before its agent starts: namespace, account, role, the bootstrap kubeconfig.
+/// What a seed holds before its agent starts: the accounts and the role that an operator applies, and the bootstrap
+/// kubeconfig.
 pub fn seed(bootstrap_kubeconfig: &str) -> Vec<Value> {
-    let role = "gardener.cloud:system:gardenlet";
-    let account = json!({"kind": "ServiceAccount", "name": "gardenlet", "namespace": "garden"});
-    vec![
-        namespace("garden"),
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "gardenlet", "namespace": "garden"}}),
-        cluster_role(role, &seed_rules()),
-        cluster_role_binding(role, &account),
-        json!({"apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
-            "stringData": {"kubeconfig": bootstrap_kubeconfig}}),
-    ]
+    let role = include_str!("../../../packaging/rbac.yaml");
+    let mut all: Vec<Value> =
+        yaml::parse_all(role).into_iter().map(|document| document.value.unwrap()).collect();
+    all.push(json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
+        "stringData": {"kubeconfig": bootstrap_kubeconfig}}));
+    all
 }
 
 /// The spec of a Seed that gardener-apiserver takes.
@@ -147,60 +145,6 @@ pub fn extension(name: &str, chart: &[u8], values: &Value) -> Vec<Value> {
             "spec": {"deployment": {"policy": "Always", "deploymentRefs": [{"name": name}]},
                 "resources": [{"kind": "Extension", "type": name}]}}),
     ]
-}
-
-/// The role of the chart that installs an agent. What is *not* there matters: no get of pods and nodes, no patch of
-/// leases.
-pub fn seed_rules() -> Value {
-    const SOME: &[&str] = &["create", "delete", "get", "list", "watch", "patch", "update"];
-    const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "watch", "patch", "update"];
-    const READ: &[&str] = &["get", "list", "watch"];
-    const EXTENSIONS: [&str; 11] = [
-        "backupbuckets",
-        "backupentries",
-        "containerruntimes",
-        "controlplanes",
-        "dnsrecords",
-        "extensions",
-        "infrastructures",
-        "networks",
-        "operatingsystemconfigs",
-        "selfhostedshootexposures",
-        "workers",
-    ];
-    let statuses = EXTENSIONS.map(|kind| format!("{kind}/status"));
-    let statuses: Vec<&str> = statuses.iter().map(String::as_str).collect();
-    json!([
-        rule("", &["configmaps", "namespaces", "secrets", "serviceaccounts", "services"], ALL),
-        rule("apps", &["deployments", "deployments/scale", "statefulsets", "statefulsets/scale", "replicasets"], ALL),
-        rule("admissionregistration.k8s.io", &["validatingwebhookconfigurations", "mutatingwebhookconfigurations"], ALL),
-        rule("networking.k8s.io", &["networkpolicies", "ingresses", "ingressclasses"], ALL),
-        rule("rbac.authorization.k8s.io", &["roles", "rolebindings", "clusterroles", "clusterrolebindings"], ALL),
-        rule("rbac.authorization.k8s.io", &["roles", "clusterroles"], &["bind", "escalate"]),
-        rule("resources.gardener.cloud", &["managedresources", "managedresources/status"], ALL),
-        rule("autoscaling", &["horizontalpodautoscalers"], SOME),
-        rule("autoscaling.k8s.io", &["verticalpodautoscalers"], SOME),
-        rule("policy", &["poddisruptionbudgets"], SOME),
-        rule("scheduling.k8s.io", &["priorityclasses"], SOME),
-        rule("druid.gardener.cloud", &["etcds", "etcdcopybackupstasks"], SOME),
-        rule("extensions.gardener.cloud", &[&EXTENSIONS[..], &["bastions", "clusters"]].concat(), SOME),
-        rule("extensions.gardener.cloud", &statuses, &["patch", "update"]),
-        rule("monitoring.coreos.com", &["servicemonitors", "scrapeconfigs", "prometheusrules", "prometheuses"], SOME),
-        rule("", &["pods"], &["list", "watch", "delete", "deletecollection"]),
-        rule("", &["pods/log"], &["get"]),
-        rule("", &["pods/exec"], &["create"]),
-        rule("", &["nodes"], &["list", "watch"]),
-        rule("", &["endpoints", "persistentvolumes"], READ),
-        rule("", &["persistentvolumeclaims"], &["get", "list", "watch", "patch", "update"]),
-        rule("", &["events"], &["get", "list", "create", "patch", "update"]),
-        rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["create", "get", "list", "watch", "patch", "update"]),
-        rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "watch"]),
-        named_rule("coordination.k8s.io", "leases", "gardenlet-leader-election", &["update"]),
-        rule("operator.gardener.cloud", &["gardens"], READ),
-        // Ours alone: a token of the account under whose name the embedded applier works.
-        named_rule("", "serviceaccounts/token", "gardener-resource-manager", &["create"]),
-        {"nonResourceURLs": ["/healthz", "/version"], "verbs": ["get"]},
-    ])
 }
 
 fn namespace(name: &str) -> Value {
