@@ -39,14 +39,7 @@ impl Api {
                     Err(target.not_found())
                 };
             };
-            let named = text(&object, "/metadata/name");
-            if named != target.name {
-                let message = format!(
-                    "the name of the object ({named}) does not match the name on the URL ({})",
-                    target.name
-                );
-                return Err(Failure::bad_request(message));
-            }
+            check_name(target, &object)?;
             let unconditional = text(&object, "/metadata/resourceVersion").is_empty();
             if unconditional && (target.kind.conditional || target.kind.custom) {
                 let why = "Invalid value: 0: must be specified for an update";
@@ -77,10 +70,25 @@ impl Api {
                 Patch::Strategic(patch) => patch::strategic(&mut new, patch)?,
             }
             let new = typed(target, new)?;
+            check_name(target, &new)?;
+            let (sent, uid) = (text(&new, "/metadata/uid"), text(&old, "/metadata/uid"));
+            if !sent.is_empty() && sent != uid {
+                let why = format!("Invalid value: {sent:?}: field is immutable");
+                return Err(target.invalid("metadata.uid", &why));
+            }
             let new = target.kind.rules.convert_in(new, &target.version);
             replace(state, target, &old, new, user, &now)
         })
     }
+}
+
+fn check_name(target: &Target, object: &Value) -> Result<(), Failure> {
+    let named = text(object, "/metadata/name");
+    if named == target.name {
+        return Ok(());
+    }
+    let (name, message) = (&target.name, "does not match the name on the URL");
+    Err(Failure::bad_request(format!("the name of the object ({named}) {message} ({name})")))
 }
 
 /// Checks kind and API version of a body and fills them in.

@@ -108,10 +108,10 @@ fn refused<T>(what: &str, result: Result<T, Error>, code: u16, reason: &str) -> 
     }
 }
 
-/// Asks again until something is so; at most ten seconds.
+/// Asks again until something is so; at most twenty seconds: a real server believes a token for ten more.
 fn until(what: &str, mut condition: impl FnMut() -> Result<bool, String>) -> Outcome {
     let (clock, stop) = (Clock::system(), gardenlet::base::stop::Stop::new());
-    let deadline = clock.mono() + Duration::from_secs(10);
+    let deadline = clock.mono() + Duration::from_secs(20);
     while clock.mono() < deadline {
         if condition()? {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Patches, subresources, generations.
 
-use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
+use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, EVENT, SECRET};
 use gardenlet::kube::Patch;
 use serde_json::{Value, json};
 
@@ -16,6 +16,9 @@ pub(super) const CHECKS: &[Named] = &[
     ("the status is written through its subresource only", status),
     ("scale changes the replicas", scale),
     ("immutable Secrets stay as they are", immutable),
+    ("writes of the status are conditional, too", conditional_status),
+    ("a patch creates nothing and moves nothing", misdirected),
+    ("an event is written once and counted up", events),
 ];
 
 fn patch(place: &Place<'_>, patch: &Patch) -> Result<Value, gardenlet::kube::Error> {
@@ -126,4 +129,46 @@ fn immutable(place: &Place<'_>) -> Outcome {
     refused("data", patch(json!({"data": {"a": "Yw=="}})), 422, "Invalid")?;
     refused("immutable", patch(json!({"immutable": false})), 422, "Invalid")?;
     refused("the type", patch(json!({"type": "other"})), 422, "Invalid").map(drop)
+}
+
+fn conditional_status(place: &Place<'_>) -> Outcome {
+    let created: Value = ok("create", place.client.create(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
+    let label = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    ok("label", place.client.patch::<Value>(&DEPLOYMENT, &place.namespace, "d", "", &label))?;
+    let version = &created["metadata"]["resourceVersion"];
+    let body = json!({"metadata": {"resourceVersion": version}, "status": {"collisionCount": 1}});
+    let result =
+        place.client.patch::<Value>(&DEPLOYMENT, &place.namespace, "d", "status", &Patch::Merge(body));
+    refused("a patch", result, 409, "Conflict")?;
+    let result = place.client.replace_object::<Value>(&DEPLOYMENT, &place.namespace, "d", "status", &created);
+    refused("a PUT", result, 409, "Conflict").map(drop)
+}
+
+fn misdirected(place: &Place<'_>) -> Outcome {
+    let empty = Patch::Merge(json!({"data": {"a": "b"}}));
+    refused("an absent object", patch(place, &empty), 404, "NotFound")?;
+    let object = place.config_map("a", "1")?;
+    let other = json!({"metadata": {"uid": "00000000-0000-4000-8000-000000000000"}});
+    refused("another uid", patch(place, &Patch::Merge(other)), 422, "Invalid")?;
+    refused(
+        "another name",
+        patch(place, &Patch::Merge(json!({"metadata": {"name": "b"}}))),
+        400,
+        "BadRequest",
+    )?;
+    let null = patch(place, &Patch::Merge(json!({"metadata": {"creationTimestamp": null}})));
+    let kept = ok("a null", null)?;
+    equal("created", &kept["metadata"]["creationTimestamp"], &object["metadata"]["creationTimestamp"])
+}
+
+fn events(place: &Place<'_>) -> Outcome {
+    let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"},
+        "eventTime": "2025-01-02T03:04:05.000006Z", "reportingController": "seed-controller",
+        "reportingInstance": "seed-controller-host", "action": "Reconcile", "reason": "Reconciled", "type": "Normal",
+        "note": "A note.", "regarding": {"kind": "ConfigMap", "namespace": place.namespace, "name": "a"}});
+    ok("create", place.client.create::<Value>(&EVENT, &place.namespace, &event))?;
+    let series = json!({"series": {"count": 2, "lastObservedTime": "2025-01-02T03:05:05.000006Z"}});
+    let patched: Value =
+        ok("patch", place.client.patch(&EVENT, &place.namespace, "e", "", &Patch::Merge(series)))?;
+    equal("count", patched["series"]["count"].as_i64(), Some(2))
 }

@@ -13,6 +13,7 @@ pub(super) const CHECKS: &[Named] = &[
     ("an object that leaves the selection is deleted for the watch", selection),
     ("a watch ends after its timeout", ends),
     ("a watch of metadata", metadata_only),
+    ("a watch of one name", one_name),
     ("a version that is too old", too_old),
 ];
 
@@ -130,4 +131,14 @@ fn too_old(place: &Place<'_>) -> Outcome {
         Some(Ok(_)) => Ok(()),
         None => Err("the watch ended without an answer".to_owned()),
     }
+}
+
+fn one_name(place: &Place<'_>) -> Outcome {
+    let version = version_now(place)?;
+    let one = WatchParams { field_selector: "metadata.name=b".to_owned(), ..params(&version) };
+    let mut watch = ok("watch", place.client.watch(&SECRET, &place.namespace, &one))?;
+    create(place, "a", &json!({}))?;
+    create(place, "b", &json!({}))?;
+    ok("delete", place.client.delete(&SECRET, &place.namespace, "b", &DeleteParams::default()))?;
+    equal("events", read(&mut watch, 2)?, ["+b", "-b"].map(str::to_owned).to_vec())
 }
