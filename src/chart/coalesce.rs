@@ -9,6 +9,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::{Chart, Table};
+use crate::format::number;
 
 /// The key whose table every chart shares.
 const GLOBAL: &str = "global";
@@ -25,11 +26,29 @@ pub(super) enum Nulls {
 pub struct Error {
     /// The name of the sub-chart.
     pub name: String,
+    /// What stands there.
+    pub value: Value,
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "type mismatch on {}: values of a sub-chart must be a map", self.name)
+        write!(f, "type mismatch on {}: {}", self.name, as_bool(&self.value))
+    }
+}
+
+/// How Go's `%t` prints what is no boolean: upstream's message has a wrong verb.
+fn as_bool(value: &Value) -> String {
+    match value {
+        Value::Null => "%!t(<nil>)".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Number(n) if n.is_i64() => format!("%!t(int64={n})"),
+        Value::Number(n) => format!("%!t(float64={})", number::general(n.as_f64().unwrap_or(0.0))),
+        Value::String(text) => format!("%!t(string={text})"),
+        Value::Array(list) => {
+            let items: Vec<String> = list.iter().map(as_bool).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(_) => "a map".to_owned(),
     }
 }
 
@@ -43,7 +62,9 @@ pub(super) fn coalesce(chart: &Chart, values: &mut Table, nulls: Nulls) -> Resul
     defaults(chart, values, nulls);
     for child in &chart.children {
         let entry = values.entry(child.name()).or_insert_with(|| Value::Object(Table::new()));
-        let Value::Object(own) = entry else { return Err(Error { name: child.name().to_owned() }) };
+        let Value::Object(own) = entry else {
+            return Err(Error { name: child.name().to_owned(), value: entry.clone() });
+        };
         let mut own = std::mem::take(own);
         globals(&mut own, values);
         coalesce(child, &mut own, nulls)?;
@@ -215,8 +236,15 @@ mod tests {
     #[test]
     fn values_of_a_child_must_be_a_map() {
         let parent = chart("p", json!({}), vec![chart("c", json!({}), vec![])]);
-        let error = coalesce(&parent, &mut table(json!({"c": 1})), Nulls::Drop).unwrap_err();
-        assert_eq!(error.name, "c");
+        for (value, text) in [
+            (json!("x"), "%!t(string=x)"),
+            (json!([1.5, true]), "[%!t(float64=1.5) true]"),
+            (json!(null), "%!t(<nil>)"),
+            (json!(1), "%!t(int64=1)"),
+        ] {
+            let error = coalesce(&parent, &mut table(json!({"c": value})), Nulls::Drop).unwrap_err();
+            assert_eq!(error.to_string(), format!("type mismatch on c: {text}"));
+        }
     }
 
     #[test]

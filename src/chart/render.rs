@@ -137,7 +137,7 @@ impl fmt::Display for Error {
                     "chart requires kubeVersion: {wanted} which is incompatible with Kubernetes {version}"
                 )
             }
-            Self::Values(error) => write!(f, "{error}"),
+            Self::Values(error) => write!(f, "chart dependencies processing failed: {error}"),
             Self::Schema(report) => {
                 let report = report.trim_end();
                 write!(
@@ -199,7 +199,8 @@ fn check_as_helm(chart: &Chart, options: &Options) -> Result<(), Error> {
     }
     let (wanted, version) = (&chart.metadata.kube_version, &options.kube_version.constraint_version);
     if !wanted.is_empty() && !dependencies::in_range(wanted, version) {
-        return Err(Error::KubeVersion { wanted: wanted.clone(), version: version.clone() });
+        let version = options.kube_version.version.clone();
+        return Err(Error::KubeVersion { wanted: wanted.clone(), version });
     }
     Ok(())
 }

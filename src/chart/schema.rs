@@ -44,6 +44,12 @@ fn check_one(schema: &Value, value: &Value) -> String {
     let mut check = Check { root: schema, patterns: HashMap::new(), steps: SCHEMA_STEPS_MAX, broken: None };
     let mut failures = Vec::new();
     check.value(schema, value, &Place::default(), &mut failures);
+    // Nothing beside a group: the report is the group.
+    if let [group] = &mut failures[..]
+        && group.message == GROUP
+    {
+        failures = std::mem::take(&mut group.causes);
+    }
     if let Some(broken) = check.broken {
         return format!("{broken}\n");
     }
@@ -51,6 +57,9 @@ fn check_one(schema: &Value, value: &Value) -> String {
     failures.iter().for_each(|failure| failure.write(0, &mut text));
     text
 }
+
+/// The message of several failures of one schema.
+const GROUP: &str = "validation failed";
 
 /// What does not hold, and where.
 #[derive(Debug)]
@@ -98,7 +107,17 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
+    /// Several failures of one schema are shown as one group, but for those of the first.
     fn value(&mut self, schema: &'a Value, value: &Value, place: &Place, failures: &mut Vec<Failure>) {
+        let mut own = Vec::new();
+        self.ungrouped(schema, value, place, &mut own);
+        if own.len() > 1 && place.depth > 0 {
+            own = vec![Failure { causes: own, ..place.failure(GROUP) }];
+        }
+        failures.append(&mut own);
+    }
+
+    fn ungrouped(&mut self, schema: &'a Value, value: &Value, place: &Place, failures: &mut Vec<Failure>) {
         if self.broken.is_some() {
             return;
         }

@@ -1,0 +1,2 @@
+{{- define "deep" }}{{ include "deeper" . }}{{ end }}
+{{- define "deeper" }}{{ .Values.text.field }}{{ end }}

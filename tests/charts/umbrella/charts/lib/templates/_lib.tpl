@@ -1,0 +1,3 @@
+{{- define "lib.greet" -}}
+hello {{ .name | title }}
+{{- end }}

@@ -1,0 +1,2 @@
+{{ define "shared" }}child{{ end }}
+{{ define "empty" }}not empty{{ end }}

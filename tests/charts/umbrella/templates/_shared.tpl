@@ -1,0 +1,2 @@
+{{ define "shared" }}parent{{ end }}
+{{ define "empty" }}{{ end }}
