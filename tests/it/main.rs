@@ -9,6 +9,7 @@ mod support;
 mod charts;
 mod world;
 
+mod crash;
 mod faults;
 mod garden;
 mod resources;

@@ -309,6 +309,11 @@ impl Cable {
     /// Ends all connections and opens no more.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
+        self.break_off();
+    }
+
+    /// Ends all connections; new ones may be opened.
+    pub fn break_off(&self) {
         for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
