@@ -16,3 +16,8 @@ mod resources;
 mod server;
 mod story_bootstrap;
 mod story_extension;
+mod story_leader;
+mod story_outside;
+mod story_probes;
+mod story_rotation;
+mod story_trouble;

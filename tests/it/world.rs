@@ -20,10 +20,13 @@ use gardenlet::base::{log as logging, thread};
 use gardenlet::chart::child::Renderer;
 use gardenlet::config;
 use gardenlet::net::{Dial, SystemDialer};
+use gardenlet::pki::Certificate;
 use serde_json::{Value, json};
 
+use crate::support::api::write::Patch;
+use crate::support::api::{Target, User};
 use crate::support::cluster::{Authorization, PATIENCE};
-use crate::support::encoding::from_rfc3339;
+use crate::support::encoding::{from_base64, from_rfc3339};
 use crate::support::garden::Garden;
 use crate::support::garden::prepare::{self, Preparation};
 use crate::support::http::faults::Seen;
@@ -184,10 +187,12 @@ impl World {
 
     /// Waits until the agent is at home: registered, reconciled, beating.
     pub fn wait_until_ready(&self) {
-        self.wait_for_condition("GardenletReady", "True");
-        self.garden.wait_for("the Seed's reconciliation", |_| {
+        self.garden.wait_for(&format!("seed {} to be ready", self.name), |_| {
             let seed = self.garden.seed(self.name)?;
-            (seed["status"]["lastOperation"]["state"] == "Succeeded").then_some(())
+            let done = seed["status"]["lastOperation"]["state"] == "Succeeded"
+                && seed["status"]["observedGeneration"] == seed["metadata"]["generation"];
+            let ready = condition(&seed, "GardenletReady").is_some_and(|c| c.0 == "True");
+            (done && ready).then_some(())
         });
     }
 
@@ -200,12 +205,17 @@ impl World {
     /// Lets time pass faster than the clock does, in step with the heartbeat and the leader's lease: no step before
     /// both were renewed. Returns the longest time between two renewals that was seen.
     pub fn pass(&self, total: Duration) -> Duration {
+        self.pass_by(Duration::from_secs(2), total)
+    }
+
+    /// The same in other steps, for an agent that beats less often.
+    pub fn pass_by(&self, step: Duration, total: Duration) -> Duration {
         let until = self.clock.mono() + total;
         let (mut last, mut longest) = (self.beat().unwrap(), Duration::ZERO);
         while self.clock.mono() < until {
             let left = until.saturating_sub(self.clock.mono());
-            self.time.advance(left.min(Duration::from_secs(2)));
-            let now = self.clock.now().minus(Duration::from_secs(2));
+            self.time.advance(left.min(step));
+            let now = self.clock.now().minus(step);
             self.garden.wait_for("the next heartbeat", |_| self.beat().filter(|beat| *beat > now));
             self.seed.wait_for("the next renewal of the leader's lease", |seed| {
                 let lease = seed.get(LEASES, "leases", "garden", "gardenlet-leader-election")?;
@@ -237,6 +247,55 @@ impl World {
         wait_for(&format!("a log line with {parts:?}"), || {
             self.log().into_iter().find(|line| parts.iter().all(|part| line.contains(part)))
         })
+    }
+
+    /// All certificate requests in the garden, the oldest first.
+    pub fn requests(&self) -> Vec<Value> {
+        let mut all = self.garden.store().list(CSRS, "certificatesigningrequests", "");
+        all.sort_by_key(|request| text(request, "/metadata/creationTimestamp").to_owned());
+        all
+    }
+
+    /// The one certificate request that nobody has decided about, once it is there.
+    pub fn wait_for_request(&self) -> String {
+        self.garden.wait_for("a pending certificate request", |_| {
+            let open =
+                self.requests().into_iter().find(|request| request["status"].get("conditions").is_none())?;
+            Some(text(&open, "/metadata/name").to_owned())
+        })
+    }
+
+    /// Approves or denies a certificate request, as an administrator does.
+    pub fn decide(&self, request: &str, kind: &str, message: &str) {
+        let condition = json!({"type": kind, "status": "True", "reason": "ByHand", "message": message});
+        let kinds = self.garden.api().kind(CSRS, "certificatesigningrequests").unwrap();
+        let target = Target::new(kinds, "", request).sub("approval");
+        let patch = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+        self.garden.api().patch(&target, &patch, &User::system()).unwrap();
+    }
+
+    /// The agent's certificate for the garden, as its Secret in the seed holds it.
+    pub fn certificate(&self) -> Option<Certificate> {
+        Some(Certificate::parse_pem(&self.certificate_pem()?).unwrap())
+    }
+
+    /// The same as text.
+    pub fn certificate_pem(&self) -> Option<String> {
+        let secret = self.seed.get("", "secrets", "garden", "gardenlet-kubeconfig")?;
+        let kubeconfig = from_base64(secret["data"]["kubeconfig"].as_str()?)?;
+        let kubeconfig = gardenlet::format::yaml::parse(&String::from_utf8(kubeconfig).unwrap()).unwrap();
+        let pem = from_base64(text(&kubeconfig, "/users/0/user/client-certificate-data"))?;
+        Some(String::from_utf8(pem).unwrap())
+    }
+
+    /// Registers an extension in the garden.
+    pub fn extend(&self, name: &str, chart: &[u8], values: &Value) {
+        self.garden.apply(&prepare::extension(name, chart, values));
+    }
+
+    /// A condition of the installation of a registration.
+    pub fn installation_condition(&self, registration: &str, kind: &str) -> Option<(String, String, String)> {
+        condition(&self.garden.installations(registration).pop()?, kind)
     }
 
     /// `127.0.0.1:<port>` of a server, as it stands in messages.
@@ -373,15 +432,17 @@ impl Agent {
         config["edge"]["stateDir"] = json!(world.path(&format!("state-{hostname}")).to_str().unwrap());
         config["server"] =
             json!({"healthProbes": {"bindAddress": probes}, "metrics": {"bindAddress": probes}});
-        let loaded = config::load(&config.to_string(), "config.yaml").unwrap();
+        let mut loaded = config::load(&config.to_string(), "config.yaml").unwrap();
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        loaded.settings.apply_environment(|name| variables.get(name).cloned()).unwrap();
+        loaded.settings.check_garden_access().unwrap();
         Self {
             hostname: hostname.to_owned(),
             settings: loaded.settings,
             variables,
             account: world.path(ACCOUNT_DIRECTORY),
             clock: world.clock.clone(),
-            renderer: Renderer::InProcess,
+            renderer: Renderer::Child { program: env!("CARGO_BIN_EXE_gardenlet").into() },
             status: Mutex::new(Status::new(world.clock.clone())),
             metrics: Mutex::new(Metrics::new()),
             life: Mutex::new(None),

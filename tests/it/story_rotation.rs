@@ -1,0 +1,239 @@
+//! New certificates for an agent that goes on working.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gardenlet::base::clock::Timestamp;
+use gardenlet::pki::PrivateKey;
+use gardenlet::pki::request::{self, AlternativeNames, Subject};
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::encoding::{base64, from_base64, from_rfc3339};
+use crate::support::http::faults::Action;
+use crate::support::json::text;
+use crate::support::pki;
+use crate::world::{Agent, CORE, LEASES, Options, World};
+
+const SECRET: (&str, &str) = ("garden", "gardenlet-kubeconfig");
+
+fn annotate_renew(world: &World) {
+    let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "renew"}}});
+    world.seed.merge("", "secrets", SECRET, &patch);
+}
+
+fn wants_renewal(world: &World) -> bool {
+    let secret = world.seed.get("", "secrets", SECRET.0, SECRET.1).unwrap();
+    secret["metadata"]["annotations"].get("gardener.cloud/operation").is_some()
+}
+
+/// The longest time between two renewals of the seed's lease, as the garden's API server saw them.
+fn longest_silence(world: &World) -> Duration {
+    let renewals: Vec<Timestamp> = world
+        .garden
+        .requests()
+        .into_iter()
+        .filter(|r| r.is_write() && r.path.contains("/gardener-system-seed-lease/leases") && r.status < 300)
+        .map(|r| r.at)
+        .collect();
+    renewals.windows(2).map(|pair| pair[1].since(pair[0])).max().unwrap()
+}
+
+/// The garden calls a seed silent after 40 s; the agent itself after 20.
+const LATE: Duration = Duration::from_secs(20);
+
+fn greeting(world: &World, name: &str) -> Option<String> {
+    let echo = world.seed.get("example.org", "echoes", &format!("extension-{name}"), "first")?;
+    Some(text(&echo, "/spec/text").to_owned())
+}
+
+#[test]
+fn a_certificate_is_renewed_on_request_while_watches_run() {
+    let world = World::start(&Options::new("renewing"));
+    let agent = world.agent();
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    world.wait_until_ready();
+    let name = installed(&world, "echo");
+    let before = world.certificate_pem().unwrap();
+    let lease = leader(&world);
+    // A change in the very moment in which the new certificate is stored, before the watches have moved.
+    let store = world.garden.api().clone();
+    let change = Action::TellAfter(Arc::new(move |_| {
+        let kind = store.kind(CORE, "controllerdeployments").unwrap();
+        let target = crate::support::api::Target::new(kind, "", "echo");
+        let patch = json!({"helm": {"values": {"greeting": "in between"}}});
+        let patch = crate::support::api::write::Patch::Merge(patch);
+        store.patch(&target, &patch, &crate::support::api::User::system()).unwrap();
+    }));
+    world.seed.faults().on("PATCH", "/secrets/gardenlet-kubeconfig").once().then(change);
+    annotate_renew(&world);
+    world.seed.wait_for("the new certificate", |_| (!wants_renewal(&world)).then_some(()));
+    assert_ne!(world.certificate_pem().unwrap(), before);
+    world
+        .seed
+        .wait_for("the change in between", |_| (greeting(&world, &name)? == "in between").then_some(()));
+    for n in 0..5 {
+        let (word, values) =
+            (format!("after {n}"), json!({"helm": {"values": {"greeting": format!("after {n}")}}}));
+        world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
+        world.seed.wait_for("a later change", |_| (greeting(&world, &name)? == word).then_some(()));
+    }
+    // The second request came from the agent itself, for the same subject, and was approved without anybody.
+    let requests = world.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[1]["spec"]["username"], "gardener.cloud:system:seed:renewing");
+    let expires = world.certificate().unwrap().not_after;
+    world.garden.wait_for("the new expiry in the Seed's status", |_| {
+        let seed = world.garden.seed("renewing")?;
+        let says = from_rfc3339(text(&seed, "/status/clientCertificateExpirationTimestamp"));
+        (says == Some(expires)).then_some(())
+    });
+    world.pass(Duration::from_secs(20));
+    assert!(agent.is_alive());
+    assert_eq!(leader(&world), lease);
+    assert!(longest_silence(&world) < LATE, "{:?}", longest_silence(&world));
+    agent.stop();
+}
+
+/// Who leads, since when, for the how manieth time.
+fn leader(world: &World) -> (Value, Value, Value) {
+    let lease = world.seed.get(LEASES, "leases", "garden", "gardenlet-leader-election").unwrap();
+    let spec = &lease["spec"];
+    (spec["holderIdentity"].clone(), spec["acquireTime"].clone(), spec["leaseTransitions"].clone())
+}
+
+#[test]
+fn a_certificate_is_renewed_between_70_and_90_percent_of_its_life() {
+    let world = World::start(&Options::new("aging"));
+    let mut config = world.config();
+    config["gardenClientConnection"]["kubeconfigValidity"] = json!({"validity": "10m"});
+    let agent = world.agent_with(&config);
+    world.wait_until_ready();
+    let lease = leader(&world);
+    assert_eq!(world.requests()[0]["spec"]["expirationSeconds"], 600);
+    // Two renewals: the second shows that the first is a certificate like any other.
+    for round in 1..=2 {
+        let certificate = world.certificate().unwrap();
+        let lifetime = certificate.not_after.since(certificate.not_before);
+        while world.requests().len() == round {
+            world.pass(Duration::from_secs(10));
+            assert!(world.clock.now() < certificate.not_after, "not renewed in time");
+        }
+        let posted = from_rfc3339(text(&world.requests()[round], "/metadata/creationTimestamp")).unwrap();
+        let (age, percent) = (posted.since(certificate.not_before), lifetime / 100);
+        // Ten seconds between two looks, and some for the way.
+        assert!(age > percent * 69 && age < percent * 93, "{age:?} of {lifetime:?}");
+        world.garden.wait_for("the new certificate", |_| {
+            world.certificate().filter(|c| c.not_after > certificate.not_after)
+        });
+    }
+    // The first certificate has expired by now, and nobody noticed.
+    world.pass(Duration::from_secs(60));
+    assert!(agent.is_alive());
+    assert_eq!(leader(&world), lease);
+    assert!(longest_silence(&world) < LATE, "{:?}", longest_silence(&world));
+    agent.stop();
+}
+
+#[test]
+fn a_new_ca_at_start_does_not_drop_a_request_for_renewal() {
+    let world = World::start(&Options::new("trusting"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let before = world.certificate_pem().unwrap();
+    agent.stop();
+    annotate_renew(&world);
+    // The garden publishes its new CA and still shows a certificate of the old one.
+    let old = world.garden.authority();
+    world.garden.rotate_ca();
+    let year = Duration::from_secs(365 * 86_400);
+    let now = world.clock.now();
+    world.garden.server().set_identity(&old.server(&[], now.minus(year), now.plus(year)));
+    // What the agent does with the certificate can wait until it was looked at.
+    let hold = world.garden.faults().on("POST", "/certificatesigningrequests").answer(503);
+    agent.launch();
+    let ca = base64(world.garden.ca().as_bytes());
+    world.seed.wait_for("the new CA in the Secret", |seed| {
+        let secret = seed.get("", "secrets", SECRET.0, SECRET.1)?;
+        let kubeconfig = from_base64(secret["data"]["kubeconfig"].as_str()?)?;
+        String::from_utf8(kubeconfig).unwrap().contains(&ca).then_some(())
+    });
+    assert!(wants_renewal(&world));
+    assert_eq!(world.certificate_pem().unwrap(), before);
+    world.garden.server().set_identity(&world.garden.authority().server(
+        &[],
+        now.minus(year),
+        now.plus(year),
+    ));
+    hold.cancel();
+    world.seed.wait_for("the new certificate", |_| (!wants_renewal(&world)).then_some(()));
+    assert_ne!(world.certificate_pem().unwrap(), before);
+    assert_eq!(world.requests().len(), 2);
+    world.wait_until_ready();
+    agent.stop();
+}
+
+/// A certificate that an administrator made: its names keep the garden from approving requests for the like.
+fn own_kubeconfig(world: &World) -> (String, Subject) {
+    let names = AlternativeNames { dns: vec!["edge.example.org".to_owned()], ..AlternativeNames::default() };
+    let subject = Subject {
+        common_name: format!("gardener.cloud:system:seed:{}", world.name),
+        organizations: vec!["gardener.cloud:system:seeds".to_owned()],
+        names,
+    };
+    let key = PrivateKey::generate().unwrap();
+    let request = request::build(&subject, &key).unwrap();
+    let (from, hour) = (world.clock.now().minus(Duration::from_secs(60)), Duration::from_secs(3_600));
+    let certificate = world.garden.authority().sign(&request.pem, from, from.plus(hour)).unwrap();
+    let user = json!({"client-certificate-data": base64(certificate.as_bytes()),
+        "client-key-data": base64(key.to_pem().expose().as_bytes())});
+    let cluster = json!({"server": world.garden.url(), "certificate-authority-data": base64(world.garden.ca().as_bytes())});
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "own",
+        "clusters": [{"name": "own", "cluster": cluster}], "users": [{"name": "own", "user": user}],
+        "contexts": [{"name": "own", "context": {"cluster": "own", "user": "own"}}]});
+    (kubeconfig.to_string(), subject)
+}
+
+#[test]
+fn an_own_certificate_is_renewed_once_somebody_approves() {
+    let world = World::start(&Options::new("owning"));
+    let (kubeconfig, subject) = own_kubeconfig(&world);
+    let mut config = world.config();
+    config["gardenClientConnection"] = json!({
+        "kubeconfig": world.file("garden.kubeconfig", &kubeconfig),
+        "kubeconfigSecret": {"name": "gardenlet-kubeconfig", "namespace": "garden"},
+        "kubeconfigValidity": {"autoRotationJitterPercentageMin": 1, "autoRotationJitterPercentageMax": 2},
+    });
+    // A quarter of an hour has to pass: fewer heartbeats make it shorter.
+    config["controllers"] = json!({"seed": {"leaseResyncSeconds": 10}});
+    config["leaderElection"] = json!({"leaseDuration": "60s", "renewDeadline": "40s", "retryPeriod": "10s"});
+    let pass = || world.pass_by(Duration::from_secs(10), Duration::from_secs(20));
+    let agent = Agent::new(&world, "host-1", &config, world.pod());
+    agent.launch();
+    world.wait_until_ready();
+    assert!(world.seed.get("", "secrets", "garden", "gardenlet-kubeconfig-bootstrap").is_some());
+    while world.requests().is_empty() {
+        pass();
+    }
+    let first = world.requests()[0].clone();
+    let pem = from_base64(text(&first, "/spec/request")).unwrap();
+    let (asked, has_names) = pki::request_subject(&String::from_utf8(pem).unwrap()).unwrap();
+    assert_eq!((asked.common_name, asked.organizations), (subject.common_name, subject.organizations));
+    assert!(has_names, "the names of the present certificate are asked for again");
+    // Nobody approves it. After a quarter of an hour it is given up, and another one is posted.
+    let posted = from_rfc3339(text(&first, "/metadata/creationTimestamp")).unwrap();
+    while world.requests().len() == 1 {
+        pass();
+        assert!(world.clock.now().since(posted) < Duration::from_secs(17 * 60));
+    }
+    let second = world.requests()[1].clone();
+    let patience = from_rfc3339(text(&second, "/metadata/creationTimestamp")).unwrap().since(posted);
+    assert!(patience >= Duration::from_secs(15 * 60), "{patience:?}");
+    assert_ne!(second["spec"]["request"], first["spec"]["request"]);
+    world.decide(text(&second, "/metadata/name"), "Approved", "by hand");
+    world.seed.wait_for("the certificate in its Secret", |_| world.certificate());
+    pass();
+    assert!(agent.is_alive() && longest_silence(&world) < 2 * LATE);
+    agent.stop();
+}
