@@ -1,0 +1,167 @@
+//! Several instances, and a foreign one: who may work, and who waits.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::encoding::rfc3339_micro;
+use crate::support::json::text;
+use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World};
+
+fn holder(world: &World, lease: &str) -> Option<String> {
+    let lease = world.seed.get(LEASES, "leases", "garden", lease)?;
+    Some(text(&lease, "/spec/holderIdentity").to_owned())
+}
+
+fn wait_for_holder(world: &World, lease: &str, host: &str) {
+    world.seed.wait_for(&format!("{host} to hold {lease}"), |_| {
+        holder(world, lease).filter(|holder| holder.starts_with(&format!("{host}_")))
+    });
+}
+
+#[test]
+fn a_second_agent_stands_by_and_takes_over() {
+    let world = World::start(&Options::new("twice"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let first = world.agent();
+    world.wait_until_ready();
+    let name = installed(&world, "echo");
+    let second = Agent::new(&world, "host-2", &world.config(), world.pod());
+    let before = world.garden.server().shared.record.count();
+    second.launch();
+    crate::world::wait_for("the second to answer", || {
+        std::net::TcpStream::connect((second.probes.as_str(), 2728)).ok()
+    });
+    world.pass(Duration::from_secs(40));
+    // It is alive and ready, and does nothing at all.
+    for path in ["/healthz", "/readyz", "/livez"] {
+        assert_eq!(second.get(2728, path).0, 200, "{path}");
+    }
+    assert!(second.status.lock().unwrap().parts().is_empty());
+    assert!(second.get(2728, "/statusz").1.contains("leading: false"));
+    let beats = world.garden.server().shared.record.since(before);
+    assert!(beats.iter().all(|r| !r.path.contains("certificatesigningrequests")), "{beats:?}");
+
+    first.crash();
+    world.skip(Duration::from_secs(20));
+    for lease in ["gardenlet-leader-election", "gardener-resource-manager"] {
+        wait_for_holder(&world, lease, "host-2");
+    }
+    // The identity is in the seed: nothing is asked of the garden's administrators.
+    world.garden.wait_for("the second agent in the Seed's status", |_| {
+        let seed = world.garden.seed("twice")?;
+        (seed["status"]["gardener"]["name"] == "host-2").then_some(())
+    });
+    world.wait_until_ready();
+    assert_eq!(world.requests().len(), 1);
+    let values = json!({"helm": {"values": {"greeting": "from the second"}}});
+    world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
+    world.seed.wait_for("the new value", |seed| {
+        let echo = seed.get("example.org", "echoes", &format!("extension-{name}"), "first")?;
+        (echo["spec"]["text"] == "from the second").then_some(())
+    });
+
+    // The first comes back and waits its turn, which comes at once when the second leaves in order.
+    first.launch();
+    world.pass(Duration::from_secs(20));
+    assert!(holder(&world, "gardenlet-leader-election").unwrap().starts_with("host-2_"));
+    second.stop();
+    wait_for_holder(&world, "gardenlet-leader-election", "host-1");
+    world.wait_until_ready();
+    first.stop();
+}
+
+#[test]
+fn a_restarted_agent_goes_on_with_its_own_lease() {
+    let world = World::start(&Options::new("again"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let before = holder(&world, "gardenlet-leader-election").unwrap();
+    for _ in 0..3 {
+        let place = world.seed.server().shared.record.count();
+        agent.crash_and_restart();
+        // One look at the lease, and it is renewed: nobody waits for it to expire.
+        let asked = world.seed.wait_for("the lease", |seed| {
+            let since = seed.server().shared.record.since(place);
+            let lease: Vec<String> = since
+                .into_iter()
+                .filter(|r| r.path.ends_with("/leases/gardenlet-leader-election") && r.status == 200)
+                .map(|r| r.method)
+                .collect();
+            (lease.len() >= 2).then_some(lease)
+        });
+        assert_eq!(asked[..2], ["GET".to_owned(), "PUT".to_owned()]);
+        world.wait_until_ready();
+    }
+    let lease = world.seed.get(LEASES, "leases", "garden", "gardenlet-leader-election").unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], before);
+    assert_eq!(lease["spec"]["leaseTransitions"], 0);
+    assert_eq!(world.requests().len(), 1);
+    agent.stop();
+}
+
+/// The lease of a gardener-resource-manager that is alive.
+fn foreign_lease(world: &World) -> Value {
+    let now = rfc3339_micro(world.clock.now());
+    json!({"metadata": {"name": "gardener-resource-manager", "namespace": "garden"}, "spec": {
+        "holderIdentity": "gardener-resource-manager-7d9f_x", "leaseDurationSeconds": 15, "acquireTime": now,
+        "renewTime": now, "leaseTransitions": 3}})
+}
+
+#[test]
+fn the_applier_leaves_a_seed_to_a_living_resource_manager() {
+    let world = World::start(&Options::new("managed"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    world.seed.create("coordination.k8s.io/v1", "leases", &foreign_lease(&world));
+    let place = ("garden", "gardener-resource-manager");
+    let renew = || {
+        let renewed = json!({"spec": foreign_lease(&world)["spec"]});
+        world.seed.merge(LEASES, "leases", place, &renewed);
+    };
+    let agent = world.agent();
+    let name = world.seed.wait_for("the ManagedResource", |seed| {
+        renew();
+        seed.store().names(MANAGED_RESOURCES, "managedresources", "garden").pop()
+    });
+    for _ in 0..60 {
+        renew();
+        world.skip(Duration::from_secs(1));
+    }
+    renew();
+    let parts = agent.status.lock().unwrap().parts();
+    assert_eq!(parts["managedresource-applier"].stage, "passive");
+    let problem = agent.problem("managedresource-applier").unwrap();
+    assert!(problem.contains("gardener-resource-manager-7d9f_x"), "{problem}");
+    world.wait_for_log(&[
+        "INFO",
+        "Another resource manager works in this seed",
+        "gardener-resource-manager-7d9f_x",
+    ]);
+    let managed = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", &name).unwrap();
+    assert_eq!((managed.get("status"), managed["metadata"].get("finalizers")), (None, None));
+    assert!(world.seed.get("", "configmaps", &format!("extension-{name}"), "echo").is_none());
+    // Its installation waits, and says for what.
+    let (status, reason, _) = world.installation_condition("echo", "Installed").unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "InstallationPending"));
+
+    // It dies: the embedded one takes over.
+    world.skip(Duration::from_secs(20));
+    wait_for_holder(&world, "gardener-resource-manager", "host-1");
+    installed(&world, "echo");
+    let lease = world.seed.get(LEASES, "leases", "garden", "gardener-resource-manager").unwrap();
+    assert_eq!(lease["spec"]["leaseTransitions"], 4);
+    agent.stop();
+}
+
+#[test]
+fn without_an_election_the_agent_leads_at_once() {
+    let world = World::start(&Options::new("alone"));
+    let mut config = world.config();
+    config["leaderElection"] = json!({"leaderElect": false});
+    let agent = world.agent_with(&config);
+    world.wait_until_ready();
+    assert_eq!(holder(&world, "gardenlet-leader-election"), None);
+    agent.stop();
+}

@@ -1,0 +1,61 @@
+//! An agent that does not run in its seed: kubeconfigs from files, named in the configuration or in the environment.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::garden::prepare::Preparation;
+use crate::world::{Agent, Options, World};
+
+/// Client certificates for garden and seed, as files. The seed's user has the agent's own role.
+fn files(world: &World) -> (String, String) {
+    let user = format!("gardener.cloud:system:seed:{}", world.name);
+    let garden = world.garden.kubeconfig_for(&user, &["gardener.cloud:system:seeds"]);
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "outside"}, "subjects": [{"kind": "User", "name": "outside"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "gardener.cloud:system:gardenlet"}});
+    world.seed.apply(&[binding]);
+    let seed = world.seed.kubeconfig_for("outside", &[]);
+    let path = |name, content: &str| world.file(name, content).to_str().unwrap().to_owned();
+    (path("garden.kubeconfig", &garden), path("seed.kubeconfig", &seed))
+}
+
+fn without_secrets(world: &World) -> Value {
+    let mut config = world.config();
+    config.as_object_mut().unwrap().remove("gardenClientConnection");
+    config
+}
+
+fn lives_outside(world: &World, agent: &Agent) {
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    agent.launch();
+    world.wait_until_ready();
+    installed(world, "echo");
+    // Its certificate is its own affair.
+    assert!(world.requests().is_empty());
+    assert!(world.seed.get("", "secrets", "garden", "gardenlet-kubeconfig").is_none());
+    let token = format!("bootstrap-token-{}", Preparation::new(world.name, world.clock.now()).token_id());
+    assert!(world.garden.get("", "secrets", "kube-system", &token).is_some());
+    agent.stop();
+}
+
+#[test]
+fn kubeconfigs_of_the_configuration() {
+    let world = World::start(&Options::new("outside"));
+    let (garden, seed) = files(&world);
+    let mut config = without_secrets(&world);
+    config["gardenClientConnection"] = json!({"kubeconfig": garden});
+    config["seedClientConnection"] = json!({"kubeconfig": seed});
+    lives_outside(&world, &Agent::new(&world, "host-1", &config, BTreeMap::new()));
+}
+
+#[test]
+fn kubeconfigs_of_the_environment() {
+    let world = World::start(&Options::new("environs"));
+    let (garden, seed) = files(&world);
+    let variables = [("GARDEN_KUBECONFIG".to_owned(), garden), ("KUBECONFIG".to_owned(), seed)].into();
+    lives_outside(&world, &Agent::new(&world, "host-1", &without_secrets(&world), variables));
+}

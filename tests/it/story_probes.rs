@@ -1,0 +1,102 @@
+//! What the agent says of itself: probes, metrics, a page for people.
+
+use serde_json::json;
+
+use crate::world::{Options, World, wait_for};
+
+#[test]
+fn probes_say_how_the_agent_is() {
+    let world = World::start(&Options::new("probed"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let ok = (200, "ok".to_owned());
+    wait_for("readiness", || (agent.get(2728, "/readyz") == ok).then_some(()));
+    for path in [
+        "/healthz",
+        "/livez",
+        "/healthz/ping",
+        "/healthz/runtime-informer-sync",
+        "/healthz/periodic-health",
+        "/readyz/runtime-informer-sync",
+    ] {
+        assert_eq!(agent.get(2728, path), ok, "{path}");
+    }
+    let (status, all) = agent.get(2728, "/healthz?verbose");
+    assert_eq!(status, 200);
+    let lines: Vec<&str> = all.lines().take(3).collect();
+    assert_eq!(lines, ["[+]ping ok", "[+]runtime-informer-sync ok", "[+]periodic-health ok"]);
+    assert_eq!(agent.get(2728, "/healthz/nonsense").0, 404);
+
+    // The lease cannot be renewed: unhealthy at once, but neither unready nor dead.
+    let fault = world.garden.faults().on("PATCH", "/gardener-system-seed-lease/leases").answer(500);
+    let (_, body) = wait_for("bad health", || Some(agent.get(2728, "/healthz")).filter(|a| a.0 == 500));
+    assert!(body.contains("[+]ping ok\n"), "{body}");
+    assert!(body.contains("[-]periodic-health failed: reason withheld\n"), "{body}");
+    assert_eq!((agent.get(2728, "/readyz").0, agent.get(2728, "/livez").0), (200, 200));
+    fault.cancel();
+    wait_for("good health", || (agent.get(2728, "/healthz") == ok).then_some(()));
+
+    let (status, page) = agent.get(2728, "/statusz");
+    assert_eq!(status, 200);
+    for line in
+        ["leading: true", "garden: running", "watch garden/seeds: synced", "managedresource-applier: running"]
+    {
+        assert!(page.contains(line), "{page}");
+    }
+    let (status, metrics) = agent.get(2729, "/metrics");
+    assert_eq!(status, 200);
+    for line in [
+        "leader_election_master_status{name=\"gardenlet-leader-election\"} 1",
+        "gardenlet_seed_lease_renewals_total{result=\"success\"}",
+        "controller_runtime_reconcile_total{controller=\"seed\"",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    agent.stop();
+}
+
+#[test]
+fn a_seed_that_does_not_feel_well_is_not_reported_as_well() {
+    let world = World::start(&Options::new("unwell"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    world.seed.server().set_healthy(false);
+    world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=unwell", "/healthz answered 500"]);
+    world.skip(std::time::Duration::from_secs(60));
+    world.wait_for_condition("GardenletReady", "Unknown");
+    assert_eq!(world.seed_condition("GardenletReady").unwrap().1, "StatusUnknown");
+    assert_eq!(agent.get(2728, "/healthz").0, 500);
+    world.seed.server().set_healthy(true);
+    world.wait_for_condition("GardenletReady", "True");
+    assert_eq!(world.seed_condition("GardenletReady").unwrap().1, "GardenletReady");
+    agent.stop();
+}
+
+#[test]
+fn what_others_write_into_the_seed_stays() {
+    let world = World::start(&Options::new("shared"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let foreign = json!({"status": {"conditions": [{"type": "Foreign", "status": "True", "reason": "R", "message": "m",
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z"}]}});
+    let kind = world.garden.api().kind("core.gardener.cloud", "seeds").unwrap();
+    let target = crate::support::api::Target::new(kind, "", "shared").sub("status");
+    let patch = crate::support::api::write::Patch::Strategic(foreign);
+    world.garden.api().patch(&target, &patch, &crate::support::api::User::system()).unwrap();
+    let label = json!({"metadata": {"annotations": {"mine": "yes"}}, "spec": {"settings": {"scheduling": {"visible": false}}}});
+    world.garden.merge("core.gardener.cloud", "seeds", ("", "shared"), &label);
+    world.wait_until_ready();
+    assert_eq!(world.seed_condition("Foreign").unwrap().0, "True");
+    // A restart registers again: annotations of others stay.
+    agent.stop();
+    agent.launch();
+    world.garden.wait_for("the configured settings", |_| {
+        let seed = world.garden.seed("shared")?;
+        (seed["spec"]["settings"]["scheduling"]["visible"] == true).then_some(())
+    });
+    world.wait_until_ready();
+    let seed = world.garden.seed("shared").unwrap();
+    assert_eq!(seed["metadata"]["annotations"], json!({"owner": "me", "mine": "yes"}));
+    assert_eq!(world.seed_condition("Foreign").unwrap().0, "True");
+    agent.stop();
+}

@@ -1,0 +1,306 @@
+//! What goes wrong on the way: each trouble has a message that says where and why, the agent tries again and never
+//! exits, and when the trouble is over the story goes on.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::encoding::{base64, from_rfc3339};
+use crate::support::garden::manager::Share;
+use crate::support::json::text;
+use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, condition};
+
+const BOOTSTRAP: (&str, &str) = ("garden", "gardenlet-kubeconfig-bootstrap");
+
+fn set_bootstrap_token(world: &World, token: &str) {
+    let kubeconfig = base64(world.garden.bootstrap_kubeconfig(token).as_bytes());
+    world.seed.merge("", "secrets", BOOTSTRAP, &json!({"data": {"kubeconfig": kubeconfig}}));
+}
+
+/// How often the agent asked a server for something since a place in its record.
+fn asked(cluster: &crate::support::TestCluster, since: usize, part: &str) -> usize {
+    cluster.server().shared.record.since(since).iter().filter(|r| r.path.contains(part)).count()
+}
+
+/// The trouble shows as a problem of the part and in the log, and it is tried again and again.
+fn tries_again(world: &World, agent: &Agent, part: &str, words: &[&str]) {
+    let problem = agent.wait_for_problem(part, words);
+    world.wait_for_log(&["WARN", part, words[words.len() - 1]]);
+    assert!(agent.is_alive(), "{problem}");
+}
+
+#[test]
+fn a_wrong_token() {
+    let world = World::start(&Options::new("wrong-token"));
+    set_bootstrap_token(&world, "abcdef.0000000000000000");
+    let agent = world.agent();
+    let address = World::address(&world.garden);
+    tries_again(&world, &agent, "garden", &["get an identity", "post certificate request", "401", &address]);
+    let before = world.garden.server().shared.record.count();
+    world.garden.wait_for("more attempts", |garden| {
+        (asked(garden, before, "/certificatesigningrequests") >= 2).then_some(())
+    });
+    assert!(world.seed.get("", "secrets", BOOTSTRAP.0, BOOTSTRAP.1).is_some(), "nothing is lost");
+    set_bootstrap_token(&world, &world.preparation.token());
+    world.wait_until_ready();
+    assert_eq!(agent.problem("garden"), None);
+    agent.stop();
+}
+
+#[test]
+fn a_bootstrap_secret_that_is_missing_or_empty() {
+    let world = World::start(&Options::new("no-bootstrap"));
+    let secret = world.seed.get("", "secrets", BOOTSTRAP.0, BOOTSTRAP.1).unwrap();
+    world.seed.delete("", "secrets", BOOTSTRAP.0, BOOTSTRAP.1);
+    let agent = world.agent();
+    let name = "garden/gardenlet-kubeconfig-bootstrap";
+    agent.wait_for_problem("garden", &["get an identity", name, "supply a bootstrap kubeconfig"]);
+    let bare =
+        |data: Value| json!({"metadata": {"name": BOOTSTRAP.1, "namespace": BOOTSTRAP.0}, "data": data});
+    world.seed.create("v1", "secrets", &bare(json!({"kubeconfig": base64(b"no: {kubeconfig")})));
+    agent.wait_for_problem("garden", &["get an identity", name]);
+    world.seed.delete("", "secrets", BOOTSTRAP.0, BOOTSTRAP.1);
+    world.seed.create("v1", "secrets", &bare(secret["data"].clone()));
+    world.wait_until_ready();
+    agent.stop();
+}
+
+#[test]
+fn a_request_that_nobody_approves() {
+    let world = World::start(&Options::new("unapproved"));
+    world.garden.set_manager_share(Share { approver: false, ..Share::default() });
+    let agent = world.agent();
+    let first = world.wait_for_request();
+    crate::world::wait_for("the stage to name the request", || {
+        let parts = agent.status.lock().unwrap().parts();
+        let stage = &parts.get("garden")?.stage;
+        (stage.contains("approval") && stage.contains(&first)).then_some(())
+    });
+    let posted = world.requests()[0]["metadata"]["creationTimestamp"].clone();
+    let posted = from_rfc3339(posted.as_str().unwrap()).unwrap();
+    world.skip(Duration::from_secs(14 * 60));
+    assert_eq!(world.requests().len(), 1);
+    world.skip(Duration::from_secs(70));
+    world.garden.wait_for("another request", |_| (world.requests().len() == 2).then_some(()));
+    world.wait_for_log(&["WARN", &first]);
+    let second = world.requests()[1].clone();
+    let patience = from_rfc3339(text(&second, "/metadata/creationTimestamp")).unwrap().since(posted);
+    assert!(patience >= Duration::from_secs(900), "{patience:?}");
+    world.decide(text(&second, "/metadata/name"), "Approved", "at last");
+    world.wait_until_ready();
+    agent.stop();
+}
+
+#[test]
+fn a_request_that_is_denied() {
+    let world = World::start(&Options::new("denied"));
+    world.garden.set_manager_share(Share { approver: false, ..Share::default() });
+    let agent = world.agent();
+    let first = world.wait_for_request();
+    world.decide(&first, "Denied", "we do not know this seed");
+    tries_again(&world, &agent, "garden", &["get an identity", &first, "denied", "we do not know this seed"]);
+    let second = world.wait_for_request();
+    assert_ne!(first, second);
+    world.decide(&second, "Approved", "now we do");
+    world.wait_until_ready();
+    assert_eq!(agent.problem("garden"), None);
+    agent.stop();
+}
+
+#[test]
+fn a_garden_that_is_down_at_the_start() {
+    let world = World::start(&Options::new("no-garden"));
+    world.garden.server().down();
+    let agent = world.agent();
+    let address = World::address(&world.garden);
+    tries_again(&world, &agent, "garden", &["get an identity", &address, "Connection refused"]);
+    // The seed's side does not wait for it.
+    world
+        .seed
+        .wait_for("the definitions", |seed| seed.api().kind("resources.gardener.cloud", "managedresources"));
+    world.skip(Duration::from_secs(600));
+    assert!(agent.is_alive());
+    assert_eq!(agent.get(2728, "/livez").0, 200);
+    world.garden.server().up().unwrap();
+    world.wait_until_ready();
+    assert_eq!(world.requests().len(), 1, "the key was kept");
+    assert_eq!(agent.problem("garden"), None);
+    agent.stop();
+}
+
+#[test]
+fn a_seed_that_is_down_at_the_start() {
+    let world = World::start(&Options::new("no-seed"));
+    world.seed.server().down();
+    let agent = world.agent();
+    let address = World::address(&world.seed);
+    world.wait_for_log(&["WARN", "The leader lease cannot be reached", &address, "Connection refused"]);
+    world.skip(Duration::from_secs(600));
+    assert!(agent.is_alive());
+    assert_eq!(agent.get(2728, "/livez").0, 200);
+    world.seed.server().up().unwrap();
+    world.wait_until_ready();
+    agent.stop();
+}
+
+#[test]
+fn a_seed_namespace_that_does_not_come() {
+    let world = World::start(&Options::new("homeless"));
+    world.garden.set_manager_share(Share { namespaces: false, ..Share::default() });
+    let agent = world.agent();
+    agent.wait_for_problem("garden", &["namespace seed-homeless is not there yet"]);
+    world.wait_for_log(&["Waiting for the garden to make the seed's namespace", "seed-homeless"]);
+    // The lease is renewed meanwhile: the seed is not silent.
+    world.garden.wait_for("a heartbeat", |_| world.beat());
+    let gap = world.pass(Duration::from_secs(60));
+    assert!(gap < Duration::from_secs(20), "{gap:?}");
+    world.garden.set_manager_share(Share::default());
+    world.wait_until_ready();
+    assert_eq!(agent.problem("garden"), None);
+    agent.stop();
+}
+
+#[test]
+fn a_garden_that_forbids_for_a_while_after_the_registration() {
+    let world = World::start(&Options::new("forbidden"));
+    let forbidden = |path| world.garden.faults().on("GET", path).times(6).answer(403);
+    let namespace = forbidden("/namespaces/seed-forbidden");
+    let lists =
+        [forbidden("/seeds"), forbidden("/controllerinstallations"), forbidden("/controllerregistrations")];
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    agent.wait_for_problem("garden", &["403"]);
+    world.wait_until_ready();
+    installed(&world, "echo");
+    for order in lists.iter().chain([&namespace]) {
+        assert_eq!(order.hits(), 6);
+    }
+    agent.stop();
+}
+
+#[test]
+fn a_garden_that_is_newer_or_says_nothing_about_its_version() {
+    let world = World::start(&Options::new("skewed"));
+    let place = ("gardener-system-public", "gardener-info");
+    let info = |version: &str| json!({"data": {"gardenerAPIServer": format!("version: {version}\n")}});
+    world.garden.merge("", "configmaps", place, &info("v1.149.0"));
+    let agent = world.agent();
+    tries_again(&world, &agent, "garden", &["v1.149.0", "must not be newer"]);
+    world.garden.merge("", "configmaps", place, &info("''"));
+    agent.wait_for_problem("garden", &["gardener-info", "cannot be read"]);
+    world.garden.merge("", "configmaps", place, &info("v1.151.0-dev"));
+    world.wait_until_ready();
+    agent.stop();
+}
+
+/// A chart that cannot be installed: what the conditions say, that it is tried again, and that a better chart helps.
+fn bad_chart(name: &'static str, chart: &[u8], words: &[&str]) {
+    let world = World::start(&Options::new(name));
+    world.extend("good", &charts::extension(), &json!({"greeting": "hello"}));
+    world.extend("bad", chart, &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let (_, _, message) = world.garden.wait_for("Valid=False", |_| {
+        let valid = world.installation_condition("bad", "Valid")?;
+        (valid.0 == "False" && valid.1 == "ChartCannotBeRendered").then_some(valid)
+    });
+    assert!(message.starts_with("chart rendering process failed: "), "{message}");
+    assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    let key = text(&world.garden.installations("bad")[0], "/metadata/name").to_owned();
+    world.wait_for_log(&["WARN", &key, words[0], "attempt=3"]);
+    // The other extension has nothing to do with it.
+    installed(&world, "good");
+    world.wait_for_condition("ExtensionsReady", "False");
+    assert!(world.seed_condition("ExtensionsReady").unwrap().2.contains(&key));
+    assert!(agent.is_alive());
+    let better = charts::archive("bad", &[("templates/map.yaml", MAP)]);
+    let patch = json!({"helm": {"rawChart": base64(&better)}});
+    world.garden.merge(CORE, "controllerdeployments", ("", "bad"), &patch);
+    installed(&world, "bad");
+    world.wait_for_condition("ExtensionsReady", "True");
+    agent.stop();
+}
+
+const MAP: &str = "apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: better
+  namespace: {{ .Release.Namespace }}
+";
+
+#[test]
+fn a_chart_that_is_no_chart() {
+    bad_chart("no-chart", b"this is no archive", &["gzip"]);
+}
+
+#[test]
+fn a_chart_that_does_not_render() {
+    let template = "{{ fail \"the moon is in the wrong house\" }}\n";
+    let chart = charts::archive("bad", &[("templates/map.yaml", template)]);
+    bad_chart("no-rendering", &chart, &["the moon is in the wrong house", "templates/map.yaml"]);
+}
+
+#[test]
+fn a_chart_whose_objects_are_refused() {
+    let world = World::start(&Options::new("refused"));
+    let map = MAP.replace("name: better", "name: Not_A_Name");
+    world.extend("bad", &charts::archive("bad", &[("templates/map.yaml", &map)]), &json!({}));
+    let agent = world.agent();
+    let (_, _, message) = world.seed.wait_for("ResourcesApplied=False", |seed| {
+        let managed = seed.store().list(MANAGED_RESOURCES, "managedresources", "garden").pop()?;
+        condition(&managed, "ResourcesApplied").filter(|c| c.0 == "False" && c.1 == "ApplyFailed")
+    });
+    assert!(message.contains("Not_A_Name") && message.contains("422"), "{message}");
+    world.garden.wait_for("Installed=False", |_| {
+        let (status, reason, message) = world.installation_condition("bad", "Installed")?;
+        // In the words of upstream, which knows no better here.
+        (status == "False" && reason == "InstallationPending" && message.ends_with("outdated (0/1)"))
+            .then_some(())
+    });
+    assert_eq!(world.installation_condition("bad", "Valid").unwrap().0, "True");
+    let better = charts::archive("bad", &[("templates/map.yaml", MAP)]);
+    let patch = json!({"helm": {"rawChart": base64(&better)}});
+    world.garden.merge(CORE, "controllerdeployments", ("", "bad"), &patch);
+    installed(&world, "bad");
+    agent.stop();
+}
+
+#[test]
+fn a_garden_that_goes_away_for_a_while() {
+    let world = World::start(&Options::new("cut-off"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let name = installed(&world, "echo");
+    world.garden.server().down();
+    let address = World::address(&world.garden);
+    world.wait_for_log(&["WARN", "The seed's lease was not renewed", &address, "Connection refused"]);
+    crate::world::wait_for("the probe to say so", || (agent.get(2728, "/healthz").0 == 500).then_some(()));
+    // The seed looks after itself: what somebody deletes comes back.
+    let namespace = format!("extension-{name}");
+    world.seed.delete("", "configmaps", &namespace, "echo");
+    let managed = ("garden", name.as_str());
+    let again = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
+    world.seed.merge("resources.gardener.cloud", "managedresources", managed, &again);
+    world.seed.wait_for("the ConfigMap again", |seed| seed.get("", "configmaps", &namespace, "echo"));
+    world.skip(Duration::from_secs(300));
+    assert!(agent.is_alive());
+    assert_eq!(agent.get(2728, "/livez").0, 200);
+    world.garden.server().up().unwrap();
+    world.garden.wait_for("heartbeats again", |_| {
+        world.beat().filter(|beat| world.clock.now().since(*beat) < Duration::from_secs(10))
+    });
+    world.wait_for_condition("GardenletReady", "True");
+    // The watches go on, too.
+    let values = json!({"helm": {"values": {"greeting": "back"}}});
+    world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
+    world.seed.wait_for("the new value", |seed| {
+        let map = seed.get("", "configmaps", &namespace, "echo")?;
+        (map["data"]["greeting"] == "back").then_some(())
+    });
+    let installation = world.garden.installations("echo").pop().unwrap();
+    assert_eq!(condition(&installation, "Valid").unwrap().0, "True");
+    agent.stop();
+}
