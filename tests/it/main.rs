@@ -12,6 +12,7 @@ mod world;
 mod crash;
 mod faults;
 mod garden;
+mod render_child;
 mod resources;
 mod server;
 mod story_bootstrap;
