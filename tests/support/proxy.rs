@@ -109,7 +109,7 @@ impl Proxy {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Bytes that passed so far, in both directions.
+    /// Bytes that passed, or are about to, in both directions.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::SeqCst)
     }
@@ -148,10 +148,11 @@ fn forward(shared: &Shared, mut from: TcpStream, mut to: TcpStream) {
     let mut buffer = vec![0; 16 << 10];
     while let Ok(n) = from.read(&mut buffer) {
         shared.admit();
+        // Counted before they are written: whoever has read them finds them counted.
+        shared.bytes.fetch_add(n as u64, Ordering::SeqCst);
         if n == 0 || to.write_all(&buffer[..n]).is_err() {
             break;
         }
-        shared.bytes.fetch_add(n as u64, Ordering::SeqCst);
     }
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
