@@ -135,8 +135,15 @@ fn config(lab: &Lab, name: &str) -> Value {
         "logLevel": "debug",
         "logFormat": "text",
         "edge": {"stateDir": lab.state.join(format!("{name}-state"))},
-        "seedConfig": {"metadata": {"name": SEED}, "spec": prepare::seed_spec()},
+        "seedConfig": {"metadata": {"name": SEED}, "spec": seed_spec()},
     })
+}
+
+/// The spec of the Seed, with the networks that the seed really has: the agent checks them.
+fn seed_spec() -> Value {
+    let mut spec = prepare::seed_spec();
+    spec["networks"] = json!({"nodes": "10.77.0.0/16", "pods": "10.99.0.0/16", "services": "10.1.0.0/16"});
+    spec
 }
 
 fn list(objects: &[Value]) -> Value {

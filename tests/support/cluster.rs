@@ -143,6 +143,7 @@ impl TestCluster {
             for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
                 cluster.create("v1", "namespaces", &json!({"metadata": {"name": namespace}}));
             }
+            cluster.create("v1", "services", &own_service());
         }
         cluster
     }
@@ -369,6 +370,13 @@ impl Drop for TestCluster {
         self.controllers.stop();
         self.server.down();
     }
+}
+
+/// The Service of the API server itself.
+fn own_service() -> Value {
+    json!({"metadata": {"name": "kubernetes", "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {"clusterIP": "10.52.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]}})
 }
 
 fn server_identity(authority: &Authority, names: &[String], clock: &Clock) -> Identity {

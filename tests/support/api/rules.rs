@@ -192,7 +192,8 @@ impl Rules for ServiceRules {
         set(object, "/status", json!({"loadBalancer": {}}));
         if object["spec"]["type"] != "ExternalName" && text(object, "/spec/clusterIP").is_empty() {
             let bytes = gardenlet::base::random::bytes::<2>();
-            set(object, "/spec/clusterIP", format!("10.0.{}.{}", bytes[0], bytes[1].max(1)));
+            // Within the range that the Seed of the tests declares.
+            set(object, "/spec/clusterIP", format!("10.52.{}.{}", bytes[0], bytes[1].max(2)));
         }
         for port in elements(object, "/spec/ports") {
             default(port, "/protocol", "TCP");
