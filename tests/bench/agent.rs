@@ -1,0 +1,220 @@
+//! The agent as a process, and what the kernel knows about it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use gardenlet::base::clock::{Clock, Timestamp};
+use gardenlet::base::stop::Stop;
+use gardenlet::base::thread;
+
+use crate::pause;
+
+/// A running agent, killed when dropped.
+pub(crate) struct Agent {
+    child: Child,
+    /// Just before the process was made.
+    pub(crate) started: Timestamp,
+}
+
+impl Agent {
+    /// Starts the program; its log is appended to a file.
+    pub(crate) fn start(program: &Path, config: &Path, log: &Path, clock: &Clock) -> Self {
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        let mut command = Command::new(program);
+        command.arg(format!("--config={}", config.display())).env_clear().env("NAMESPACE", "garden");
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let started = clock.now();
+        Self { child: command.spawn().unwrap(), started }
+    }
+
+    /// SIGTERM, and waits for the end; how long it took.
+    pub(crate) fn terminate(mut self, clock: &Clock) -> Duration {
+        let begin = clock.mono();
+        let signal = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status();
+        assert!(signal.is_ok_and(|status| status.success()), "the agent has ended before");
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "the agent ended with {status}");
+        clock.mono() - begin
+    }
+
+    /// SIGKILL: a crash.
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Fails if it has ended.
+    pub(crate) fn ensure_running(&mut self) {
+        if let Some(status) = self.child.try_wait().unwrap() {
+            panic!("the agent ended with {status}");
+        }
+    }
+
+    pub(crate) fn memory(&self) -> Memory {
+        Memory::read(&self.path())
+    }
+
+    /// Forgets the peak of resident memory, so that the next one is that of what happens from now on.
+    pub(crate) fn reset_peak(&self) {
+        fs::write(self.path().join("clear_refs"), "5").unwrap();
+    }
+
+    /// Processor time so far, of its own and of children that have ended.
+    pub(crate) fn cpu(&self) -> (Duration, Duration) {
+        let stat = fs::read_to_string(self.path().join("stat")).unwrap();
+        // The name in parentheses may hold blanks; after it, the state is field 3 of proc(5).
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks = |field: usize| fields[field - 3].parse::<u64>().unwrap();
+        // USER_HZ is 100 on every Linux that we ship for.
+        let time = |ticks: u64| Duration::from_millis(ticks * 10);
+        (time(ticks(14) + ticks(15)), time(ticks(16) + ticks(17)))
+    }
+
+    /// How often its threads were put on a processor, so far: wake-ups keep a small host from sleeping.
+    pub(crate) fn switches(&self) -> u64 {
+        self.tasks().iter().map(|task| number(&task.join("status"), "voluntary_ctxt_switches:")).sum()
+    }
+
+    /// Its threads by name.
+    pub(crate) fn threads(&self) -> BTreeMap<String, usize> {
+        let mut names = BTreeMap::new();
+        for task in self.tasks() {
+            // A thread may end between the listing and here.
+            if let Ok(name) = fs::read_to_string(task.join("comm")) {
+                *names.entry(name.trim().to_owned()).or_insert(0) += 1;
+            }
+        }
+        names
+    }
+
+    fn tasks(&self) -> Vec<PathBuf> {
+        fs::read_dir(self.path().join("task")).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}", self.child.id()))
+    }
+
+    /// Looks at the processes that it starts.
+    pub(crate) fn watch_children(&self) -> Children {
+        Children::watch(self.path())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// In bytes, as the kernel counts: whole pages, now and then behind by a few.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    /// Its share: pages of its own, and of the shared ones (libc, the program's file) its part.
+    pub(crate) pss: u64,
+    /// The part of it that no file backs: heap, stacks.
+    pub(crate) pss_anonymous: u64,
+    pub(crate) rss: u64,
+    /// The highest resident size so far.
+    pub(crate) rss_peak: u64,
+}
+
+impl Memory {
+    fn read(process: &Path) -> Self {
+        let rollup = process.join("smaps_rollup");
+        let status = process.join("status");
+        Self {
+            pss: number(&rollup, "Pss:") << 10,
+            pss_anonymous: number(&rollup, "Pss_Anon:") << 10,
+            rss: number(&rollup, "Rss:") << 10,
+            rss_peak: number(&status, "VmHWM:") << 10,
+        }
+    }
+}
+
+/// The first number in the line of a file of /proc that begins with `label`; 0 if there is none.
+fn number(path: &Path, label: &str) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(label));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// The peak of the children of a process, sampled: a short life is seen a few times, and its peak grows until its end.
+pub(crate) struct Children {
+    done: Arc<AtomicBool>,
+    peak: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl Children {
+    fn watch(process: PathBuf) -> Self {
+        let (done, peak) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (ending, highest) = (done.clone(), peak.clone());
+        let thread = thread::spawn("children", 256 << 10, move || {
+            let (clock, stop) = (Clock::system(), Stop::new());
+            while !ending.load(Ordering::Relaxed) {
+                for child in children(&process) {
+                    let status = PathBuf::from(format!("/proc/{child}/status"));
+                    if is_renderer(&status) {
+                        highest.fetch_max(number(&status, "VmHWM:") << 10, Ordering::Relaxed);
+                    }
+                }
+                stop.wait(&clock, Duration::from_millis(1));
+            }
+        });
+        Self { done, peak, thread: thread.unwrap() }
+    }
+
+    /// The highest resident size that was seen, in bytes.
+    pub(crate) fn finish(self) -> u64 {
+        self.done.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
+/// Between fork and exec a child shows the memory and the command line of its parent.
+fn is_renderer(status: &Path) -> bool {
+    fs::read(status.with_file_name("cmdline")).is_ok_and(|line| line.windows(6).any(|word| word == b"render"))
+}
+
+fn children(process: &Path) -> Vec<String> {
+    let tasks = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// How busy the machine is: the average of the last minute.
+pub(crate) fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0.0)
+}
+
+/// Processors of the machine.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Waits until something is there; fails with the end of the agent.
+pub(crate) fn wait_for<T>(agent: &mut Agent, what: &str, condition: impl Fn() -> Option<T>) -> T {
+    let clock = Clock::system();
+    let deadline = clock.mono() + Duration::from_secs(120);
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        agent.ensure_running();
+        assert!(clock.mono() < deadline, "waited in vain for {what}");
+        pause(Duration::from_millis(20));
+    }
+}

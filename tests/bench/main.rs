@@ -1,0 +1,295 @@
+//! What the shipped program takes: size, memory, threads, time to start, and what it asks of its servers when nothing
+//! happens. The real binary, as a process of its own, against the stand-ins in this one.
+//!
+//! Figures are printed. Only counts and sizes are tests: a busy machine must not fail them.
+
+// A bench ends at the first thing that does not work, and prints.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, unreachable_pub)]
+// Figures are small, and shown with two digits.
+#![allow(clippy::cast_precision_loss)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod agent;
+mod report;
+mod scene;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use gardenlet::base::clock::{Clock, Mono};
+use gardenlet::base::stop::Stop;
+use gardenlet::limits;
+
+use agent::{Agent, Memory, wait_for};
+use report::{Report, mb, ms};
+use scene::Scene;
+
+/// Extensions on the seed: what the budget of memory is for.
+const EXTENSIONS: usize = 10;
+/// Budget of the shipped binary.
+const BINARY_BYTES_MAX: u64 = 5_000_000;
+/// Between two looks at the memory.
+const SAMPLE: Duration = Duration::from_secs(10);
+
+/// How much time is taken for what.
+struct Plan {
+    /// Before anything is called idle.
+    warm_up: Duration,
+    /// How long idleness is looked at.
+    idle: Duration,
+    /// How often each start is tried.
+    starts: usize,
+}
+
+impl Plan {
+    fn parse(argument: Option<&str>) -> Self {
+        let (warm_up, idle, starts) = match argument {
+            Some("--short") => (5, 30, 1),
+            Some("--long") => (300, 600, 10),
+            _ => (30, 120, 5),
+        };
+        Self { warm_up: Duration::from_secs(warm_up), idle: Duration::from_secs(idle), starts }
+    }
+}
+
+/// `bench PROGRAM FOLDER [--short | --long] [NAME=PROGRAM ...]`: the program to run, a folder for files, and programs of
+/// which only the size is asked.
+fn main() -> ExitCode {
+    // `cargo bench` adds an option of its own.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let [program, folder, rest @ ..] = arguments.as_slice() else {
+        println!("usage: bench PROGRAM FOLDER [--short | --long] [NAME=PROGRAM ...]; see tests/bench/run");
+        return ExitCode::from(2);
+    };
+    let plan = Plan::parse(rest.iter().find(|a| a.starts_with("--")).map(String::as_str));
+    let mut report = Report::default();
+    sizes(&mut report, rest.iter().filter_map(|argument| argument.split_once('=')));
+    report.note(format!(
+        "load {:.1} on {} processors; {} extensions; {} s to warm up, {} s idle",
+        agent::load(),
+        agent::processors(),
+        EXTENSIONS,
+        plan.warm_up.as_secs(),
+        plan.idle.as_secs()
+    ));
+    let bench = Bench {
+        plan,
+        program: PathBuf::from(program),
+        folder: PathBuf::from(folder),
+        clock: Clock::system(),
+    };
+    bench.run(&mut report);
+    report.print();
+    if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn sizes<'a>(report: &mut Report, programs: impl Iterator<Item = (&'a str, &'a str)>) {
+    for (name, program) in programs {
+        let bytes = std::fs::metadata(program).unwrap().len();
+        report.check(
+            format!("binary, {name}"),
+            format!("{bytes} bytes"),
+            "5000000",
+            bytes <= BINARY_BYTES_MAX,
+        );
+    }
+}
+
+struct Bench {
+    plan: Plan,
+    program: PathBuf,
+    folder: PathBuf,
+    clock: Clock,
+}
+
+impl Bench {
+    fn run(&self, report: &mut Report) {
+        let mut bootstraps = Vec::new();
+        for n in 1..self.plan.starts {
+            let scene = Scene::new(&self.folder.join(format!("start-{n}")), 0);
+            bootstraps.push(self.start(&scene).1);
+        }
+        let scene = Scene::new(&self.folder.join("main"), EXTENSIONS);
+        let (mut agent, first) = self.start(&scene);
+        bootstraps.push(first);
+        report.times("start to first lease, with bootstrap", &bootstraps, "1000 ms");
+        self.settle(report, &scene, &mut agent);
+        self.idle(report, &scene, &mut agent);
+        self.list_again(report, &scene, &mut agent);
+        self.restart(report, &scene, agent);
+    }
+
+    /// Starts the agent; how long it took until the Lease was written.
+    fn start(&self, scene: &Scene) -> (Agent, Duration) {
+        let mark = scene.garden.request_count();
+        let mut agent = Agent::start(&self.program, &scene.config(), &scene.log(), &self.clock);
+        let beat = wait_for(&mut agent, "the first lease", || scene.first_beat(mark));
+        let took = beat.since(agent.started);
+        (agent, took)
+    }
+
+    fn settle(&self, report: &mut Report, scene: &Scene, agent: &mut Agent) {
+        wait_for(agent, "the Seed to be ready", || scene.garden.seed_condition("edge-1", "GardenletReady"));
+        let (begin, cpu, children) = (self.clock.mono(), agent.cpu(), agent.watch_children());
+        scene.extend();
+        wait_for(agent, "the extensions", || scene.is_settled().then_some(()));
+        let (took, after) = (self.clock.mono() - begin, agent.cpu());
+        report.row(
+            format!("{EXTENSIONS} extensions installed and healthy"),
+            format!("{:.1} s", took.as_secs_f64()),
+            "",
+        );
+        let spent = format!("{} + {} in children", ms(after.0 - cpu.0), ms(after.1 - cpu.1));
+        report.row("  processor time for it", spent, "");
+        report.row("  peak memory of a rendering child (VmHWM)", mb(children.finish()), "");
+        pause(self.plan.warm_up);
+    }
+
+    fn idle(&self, report: &mut Report, scene: &Scene, agent: &mut Agent) {
+        let marks = scene.clusters().map(|(_, cluster)| (cluster.request_count(), cluster.traffic()));
+        let (cpu, switches, begin) = (agent.cpu().0, agent.switches(), self.clock.mono());
+        let samples = self.sample(agent);
+        let time = self.clock.mono() - begin;
+        let minutes = time.as_secs_f64() / 60.0;
+        memory(report, &samples);
+        let spent = agent.cpu().0 - cpu;
+        report.row(
+            "idle processor time",
+            format!("{:.3} %", spent.as_secs_f64() / time.as_secs_f64() * 100.0),
+            "0.1 %",
+        );
+        let switches = agent.switches() - switches;
+        report.row("idle wake-ups per minute", format!("{:.0}", switches as f64 / minutes), "");
+        for ((name, cluster), (mark, before)) in scene.clusters().into_iter().zip(marks) {
+            let (after, requests) = (cluster.traffic(), cluster.requests_since(mark));
+            let per_minute = |count: u64| format!("{:.1}", count as f64 / minutes);
+            report.row(
+                format!("idle requests to the {name} per minute"),
+                per_minute(requests.len() as u64),
+                "",
+            );
+            let bytes = (after.0 - before.0 + after.1 - before.1) as f64 / minutes / 1e3;
+            report.row("  bytes per minute, both ways, TLS included", format!("{bytes:.1} kB"), "");
+            report.row("  new connections per minute", per_minute(after.2 - before.2), "");
+            let mut asked: BTreeMap<String, u64> = BTreeMap::new();
+            for request in requests {
+                *asked.entry(report::what(&request)).or_default() += 1;
+            }
+            asked
+                .into_iter()
+                .for_each(|(what, count)| report.row(format!("  {what}"), per_minute(count), ""));
+        }
+        counts(report, scene, agent);
+    }
+
+    /// The memory, now and then, until the idle time is over.
+    fn sample(&self, agent: &mut Agent) -> Vec<Memory> {
+        let end: Mono = self.clock.mono() + self.plan.idle;
+        let mut samples = Vec::new();
+        loop {
+            agent.ensure_running();
+            samples.push(agent.memory());
+            let left = end.saturating_sub(self.clock.mono());
+            if left.is_zero() {
+                return samples;
+            }
+            pause(left.min(SAMPLE));
+        }
+    }
+
+    /// Every informer lists again, because the servers have forgotten where it stood.
+    fn list_again(&self, report: &mut Report, scene: &Scene, agent: &mut Agent) {
+        let watches = scene.open_watches().len();
+        agent.reset_peak();
+        let marks = scene.clusters().map(|(_, cluster)| cluster.request_count());
+        scene.forget();
+        wait_for(agent, "all watches to be back", || {
+            let is_listed = |r: &support::http::record::Recorded| r.info.verb == "list";
+            let listed = scene
+                .clusters()
+                .iter()
+                .zip(marks)
+                .all(|((_, c), mark)| c.requests_since(mark).iter().any(is_listed));
+            (listed && scene.open_watches().len() >= watches).then_some(())
+        });
+        pause(Duration::from_secs(5));
+        let memory = agent.memory();
+        report.row(
+            "resident after all lists were read again, and peak",
+            format!("{}, {}", mb(memory.rss), mb(memory.rss_peak)),
+            "",
+        );
+    }
+
+    fn restart(&self, report: &mut Report, scene: &Scene, agent: Agent) {
+        let (mut orderly, mut crashed, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        let mut agent = agent;
+        for _ in 0..self.plan.starts {
+            ends.push(agent.terminate(&self.clock));
+            let (next, took) = self.start(scene);
+            orderly.push(took);
+            next.kill();
+            let (next, took) = self.start(scene);
+            crashed.push(took);
+            agent = next;
+        }
+        report.times("start to first lease, after an orderly stop", &orderly, "100 ms");
+        report.times("start to first lease, after SIGKILL", &crashed, "100 ms");
+        report.times("orderly stop", &ends, "");
+        wait_for(&mut agent, "the extensions", || scene.is_settled().then_some(()));
+        pause(self.plan.warm_up);
+        let memory = agent.memory();
+        report.row(
+            "after a restart: PSS, of it anonymous",
+            format!("{}, {}", mb(memory.pss), mb(memory.pss_anonymous)),
+            "8 MB",
+        );
+        report.row(
+            "after a restart: resident, peak",
+            format!("{}, {}", mb(memory.rss), mb(memory.rss_peak)),
+            "",
+        );
+    }
+}
+
+fn memory(report: &mut Report, samples: &[Memory]) {
+    let range = |of: fn(&Memory) -> u64| {
+        let (least, most) = (samples.iter().map(of).min().unwrap(), samples.iter().map(of).max().unwrap());
+        if mb(least) == mb(most) { mb(most) } else { format!("{} to {}", mb(least), mb(most)) }
+    };
+    report.row("PSS, idle", range(|m| m.pss), "8 MB");
+    report.row("  of it anonymous (heap, stacks)", range(|m| m.pss_anonymous), "");
+    let last = samples.last().unwrap();
+    let factor = last.rss_peak as f64 / last.rss as f64;
+    report.row("resident, idle", range(|m| m.rss), "");
+    report.row(
+        "  peak since the start (VmHWM)",
+        format!("{}, {factor:.2} times", mb(last.rss_peak)),
+        "1.5 times",
+    );
+}
+
+fn counts(report: &mut Report, scene: &Scene, agent: &Agent) {
+    let threads = agent.threads();
+    let count: usize = threads.values().sum();
+    report.check(
+        "threads",
+        count.to_string(),
+        &limits::THREADS_MAX.to_string(),
+        count <= limits::THREADS_MAX,
+    );
+    let names = threads.iter().map(|(name, n)| if *n == 1 { name.clone() } else { format!("{name} ({n})") });
+    report.row(format!("  {}", names.collect::<Vec<_>>().join(", ")), String::new(), "");
+    let watches = scene.open_watches();
+    report.check("watches", watches.len().to_string(), "24", watches.len() <= 24);
+    report.row(format!("  {}", watches.join(", ")), String::new(), "");
+}
+
+/// Real time for other processes; no figure depends on how exact it is.
+fn pause(real: Duration) {
+    Stop::new().wait(&Clock::system(), real);
+}

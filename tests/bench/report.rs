@@ -1,0 +1,100 @@
+//! The table.
+
+use std::time::Duration;
+
+use crate::support::http::record::Recorded;
+
+struct Row {
+    name: String,
+    value: String,
+    budget: String,
+    /// Of a test: whether it holds.
+    holds: Option<bool>,
+}
+
+/// Rows in the order in which they were found.
+#[derive(Default)]
+pub(crate) struct Report {
+    notes: Vec<String>,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    /// A line above the table.
+    pub(crate) fn note(&mut self, text: String) {
+        self.notes.push(text);
+    }
+
+    /// A figure. An empty budget: there is none.
+    pub(crate) fn row(&mut self, name: impl Into<String>, value: impl Into<String>, budget: &str) {
+        self.add(name.into(), value.into(), budget, None);
+    }
+
+    /// A figure that must hold.
+    pub(crate) fn check(
+        &mut self,
+        name: impl Into<String>,
+        value: impl Into<String>,
+        budget: &str,
+        holds: bool,
+    ) {
+        self.add(name.into(), value.into(), budget, Some(holds));
+    }
+
+    /// Times of the same thing: the middle one, the least and the most.
+    pub(crate) fn times(&mut self, name: &str, times: &[Duration], budget: &str) {
+        let mut sorted = times.to_vec();
+        sorted.sort_unstable();
+        let (least, most) = (sorted[0], sorted[sorted.len() - 1]);
+        let range =
+            if sorted.len() > 1 { format!(" ({} to {})", ms(least), ms(most)) } else { String::new() };
+        self.row(name, format!("{}{range}", ms(sorted[sorted.len() / 2])), budget);
+    }
+
+    fn add(&mut self, name: String, value: String, budget: &str, holds: Option<bool>) {
+        self.rows.push(Row { name, value, budget: budget.to_owned(), holds });
+    }
+
+    /// Tests that do not hold.
+    pub(crate) fn failed(&self) -> usize {
+        self.rows.iter().filter(|row| row.holds == Some(false)).count()
+    }
+
+    /// Prints notes, table and the line that counts.
+    pub(crate) fn print(&self) {
+        self.notes.iter().for_each(|note| println!("{note}"));
+        for Row { name, value, budget, holds } in &self.rows {
+            let verdict = match holds {
+                Some(false) => "FAILED",
+                Some(true) => "ok",
+                None => "",
+            };
+            let budget = if budget.is_empty() { String::new() } else { format!("of {budget}") };
+            println!("{}", format!("{name:<58} {value:<26} {budget:<12} {verdict}").trim_end());
+        }
+        let passed = self.rows.iter().filter(|row| row.holds == Some(true)).count();
+        println!("{passed} passed, {} failed, 0 skipped", self.failed());
+    }
+}
+
+/// Bytes as megabytes.
+pub(crate) fn mb(bytes: u64) -> String {
+    format!("{:.2} MB", bytes as f64 / 1e6)
+}
+
+/// Milliseconds.
+pub(crate) fn ms(time: Duration) -> String {
+    format!("{} ms", time.as_millis())
+}
+
+/// What a request asks for, without names that differ.
+pub(crate) fn what(request: &Recorded) -> String {
+    let info = &request.info;
+    if info.resource.is_empty() {
+        return format!("{} {}", info.verb, info.path);
+    }
+    let group = if info.group.is_empty() { String::new() } else { format!(".{}", info.group) };
+    let sub = if info.subresource.is_empty() { String::new() } else { format!("/{}", info.subresource) };
+    let lease = if info.resource == "leases" { format!(" {}", info.name) } else { String::new() };
+    format!("{} {}{group}{sub}{lease}", info.verb, info.resource)
+}

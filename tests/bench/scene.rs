@@ -1,0 +1,281 @@
+//! Garden and seed, stood in for in this process, and extensions to install.
+
+use std::path::{Path, PathBuf};
+
+use flate2::{Compression, write::GzEncoder};
+use gardenlet::base::clock::{Clock, Timestamp};
+use serde_json::{Value, json};
+
+use crate::support::cluster::{Authorization, TestCluster};
+use crate::support::garden::Garden;
+use crate::support::garden::prepare::{self, Preparation};
+use crate::support::http::record::Recorded;
+use crate::support::json::{list, text};
+use crate::support::{self};
+
+const SEED: &str = "edge-1";
+
+/// A garden and a seed on the machine's own time, and a folder for the agent's files.
+pub(crate) struct Scene {
+    pub(crate) clock: Clock,
+    pub(crate) garden: Garden,
+    pub(crate) seed: TestCluster,
+    directory: PathBuf,
+    extensions: Vec<String>,
+}
+
+impl Scene {
+    /// Prepared for an agent that has never run. `extensions` are installed as soon as it is at home.
+    pub(crate) fn new(directory: &Path, extensions: usize) -> Self {
+        let clock = Clock::system();
+        let garden = Garden::start(&clock);
+        let preparation = Preparation::new(SEED, clock.now());
+        garden.apply(&preparation.garden());
+        let mut options = support::Options::new("seed", &clock);
+        options.authorization = Authorization::Rbac;
+        let seed = TestCluster::start(options);
+        seed.apply(&[cluster_admin()]);
+        seed.apply(&prepare::seed(&garden.bootstrap_kubeconfig(&preparation.token())));
+        let extensions = (0..extensions).map(|n| format!("extension-{n}")).collect();
+        let scene = Self { clock, garden, seed, directory: directory.to_owned(), extensions };
+        scene.write_files();
+        scene
+    }
+
+    fn write_files(&self) {
+        std::fs::create_dir_all(&self.directory).unwrap();
+        let account = self.seed.get("", "serviceaccounts", "garden", "gardenlet").unwrap();
+        let token = self.seed.server().shared.tokens().issue(&account, &[], self.clock.now(), 86_400);
+        std::fs::write(self.directory.join("seed.kubeconfig"), self.seed.bootstrap_kubeconfig(&token))
+            .unwrap();
+        std::fs::write(self.config(), self.configuration().to_string()).unwrap();
+    }
+
+    /// Path of the agent's configuration.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.directory.join("config.json")
+    }
+
+    /// Path of the agent's log.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.directory.join("agent.log")
+    }
+
+    fn configuration(&self) -> Value {
+        let path = |name: &str| self.directory.join(name).display().to_string();
+        json!({
+            "apiVersion": "gardenlet.config.gardener.cloud/v1alpha1",
+            "kind": "GardenletConfiguration",
+            "gardenClientConnection": {
+                "bootstrapKubeconfig": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
+                "kubeconfigSecret": {"name": "gardenlet-kubeconfig", "namespace": "garden"},
+            },
+            "seedClientConnection": {"kubeconfig": path("seed.kubeconfig")},
+            // Ports that nobody else has: the kernel gives them.
+            "server": {"healthProbes": {"bindAddress": "127.0.0.1", "port": free_port()},
+                "metrics": {"bindAddress": "127.0.0.1", "port": free_port()}},
+            "resources": {"capacity": {"shoots": "50"}},
+            "seedConfig": {"metadata": {"name": SEED}, "spec": seed_spec()},
+            "edge": {"stateDir": path("state")},
+        })
+    }
+
+    /// Registers the extensions in the garden.
+    pub(crate) fn extend(&self) {
+        for name in &self.extensions {
+            self.garden.apply(&prepare::extension(name, &chart(name), &json!({"name": name})));
+        }
+    }
+
+    /// Whether the Seed is ready and every extension is installed and healthy.
+    pub(crate) fn is_settled(&self) -> bool {
+        let ready = self.garden.seed_condition(SEED, "GardenletReady");
+        ready.is_some_and(|ready| ready["status"] == "True")
+            && self.extensions.iter().all(|name| {
+                let installed = self.garden.installations(name).pop();
+                installed.is_some_and(|installation| is_rolled_out(&installation))
+            })
+    }
+
+    /// When the Seed's Lease was first written after `mark` among the garden's requests.
+    pub(crate) fn first_beat(&self, mark: usize) -> Option<Timestamp> {
+        let is_beat = |r: &&Recorded| {
+            r.is_write()
+                && r.status / 100 == 2
+                && r.info.resource == "leases"
+                && r.info.namespace.ends_with("seed-lease")
+        };
+        self.garden.requests_since(mark).iter().find(is_beat).map(|request| request.at)
+    }
+
+    /// Watches that are open now, at both servers.
+    pub(crate) fn open_watches(&self) -> Vec<String> {
+        let mut open = Vec::new();
+        for (name, cluster) in self.clusters() {
+            let watches = cluster.requests().into_iter().filter(|r| r.info.verb == "watch" && !r.ended);
+            open.extend(watches.map(|r| format!("{name}/{}", r.info.resource)));
+        }
+        open
+    }
+
+    /// Both servers by name.
+    pub(crate) fn clusters(&self) -> [(&'static str, &TestCluster); 2] {
+        [("garden", &self.garden), ("seed", &self.seed)]
+    }
+
+    /// Makes both servers forget their history and cuts every connection: all informers list again.
+    pub(crate) fn forget(&self) {
+        for (_, cluster) in self.clusters() {
+            cluster.compact();
+            cluster.server().cut();
+        }
+    }
+}
+
+fn is_rolled_out(installation: &Value) -> bool {
+    let conditions = list(installation, "/status/conditions");
+    let is = |kind: &str, status: &str| {
+        conditions.iter().any(|c| text(c, "/type") == kind && text(c, "/status") == status)
+    };
+    is("Valid", "True") && is("Installed", "True") && is("Healthy", "True") && is("Progressing", "False")
+}
+
+/// The services' network is where the stand-in takes their addresses from.
+fn seed_spec() -> Value {
+    let mut spec = prepare::seed_spec();
+    spec["networks"]["services"] = json!("10.0.0.0/16");
+    spec
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// The role that every cluster has.
+fn cluster_admin() -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "cluster-admin"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]})
+}
+
+/// A chart of the size and shape of an extension's: eight objects, one of them an image vector of a few kilobytes.
+fn chart(name: &str) -> Vec<u8> {
+    let head = format!("apiVersion: v2\nname: {name}\nversion: 0.1.0\n");
+    let mut files = vec![("Chart.yaml", head), ("templates/_helpers.tpl", HELPERS.to_owned())];
+    files.extend(OBJECTS.iter().map(|(file, content)| (*file, (*content).to_owned())));
+    files.push(("values.yaml", values()));
+    let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+    for (path, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, format!("{name}/{path}"), content.as_bytes()).unwrap();
+    }
+    tar.into_inner().unwrap().finish().unwrap()
+}
+
+fn values() -> String {
+    let mut text =
+        "name: extension\nreplicas: 1\nresources:\n  requests: {cpu: 10m, memory: 64Mi}\nimages:\n"
+            .to_owned();
+    for n in 0..40 {
+        text += &format!(
+            "- name: image-{n}\n  repository: registry.example.org/team/image-{n}\n  tag: v1.{n}.0\n"
+        );
+    }
+    text
+}
+
+const HELPERS: &str = r#"{{- define "labels" -}}
+app.kubernetes.io/name: {{ .Values.name }}
+app.kubernetes.io/instance: {{ .Release.Name | trunc 63 }}
+{{- end -}}
+"#;
+
+const OBJECTS: [(&str, &str); 8] = [
+    (
+        "templates/deployment.yaml",
+        r#"apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ .Values.name }}
+  namespace: {{ .Release.Namespace }}
+  labels:
+{{ include "labels" . | indent 4 }}
+spec:
+  replicas: {{ .Values.replicas }}
+  revisionHistoryLimit: 2
+  selector:
+    matchLabels:
+{{ include "labels" . | indent 6 }}
+  template:
+    metadata:
+      annotations:
+        checksum/images: {{ .Values.images | toYaml | sha256sum }}
+      labels:
+{{ include "labels" . | indent 8 }}
+    spec:
+      serviceAccountName: {{ .Values.name }}
+      containers:
+      - name: controller
+        image: {{ (index .Values.images 0).repository }}:{{ (index .Values.images 0).tag }}
+        args:
+        - --config=/etc/controller/config.yaml
+        - --seed={{ .Values.gardener.seed.name | default "none" }}
+        env:
+        - name: IMAGEVECTOR
+          value: /images/images.yaml
+        resources:
+{{ toYaml .Values.resources | indent 10 }}
+        volumeMounts:
+        - {name: images, mountPath: /images}
+      volumes:
+      - name: images
+        configMap: {name: {{ .Values.name }}-images}
+"#,
+    ),
+    (
+        "templates/images.yaml",
+        r#"apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .Values.name }}-images
+  namespace: {{ .Release.Namespace }}
+data:
+  images.yaml: |
+{{ .Values.images | toYaml | indent 4 }}
+"#,
+    ),
+    (
+        "templates/account.yaml",
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {{ .Values.name }}\n  namespace: {{ .Release.Namespace }}\n",
+    ),
+    (
+        "templates/service.yaml",
+        "apiVersion: v1\nkind: Service\nmetadata:\n  name: {{ .Values.name }}\n  namespace: {{ .Release.Namespace }}\nspec:\n  \
+         selector: {app.kubernetes.io/name: {{ .Values.name }}}\n  ports:\n  - {name: metrics, port: 8080, protocol: TCP}\n",
+    ),
+    (
+        "templates/budget.yaml",
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata:\n  name: {{ .Values.name }}\n  \
+         namespace: {{ .Release.Namespace }}\nspec:\n  maxUnavailable: 1\n  selector:\n    matchLabels: \
+         {app.kubernetes.io/name: {{ .Values.name }}}\n",
+    ),
+    (
+        "templates/role.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: {{ .Values.name }}\nrules:\n\
+         {{- range list \"clusters\" \"extensions\" \"extensions/status\" }}\n- apiGroups: [extensions.gardener.cloud]\n  \
+         resources: [{{ . }}]\n  verbs: [get, list, watch, patch]\n{{- end }}\n",
+    ),
+    (
+        "templates/binding.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  name: {{ .Values.name }}\nroleRef: \
+         {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .Values.name }}}\nsubjects:\n- \
+         {kind: ServiceAccount, name: {{ .Values.name }}, namespace: {{ .Release.Namespace }}}\n",
+    ),
+    (
+        "templates/election.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: {{ .Values.name }}\n  \
+         namespace: {{ .Release.Namespace }}\nrules:\n- {apiGroups: [coordination.k8s.io], resources: [leases], \
+         verbs: [get, create, update]}\n",
+    ),
+];
