@@ -307,6 +307,11 @@ fn an_accident_after_any_write_changes_nothing() {
                 while let Some(accident) = accidents.get(next.fetch_add(1, Ordering::SeqCst)) {
                     let outcome = run(Some(*accident));
                     happened.fetch_add(usize::from(outcome.happened), Ordering::SeqCst);
+                    // How often conditions are written on the way depends on the time that passes: a run may be shorter.
+                    assert!(
+                        outcome.happened || accident.0 >= outcome.writes.len(),
+                        "{accident:?} was left out"
+                    );
                     let found = differences(&undisturbed.objects, &outcome.objects);
                     if !found.is_empty() {
                         let line = outcome.writes.get(accident.0).cloned().unwrap_or_default();
@@ -321,5 +326,5 @@ fn an_accident_after_any_write_changes_nothing() {
     // Past the test harness, which shows only what fails.
     let _ = writeln!(std::io::stderr(), "{which}: {happened} happened, {} made a difference", problems.len());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-    assert!(happened * 10 >= accidents.len() * 9, "only {happened} of {} happened", accidents.len());
+    assert!(happened >= 60 || accidents.len() < 60, "only {happened} of {} happened", accidents.len());
 }
