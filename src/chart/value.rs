@@ -32,6 +32,8 @@ pub enum Value {
     Int64(i64),
     /// `uint64`: parts of a semantic version.
     Uint64(u64),
+    /// `uint8`: one byte of a string or of bytes.
+    Uint8(u8),
     /// `float64`: every number of a YAML or JSON document.
     Float(f64),
     /// `string`.
@@ -121,6 +123,7 @@ impl Value {
             Self::Bool(b) => Json::Bool(*b),
             Self::Int(i) | Self::Int64(i) => Json::from(*i),
             Self::Uint64(u) => Json::from(*u),
+            Self::Uint8(b) => Json::from(*b),
             Self::Float(f) => Json::Number(serde_json::Number::from_f64(*f)?),
             Self::Str(s) => Json::String(s.to_str().into_owned()),
             Self::Bytes(b) => Json::String(base64::encode(b)),
@@ -149,6 +152,7 @@ impl Value {
             Self::Bool(b) => *b,
             Self::Int(i) | Self::Int64(i) => *i != 0,
             Self::Uint64(u) => *u != 0,
+            Self::Uint8(b) => *b != 0,
             Self::Float(f) => *f != 0.0,
             Self::Str(s) => !s.as_bytes().is_empty(),
             Self::Bytes(b) => !b.is_empty(),
@@ -167,6 +171,7 @@ impl Value {
             Self::Int(_) => "int",
             Self::Int64(_) => "int64",
             Self::Uint64(_) => "uint64",
+            Self::Uint8(_) => "uint8",
             Self::Float(_) => "float64",
             Self::Str(_) => "string",
             Self::Bytes(_) => "[]uint8",
@@ -184,6 +189,7 @@ impl Value {
             Self::Int(_) => "int",
             Self::Int64(_) => "int64",
             Self::Uint64(_) => "uint64",
+            Self::Uint8(_) => "uint8",
             Self::Float(_) => "float64",
             Self::Str(_) => "string",
             Self::Bytes(_) | Self::List(_) => "slice",

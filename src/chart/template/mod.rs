@@ -22,7 +22,7 @@ pub use error::Error;
 
 use super::value::{Text, Value};
 use crate::base::clock::Clock;
-use crate::limits::TEMPLATE_STACK_BYTES_MAX;
+use crate::limits::{TEMPLATE_STACK_BYTES_MAX, TEMPLATE_STEPS_MAX};
 use ast::Tree;
 use eval::{Engine, Scope, Shared};
 use stack::StackGuard;
@@ -37,11 +37,17 @@ pub struct Options {
     pub clock: Clock,
     /// Stack that parsing and rendering may use, in bytes, counted from the call. The thread must have 1 MiB more.
     pub stack_bytes_max: usize,
+    /// Actions, calls and rounds of loops that one rendering may take.
+    pub steps_max: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { clock: Clock::system(), stack_bytes_max: TEMPLATE_STACK_BYTES_MAX }
+        Self {
+            clock: Clock::system(),
+            stack_bytes_max: TEMPLATE_STACK_BYTES_MAX,
+            steps_max: TEMPLATE_STEPS_MAX,
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub enum ListKind {
     Ints,
     /// `[][]interface{}`, what `chunk` returns.
     Lists,
+    /// `[]map[string]interface {}`, an array of tables in TOML.
+    Maps,
 }
 
 impl ListKind {
@@ -26,6 +28,7 @@ impl ListKind {
             Self::Strings => "[]string",
             Self::Ints => "[]int",
             Self::Lists => "[][]interface {}",
+            Self::Maps => "[]map[string]interface {}",
         }
     }
 }

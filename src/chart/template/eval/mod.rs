@@ -14,7 +14,7 @@ use super::error::{Error, Fault};
 use super::stack::StackGuard;
 use super::{Options, format};
 use crate::chart::value::{ListKind, MapKind, Value};
-use crate::limits::{TEMPLATE_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX, TEMPLATE_STEPS_MAX};
+use crate::limits::{TEMPLATE_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 
 /// The templates that are visible: those of the set, and over them what `tpl` defines.
 #[derive(Debug, Default)]
@@ -189,8 +189,8 @@ impl<'t> Exec<'t, '_> {
         let shared = self.engine.shared;
         let steps = shared.steps.get() + 1;
         shared.steps.set(steps);
-        if steps > TEMPLATE_STEPS_MAX {
-            return Err(self.fail(format!("rendering took more than {TEMPLATE_STEPS_MAX} steps")));
+        if steps > shared.options.steps_max {
+            return Err(self.fail(format!("rendering took more than {} steps", shared.options.steps_max)));
         }
         if !shared.guard.has_room() {
             return Err(self.fail("templates nest too deeply"));
@@ -234,13 +234,17 @@ impl<'t> Exec<'t, '_> {
                 self.check_single_variable(branch, &value)?;
                 self.each(branch, (0..*n).map(|i| (Value::Nil, Slot::plain(Value::Uint64(i)))))?
             }
+            Value::Uint8(n) => {
+                self.check_single_variable(branch, &value)?;
+                self.each(branch, (0..*n).map(|i| (Value::Nil, Slot::plain(Value::Uint8(i)))))?
+            }
             Value::List(list) => {
                 let boxed = list.kind() == ListKind::Any;
                 let item = |i| list.get(i).map(|value| (index_value(i), Slot { value, boxed }));
                 self.each(branch, (0..).map_while(item))?
             }
             Value::Bytes(bytes) => {
-                let item = |(i, b): (usize, &u8)| (index_value(i), Slot::plain(Value::Uint64(u64::from(*b))));
+                let item = |(i, b): (usize, &u8)| (index_value(i), Slot::plain(Value::Uint8(*b)));
                 self.each(branch, bytes.iter().enumerate().map(item))?
             }
             Value::Map(map) => {

@@ -130,6 +130,11 @@ impl Printer {
                     self.bad_verb(value, verb);
                 }
             }
+            Value::Uint8(b) => {
+                if !self.integer(u64::from(*b), false, false, verb) {
+                    self.bad_verb(value, verb);
+                }
+            }
             Value::Float(f) => {
                 if !self.float(*f, verb) {
                     self.bad_verb(value, verb);

@@ -201,6 +201,7 @@ impl State<'_> {
         let number = match value {
             Value::Int(i) | Value::Int64(i) => Some(*i),
             Value::Uint64(u) => i64::try_from(*u).ok(),
+            Value::Uint8(b) => Some(i64::from(*b)),
             _ => None,
         };
         number.filter(|n| n.abs() <= NUMBER_MAX)

@@ -90,7 +90,7 @@ fn index(a: &Args<'_>) -> Answer {
 fn byte(bytes: &[u8], key: &Value, kind: &str) -> Answer {
     let at = position(key, bytes.len())?;
     let byte = bytes.get(at).ok_or_else(|| out_of_range(kind))?;
-    Ok(Value::Uint64(u64::from(*byte)))
+    Ok(Value::Uint8(*byte))
 }
 
 // Go's check lets the index right behind the end pass, and its reflection then panics.
@@ -110,6 +110,7 @@ fn position(key: &Value, len: usize) -> Result<usize, super::Cause> {
     let number = match key {
         Value::Int(i) | Value::Int64(i) => *i,
         Value::Uint64(u) => i64::try_from(*u).unwrap_or(-1),
+        Value::Uint8(b) => i64::from(*b),
         Value::Nil | Value::NilInterface => return Err("cannot index slice/array with nil".into()),
         other => return Err(format!("cannot index slice/array with type {}", other.type_name()).into()),
     };
@@ -134,6 +135,7 @@ fn basic(value: &Value) -> Basic<'_> {
         Value::Bool(b) => Basic::Bool(*b),
         Value::Int(i) | Value::Int64(i) => Basic::Int(i128::from(*i)),
         Value::Uint64(u) => Basic::Int(i128::from(*u)),
+        Value::Uint8(b) => Basic::Int(i128::from(*b)),
         Value::Float(f) => Basic::Float(*f),
         Value::Str(s) => Basic::Str(s.as_bytes()),
         _ => Basic::Other,

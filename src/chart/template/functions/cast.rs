@@ -30,6 +30,7 @@ pub(super) fn to_int(value: &Value) -> i64 {
     match value {
         Value::Int(i) | Value::Int64(i) => *i,
         Value::Uint64(u) => u.cast_signed(),
+        Value::Uint8(b) => i64::from(*b),
         Value::Float(f) => truncate(*f),
         Value::Bool(b) => i64::from(*b),
         Value::Str(s) => parse_int(without_zero_fraction(&s.to_str())).unwrap_or(0),
@@ -64,6 +65,7 @@ pub(super) fn to_float(value: &Value) -> f64 {
         Value::Int(i) | Value::Int64(i) => int_to_float(*i),
         #[expect(clippy::cast_precision_loss)] // as Go converts
         Value::Uint64(u) => *u as f64,
+        Value::Uint8(b) => f64::from(*b),
         Value::Float(f) => *f,
         Value::Bool(b) => f64::from(u8::from(*b)),
         Value::Str(s) => parse_float(&s.to_str()).unwrap_or(0.0),

@@ -19,8 +19,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     variadic("mustMerge", &[MapType], MapType, |a| merge(a, false)),
     variadic("mergeOverwrite", &[MapType], MapType, |a| merge(a, true)),
     variadic("mustMergeOverwrite", &[MapType], MapType, |a| merge(a, true)),
-    fixed("deepCopy", &[Any], |a| deep_copy(a.any(0), &mut Budget::new())),
-    fixed("mustDeepCopy", &[Any], |a| deep_copy(a.any(0), &mut Budget::new())),
+    fixed("deepCopy", &[Any], copy),
+    fixed("mustDeepCopy", &[Any], copy),
     variadic("dig", &[], Any, dig),
 ];
 
@@ -121,6 +121,13 @@ fn is_zero(value: &Value) -> bool {
         Value::Native(_) => false,
         other => !other.is_true(),
     }
+}
+
+fn copy(a: &Args<'_>) -> Answer {
+    if a.any(0).is_nil() {
+        return Err("reflect: call of reflect.Value.Type on zero Value".into());
+    }
+    deep_copy(a.any(0), &mut Budget::new())
 }
 
 fn deep_copy(value: &Value, budget: &mut Budget) -> Answer {

@@ -24,6 +24,7 @@ fn within(a: &Value, b: &Value, budget: &mut Budget) -> Result<bool, Cause> {
         (Value::Bool(x), Value::Bool(y)) => x == y,
         (Value::Int(x), Value::Int(y)) | (Value::Int64(x), Value::Int64(y)) => x == y,
         (Value::Uint64(x), Value::Uint64(y)) => x == y,
+        (Value::Uint8(x), Value::Uint8(y)) => x == y,
         (Value::Float(x), Value::Float(y)) => x == y,
         (Value::Str(x), Value::Str(y)) => x == y,
         (Value::Bytes(x), Value::Bytes(y)) => x == y,

@@ -106,6 +106,7 @@ impl Writer {
             Value::Bool(b) => self.out.push_str(if *b { "true" } else { "false" }),
             Value::Int(i) | Value::Int64(i) => self.out.push_str(&i.to_string()),
             Value::Uint64(u) => self.out.push_str(&u.to_string()),
+            Value::Uint8(b) => self.out.push_str(&b.to_string()),
             Value::Float(f) if !f.is_finite() => {
                 return Err(format!("json: unsupported value: {}", number::general(*f)).into());
             }

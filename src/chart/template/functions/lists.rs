@@ -47,7 +47,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 pub(super) fn items(value: &Value) -> Option<Vec<Value>> {
     match value {
         Value::List(list) => Some(list.items().clone()),
-        Value::Bytes(bytes) => Some(bytes.iter().map(|b| Value::Uint64(u64::from(*b))).collect()),
+        Value::Bytes(bytes) => Some(bytes.iter().map(|b| Value::Uint8(*b)).collect()),
         Value::Native(object) if object.kind_name() == "slice" => {
             Some(object.entries()?.into_iter().map(|(_, v)| v).collect())
         }
@@ -188,13 +188,14 @@ fn concat(a: &Args<'_>) -> Answer {
 
 fn chunk(a: &Args<'_>) -> Answer {
     let list = items_for(a.any(1), "Cannot chunk type")?;
-    let size = match usize::try_from(a.int(0)) {
-        Ok(0) => return Err("runtime error: makeslice: len out of range".into()),
-        Ok(size) => size,
-        Err(_) if list.is_empty() => 1,
-        Err(_) => return Err("runtime error: makeslice: len out of range".into()),
+    let size = usize::try_from(a.int(0).unsigned_abs()).unwrap_or(usize::MAX);
+    // What sprig's formula makes of a negative size.
+    let chunks = match (a.int(0) > 0, list.len()) {
+        (true, _) => list.chunks(size).map(|c| Value::list(c.to_vec())).collect(),
+        (false, 1) if size > 1 => vec![Value::list(list)],
+        (false, 2..) if list.len() - 1 <= size => Vec::new(),
+        _ => return Err("runtime error: makeslice: len out of range".into()),
     };
-    let chunks = list.chunks(size).map(|c| Value::list(c.to_vec())).collect();
     Ok(Value::List(List::of(ListKind::Lists, chunks)))
 }
 

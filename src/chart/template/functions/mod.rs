@@ -19,6 +19,7 @@ mod paths;
 mod random;
 mod regex;
 mod strings;
+mod toml;
 mod urls;
 mod versions;
 mod words;
@@ -86,6 +87,7 @@ const MODULES: &[&[Function]] = &[
     random::FUNCTIONS,
     regex::FUNCTIONS,
     strings::FUNCTIONS,
+    toml::FUNCTIONS,
     urls::FUNCTIONS,
     versions::FUNCTIONS,
     words::FUNCTIONS,

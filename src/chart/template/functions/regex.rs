@@ -1,9 +1,12 @@
 //! Regular expressions. The engine is regex-lite, whose classes are ASCII as in Go; what Go takes for literal and it
-//! does not is escaped before, and the rules of empty matches and of `$` in replacements are Go's.
+//! does not is escaped before ([`syntax`]), and the rules of empty matches and of `$` in replacements are Go's.
+
+mod syntax;
 
 use std::rc::Rc;
 
 use regex_lite::{Captures, Regex, RegexBuilder};
+use syntax::Mistake;
 
 use super::super::eval::Shared;
 use super::super::unquote::quote;
@@ -14,7 +17,7 @@ use crate::chart::value::{List, ListKind, Value};
 use crate::limits::{TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_REGEX_BYTES_MAX, TEMPLATE_REGEXES_MAX};
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    fixed("regexMatch", &[Str, Str], |a| Ok(compiled(a).is_ok_and(|r| r.is_match(&a.str(1))).into())),
+    fixed("regexMatch", &[Str, Str], regex_match),
     fixed("mustRegexMatch", &[Str, Str], |a| Ok(compiled(a)?.is_match(&a.str(1)).into())),
     fixed("regexFind", &[Str, Str], |a| regex_find(a, &*must_compile(a)?)),
     fixed("mustRegexFind", &[Str, Str], |a| regex_find(a, &*compiled(a)?)),
@@ -26,47 +29,52 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("mustRegexReplaceAllLiteral", &[Str, Str, Str], |a| replace_all(a, &*compiled(a)?, literal)),
     fixed("regexSplit", &[Str, Str, Int], |a| regex_split(a, &*must_compile(a)?)),
     fixed("mustRegexSplit", &[Str, Str, Int], |a| regex_split(a, &*compiled(a)?)),
-    fixed("regexQuoteMeta", &[Str], |a| Ok(quote_meta(&a.str(0)).into())),
+    fixed("regexQuoteMeta", &[Str], |a| Ok(syntax::quote_meta(&a.str(0)).into())),
 ];
 
 /// The first argument as an expression. Charts use the same few again and again.
 fn compiled(a: &Args<'_>) -> Result<Rc<Regex>, Cause> {
+    usable(a)?.map_err(Cause::Text)
+}
+
+/// The expression, or Go's words if it is none. An error is what Go would have taken.
+fn usable(a: &Args<'_>) -> Result<Result<Rc<Regex>, String>, Cause> {
     let pattern = a.str(0);
     let known = |shared: &Shared<'_>| shared.regexes.borrow().get(&*pattern).cloned();
     if let Some(regex) = known(a.engine.shared) {
-        return Ok(regex);
+        return Ok(Ok(regex));
     }
-    let regex = RegexBuilder::new(&as_lite(&pattern))
-        .size_limit(TEMPLATE_REGEX_BYTES_MAX)
-        .build()
-        .map_err(|e| complaint(&pattern, &e))?;
-    let regex = Rc::new(regex);
+    let translated = match syntax::translate(&pattern) {
+        Ok(translated) => translated,
+        Err(Mistake::Invalid(message)) => return Ok(Err(message)),
+        Err(Mistake::Unsupported) => {
+            return Err(
+                format!("regular expressions with Unicode classes are not supported: `{pattern}`").into()
+            );
+        }
+    };
+    let built = RegexBuilder::new(&translated).size_limit(TEMPLATE_REGEX_BYTES_MAX).build();
+    let regex = match built {
+        Ok(regex) => Rc::new(regex),
+        Err(e) => return Ok(Err(complaint(&pattern, &e))),
+    };
     let mut cache = a.engine.shared.regexes.borrow_mut();
     if cache.len() < TEMPLATE_REGEXES_MAX {
         cache.insert(pattern.into_owned(), regex.clone());
     }
-    Ok(regex)
+    Ok(Ok(regex))
 }
 
 /// Go's words, where the mistake is a common one.
 fn complaint(pattern: &str, error: &regex_lite::Error) -> String {
     let text = error.to_string();
-    if text.contains("open group without closing") {
-        return format!("error parsing regexp: missing closing ): `{pattern}`");
-    }
-    if text.contains("unclosed character class") {
-        let class = pattern.rfind('[').map_or(pattern, |at| &pattern[at..]);
-        return format!("error parsing regexp: missing closing ]: `{class}`");
-    }
+    let text = if text.contains("open group without closing") { "missing closing )" } else { &text };
     format!("error parsing regexp: {text}: `{pattern}`")
 }
 
 /// The same for the functions that panic in Go.
 fn must_compile(a: &Args<'_>) -> Result<Rc<Regex>, Cause> {
-    compiled(a).map_err(|cause| match cause {
-        Cause::Text(text) => Cause::Text(format!("regexp: Compile({}): {text}", backquoted(&a.str(0)))),
-        other => other,
-    })
+    usable(a)?.map_err(|text| format!("regexp: Compile({}): {text}", backquoted(&a.str(0))).into())
 }
 
 /// As Go quotes an expression: with backquotes, if it has none itself.
@@ -74,101 +82,8 @@ fn backquoted(pattern: &str) -> String {
     if pattern.contains('`') { quote(pattern.as_bytes()) } else { format!("`{pattern}`") }
 }
 
-/// Escapes braces that repeat nothing, and what has a meaning in the other syntax only; spells `\Q...\E` out.
-fn as_lite(pattern: &str) -> String {
-    let mut out = String::with_capacity(pattern.len() + 8);
-    let mut rest = pattern;
-    let mut in_class = false;
-    while let Some(c) = rest.chars().next() {
-        let tail = &rest[c.len_utf8()..];
-        let mut used = c.len_utf8();
-        match c {
-            '\\' if tail.starts_with('Q') => {
-                let literal = tail[1..].split("\\E").next().unwrap_or("");
-                out.push_str(&quote_meta(literal));
-                used = (2 + literal.len() + 2).min(rest.len());
-            }
-            '\\' if octal(tail) > 0 => {
-                let digits = &tail[..octal(tail)];
-                out.push_str(&format!("\\x{{{:x}}}", u32::from_str_radix(digits, 8).unwrap_or(0)));
-                used += digits.len();
-            }
-            // `\pL{...}`, `\x{41}` and the like go through whole; so does any escaped character.
-            '\\' => {
-                used += tail.chars().next().map_or(0, char::len_utf8);
-                if tail.starts_with(['x', 'p', 'P']) && rest[used..].starts_with('{') {
-                    used += rest[used..].find('}').map_or(0, |end| end + 1);
-                }
-                out.push_str(&rest[..used]);
-            }
-            '[' if !in_class => {
-                in_class = true;
-                // A bracket or a caret and a bracket at the start is literal.
-                let negated = tail.strip_prefix('^').map_or((c, tail), |t| ('^', t));
-                out.push('[');
-                if negated.0 == '^' {
-                    out.push('^');
-                    used += 1;
-                }
-                if negated.1.starts_with(']') {
-                    out.push_str("\\]");
-                    used += 1;
-                }
-            }
-            '[' if tail.starts_with(':') && tail.contains(":]") => {
-                used += tail.find(":]").map_or(0, |end| end + 2);
-                out.push_str(&rest[..used]);
-            }
-            '[' | '&' | '~' if in_class => {
-                out.push('\\');
-                out.push(c);
-            }
-            ']' if in_class => {
-                in_class = false;
-                out.push(c);
-            }
-            '{' if !in_class && repetition(rest) == 0 => out.push_str("\\{"),
-            '{' if !in_class => {
-                used = repetition(rest);
-                out.push_str(&rest[..used]);
-            }
-            '}' | ']' if !in_class => {
-                out.push('\\');
-                out.push(c);
-            }
-            _ => out.push(c),
-        }
-        rest = &rest[used..];
-    }
-    out
-}
-
-/// The length of an octal escape such as `101`; one digit other than 0 would be a back-reference.
-fn octal(s: &str) -> usize {
-    let digits = s.bytes().take(3).take_while(|b| (b'0'..=b'7').contains(b)).count();
-    if s.starts_with('0') || digits > 1 { digits } else { 0 }
-}
-
-/// The length of `{2}`, `{2,}` or `{2,3}` at the start; 0 if there is none.
-fn repetition(s: &str) -> usize {
-    let Some(end) = s.find('}') else { return 0 };
-    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-    let valid = match s[1..end].split_once(',') {
-        Some((min, max)) => !min.is_empty() && digits(min) && digits(max),
-        None => end > 1 && digits(&s[1..end]),
-    };
-    if valid { end + 1 } else { 0 }
-}
-
-fn quote_meta(s: &str) -> String {
-    let mut out = String::with_capacity(s.len());
-    for c in s.chars() {
-        if r"\.+*?()|[]{}^$".contains(c) {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
+fn regex_match(a: &Args<'_>) -> Answer {
+    Ok(usable(a)?.is_ok_and(|regex| regex.is_match(&a.str(1))).into())
 }
 
 fn regex_find(a: &Args<'_>, regex: &Regex) -> Answer {

@@ -3,6 +3,85 @@ use super::super::tests::check_all;
 // What the real engine makes of each template, on the values of `tests::values`.
 
 #[test]
+fn arithmetic() {
+    check_all(&[
+        ("{{ add 1 2 3 }}", Ok("6")),
+        ("{{ add }}", Ok("0")),
+        ("{{ add1 2 }}", Ok("3")),
+        (r#"{{ add "3" 2.7 true nil }}"#, Ok("6")),
+        ("{{ sub 5 3 }}", Ok("2")),
+        ("{{ mul 2 3 4 }}", Ok("24")),
+        ("{{ div 7 2 }}", Ok("3")),
+        ("{{ div -7 2 }}", Ok("-3")),
+        ("{{ mod -7 3 }}", Ok("-1")),
+        ("{{ mod 7 -3 }}", Ok("1")),
+        ("{{ max 1 5 3 }}", Ok("5")),
+        ("{{ min 4 2 }}", Ok("2")),
+        ("{{ biggest 1 9 }}", Ok("9")),
+        (
+            "{{ div 1 0 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <div 1 0>: error calling div: runtime error: integer divide by zero"#,
+            ),
+        ),
+        (
+            "{{ mod 1 0 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mod 1 0>: error calling mod: runtime error: integer divide by zero"#,
+            ),
+        ),
+        ("{{ addf 1.1 2.2 }}", Ok("3.3")),
+        ("{{ add1f 1.5 }}", Ok("2.5")),
+        ("{{ subf 3 1.1 }}", Ok("1.9")),
+        ("{{ mulf 1.1 1.1 }}", Ok("1.21")),
+        ("{{ divf 10 4 }}", Ok("2.5")),
+        ("{{ divf 1 3 }}", Ok("0.3333333333333333")),
+        ("{{ addf }}", Ok("0")),
+        ("{{ addf 1e300 1 }}", Ok("1e+300")),
+        ("{{ mulf 1e200 1e200 }}", Ok("+Inf")),
+        ("{{ divf -1 3 }}", Ok("-0.3333333333333333")),
+        ("{{ divf 2 3 }}", Ok("0.6666666666666667")),
+        (
+            "{{ divf 1 0 }}",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <divf 1 0>: error calling divf: decimal division by 0"#,
+            ),
+        ),
+        (r#"{{ maxf 1.5 2 "3.5" }}"#, Ok("3.5")),
+        ("{{ minf 1 0.5 }}", Ok("0.5")),
+        ("{{ floor 2.7 }}", Ok("2")),
+        ("{{ floor -2.7 }}", Ok("-3")),
+        ("{{ ceil 2.1 }}", Ok("3")),
+        ("{{ ceil -2.1 }}", Ok("-2")),
+        ("{{ round 2.5 0 }}", Ok("3")),
+        ("{{ round -2.5 0 }}", Ok("-3")),
+        ("{{ round 2.345 2 }}", Ok("2.35")),
+        ("{{ round 123.4567 -1 }}", Ok("120")),
+        ("{{ round 2.3 0 0.2 }}", Ok("3")),
+        ("{{ round -2.3 0 }}", Ok("-3")),
+        ("{{ until 3 }}", Ok("[0 1 2]")),
+        ("{{ until -3 }}", Ok("[0 -1 -2]")),
+        ("{{ until 0 }}", Ok("[]")),
+        ("{{ untilStep 0 10 3 }}", Ok("[0 3 6 9]")),
+        ("{{ untilStep 5 0 -2 }}", Ok("[5 3 1]")),
+        ("{{ untilStep 0 5 0 }}", Ok("[]")),
+        ("{{ untilStep 0 5 -1 }}", Ok("[]")),
+        ("{{ untilStep 5 0 1 }}", Ok("[]")),
+        ("{{ seq 3 }}", Ok("1 2 3")),
+        ("{{ seq -3 }}", Ok("1 0 -1 -2 -3")),
+        ("{{ seq 0 }}", Ok("1 0")),
+        ("{{ seq 2 5 }}", Ok("2 3 4 5")),
+        ("{{ seq 5 2 }}", Ok("5 4 3 2")),
+        ("{{ seq 0 2 10 }}", Ok("0 2 4 6 8 10")),
+        ("{{ seq 0 -2 -5 }}", Ok("0 -2 -4")),
+        ("{{ seq 5 1 0 }}", Ok("")),
+        ("{{ seq }}", Ok("")),
+        ("{{ seq 1 2 3 4 }}", Ok("")),
+        ("{{ seq 1 0 5 }}", Ok("")),
+    ]);
+}
+
+#[test]
 fn builtin() {
     check_all(&[
         ("{{ eq (rest (list)) nil }}", Ok("true")),
@@ -88,6 +167,58 @@ fn builtin() {
         (r#"{{ printf "%q" (b64dec "/w==") }}"#, Ok(r#""\xff""#)),
         (r#"{{ printf "%e" 0.0 }}"#, Ok("0.000000e+00")),
         (r#"{{ printf "%g" -0.0 }}"#, Ok("-0")),
+        (r#"{{ printf "%c %d %v" (index "abc" 0) (index "abc" 1) (index "abc" 2) }}"#, Ok("a 98 99")),
+        (r#"{{ lt (index "abc" 0) 98 }}"#, Ok("true")),
+        (
+            r#"{{ printf "%s|%v" (toDate "2006-01-02" "2021-03-04") (toDate "2006-01-02" "2021-03-04") }}"#,
+            Ok("2021-03-04 00:00:00 +0000 UTC|2021-03-04 00:00:00 +0000 UTC"),
+        ),
+        (r#"{{ print (toDate "2006-01-02" "2021-03-04") }}"#, Ok("2021-03-04 00:00:00 +0000 UTC")),
+        (r#"{{ eq (toDate "2006-01-02" "2021-03-04") (toDate "2006-01-02" "2021-03-04") }}"#, Ok("true")),
+        (r#"{{ printf "%v" (semver "1.2.3") }}"#, Ok("1.2.3")),
+        (
+            r#"{{ printf "%6.2f%%|%+v|%T|%5t|%-5t|%q" 99.5 (list 1 nil) .Values true false (list "a" "b") }}"#,
+            Ok(r#" 99.50%|[1 <nil>]|common.Values| true|false|["a" "b"]"#),
+        ),
+        (r#"{{ printf "%s" .Values.nums }}"#, Ok("[%!s(float64=3) %!s(float64=1) %!s(float64=2.5)]")),
+        (r#"{{ printf "%d" .Values.nums }}"#, Ok("[%!d(float64=3) %!d(float64=1) %!d(float64=2.5)]")),
+        (r#"{{ printf "%.1f" .Values.nums }}"#, Ok("[3.0 1.0 2.5]")),
+        (r#"{{ printf "%x" "é" }}"#, Ok("c3a9")),
+        (r#"{{ printf "%q" 'x' }}"#, Ok("'x'")),
+        (r#"{{ printf "%#x %#o %#q %#U" 255 8 "a" 9731 }}"#, Ok("0xff 010 `a` U+2603 '☃'")),
+        (r#"{{ printf "%v %s" (dict "a" nil) (dict "a" nil) }}"#, Ok("map[a:<nil>] map[a:<nil>]")),
+        (r#"{{ printf "%!d" 1 }}"#, Ok("%!!(int=1)d")),
+        (r#"{{ printf "%-+5d|%+-5d|" 3 3 }}"#, Ok("+3   |+3   |")),
+        (r#"{{ printf "%05s|%-05d|%05.1f|%+05d|%x" "a" 3 2.5 3 -1 }}"#, Ok("0000a|3    |002.5|+0003|-1")),
+        (r#"{{ printf "%e %E %.0e" 123456.789 0.00012 5.5 }}"#, Ok("1.234568e+05 1.200000E-04 6e+00")),
+        (r#"{{ printf "%g %g %g" 1e-5 123456789.0 0.1 }}"#, Ok("1e-05 1.23456789e+08 0.1")),
+        (r#"{{ printf "%[1]d %[1]x %d" 10 11 }}"#, Ok("10 a 11")),
+        (r#"{{ printf "%.*f" 2 3.14159 }}"#, Ok("3.14")),
+        (r#"{{ printf "%[2]*[1]d" 5 8 }}"#, Ok("       5")),
+        (r#"{{ printf "%d %d" 1 }}"#, Ok("1 %!d(MISSING)")),
+        (r#"{{ printf "%" }}"#, Ok("%!(NOVERB)")),
+        (r#"{{ printf "%5" }}"#, Ok("%!(NOVERB)")),
+        (r#"{{ printf "%.d" 5 }}"#, Ok("5")),
+        (r#"{{ printf "%.f" 2.5 }}"#, Ok("2")),
+        (r#"{{ printf "%c" 128512 }}"#, Ok("😀")),
+        (r#"{{ printf "%s" "" }}"#, Ok("")),
+        (r#"{{ printf "%5s|%5s" "日本" "é" }}"#, Ok("   日本|    é")),
+        (r#"{{ printf "%.2s" "日本語" }}"#, Ok("日本")),
+        (r#"{{ printf "%t" true }}"#, Ok("true")),
+        (r#"{{ printf "%v" true }}"#, Ok("true")),
+        (r#"{{ printf "%08.3f" 3.14159 }}"#, Ok("0003.142")),
+        (r#"{{ printf "%+.3e" 1234.5678 }}"#, Ok("+1.235e+03")),
+        (r#"{{ printf "%6d|%-6d|%06d" -42 -42 -42 }}"#, Ok("   -42|-42   |-00042")),
+        (r#"{{ printf "%x" -255 }}"#, Ok("-ff")),
+        (r#"{{ printf "%b" -5 }}"#, Ok("-101")),
+        (r#"{{ printf "%o" -8 }}"#, Ok("-10")),
+        (r#"{{ printf "%U" -1 }}"#, Ok("U+FFFFFFFFFFFFFFFF")),
+        (r#"{{ printf "%c" -1 }}"#, Ok("�")),
+        (r#"{{ printf "%s" .Values.uni }}"#, Ok("Äpfel ß 日本")),
+        (r#"{{ printf "%q" .Values.multi }}"#, Ok(r#""line1\nline2\n""#)),
+        (r#"{{ printf "%v" .Values.f }}"#, Ok("2.5")),
+        ("{{- /* comment */ -}}", Ok("")),
+        ("{{- end -}}", Err("parse error at (t/templates/t.yaml:1): unexpected {{end}}")),
     ]);
 }
 
@@ -151,6 +282,14 @@ fn cast() {
         (r#"{{ kindIs "slice" .Values.list }}"#, Ok("true")),
         (r#"{{ kindIs "invalid" nil }}"#, Ok("true")),
         (r#"{{ typeOf (fromJson "{\"a\":1}").a }}"#, Ok("float64")),
+        (r#"{{ int (index "abc" 0) }}"#, Ok("97")),
+        (r#"{{ toString (toDate "2006-01-02" "2021-03-04") }}"#, Ok("2021-03-04 00:00:00 +0000 UTC")),
+        (r#"{{ typeOf (toDate "2006-01-02" "2021-03-04") }}"#, Ok("time.Time")),
+        (r#"{{ typeOf (fromToml "a = 1").a }}"#, Ok("int64")),
+        (r#"{{ typeOf (fromToml "a = 1.5").a }}"#, Ok("float64")),
+        (r#"{{ typeOf (fromToml "a = [1]").a }}"#, Ok("[]interface {}")),
+        (r#"{{ typeOf (fromToml "a = {}").a }}"#, Ok("map[string]interface {}")),
+        (r#"{{ typeOf (fromToml "[[a]]\nb=1").a }}|"#, Ok("[]map[string]interface {}|")),
     ]);
 }
 
@@ -173,7 +312,6 @@ fn dates() {
             Ok("Tue Nov 14 22:13:20 2023 UTC +0000"),
         ),
         ("{{ htmlDate 0 }}", Ok("1970-01-01")),
-        (r#"{{ htmlDateInZone 0 "UTC" }}"#, Ok("1970-01-01")),
         (r#"{{ dateInZone "15:04" 0 "UTC" }}"#, Ok("00:00")),
         (r#"{{ dateInZone "15:04" 0 "Nope/Zone" }}"#, Ok("00:00")),
         (r#"{{ unixEpoch (toDate "2006-01-02" "2020-01-02") }}"#, Ok("1577923200")),
@@ -225,6 +363,30 @@ fn dates() {
                 "t/templates/t.yaml:1:3\n  executing \"t/templates/t.yaml\" at <mustToDate>:\n    wrong number of args for mustToDate: want 2 got 0",
             ),
         ),
+        (r#"{{ date "Monday, 02-Jan-06 15:04:05 MST" 1e3 | len | lt 5 }}"#, Ok("true")),
+        (r#"{{ date "2006-01-02T15:04:05.000Z" 1700000000 }}"#, Ok("2023-11-14T22:13:20.000Z")),
+        (r#"{{ date "Jan 2, 2006 at 3:04pm (MST)" 1700000000 }}"#, Ok("Nov 14, 2023 at 10:13pm (UTC)")),
+        (r#"{{ date "20060102150405" 1700000000 }}"#, Ok("20231114221320")),
+        (
+            r#"{{ date "2 Jan 06 03:04 PM .000000 -07:00 Z07 __2 002" 1700000000 }}"#,
+            Ok("14 Nov 23 10:13 PM .000000 +00:00 Z 318 318"),
+        ),
+        (r#"{{ date "" 0 }}"#, Ok("")),
+        (
+            r#"{{ toDate "2006-01-02T15:04:05Z07:00" "2021-03-04T05:06:07+02:00" }}"#,
+            Ok("2021-03-04 05:06:07 +0200 +0200"),
+        ),
+        (
+            r#"{{ toDate "2006-01-02T15:04:05Z07:00" "2021-03-04T05:06:07+02:00" | unixEpoch }}"#,
+            Ok("1614827167"),
+        ),
+        (r#"{{ toDate "Jan 2 2006" "Feb 30 2020" }}"#, Ok("0001-01-01 00:00:00 +0000 UTC")),
+        (
+            r#"{{ toDate "2006-01-02 15:04:05.000" "2021-03-04 05:06:07.123" }}"#,
+            Ok("2021-03-04 05:06:07.123 +0000 UTC"),
+        ),
+        (r#"{{ (toDate "2006-01-02" "2021-03-04").YearDay }}"#, Ok("63")),
+        (r#"{{ (toDate "2006-01-02" "2021-03-04").Before (toDate "2006-01-02" "2021-03-05") }}"#, Ok("true")),
     ]);
 }
 
@@ -263,6 +425,8 @@ fn defaults() {
             ),
         ),
         ("{{ hello }}", Ok("Hello!")),
+        (r#"{{ default "x" (toDate "2006-01-02" "bad") }}"#, Ok("0001-01-01 00:00:00 +0000 UTC")),
+        (r#"{{ empty (toDate "2006-01-02" "bad") }}"#, Ok("false")),
     ]);
 }
 
@@ -412,6 +576,47 @@ fn encoding() {
         (r#"{{ b32dec "M=======" }}"#, Ok("illegal base32 data at input byte 1")),
         (r#"{{ b32dec "ME=====" }}"#, Ok("illegal base32 data at input byte 7")),
         (r#"{{ b64enc (b64dec "/w==") }}"#, Ok("/w==")),
+        (r#"{{ toYaml (toDate "2006-01-02" "2021-03-04") }}"#, Ok(r#""2021-03-04T00:00:00Z""#)),
+        (
+            r#"{{ toYaml (dict "a" (list) "b" (dict) "c" nil "d" "" "e" (list (list 1) (dict "x" 1)) "f" "line1\nline2" "g" "  lead" "h" "true" "i" "123" "j" "1e3" "k" "~" "l" "a#b" "m" "a #b" "n" "@x" "o" "*x" "p" "&x" "q" "!x" "r" "%x" "s" "'x'" "t" "\"x\"" "u" "a: b" "v" "a:b" "w" "- a" "x" "-a" "y" "?" "z" "2020-01-02") }}"#,
+            Ok(
+                "a: []\nb: {}\nc: null\nd: \"\"\ne:\n- - 1\n- x: 1\nf: |-\n  line1\n  line2\ng: '  lead'\nh: \"true\"\ni: \"123\"\nj: \"1e3\"\nk: \"~\"\nl: a#b\nm: 'a #b'\n\"n\": '@x'\no: '*x'\np: '&x'\nq: '!x'\nr: '%x'\ns: '''x'''\nt: '\"x\"'\nu: 'a: b'\nv: a:b\nw: '- a'\nx: -a\n\"y\": '?'\nz: \"2020-01-02\"",
+            ),
+        ),
+        (
+            r#"{{ toYaml (list "0o17" "017" "08" "0b1" "1_000" "1:30" ".5" "5." "+1" "-1" "0x" "NaN" ".nan" ".inf" "null" "Null" "NULL" "y" "N" "yes" "OFF" "=" "<<" "a\tb" "é" "😀" "\x01" "trailing " "a\n" "a\n\n" "\na" "a\r\nb" "multi word text that is longer than eighty columns so that the emitter will fold it somewhere in here" "=x" "|" ">" "{" "}" "[" "]" "," "a," "a, b" "a]" "`") }}"#,
+            Ok(
+                "- \"0o17\"\n- \"017\"\n- \"08\"\n- \"0b1\"\n- \"1_000\"\n- \"1:30\"\n- \".5\"\n- \"5.\"\n- \"+1\"\n- \"-1\"\n- 0x\n- NaN\n- \".nan\"\n- \".inf\"\n- \"null\"\n- \"Null\"\n- \"NULL\"\n- \"y\"\n- \"N\"\n- \"yes\"\n- \"OFF\"\n- =\n- <<\n- \"a\\tb\"\n- é\n- \"\\U0001F600\"\n- \"\\x01\"\n- 'trailing '\n- |\n  a\n- |+\n  a\n\n- |2-\n\n  a\n- \"a\\r\\nb\"\n- multi word text that is longer than eighty columns so that the emitter will fold\n  it somewhere in here\n- =x\n- '|'\n- '>'\n- '{'\n- '}'\n- '['\n- ']'\n- ','\n- a,\n- a, b\n- a]\n- '`'",
+            ),
+        ),
+        (
+            r#"{{ toYamlPretty (list "0o17" "017" "08" "0b1" "1_000" "1:30" ".5" "5." "+1" "-1" "0x" "NaN" ".nan" ".inf" "null" "Null" "NULL" "y" "N" "yes" "OFF" "=" "<<" "a\tb" "é" "😀" "\x01" "trailing " "a\n" "a\n\n" "\na" "a\r\nb" "multi word text that is longer than eighty columns so that the emitter will fold it somewhere in here" "=x" "|" ">" "{" "}" "[" "]" "," "a," "a, b" "a]" "`") }}"#,
+            Ok(
+                "- \"0o17\"\n- \"017\"\n- \"08\"\n- \"0b1\"\n- \"1_000\"\n- \"1:30\"\n- \".5\"\n- \"5.\"\n- \"+1\"\n- \"-1\"\n- 0x\n- NaN\n- \".nan\"\n- \".inf\"\n- \"null\"\n- \"Null\"\n- \"NULL\"\n- \"y\"\n- \"N\"\n- \"yes\"\n- \"OFF\"\n- =\n- <<\n- \"a\\tb\"\n- é\n- \"\\U0001F600\"\n- \"\\x01\"\n- 'trailing '\n- |\n  a\n- |+\n  a\n\n- |2-\n\n  a\n- \"a\\r\\nb\"\n- multi word text that is longer than eighty columns so that the emitter will fold it somewhere in here\n- =x\n- '|'\n- '>'\n- '{'\n- '}'\n- '['\n- ']'\n- ','\n- a,\n- a, b\n- a]\n- '`'",
+            ),
+        ),
+        (
+            r#"{{ fromYaml "a: 0o17\nb: 017\nc: 1_000\nd: yes\ne: ~\nf: 1e3\ng: .5\nh: 2020-01-02\ni: 0x1F\nj: 1:30\nk: [a, {b: c}]\nl: &x {y: 1}\nm: *x\nn: |\n  t\no: >\n  u\n  v\n" | toJson }}"#,
+            Ok(
+                r#"{"a":15,"b":15,"c":1000,"d":true,"e":null,"f":1000,"false":"t\n","g":0.5,"h":"2020-01-02","i":31,"j":"1:30","k":["a",{"b":"c"}],"l":{"true":1},"m":{"true":1},"o":"u v\n"}"#,
+            ),
+        ),
+        (r#"{{ fromYaml "a: 1\n---\nb: 2" }}"#, Ok("map[a:1]")),
+        (
+            r#"{{ fromYaml "{a: 1" }}"#,
+            Ok("map[Error:error converting YAML to JSON: yaml: line 1: did not find expected ',' or '}']"),
+        ),
+        (
+            r#"{{ fromYaml "a: *x" }}"#,
+            Ok("map[Error:error converting YAML to JSON: yaml: unknown anchor 'x' referenced]"),
+        ),
+        (
+            r#"{{ fromYaml "\t" }}"#,
+            Ok("map[Error:error converting YAML to JSON: yaml: found character that cannot start any token]"),
+        ),
+        (r#"{{ fromYaml "1: a\ntrue: b" }}"#, Ok("map[1:a true:b]")),
+        (r#"{{ fromYamlArray "" }}"#, Ok("[]")),
+        (r#"{{ fromYamlArray "- 1\n- a: b" | toJson }}"#, Ok(r#"[1,{"a":"b"}]"#)),
     ]);
 }
 
@@ -420,6 +625,112 @@ fn engine() {
     check_all(&[
         (r#"{{ fail "a\nb" }}"#, Err("execution error at (t/templates/t.yaml:1:3): a\nb")),
         (r#"{{ required "a\nb" nil }}"#, Err("execution error at (t/templates/t.yaml:1:3): a\nb")),
+        (
+            r#"{{ range index "abc" 0 }}{{ end }}{{ eq 97 (index "abc" 0) }}{{ typeOf (index "abc" 0) }}"#,
+            Ok("trueuint8"),
+        ),
+        (
+            r#"{{ $x := dict "a" (dict "b" (list 1 2)) }}{{ range $k, $v := $x }}{{ $k }}{{ range $i, $e := $v.b }}{{ $i }}{{ $e }}{{ end }}{{ end }}{{ $x.a.b }}{{ index $x "a" "b" 1 }}{{ (index $x.a.b 0) | add 5 }}"#,
+            Ok("a0112[1 2]26"),
+        ),
+        (
+            "{{ with $x := 5 }}{{ $x }}{{ end }}{{ with $y := .Values.nil }}{{ else }}{{ $y }}e{{ end }}",
+            Ok("5e"),
+        ),
+        (
+            r#"{{ if and (eq 1 1) (or false (not true) "x") }}ok{{ end }}{{ if eq "a" "b" "a" }}ok{{ end }}"#,
+            Ok("okok"),
+        ),
+        (r#"{{- range tuple "a" "b" -}}"#, Err("parse error at (t/templates/t.yaml:1): unexpected EOF")),
+        ("{{ range $i, $e := until 3 }}{{ if $i }},{{ end }}{{ $e }}{{ end }}", Ok("0,1,2")),
+        (
+            "{{ range $i := until 3 }}{{ range $j := until 3 }}{{ if eq $i $j }}{{ continue }}{{ end }}{{ if gt $j 1 }}{{ break }}{{ end }}{{ $i }}{{ $j }} {{ end }}{{ end }}",
+            Ok("01 10 20 21 "),
+        ),
+        (
+            r#"{{ define "rec" }}{{ if gt (int .) 0 }}{{ . }}{{ include "rec" (sub (int .) 1) }}{{ end }}{{ end }}{{ include "rec" 5 }}"#,
+            Ok("54321"),
+        ),
+        (
+            r#"{{ define "t1" }}{{ $.x }}{{ . }}{{ end }}{{ template "t1" (dict "x" 1) }}{{ include "t1" (dict "x" 2) | trim | quote }}"#,
+            Ok(r#"1map[x:1]"2map[x:2]""#),
+        ),
+        (
+            r#"{{ $s := "x" }}{{ define "t2" }}{{ $s }}{{ end }}"#,
+            Err(r#"parse error at (t/templates/t.yaml:1): undefined variable "$s""#),
+        ),
+        (
+            r#"{{ printf "%s" (include "undefined" .) }}"#,
+            Err(
+                "t/templates/t.yaml:1:16\n  executing \"t/templates/t.yaml\" at <include \"undefined\" .>:\n    error calling include:\ntemplate: no template \"undefined\" associated with template \"gotpl\"",
+            ),
+        ),
+        (
+            r#"{{ include "a" . | nindent 4 }}{{ define "a" }}x: {{ .Values.s }}{{ end }}"#,
+            Ok("\n    x: text"),
+        ),
+        (
+            r#"{{ tpl "{{ tpl .Values.s . }}" . }}{{ tpl (toYaml .Values.map) . }}"#,
+            Ok("textx: 1\n\"y\":\n  z: deep"),
+        ),
+        (
+            "{{ tpl 1 . }}",
+            Err(
+                "t/templates/t.yaml:1:7\n  executing \"t/templates/t.yaml\" at <1>:\n    expected string; found 1",
+            ),
+        ),
+        (
+            "{{ tpl .Values.nil . }}",
+            Err(
+                "t/templates/t.yaml:1:14\n  executing \"t/templates/t.yaml\" at <.Values.nil>:\n    wrong type for value; expected string; got interface {}",
+            ),
+        ),
+        (
+            r#"{{ tpl "{{ nope }}" . }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <tpl "{{ nope }}" .>: error calling tpl: cannot parse template "{{ nope }}": template: gotpl:1: function "nope" not defined"#,
+            ),
+        ),
+        (
+            r#"{{ tpl "line1\n{{ .Values.nil.x }}" . }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <tpl "line1\n{{ .Values.nil.x }}" .>: error calling tpl: error during tpl function execution for "line1\n{{ .Values.nil.x }}": template: gotpl:2:10: executing "gotpl" at <.Values.nil.x>: nil pointer evaluating interface {}.x"#,
+            ),
+        ),
+        (
+            "{{ define \"e1\" }}{{ required \"msg\" .Values.nil }}{{ end }}{{ define \"e2\" }}{{ include \"e1\" . }}{{ end }}\n\n{{ include \"e2\" . | nindent 2 }}",
+            Err("execution error at (t/templates/t.yaml:3:3): msg"),
+        ),
+        (
+            "{{ define \"e1\" }}{{ .Values.s.x }}{{ end }}{{ define \"e2\" }}{{ template \"e1\" . }}{{ end }}\n\n{{ include \"e2\" . | nindent 2 }}",
+            Err(
+                "t/templates/t.yaml:3:3\n  executing \"t/templates/t.yaml\" at <include \"e2\" .>:\n    error calling include:\nt/templates/t.yaml:1:27\n  executing \"e1\" at <.Values.s.x>:\n    can't evaluate field x in type interface {}",
+            ),
+        ),
+        (
+            r#"{{ define "e1" }}{{ index .Values.list 7 }}{{ end }}{{ define "e2" }}{{ include "e1" . }}{{ end }}{{ include "e2" . }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:101: executing "t/templates/t.yaml" at <include "e2" .>: error calling include: template: t/templates/t.yaml:1:72: executing "e2" at <include "e1" .>: error calling include: template: t/templates/t.yaml:1:20: executing "e1" at <index .Values.list 7>: error calling index: index out of range: 7"#,
+            ),
+        ),
+        (
+            r#"{{ define "e1" }}{{ nindent .Values.s "x" }}{{ end }}{{ define "e2" }}{{ include "e1" . }}{{ end }}{{ include "e2" . }}"#,
+            Err(
+                "t/templates/t.yaml:1:102\n  executing \"t/templates/t.yaml\" at <include \"e2\" .>:\n    error calling include:\nt/templates/t.yaml:1:73\n  executing \"e2\" at <include \"e1\" .>:\n    error calling include:\nt/templates/t.yaml:1:35\n  executing \"e1\" at <.Values.s>:\n    wrong type for value; expected int; got string",
+            ),
+        ),
+        (
+            r#"{{ if (include "e1" .) }}{{ end }}{{ define "e1" }}{{ lt .Values.n 1 }}{{ end }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:7: executing "t/templates/t.yaml" at <include "e1" .>: error calling include: template: t/templates/t.yaml:1:54: executing "e1" at <lt .Values.n 1>: error calling lt: incompatible types for comparison: float64 and int"#,
+            ),
+        ),
+        (
+            r#"{{ toToml (dict "t" (dict "x" 1 "u" (dict "y" 2)) "a" 1 "key with space" 1 "ä" 2 "" 3 "1.2" 4) }}|"#,
+            Ok(
+                "\"\" = 3\n\"1.2\" = 4\na = 1\n\"key with space\" = 1\n\"ä\" = 2\n\n[t]\n  x = 1\n  [t.u]\n    y = 2\n|",
+            ),
+        ),
     ]);
 }
 
@@ -532,6 +843,11 @@ fn json() {
         (r#"{{ toJson (semver "1.2.3") }}"#, Ok(r#""1.2.3""#)),
         (r#"{{ toJson (toDate "2006-01-02" "2020-01-31") }}"#, Ok(r#""2020-01-31T00:00:00Z""#)),
         ("{{ .Values.list | toJson | quote }}", Ok(r#""[\"b\",\"a\",\"c\"]""#)),
+        (r#"{{ toJson (index "abc" 0) }}"#, Ok("97")),
+        (
+            r#"{{ toJson (toDate "2006-01-02T15:04:05Z07:00" "2021-03-04T05:06:07.5+02:00") }}"#,
+            Ok(r#""2021-03-04T05:06:07.5+02:00""#),
+        ),
     ]);
 }
 
@@ -680,85 +996,28 @@ fn lists() {
             ),
         ),
         ("{{ tuple 1 2 | first }}", Ok("1")),
-    ]);
-}
-
-#[test]
-fn math() {
-    check_all(&[
-        ("{{ add 1 2 3 }}", Ok("6")),
-        ("{{ add }}", Ok("0")),
-        ("{{ add1 2 }}", Ok("3")),
-        (r#"{{ add "3" 2.7 true nil }}"#, Ok("6")),
-        ("{{ sub 5 3 }}", Ok("2")),
-        ("{{ mul 2 3 4 }}", Ok("24")),
-        ("{{ div 7 2 }}", Ok("3")),
-        ("{{ div -7 2 }}", Ok("-3")),
-        ("{{ mod -7 3 }}", Ok("-1")),
-        ("{{ mod 7 -3 }}", Ok("1")),
-        ("{{ max 1 5 3 }}", Ok("5")),
-        ("{{ min 4 2 }}", Ok("2")),
-        ("{{ biggest 1 9 }}", Ok("9")),
+        ("{{ chunk -1 (list 1 2) }}", Ok("[]")),
+        ("{{ chunk -2 (list 1) }}", Ok("[[1]]")),
+        ("{{ chunk -5 (list 1 2 3) }}", Ok("[]")),
         (
-            "{{ div 1 0 }}",
+            "{{ chunk -1 (list) }}",
             Err(
-                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <div 1 0>: error calling div: runtime error: integer divide by zero"#,
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <chunk -1 (list)>: error calling chunk: runtime error: makeslice: len out of range"#,
             ),
         ),
         (
-            "{{ mod 1 0 }}",
+            "{{ chunk -1 (list 1 2 3) }}",
             Err(
-                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <mod 1 0>: error calling mod: runtime error: integer divide by zero"#,
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <chunk -1 (list 1 2 3)>: error calling chunk: runtime error: makeslice: len out of range"#,
             ),
         ),
-        ("{{ addf 1.1 2.2 }}", Ok("3.3")),
-        ("{{ add1f 1.5 }}", Ok("2.5")),
-        ("{{ subf 3 1.1 }}", Ok("1.9")),
-        ("{{ mulf 1.1 1.1 }}", Ok("1.21")),
-        ("{{ divf 10 4 }}", Ok("2.5")),
-        ("{{ divf 1 3 }}", Ok("0.3333333333333333")),
-        ("{{ addf }}", Ok("0")),
-        ("{{ addf 1e300 1 }}", Ok("1e+300")),
-        ("{{ mulf 1e200 1e200 }}", Ok("+Inf")),
-        ("{{ divf -1 3 }}", Ok("-0.3333333333333333")),
-        ("{{ divf 2 3 }}", Ok("0.6666666666666667")),
         (
-            "{{ divf 1 0 }}",
+            "{{ chunk 0 (list) }}",
             Err(
-                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <divf 1 0>: error calling divf: decimal division by 0"#,
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <chunk 0 (list)>: error calling chunk: runtime error: makeslice: len out of range"#,
             ),
         ),
-        (r#"{{ maxf 1.5 2 "3.5" }}"#, Ok("3.5")),
-        ("{{ minf 1 0.5 }}", Ok("0.5")),
-        ("{{ floor 2.7 }}", Ok("2")),
-        ("{{ floor -2.7 }}", Ok("-3")),
-        ("{{ ceil 2.1 }}", Ok("3")),
-        ("{{ ceil -2.1 }}", Ok("-2")),
-        ("{{ round 2.5 0 }}", Ok("3")),
-        ("{{ round -2.5 0 }}", Ok("-3")),
-        ("{{ round 2.345 2 }}", Ok("2.35")),
-        ("{{ round 123.4567 -1 }}", Ok("120")),
-        ("{{ round 2.3 0 0.2 }}", Ok("3")),
-        ("{{ round -2.3 0 }}", Ok("-3")),
-        ("{{ until 3 }}", Ok("[0 1 2]")),
-        ("{{ until -3 }}", Ok("[0 -1 -2]")),
-        ("{{ until 0 }}", Ok("[]")),
-        ("{{ untilStep 0 10 3 }}", Ok("[0 3 6 9]")),
-        ("{{ untilStep 5 0 -2 }}", Ok("[5 3 1]")),
-        ("{{ untilStep 0 5 0 }}", Ok("[]")),
-        ("{{ untilStep 0 5 -1 }}", Ok("[]")),
-        ("{{ untilStep 5 0 1 }}", Ok("[]")),
-        ("{{ seq 3 }}", Ok("1 2 3")),
-        ("{{ seq -3 }}", Ok("1 0 -1 -2 -3")),
-        ("{{ seq 0 }}", Ok("1 0")),
-        ("{{ seq 2 5 }}", Ok("2 3 4 5")),
-        ("{{ seq 5 2 }}", Ok("5 4 3 2")),
-        ("{{ seq 0 2 10 }}", Ok("0 2 4 6 8 10")),
-        ("{{ seq 0 -2 -5 }}", Ok("0 -2 -4")),
-        ("{{ seq 5 1 0 }}", Ok("")),
-        ("{{ seq }}", Ok("")),
-        ("{{ seq 1 2 3 4 }}", Ok("")),
-        ("{{ seq 1 0 5 }}", Ok("")),
+        (r#"{{ list (toDate "2006-01-02" "2021-03-04") }}"#, Ok("[2021-03-04 00:00:00 +0000 UTC]")),
     ]);
 }
 
@@ -868,6 +1127,7 @@ fn regex() {
         ),
         (r#"{{ regexMatch "a{1001}" "a" }}"#, Ok("false")),
         (r#"{{ regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$" "abc-d" }}"#, Ok("true")),
+        (r#"{{ regexMatch "a**" "a" }}"#, Ok("false")),
         (r#"{{ regexMatch "\\z" "" }}"#, Ok("true")),
         (r#"{{ regexMatch "(?s)a.b" "a\nb" }}"#, Ok("true")),
         (r#"{{ regexMatch "a.b" "a\nb" }}"#, Ok("false")),
@@ -883,6 +1143,58 @@ fn regex() {
         (r#"{{ regexFind "\\101" "A" }}"#, Ok("A")),
         (r#"{{ regexFind "." "ä" }}"#, Ok("ä")),
         (r#"{{ regexFind "[ä-ü]+" "xöy" }}"#, Ok("ö")),
+        (r#"{{ regexFind "[A-Z]{2,}" "xABCy" }}"#, Ok("ABC")),
+        (r#"{{ regexMatch "^(\\d{1,3}\\.){3}\\d{1,3}$" "10.0.0.1" }}"#, Ok("true")),
+        (r#"{{ regexReplaceAll "[^a-zA-Z0-9-]" "a_b.c" "-" }}"#, Ok("a-b-c")),
+        (r#"{{ regexReplaceAll "(^|-)([a-z])" "foo-bar" "${1}<${2}>" }}"#, Ok("<f>oo-<b>ar")),
+        (r#"{{ regexSplit "\\s*,\\s*" "a , b,c" -1 }}"#, Ok("[a b c]")),
+        (r#"{{ regexReplaceAll "\\W+" "a b!c" "_" }}"#, Ok("a_b_c")),
+        (r#"{{ regexFindAll "\\w+@\\w+" "a@b c@d" -1 }}"#, Ok("[a@b c@d]")),
+        (r#"{{ regexMatch "^(https?|ftp)://[^\\s/$.?#].[^\\s]*$" "http://x.y" }}"#, Ok("true")),
+        (r#"{{ regexReplaceAll "/+$" "a//" "" }}"#, Ok("a")),
+        (r#"{{ regexFind "v?[0-9]+\\.[0-9]+" "foo v1.22" }}"#, Ok("v1.22")),
+        (r#"{{ regexReplaceAllLiteral "\\{\\{" "a{{b" "$x" }}"#, Ok("a$xb")),
+        (r#"{{ regexMatch "(?i:ab)c" "ABc" }}"#, Ok("true")),
+        (r#"{{ regexMatch "a$" "a\n" }}"#, Ok("false")),
+        (r#"{{ regexReplaceAll "(?m)^" "a\nb" "> " }}"#, Ok("> a\n> b")),
+        (r#"{{ regexReplaceAll "\\$\\{(\\w+)\\}" "x ${FOO}" "<$1>" }}"#, Ok("x <FOO>")),
+        (r#"{{ regexMatch "^[[:alnum:]_.-]+$" "a.b" }}"#, Ok("true")),
+        (r#"{{ regexMatch "[\\w.-]+" "a" }}"#, Ok("true")),
+        (r#"{{ regexMatch "[^\\w]" "!" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\t" "\t" }}"#, Ok("true")),
+        (r#"{{ regexMatch "[\\]]" "]" }}"#, Ok("true")),
+        (r#"{{ regexMatch "a|" "" }}"#, Ok("true")),
+        (r#"{{ regexMatch "()" "" }}"#, Ok("true")),
+        (r#"{{ regexMatch "(?P<x>a)(?P<y>b)?" "a" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\/" "/" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\-" "-" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\:" ":" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\_" "_" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\ " " " }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\\"" "\"" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\@" "@" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\a" "\a" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\v" "\v" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\e" "e" }}"#, Ok("false")),
+        (r#"{{ regexMatch "\\y" "y" }}"#, Ok("false")),
+        (r#"{{ regexMatch "[a-\\d]" "a" }}"#, Ok("false")),
+        (r#"{{ regexMatch "[z-a]" "a" }}"#, Ok("false")),
+        (r#"{{ regexMatch "x{2,1}" "a" }}"#, Ok("false")),
+        (r#"{{ regexMatch "*a" "a" }}"#, Ok("false")),
+        (r#"{{ regexMatch "a{2}{3}" "aaaaaa" }}"#, Ok("false")),
+        (r#"{{ regexMatch "(?<n>a)" "a" }}"#, Ok("true")),
+        (r#"{{ regexMatch "a+*" "a" }}"#, Ok("false")),
+        (r#"{{ regexMatch "a??" "a" }}"#, Ok("true")),
+        (r#"{{ regexMatch "(?=a)" "a" }}"#, Ok("false")),
+        (r#"{{ regexMatch "\\Aa\\z" "a" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\Z" "a" }}"#, Ok("false")),
+        (r#"{{ regexMatch "[[:word:]]" "_" }}"#, Ok("true")),
+        (r#"{{ regexMatch "[[:foo:]]" "_" }}"#, Ok("false")),
+        (r#"{{ regexMatch "a{0}" "" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\x{1F600}" "😀" }}"#, Ok("true")),
+        (r#"{{ regexMatch "é" "é" }}"#, Ok("true")),
+        (r#"{{ regexMatch "\\b" "é" }}"#, Ok("false")),
+        (r#"{{ regexMatch "(?x)a b" "ab" }}"#, Ok("false")),
     ]);
 }
 
@@ -981,6 +1293,99 @@ fn strings() {
         (r#"{{ join "," (until 3) }}"#, Ok("0,1,2")),
         (r#"{{ join "," .Values.map }}"#, Ok("map[x:1 y:map[z:deep]]")),
         (r#"{{ "a,b" | splitList "," | join "+" }}"#, Ok("a+b")),
+        (r#"{{ quote (toDate "2006-01-02" "2021-03-04") }}"#, Ok(r#""2021-03-04 00:00:00 +0000 UTC""#)),
+        (r#"{{ cat (toDate "2006-01-02" "2021-03-04") }}"#, Ok("2021-03-04 00:00:00 +0000 UTC")),
+    ]);
+}
+
+#[test]
+fn toml() {
+    check_all(&[
+        (r#"{{ toToml (dict "a" 1) }}"#, Ok("a = 1\n")),
+        (
+            r#"{{ toToml (dict "a" 1 "b" "x\"y" "c" true "d" 1.5 "e" (list 1 2) "f" (list) "g" 1e6 "h" 1e21 "i" "multi\nline" "j" 3.0 "k" (list 1 "a" 1.5)) }}|"#,
+            Ok(
+                "a = 1\nb = \"x\\\"y\"\nc = true\nd = 1.5\ne = [1, 2]\nf = []\ng = 1e+06\nh = 1e+21\ni = \"multi\\nline\"\nj = 3.0\nk = [1, \"a\", 1.5]\n|",
+            ),
+        ),
+        (
+            r#"{{ toToml (dict "l" (list (dict "a" 1 "n" (dict "z" 1)) (dict "b" 2))) }}|"#,
+            Ok("[[l]]\n  a = 1\n  [l.n]\n    z = 1\n\n[[l]]\n  b = 2\n|"),
+        ),
+        (r#"{{ toToml (dict "l" (list (list 1 2) (list 3))) }}|"#, Ok("l = [[1, 2], [3]]\n|")),
+        (r#"{{ toToml (dict "l" (list (dict "a" 1) 3)) }}|"#, Ok("l = [{a = 1}, 3]\n|")),
+        (r#"{{ toToml (dict "n" nil "a" 1) }}|"#, Ok("a = 1\n|")),
+        (r#"{{ toToml (dict "l" (list nil 1)) }}|"#, Ok("toml: cannot encode array with nil element|")),
+        ("{{ toToml (list 1 2) }}|", Ok("[1, 2]|")),
+        (r#"{{ toToml "a" }}|"#, Ok(r#""a"|"#)),
+        ("{{ toToml 3 }}|", Ok("3|")),
+        (
+            "{{ toToml nil }}|",
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <toToml nil>: error calling toToml: reflect: call of reflect.Value.Type on zero Value"#,
+            ),
+        ),
+        ("{{ toToml (dict) }}|", Ok("|")),
+        (r#"{{ toToml (dict "e" (dict)) }}|"#, Ok("[e]\n|")),
+        (r#"{{ toToml (dict "e" (dict "f" (dict))) }}|"#, Ok("[e]\n  [e.f]\n|")),
+        ("{{ toToml .Values }}|", Ok("toml: cannot encode array with nil element|")),
+        (r#"{{ mustToToml (dict "a" 1) }}|"#, Ok("a = 1\n|")),
+        ("{{ mustToToml (list 1) }}|", Ok("[1]|")),
+        (r#"{{ toToml (dict "a" (list (list (dict "x" 1)))) }}|"#, Ok("a = [[{x = 1}]]\n|")),
+        (r#"{{ toToml (dict "a" (list (dict))) }}|"#, Ok("[[a]]\n|")),
+        (r#"{{ toToml (dict "d" (toDate "2006-01-02" "2020-01-02")) }}|"#, Ok("d = 2020-01-02T00:00:00Z\n|")),
+        (
+            r#"{{ toToml (dict "s" (splitList "," "a,b") "m" (split "," "a,b")) }}|"#,
+            Ok("s = [\"a\", \"b\"]\n\n[m]\n  _0 = \"a\"\n  _1 = \"b\"\n|"),
+        ),
+        (
+            r#"{{ toToml (dict "a" (dict "b" (list (dict "c" (list (dict "d" 1)))))) }}|"#,
+            Ok("[a]\n\n  [[a.b]]\n\n    [[a.b.c]]\n      d = 1\n|"),
+        ),
+        (
+            r#"{{ toToml (dict "s" "tab\tctl\x01del\x7f\\ uni\u00e4 q'") }}|"#,
+            Ok("s = \"tab\\tctl\\u0001del\\u007f\\\\ uniä q'\"\n|"),
+        ),
+        (
+            r#"{{ toToml (dict "a" -1 "b" (int64 5) "c" 0.1 "d" -0.0 "e" 1e-7 "f" 123456789.0) }}|"#,
+            Ok("a = -1\nb = 5\nc = 0.1\nd = -0.0\ne = 1e-07\nf = 1.23456789e+08\n|"),
+        ),
+        (
+            r#"{{ fromToml "a = 1\nb = \"x\"\n[t]\nc = [1, 2.5, \"z\"]\n" }}|"#,
+            Ok("map[a:1 b:x t:map[c:[1 2.5 z]]]|"),
+        ),
+        (
+            r#"{{ fromToml "a = 'lit'\nb = \"\"\"\nmulti\nline\"\"\"\nc = 0x1F\nd = 1_000\ne = true\nf = { x = 1, y.z = 2 }\n" }}|"#,
+            Ok("map[a:lit b:multi\nline c:31 d:1000 e:true f:map[x:1 y:map[z:2]]]|"),
+        ),
+        (
+            r#"{{ fromToml "[[l]]\na = 1\n[[l]]\na = 2\n[l.sub]\nb = 3\n" }}|"#,
+            Ok("map[l:[map[a:1] map[a:2 sub:map[b:3]]]]|"),
+        ),
+        (r#"{{ fromToml "" }}|"#, Ok("map[]|")),
+        (
+            r#"{{ fromToml "a.b.c = 1\n\"q k\".x = 2\n# comment\n" }}|"#,
+            Ok("map[a:map[b:map[c:1]] q k:map[x:2]]|"),
+        ),
+        (
+            r#"{{ fromToml "a = 1 b = 2" }}|"#,
+            Ok(
+                "map[Error:toml: line 1: expected a top-level item to end with a newline, comment, or EOF, but got 'b' instead]|",
+            ),
+        ),
+        (
+            r#"{{ fromToml "a = inf\nb = nan\nc = 1e3\nd = -0\ne = 0b101\nf = 0o17" }}|"#,
+            Ok("map[a:+Inf b:NaN c:1000 d:0 e:5 f:15]|"),
+        ),
+        (r#"{{ fromToml "a = \"\\u00e4\\n\\\"\"" }}|"#, Ok("map[a:ä\n\"]|")),
+        (r#"{{ fromToml "a = '''\nx\ny'''" }}|"#, Ok("map[a:x\ny]|")),
+        (
+            r#"{{ fromToml "[a]\nb = 1\n[a]\nc = 2" }}|"#,
+            Ok("map[Error:toml: line 3: Key 'a' has already been defined.]|"),
+        ),
+        (r#"{{ fromToml "[a.b]\nc = 1\n[a]\nd = 2" }}|"#, Ok("map[a:map[b:map[c:1] d:2]]|")),
+        (r#"{{ fromToml "a = [\n 1, # c\n 2,\n]\n" }}|"#, Ok("map[a:[1 2]]|")),
+        (r#"{{ toToml (list (dict "a" 1)) }}"#, Ok("toml: top-level values must be Go maps or structs")),
     ]);
 }
 
@@ -1054,6 +1459,84 @@ fn urls() {
                 r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlJoin (dict "host" 1)>: error calling urlJoin: unable to parse host key, must be of type string, but int found"#,
             ),
         ),
+        (
+            r#"{{ urlParse "http://user@host" }}"#,
+            Ok("map[fragment: host:host hostname:host opaque: path: query: scheme:http userinfo:user]"),
+        ),
+        (
+            r#"{{ urlParse "http://host:80" }}"#,
+            Ok("map[fragment: host:host:80 hostname:host opaque: path: query: scheme:http userinfo:]"),
+        ),
+        (
+            r#"{{ urlParse "/p?a=b#c%20d" }}"#,
+            Ok("map[fragment:c d host: hostname: opaque: path:/p query:a=b scheme: userinfo:]"),
+        ),
+        (
+            r#"{{ urlParse "http://h/%C3%A4%2F" }}"#,
+            Ok("map[fragment: host:h hostname:h opaque: path:/ä/ query: scheme:http userinfo:]"),
+        ),
+        (r#"{{ urlJoin (urlParse "http://h/%C3%A4%2F?x#y z") }}"#, Ok("http://h/%C3%A4/?x#y%20z")),
+        (r#"{{ urlJoin (dict "path" "a:b") }}"#, Ok("./a:b")),
+        (r#"{{ urlJoin (dict "scheme" "mailto" "opaque" "x@y") }}"#, Ok("mailto:x@y")),
+        (
+            r#"{{ urlParse "h ttp://x" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlParse "h ttp://x">: error calling urlParse: unable to parse url: parse "h ttp://x": first path segment in URL cannot contain colon"#,
+            ),
+        ),
+        (
+            r#"{{ urlParse "HTTP://Host/" }}"#,
+            Ok("map[fragment: host:Host hostname:Host opaque: path:/ query: scheme:http userinfo:]"),
+        ),
+        (r#"{{ urlJoin (dict "path" "a b?c#d%") }}"#, Ok("a%20b%3Fc%23d%25")),
+        (
+            r#"{{ urlParse "http://[fe80::1%25en0]:80/" }}"#,
+            Ok(
+                "map[fragment: host:[fe80::1%en0]:80 hostname:fe80::1%en0 opaque: path:/ query: scheme:http userinfo:]",
+            ),
+        ),
+        (
+            r#"{{ urlParse "?q" }}"#,
+            Ok("map[fragment: host: hostname: opaque: path: query:q scheme: userinfo:]"),
+        ),
+        (
+            r##"{{ urlParse "#f" }}"##,
+            Ok("map[fragment:f host: hostname: opaque: path: query: scheme: userinfo:]"),
+        ),
+        (
+            r#"{{ urlParse "a:b:c" }}"#,
+            Ok("map[fragment: host: hostname: opaque:b:c path: query: scheme:a userinfo:]"),
+        ),
+        (
+            r#"{{ urlParse "http:///p" }}"#,
+            Ok("map[fragment: host: hostname: opaque: path:/p query: scheme:http userinfo:]"),
+        ),
+        (r#"{{ urlJoin (urlParse "http:///p") }}"#, Ok("http:///p")),
+        (r#"{{ urlJoin (urlParse "file:///etc") }}"#, Ok("file:///etc")),
+        (
+            r#"{{ urlParse "1http://x" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlParse "1http://x">: error calling urlParse: unable to parse url: parse "1http://x": first path segment in URL cannot contain colon"#,
+            ),
+        ),
+        (
+            r#"{{ urlParse "a b:c" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlParse "a b:c">: error calling urlParse: unable to parse url: parse "a b:c": first path segment in URL cannot contain colon"#,
+            ),
+        ),
+        (
+            r#"{{ urlParse "http://us er@h" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlParse "http://us er@h">: error calling urlParse: unable to parse url: parse "http://us er@h": net/url: invalid userinfo"#,
+            ),
+        ),
+        (
+            r#"{{ urlParse "http://h\x7f" }}"#,
+            Err(
+                r#"template: t/templates/t.yaml:1:3: executing "t/templates/t.yaml" at <urlParse "http://h\x7f">: error calling urlParse: unable to parse url: parse "http://h\x7f": net/url: invalid control character in URL"#,
+            ),
+        ),
     ]);
 }
 
@@ -1108,6 +1591,20 @@ fn versions() {
                 "t/templates/t.yaml:1:11\n  executing \"t/templates/t.yaml\" at <\"1.2.3\">:\n    wrong number of args for Major: want 0 got 1",
             ),
         ),
+        (r#"{{ semverCompare ">=1.19-0" "v1.36.0" }}"#, Ok("true")),
+        (r#"{{ semverCompare "<1.14-0 || >=1.19" "1.15" }}"#, Ok("false")),
+        (r#"{{ semverCompare "=1.2" "1.2.9" }}"#, Ok("true")),
+        (r#"{{ semverCompare "!=1.2" "1.2.9" }}"#, Ok("false")),
+        (r#"{{ semverCompare ">1.2" "1.2.9" }}"#, Ok("false")),
+        (r#"{{ semverCompare "<=1.2" "1.2.9" }}"#, Ok("true")),
+        (r#"{{ semverCompare "~>1.2.3" "1.2.9" }}"#, Ok("true")),
+        (r#"{{ semverCompare "*" "1.2.3-a" }}"#, Ok("false")),
+        (r#"{{ semverCompare "1.2.3 - 2.0" "2.0.5" }}"#, Ok("true")),
+        (r#"{{ semverCompare "^0.2.3" "0.3.0" }}"#, Ok("false")),
+        (r#"{{ semverCompare ">= 1.2, < 2" "1.5" }}"#, Ok("true")),
+        (r#"{{ semverCompare "1.2.x" "1.2.3" }}"#, Ok("true")),
+        (r#"{{ semverCompare "^1.2.3-beta" "1.2.3-rc" }}"#, Ok("true")),
+        (r#"{{ (semver "1.2.3+b").Metadata }}"#, Ok("b")),
     ]);
 }
 
@@ -1156,4 +1653,30 @@ fn words() {
         (r#"{{ wrap 0 "ab" }}"#, Ok("ab")),
         (r#"{{ wrap 80 "" }}"#, Ok("")),
     ]);
+}
+
+#[test]
+fn what_makes_keys_says_that_it_is_not_there_yet() {
+    for name in [
+        "bcrypt",
+        "buildCustomCert",
+        "decryptAES",
+        "derivePassword",
+        "encryptAES",
+        "genCA",
+        "genCAWithKey",
+        "genPrivateKey",
+        "genSelfSignedCert",
+        "genSelfSignedCertWithKey",
+        "genSignedCert",
+        "genSignedCertWithKey",
+        "htpasswd",
+    ] {
+        let text = format!("{{{{ {name} \"a\" 1 }}}}");
+        let want = format!(
+            "template: t/templates/t.yaml:1:3: executing \"t/templates/t.yaml\" at <{name} \"a\" 1>: error calling \
+             {name}: function \"{name}\" is not available yet"
+        );
+        check_all(&[(&text, Err(&want))]);
+    }
 }

@@ -1,5 +1,6 @@
 //! URLs: taken apart and put together as Go's `net/url` does.
 
+use super::super::unquote::quote;
 use super::{Answer, Args, Function, fixed};
 use crate::chart::value::Type::{Map as MapType, Str};
 use crate::chart::value::{Map, Text, Value};
@@ -23,7 +24,8 @@ struct Url {
 
 fn url_parse(a: &Args<'_>) -> Answer {
     let text = a.str(0);
-    let url = Url::parse(&text).map_err(|e| format!("unable to parse url: parse {text:?}: {e}"))?;
+    let url = Url::parse(&text)
+        .map_err(|e| format!("unable to parse url: parse {}: {e}", quote(text.as_bytes())))?;
     let host = String::from_utf8_lossy(&url.host).into_owned();
     Ok(Value::map([
         ("hostname", hostname(&host).into()),
@@ -52,8 +54,9 @@ fn url_join(a: &Args<'_>) -> Answer {
     };
     if !userinfo.is_empty() {
         let proto = format!("proto://{userinfo}@host");
-        let parsed = Url::parse(&proto)
-            .map_err(|e| format!("unable to parse userinfo in dict: parse {proto:?}: {e}"))?;
+        let parsed = Url::parse(&proto).map_err(|e| {
+            format!("unable to parse userinfo in dict: parse {}: {e}", quote(proto.as_bytes()))
+        })?;
         url.user = parsed.user;
     }
     Ok(url.text().into())
