@@ -75,7 +75,7 @@ impl Scene {
             "server": {"healthProbes": {"bindAddress": "127.0.0.1", "port": free_port()},
                 "metrics": {"bindAddress": "127.0.0.1", "port": free_port()}},
             "resources": {"capacity": {"shoots": "50"}},
-            "seedConfig": {"metadata": {"name": SEED}, "spec": seed_spec()},
+            "seedConfig": {"metadata": {"name": SEED}, "spec": prepare::seed_spec()},
             "edge": {"stateDir": path("state")},
         })
     }
@@ -138,13 +138,6 @@ fn is_rolled_out(installation: &Value) -> bool {
         conditions.iter().any(|c| text(c, "/type") == kind && text(c, "/status") == status)
     };
     is("Valid", "True") && is("Installed", "True") && is("Healthy", "True") && is("Progressing", "False")
-}
-
-/// The services' network is where the stand-in takes their addresses from.
-fn seed_spec() -> Value {
-    let mut spec = prepare::seed_spec();
-    spec["networks"]["services"] = json!("10.0.0.0/16");
-    spec
 }
 
 fn free_port() -> u16 {
