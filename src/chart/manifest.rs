@@ -82,8 +82,8 @@ pub fn sort<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<M
             }
         }
     }
-    sorted.objects.sort_by(|a, b| rank(&a.kind).cmp(&rank(&b.kind)));
-    sorted.hooks.sort_by(|a, b| rank(&a.kind).cmp(&rank(&b.kind)));
+    sorted.objects.sort_by(|a, b| install_rank(&a.kind).cmp(&install_rank(&b.kind)));
+    sorted.hooks.sort_by(|a, b| install_rank(&a.kind).cmp(&install_rank(&b.kind)));
     Ok(sorted)
 }
 
@@ -194,7 +194,7 @@ const HOOKS: [&str; 10] = [
 ];
 
 /// Kinds in the order of installation; others come last, by name.
-const ORDER: [&str; 37] = [
+const ORDER: [&str; 38] = [
     "PriorityClass",
     "Namespace",
     "NetworkPolicy",
@@ -232,14 +232,12 @@ const ORDER: [&str; 37] = [
     "Ingress",
     "APIService",
     "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
 ];
 
-fn rank(kind: &str) -> (usize, &str) {
-    match ORDER.iter().position(|k| *k == kind) {
-        Some(at) => (at, ""),
-        None if kind == "ValidatingWebhookConfiguration" => (ORDER.len(), ""),
-        None => (usize::MAX, kind),
-    }
+/// Where a kind stands in the order of installation: kinds that Helm does not know come last, by name.
+pub fn install_rank(kind: &str) -> (usize, &str) {
+    ORDER.iter().position(|k| *k == kind).map_or((ORDER.len(), kind), |at| (at, ""))
 }
 
 #[cfg(test)]

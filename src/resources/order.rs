@@ -3,56 +3,14 @@
 use serde_json::Value;
 
 use super::object::text;
-
-const KINDS: [&str; 38] = [
-    "PriorityClass",
-    "Namespace",
-    "NetworkPolicy",
-    "ResourceQuota",
-    "LimitRange",
-    "PodSecurityPolicy",
-    "PodDisruptionBudget",
-    "ServiceAccount",
-    "Secret",
-    "SecretList",
-    "ConfigMap",
-    "StorageClass",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "CustomResourceDefinition",
-    "ClusterRole",
-    "ClusterRoleList",
-    "ClusterRoleBinding",
-    "ClusterRoleBindingList",
-    "Role",
-    "RoleList",
-    "RoleBinding",
-    "RoleBindingList",
-    "Service",
-    "DaemonSet",
-    "Pod",
-    "ReplicationController",
-    "ReplicaSet",
-    "Deployment",
-    "HorizontalPodAutoscaler",
-    "StatefulSet",
-    "Job",
-    "CronJob",
-    "IngressClass",
-    "Ingress",
-    "APIService",
-    "MutatingWebhookConfiguration",
-    "ValidatingWebhookConfiguration",
-];
+use crate::chart::manifest::install_rank;
 
 /// What to sort objects by.
 pub(super) fn key(object: &Value) -> (usize, &str, &str) {
     let kind = text(&object["kind"]);
     let name = text(&object["metadata"]["name"]);
-    match KINDS.iter().position(|k| *k == kind) {
-        Some(place) => (place, "", name),
-        None => (KINDS.len(), kind, name),
-    }
+    let (place, unknown) = install_rank(kind);
+    (place, unknown, name)
 }
 
 /// Sorts objects into the order in which they are applied. Equal ones stay as they are.

@@ -5,7 +5,6 @@ use std::fmt;
 use crate::base::clock::Timestamp;
 
 pub mod layout;
-pub mod micros;
 pub mod seconds;
 
 /// Why a text names no point in time.
