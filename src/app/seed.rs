@@ -85,14 +85,12 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
 
 fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
     shared.status.stage(PART, "installing custom resource definitions");
-    let mut all = crds::managed_resource();
-    all.extend(crds::extensions());
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     while !stop.is_stopped() {
         shared.status.progress.beat(PART, Duration::from_secs(600));
         let wait = match shared.fence.check(super::clients::WRITE_DEADLINE) {
             Err(_) => RETRY.0,
-            Ok(()) => match install::ensure(&shared.clients.seed, &all) {
+            Ok(()) => match install::ensure(&shared.clients.seed, crds::all()) {
                 Ok(install::Step::Done) => {
                     shared.status.stage(PART, "running");
                     return true;

@@ -66,11 +66,11 @@ pub enum Step {
 ///
 /// # Errors
 /// The first call that fails, other than by another writer's change. The definitions before it are written by then.
-pub fn ensure(seed: &Seed, crds: &[Value]) -> Result<Step, Error> {
+pub fn ensure(seed: &Seed, crds: impl IntoIterator<Item = Value>) -> Result<Step, Error> {
     let mut waiting = Vec::new();
     for desired in crds {
-        let name = text(desired, "/metadata/name");
-        let state = match write(seed, name, desired) {
+        let name = text(&desired, "/metadata/name");
+        let state = match write(seed, name, &desired) {
             Ok(live) => established(&live),
             Err(e) if matches!(e.verdict(), Verdict::AlreadyExists | Verdict::Conflict) => {
                 Err(Pending::Changed)

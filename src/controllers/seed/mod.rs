@@ -219,9 +219,7 @@ impl SeedReconciler {
     }
 
     fn definitions(&self) -> Result<(), Failure> {
-        let mut all = crds::managed_resource();
-        all.extend(crds::extensions());
-        match install::ensure(&self.seed, &all)? {
+        match install::ensure(&self.seed, crds::all())? {
             install::Step::Done => Ok(()),
             install::Step::Again(waiting) => Err(Error::Definitions(waiting).into()),
         }

@@ -81,9 +81,8 @@ fn applier(lab: &Lab) -> Result<Resources> {
 impl Rig {
     fn new(lab: &mut Lab) -> Result<Self> {
         let admin = lab.seed.client()?;
-        let definitions = crds::managed_resource();
         wait::until("the kind ManagedResource", 30, || {
-            install::ensure(&Seed(admin.clone()), &definitions)
+            install::ensure(&Seed(admin.clone()), crds::managed_resource())
                 .map(|step| (step == install::Step::Done).then_some(()))
                 .map_err(|err| err.to_string())
         })?;
