@@ -81,7 +81,17 @@ pub struct Capture(Arc<Lines>);
 impl Capture {
     /// The lines so far, without line breaks.
     pub fn lines(&self) -> Vec<String> {
-        lock(&self.0).clone()
+        self.since(0)
+    }
+
+    /// The lines from a place on, counted from 0.
+    pub fn since(&self, place: usize) -> Vec<String> {
+        lock(&self.0).get(place..).unwrap_or_default().to_vec()
+    }
+
+    /// How many lines there are.
+    pub fn count(&self) -> usize {
+        lock(&self.0).len()
     }
 }
 
@@ -259,6 +269,7 @@ mod tests {
         log::info!(target: "rustls::client", "Marker one, of a library");
         let lines = mine("Marker one");
         assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(capture.since(capture.count()).is_empty());
         assert!(lines[0].starts_with(r#"{"level":"info","ts":"2025-01-02T03:04:05."#), "{}", lines[0]);
         let rest = r#"Z","logger":"base.log","msg":"Marker one","attempt":3,"done":true,"err":"a \"b\"\nc"}"#;
         assert!(lines[0].ends_with(rest), "{}", lines[0]);

@@ -71,7 +71,7 @@ fn log() -> &'static logging::Capture {
     LOG.get_or_init(|| {
         let capture = logging::capture();
         logging::start(logging::Options {
-            level: log::LevelFilter::Debug,
+            level: log::LevelFilter::Info,
             format: logging::Format::Text,
             is_journal: false,
             clock: Clock::system(),
@@ -89,7 +89,7 @@ fn serial() -> u32 {
 impl World {
     /// A garden and a seed that are ready for the agent of `seed`.
     pub fn start(options: &Options) -> Self {
-        let log_begin = log().lines().len();
+        let log_begin = log().count();
         let time = Simulated::new(Timestamp::from_unix(1_767_600_000), options.factor);
         let clock = Clock::new(time.clone());
         let garden = Garden::start(&clock);
@@ -239,7 +239,7 @@ impl World {
 
     /// The log lines since this world began, of all worlds.
     pub fn log(&self) -> Vec<String> {
-        log().lines().split_off(self.log_begin)
+        log().since(self.log_begin)
     }
 
     /// Waits for a line with all these parts.
