@@ -67,6 +67,25 @@ fn a_bootstrap_secret_that_is_missing_or_empty() {
     agent.stop();
 }
 
+/// Nothing to warn of: an untroubled bootstrap is quiet.
+#[test]
+fn no_trouble_at_all() {
+    let world = World::start(&Options::new("untroubled"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    world.pass(Duration::from_secs(60));
+    let holder = text(&world.garden.seed("untroubled").unwrap(), "/status/gardener/id").to_owned();
+    let addresses = [World::address(&world.garden), World::address(&world.seed), holder, "untroubled".to_owned()];
+    let bad: Vec<String> = world
+        .log()
+        .into_iter()
+        .filter(|line| line.contains("WARN") || line.contains("ERROR"))
+        .filter(|line| addresses.iter().any(|address| line.contains(address)))
+        .collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    agent.stop();
+}
+
 #[test]
 fn a_request_that_nobody_approves() {
     let world = World::start(&Options::new("unapproved"));

@@ -11,6 +11,8 @@ struct Shared {
     /// The heartbeat runs; before that there is nothing to be unhealthy.
     begun: AtomicBool,
     healthy: AtomicBool,
+    /// There was a good beat since it began.
+    beaten: AtomicBool,
     /// Monotonic milliseconds until which a success counts.
     until_ms: AtomicU64,
     /// Monotonic milliseconds of the last success; 0 before the first.
@@ -31,6 +33,7 @@ impl Beat {
     pub fn begin(&self, now: Mono, threshold: Duration) {
         self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
         self.0.healthy.store(true, Ordering::SeqCst);
+        self.0.beaten.store(false, Ordering::SeqCst);
         self.0.begun.store(true, Ordering::SeqCst);
     }
 
@@ -44,17 +47,22 @@ impl Beat {
         if success {
             self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
             self.0.last_ms.store(ms(now).max(1), Ordering::SeqCst);
+            self.0.beaten.store(true, Ordering::SeqCst);
         }
         self.0.healthy.store(success, Ordering::SeqCst);
     }
 
-    /// Gardener's `periodic-health`: the heartbeat does not run here, or it beats.
+    /// Gardener's `periodic-health`: the heartbeat does not run here, it beats, or its first beat is not overdue.
     pub fn passes(&self, clock: &Clock) -> bool {
-        !self.0.begun.load(Ordering::SeqCst) || self.is_healthy(clock)
+        !self.0.begun.load(Ordering::SeqCst) || self.is_not_late(clock)
     }
 
     /// Whether the last beat was good and is not too long ago.
     pub fn is_healthy(&self, clock: &Clock) -> bool {
+        self.0.beaten.load(Ordering::SeqCst) && self.is_not_late(clock)
+    }
+
+    fn is_not_late(&self, clock: &Clock) -> bool {
         let until = Duration::from_millis(self.0.until_ms.load(Ordering::SeqCst));
         self.0.healthy.load(Ordering::SeqCst) && clock.mono() < until
     }
@@ -81,7 +89,7 @@ mod tests {
         let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
         assert!(beat.passes(&clock));
         beat.begin(clock.mono(), threshold);
-        assert!(beat.passes(&clock));
+        assert!(beat.passes(&clock) && !beat.is_healthy(&clock), "nothing is ready before the first beat");
         sim.advance(Duration::from_secs(21));
         assert!(!beat.passes(&clock));
         beat.end();

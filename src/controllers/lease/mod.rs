@@ -54,6 +54,8 @@ pub enum Missed {
     Unhealthy(u16),
     /// The Lease could not be renewed.
     Lease(kube::Error),
+    /// There is no Seed yet that could own the Lease: the registration comes.
+    Unregistered,
     /// Another instance leads.
     NotLeader(NotHeld),
 }
@@ -64,6 +66,7 @@ impl fmt::Display for Missed {
             Self::Seed(_) => f.write_str("the seed's /healthz"),
             Self::Unhealthy(status) => write!(f, "the seed's /healthz answered {status}"),
             Self::Lease(_) => f.write_str("renew the seed's lease in the garden"),
+            Self::Unregistered => f.write_str("the Seed is not registered yet"),
             Self::NotLeader(_) => f.write_str("not the leader"),
         }
     }
@@ -74,7 +77,7 @@ impl std::error::Error for Missed {
         match self {
             Self::Seed(source) | Self::Lease(source) => Some(source),
             Self::NotLeader(source) => Some(source),
-            Self::Unhealthy(_) => None,
+            Self::Unhealthy(_) | Self::Unregistered => None,
         }
     }
 }
@@ -141,7 +144,7 @@ impl Heartbeat {
     fn once(&self, known: &mut Known) -> Result<(), Missed> {
         self.fence.check(self.options.renew_timeout).map_err(Missed::NotLeader)?;
         self.probe()?;
-        self.renew(known).map_err(Missed::Lease)
+        self.renew(known)
     }
 
     fn probe(&self) -> Result<(), Missed> {
@@ -151,7 +154,7 @@ impl Heartbeat {
     }
 
     /// One small patch in the usual case.
-    fn renew(&self, known: &mut Known) -> Result<(), kube::Error> {
+    fn renew(&self, known: &mut Known) -> Result<(), Missed> {
         let garden = self.garden.with_deadline(self.options.renew_timeout);
         let name = &self.options.seed_name;
         let now = self.clock.now();
@@ -159,12 +162,15 @@ impl Heartbeat {
             let patch = Patch::Merge(json!({"spec": spec(name, now)}));
             match garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch) {
                 Err(e) if e.is_not_found() => *known = Known::default(),
-                other => return other.map(drop),
+                other => return other.map(drop).map_err(Missed::Lease),
             }
         }
         let uid = match &known.seed_uid {
             Some(uid) => uid.clone(),
-            None => garden.get::<Metadata>(&SEED, "", name)?.metadata.uid,
+            None => {
+                let seed = garden.find::<Metadata>(&SEED, "", name).map_err(Missed::Lease)?;
+                seed.ok_or(Missed::Unregistered)?.metadata.uid
+            }
         };
         let lease = lease(name, &uid, now);
         known.seed_uid = Some(uid);
@@ -174,15 +180,21 @@ impl Heartbeat {
                     "metadata": {"ownerReferences": lease["metadata"]["ownerReferences"]},
                     "spec": lease["spec"],
                 });
-                garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &Patch::Merge(patch))?;
+                let patch = Patch::Merge(patch);
+                garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch).map_err(Missed::Lease)?;
             }
-            other => drop(other?),
+            other => drop(other.map_err(Missed::Lease)?),
         }
         known.written = true;
         Ok(())
     }
 
     fn report(&self, result: &Result<(), Missed>, failing: &mut bool) {
+        if matches!(result, Err(Missed::Unregistered)) {
+            // No beat is due; the first one has as long as any other.
+            log::debug!(seed = self.options.seed_name.as_str(); "There is no Seed yet");
+            return;
+        }
         self.beat.record(result.is_ok(), self.clock.mono(), self.threshold());
         let label = if result.is_ok() { "success" } else { "error" };
         self.metrics.add(
