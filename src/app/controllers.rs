@@ -244,6 +244,7 @@ fn start_seed(
         sync_period: settings.controllers.seed.sync_period,
         any_version: shared.env.variable("EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK") == Some("true"),
         definitions_at: Mutex::default(),
+        patient_until: shared.env.clock.mono().saturating_add(seed::DEFINITIONS_PATIENCE),
     };
     start(&lanes.seed, reconciler, context(shared, stop));
     let ready = ReadyCondition {

@@ -75,7 +75,8 @@ fn no_trouble_at_all() {
     world.wait_until_ready();
     world.pass(Duration::from_secs(60));
     let holder = text(&world.garden.seed("untroubled").unwrap(), "/status/gardener/id").to_owned();
-    let addresses = [World::address(&world.garden), World::address(&world.seed), holder, "untroubled".to_owned()];
+    let addresses =
+        [World::address(&world.garden), World::address(&world.seed), holder, "untroubled".to_owned()];
     let bad: Vec<String> = world
         .log()
         .into_iter()

@@ -16,8 +16,10 @@ use super::{Error, FINALIZER, SeedReconciler, kube_error};
 
 /// How far a round came.
 pub(super) enum Step {
-    /// Come back after this time.
+    /// All is done for now. Come back after this time.
     Wait(Duration),
+    /// Something is not done yet. Come back after this time.
+    Again(Duration),
     /// The Seed is gone.
     Gone,
 }

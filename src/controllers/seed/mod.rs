@@ -113,9 +113,16 @@ pub struct SeedReconciler {
     pub any_version: bool,
     /// When the definitions were last made right.
     pub definitions_at: Mutex<Option<Mono>>,
+    /// Until then definitions that are not ready are no error.
+    pub patient_until: Mono,
 }
 
+/// After a conflicting write of others.
+const CONFLICT_RETRY: Duration = Duration::from_millis(50);
 const DEFINITIONS_PERIOD: Duration = Duration::from_secs(3_600);
+
+/// How long definitions may take at the start.
+pub const DEFINITIONS_PATIENCE: Duration = Duration::from_secs(30);
 
 impl fmt::Debug for SeedReconciler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -141,12 +148,16 @@ impl Reconciler for SeedReconciler {
         if matches!(phase, Phase::Begin) {
             cx.may_write()?;
             let object = decide::begun(&observed, cx.clock.now());
-            self.garden.replace_object::<Value>(&SEED, "", &key.name, "status", &object)?;
+            match self.garden.replace_object::<Value>(&SEED, "", &key.name, "status", &object) {
+                // The garden and our own heartbeat write conditions at the same time: look again.
+                Err(e) if e.is_conflict() => return Ok(Outcome::After(CONFLICT_RETRY)),
+                other => drop(other?),
+            }
         }
         let result = if observed.deleting() {
             delete::step(self, key, &observed, cx)
         } else {
-            self.prepare(key, &observed, cx).map(|()| delete::Step::Wait(self.sync_period))
+            self.prepare(key, &observed, cx)
         };
         self.finish(key, &observed, &phase, result, cx)
     }
@@ -183,7 +194,7 @@ impl SeedReconciler {
     }
 
     /// Finalizer, namespaces and definitions; each write only if something differs.
-    fn prepare(&self, key: &Key, observed: &Observed, cx: &Context) -> Result<(), Failure> {
+    fn prepare(&self, key: &Key, observed: &Observed, cx: &Context) -> Result<delete::Step, Failure> {
         if !self.any_version && !decide::is_supported(&observed.kubernetes_version) {
             return Err(Error::Version(observed.kubernetes_version.clone()).into());
         }
@@ -194,10 +205,16 @@ impl SeedReconciler {
         cx.may_write()?;
         self.namespaces(&observed.zones())?;
         if self.definitions_are_due(observed, cx) {
-            self.definitions()?;
+            if let Some(waiting) = self.definitions()? {
+                // At the start the seed's side of the agent installs them at the same time.
+                if cx.clock.mono() < self.patient_until {
+                    return Ok(delete::Step::Again(install::AGAIN));
+                }
+                return Err(Error::Definitions(waiting).into());
+            }
             *self.definitions_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.clock.mono());
         }
-        Ok(())
+        Ok(delete::Step::Wait(self.sync_period))
     }
 
     fn namespaces(&self, zones: &[String]) -> Result<(), Failure> {
@@ -218,11 +235,12 @@ impl SeedReconciler {
         !recent || matches!(decide::phase(observed), Phase::Begin)
     }
 
-    fn definitions(&self) -> Result<(), Failure> {
-        match install::ensure(&self.seed, crds::all())? {
-            install::Step::Done => Ok(()),
-            install::Step::Again(waiting) => Err(Error::Definitions(waiting).into()),
-        }
+    /// What is not ready yet, if something is not.
+    fn definitions(&self) -> Result<Option<Vec<install::Waiting>>, Failure> {
+        Ok(match install::ensure(&self.seed, crds::all())? {
+            install::Step::Done => None,
+            install::Step::Again(waiting) => Some(waiting),
+        })
     }
 
     /// Writes how the round ended, if that is not what stands there.
@@ -236,6 +254,7 @@ impl SeedReconciler {
     ) -> Result<Outcome, Failure> {
         match result {
             Ok(delete::Step::Gone) => Ok(Outcome::Done),
+            Ok(delete::Step::Again(after)) => Ok(Outcome::After(after)),
             Ok(delete::Step::Wait(after)) => {
                 if matches!(phase, Phase::Begin) && !observed.deleting() {
                     cx.may_write()?;
