@@ -31,14 +31,13 @@ pub fn json(value: f64) -> String {
     }
 }
 
-/// The integer that a float stands for, if it is one that JSON would write without fraction and exponent.
+/// The integer that a float stands for once it went through JSON, if JSON would write it without fraction and exponent:
+/// the shortest digits that mean this float, filled up with zeros.
 pub fn whole(value: f64) -> Option<i64> {
-    // 2^63 is the first float beyond; all below are exact.
-    if value.fract() != 0.0 || value.abs() >= 9_223_372_036_854_775_808.0 {
+    if value.fract() != 0.0 || !value.is_finite() {
         return None;
     }
-    #[allow(clippy::cast_possible_truncation)] // whole and within range, both checked above
-    Some(value as i64)
+    json(value).parse().ok()
 }
 
 fn special(value: f64) -> String {

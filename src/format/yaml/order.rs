@@ -9,10 +9,11 @@ use super::Dialect;
 /// The v2 order is not transitive, so no sort of the standard library may see it (they may panic): this merge sort is
 /// content with any comparison and always ends.
 pub(super) fn sort<'a>(keys: Vec<&'a str>, dialect: Dialect) -> Vec<&'a str> {
-    let (left, right) = match keys.len() {
-        0 | 1 => return keys,
-        n => keys.split_at(n / 2),
-    };
+    // Most maps are in order already: theirs is that of the bytes.
+    if keys.windows(2).all(|pair| less(pair[0], pair[1], dialect)) {
+        return keys;
+    }
+    let (left, right) = keys.split_at(keys.len() / 2);
     let (left, right) = (sort(left.to_vec(), dialect), sort(right.to_vec(), dialect));
     let mut merged: Vec<&'a str> = Vec::with_capacity(keys.len());
     let (mut l, mut r) = (left.into_iter().peekable(), right.into_iter().peekable());
@@ -27,40 +28,35 @@ pub(super) fn sort<'a>(keys: Vec<&'a str>, dialect: Dialect) -> Vec<&'a str> {
 
 /// Whether `a` stands before `b`.
 fn less(a: &str, b: &str, dialect: Dialect) -> bool {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let Some(i) = a.iter().zip(&b).position(|(x, y)| x != y) else {
+    let differing = a.chars().zip(b.char_indices()).find(|(x, (_, y))| x != y);
+    let Some((x, (at, y))) = differing else {
         return a.len() < b.len();
     };
-    let (x, y) = (a[i], b[i]);
+    let common = &b[..at];
     match (x.is_alphabetic(), y.is_alphabetic()) {
         (true, true) => return x < y,
         (false, false) => {}
         (x_letter, y_letter) => {
             // v2 puts the key with the letter last; later versions put it first if a digit stands before it.
-            let after_digit = i > 0 && a[i - 1].is_numeric();
+            let after_digit = common.chars().next_back().is_some_and(char::is_numeric);
             return if dialect != Dialect::V2 && after_digit { x_letter } else { y_letter };
         }
     }
-    let (m, n) = (number(&a, i, b[i]), number(&b, i, a[i]));
-    match m.0.cmp(&n.0).then(m.1.cmp(&n.1)) {
-        Ordering::Less => true,
-        Ordering::Greater => false,
-        Ordering::Equal => x < y,
-    }
+    // When either key has a zero here, a digit other than zero further left counts as a leading one, so that "100"
+    // stands behind "20".
+    let digits_before = common.chars().rev().take_while(|c| c.is_numeric());
+    let leading = i64::from((x == '0' || y == '0') && digits_before.into_iter().any(|c| c != '0'));
+    // Up to the difference both are the same, so their lengths compare as their ends do.
+    let (m, n) = (number(&a[at..], leading), number(&b[at..], leading));
+    m.cmp(&n).then(x.cmp(&y)) == Ordering::Less
 }
 
-/// The number that the digits from `start` on say, and where they end. When either key has a zero there, a digit other
-/// than zero further left counts as a leading one, so that "100" stands behind "20".
-fn number(key: &[char], start: usize, other: char) -> (i64, usize) {
-    let zero = key[start] == '0' || other == '0';
-    let before = key[..start].iter().rev().take_while(|c| c.is_numeric());
-    let mut value = i64::from(zero && before.into_iter().any(|c| *c != '0'));
-    let mut end = start;
-    while let Some(digit) = key.get(end).and_then(|c| c.to_digit(10)) {
-        value = value.wrapping_mul(10).wrapping_add(i64::from(digit));
-        end += 1;
-    }
-    (value, end)
+/// The number that the digits in front say, and how many they are.
+fn number(text: &str, leading: i64) -> (i64, usize) {
+    let digits = text.bytes().take_while(u8::is_ascii_digit);
+    digits.fold((leading, 0), |(value, count), digit| {
+        (value.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')), count + 1)
+    })
 }
 
 #[cfg(test)]

@@ -127,7 +127,11 @@ impl<R: std::io::BufRead> Loader<'_, R> {
     fn next(&mut self) -> Result<Event, Error> {
         match self.parser.parse() {
             Ok(event) => Ok(Event { data: event.data, start: event.start_mark, end: event.end_mark }),
-            Err(error) => Err(syntax(&error)),
+            Err(error) => {
+                // The line break that was appended is no line of the text.
+                let last = self.text.bytes().filter(|b| *b == b'\n').count();
+                Err(syntax(&error, u64::try_from(last).unwrap_or(u64::MAX)))
+            }
         }
     }
 
@@ -219,18 +223,24 @@ impl<R: std::io::BufRead> Loader<'_, R> {
 
     fn key(&mut self, event: Event, depth: usize) -> Result<String, Error> {
         let mark = event.start;
-        let plain = match &event.data {
-            EventData::Scalar { tag: None, value, plain_implicit: true, .. } => Some(value.clone()),
-            _ => None,
-        };
+        let mut float = None;
+        if let EventData::Scalar { anchor: None, tag: None, value, plain_implicit: true, .. } = &event.data {
+            match scalar::resolve(value) {
+                // Nearly all keys.
+                Scalar::Text | Scalar::Date => {
+                    self.count(1, mark)?;
+                    let EventData::Scalar { value, .. } = event.data else { return Ok(String::new()) };
+                    return Ok(value);
+                }
+                Scalar::Float(f) => float = Some(f),
+                _ => {}
+            }
+        }
         match self.node(event, depth)? {
             Value::String(text) => Ok(text),
             Value::Bool(b) => Ok(b.to_string()),
             // A float is written with the digits of 32 bits; its own text tells it from a whole number.
-            Value::Number(n) => Ok(match plain.as_deref().map(scalar::resolve) {
-                Some(Scalar::Float(f)) => float_key(f),
-                _ => n.to_string(),
-            }),
+            Value::Number(n) => Ok(float.map_or_else(|| n.to_string(), float_key)),
             Value::Null => Err(json(mark, "unsupported map key of type: %!s(<nil>)")),
             key => Err(decode(mark, format!("invalid map key: {}", go_syntax(&key)))),
         }
@@ -362,10 +372,13 @@ fn limit(mark: Mark, message: impl Into<Message>) -> Error {
 }
 
 /// An error of the scanner or parser, with the line as go-yaml counts it.
-fn syntax(error: &libyaml_safer::Error) -> Error {
-    let mark = error.problem_mark().unwrap_or_default();
+fn syntax(error: &libyaml_safer::Error, last_line: u64) -> Error {
+    let mut mark = error.problem_mark().unwrap_or_default();
     let context = error.context_mark().unwrap_or_default();
     let scanner = error.kind() == libyaml_safer::ErrorKind::Scanner;
+    if scanner {
+        mark.line = mark.line.min(last_line);
+    }
     let go_line = match (mark.line, context.line) {
         (0, line) => line,
         (line, _) => line + u64::from(scanner),

@@ -33,8 +33,12 @@ pub(super) fn resolve(text: &str) -> Scalar {
 /// Whether a text must be quoted because a reader would take it for another type. Words of YAML 1.1 count in every
 /// dialect, for the sake of old readers.
 pub(super) fn needs_quotes(text: &str, dialect: Dialect) -> bool {
-    let octal = || dialect != Dialect::V2 && signed_digits(&text.replace('_', ""), "0o", 8).is_some();
-    resolve(text) != Scalar::Text || octal() || is_base60(text)
+    let own = match dialect {
+        Dialect::V2 => false,
+        Dialect::V3 => signed_digits(&text.replace('_', ""), "0o", 8).is_some(),
+        Dialect::V4 => text == "<<",
+    };
+    own || resolve(text) != Scalar::Text || is_base60(text)
 }
 
 /// JSON's form of a scalar; `None` for infinities and not-a-number.
@@ -292,6 +296,7 @@ mod tests {
         for text in ["1:60", "1.2.3", "a", "yess", "1h", "10.0.0.1/8", "v1", "<<", "0o-7"] {
             assert!(!needs_quotes(text, Dialect::V2), "{text}");
         }
-        assert!(needs_quotes("0o-7", Dialect::V3));
+        assert!(needs_quotes("0o-7", Dialect::V3) && !needs_quotes("<<", Dialect::V3));
+        assert!(needs_quotes("<<", Dialect::V4) && !needs_quotes("0o-7", Dialect::V4));
     }
 }
