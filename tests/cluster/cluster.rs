@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gardenlet::api::core::SERVICE_ACCOUNT;
+use gardenlet::api::core::{CONFIG_MAP, SERVICE_ACCOUNT};
 use gardenlet::api::meta::Metadata;
 use gardenlet::base::clock::{Clock, Timestamp};
 use gardenlet::format::base64;
@@ -119,6 +119,7 @@ impl Cluster {
         let authority = Authority::new(&format!("{}-ca", role.name), from);
         let front_proxy = Authority::new(&format!("{}-front-proxy-ca", role.name), from);
         write(&folder.join("ca.crt"), &authority.certificate())?;
+        write(&folder.join("root-ca.crt"), &authority.certificate())?;
         write(&folder.join("ca.key"), authority.key())?;
         write(&folder.join("front-proxy-ca.crt"), &front_proxy.certificate())?;
         write_identity(&folder, FRONT_PROXY, &front_proxy.client(FRONT_PROXY, &[], from, until))?;
@@ -251,6 +252,21 @@ impl Cluster {
         Ok(())
     }
 
+    /// Makes the CA bundle that the cluster publishes a longer one, as the first step of a change of CA does.
+    pub(crate) fn add_authority(&mut self) -> Result<()> {
+        let (from, _) = validity();
+        let bundle = self.authority.certificate() + &Authority::new("new-ca", from).certificate();
+        write(&self.folder.join("root-ca.crt"), &bundle)?;
+        self.kill(Server::Controllers);
+        self.start(Server::Controllers)?;
+        let client = self.client()?;
+        wait::until("the new CA to be published", 30, || {
+            let map = client.find::<Value>(&CONFIG_MAP, "gardener-system-public", "kube-root-ca.crt")?;
+            let text = map.as_ref().and_then(|map| map["data"]["ca.crt"].as_str());
+            Ok::<_, kube::Error>(text.filter(|text| *text == bundle).map(drop))
+        })
+    }
+
     /// Ends one server at once; the others keep running.
     pub(crate) fn kill(&mut self, server: Server) {
         self.servers.retain(|(running, _)| *running != server);
@@ -371,7 +387,7 @@ impl Cluster {
             format!("--controllers={}", self.role.controllers),
             "--use-service-account-credentials".to_owned(),
             format!("--service-account-private-key-file={}", self.path("tokens.key")),
-            format!("--root-ca-file={}", self.path("ca.crt")),
+            format!("--root-ca-file={}", self.path("root-ca.crt")),
             format!("--cluster-signing-cert-file={}", self.path("ca.crt")),
             format!("--cluster-signing-key-file={}", self.path("ca.key")),
             "--leader-elect=false".to_owned(),

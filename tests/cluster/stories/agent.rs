@@ -1,21 +1,17 @@
 //! The main job: the agent as a real process, from a bootstrap token to a seed with extensions.
 
-use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, SECRET};
-use gardenlet::api::gardener::{
-    CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SEED as SEEDS,
-};
-use gardenlet::kube::{Client, DeleteParams, ListParams, Patch};
+use gardenlet::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION};
+use gardenlet::kube::{DeleteParams, Patch};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::chart;
-use crate::failure::{Failure, Result, ensure, equal};
+use crate::failure::{Result, ensure, equal};
 use crate::lab::Lab;
 use crate::snapshot::Snapshot;
-use crate::support::garden::prepare;
+use crate::stories::steps::{installed, ready, register_demo};
 use crate::wait;
-use crate::world::{self, SEED, World};
+use crate::world::{self, World};
 
 /// The label of what the garbage collector may remove.
 const COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
@@ -43,8 +39,7 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     ready(lab, &mut agent)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
     let before = Snapshot::take(&lab.seed)?;
-    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items":
-        prepare::extension("demo", &chart::demo()?, &json!({"replicas": 0}))}))?;
+    register_demo(lab, 0)?;
     let name = installed(&garden, &mut agent)?;
     let namespace = format!("extension-{name}");
     let greeting = || -> std::result::Result<Option<String>, gardenlet::kube::Error> {
@@ -74,52 +69,4 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     left.changed.retain(|_, object| object["metadata"]["labels"][COLLECTABLE] != "true");
     equal("left in the seed", &left.keys(), &Vec::new())?;
     agent.ensure_running()
-}
-
-/// Waits until the Seed is ready and its lease is there.
-fn ready(lab: &Lab, agent: &mut Agent) -> Result<()> {
-    let garden = lab.garden.client()?;
-    while_running("the seed to be ready", 60, agent, || {
-        let seed = garden.find::<Value>(&SEEDS, "", SEED)?;
-        Ok(seed.filter(|seed| condition(seed, "GardenletReady") == "True").map(drop))
-    })?;
-    garden.get::<Value>(&LEASE, "gardener-system-seed-lease", SEED).map(drop)?;
-    Ok(())
-}
-
-/// Waits until the one ControllerInstallation has all its conditions, and returns its name.
-fn installed(garden: &Client, agent: &mut Agent) -> Result<String> {
-    while_running("the installation to be healthy", 90, agent, || {
-        let found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
-        let [installation] = found.as_slice() else { return Ok(None) };
-        let conditions =
-            ["Valid", "Installed", "Healthy", "Progressing"].map(|kind| condition(installation, kind));
-        let good = conditions == ["True", "True", "True", "False"];
-        let name = installation["metadata"]["name"].as_str().unwrap_or_default();
-        if good {
-            Ok(Some(name.to_owned()))
-        } else {
-            Err(Failure::new(format!("{}", installation["status"])))
-        }
-    })
-}
-
-/// Waits for something; not longer than the agent runs.
-fn while_running<T>(
-    what: &str,
-    seconds: u64,
-    agent: &mut Agent,
-    mut look: impl FnMut() -> Result<Option<T>>,
-) -> Result<T> {
-    wait::until(what, seconds, || match agent.ensure_running() {
-        Err(ended) => Ok(Some(Err(ended))),
-        Ok(()) => look().map(|found| found.map(Ok)),
-    })?
-}
-
-/// The status of a condition; empty if it is not there.
-fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
-    let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let found = conditions.iter().find(|condition| condition["type"] == kind);
-    found.and_then(|condition| condition["status"].as_str()).unwrap_or_default()
 }

@@ -3,9 +3,13 @@
 mod agent;
 mod client;
 mod components;
+mod crash;
+mod identity;
 mod resources;
 mod semantics;
 mod servers;
+mod steps;
+mod trouble;
 
 use crate::environment::Environment;
 use crate::failure::{Failure, Result};
@@ -59,6 +63,21 @@ pub(crate) const STORIES: &[Story] = &[
     ),
     story("agent: a seed joins its garden", Needs::FreshClusters, agent::joins),
     story("agent: an extension is installed, changed and removed", Needs::FreshClusters, agent::installs),
+    story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
+    story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),
+    story(
+        "agent: a renewal that was asked for survives a new CA",
+        Needs::FreshClusters,
+        identity::renews_with_new_authority,
+    ),
+    story("agent: killed twenty times, the end is the same", Needs::FreshClusters, crash::sigkill),
+    story("trouble: wrong token", Needs::FreshClusters, trouble::wrong_token),
+    story("trouble: nobody approves", Needs::FreshClusters, trouble::never_approved),
+    story("trouble: the request is denied", Needs::FreshClusters, trouble::denied),
+    story("trouble: the garden is down", Needs::FreshClusters, trouble::garden_down),
+    story("trouble: the seed is down", Needs::FreshClusters, trouble::seed_down),
+    story("trouble: no namespace, no rights", Needs::FreshClusters, trouble::namespace_and_rights),
+    story("trouble: charts that are none", Needs::FreshClusters, trouble::bad_charts),
     story("a node runs a container", Needs::Node, servers::node),
 ];
 

@@ -1,0 +1,125 @@
+//! The life of the agent's certificate: renewed while everything runs, and through a change of the garden's CA; and an
+//! agent that is given its kubeconfigs.
+
+use std::time::Duration;
+
+use gardenlet::api::coordination::LEASE;
+use gardenlet::api::core::SECRET;
+use gardenlet::kube::{Client, Patch};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::failure::{Failure, Result, ensure};
+use crate::lab::Lab;
+use crate::stories::steps::{installed, ready, register_demo, while_running};
+use crate::wait;
+use crate::world::{self, SEED, World};
+
+/// The certificate is renewed on demand while the process goes on: the lease is never late, and what happens afterwards
+/// is noticed.
+pub(crate) fn rotates(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
+    let before = kubeconfig(&seed)?;
+    renew(&seed)?;
+    let mut lease = Renewals::new(&garden)?;
+    while_running("the new certificate", 40, &mut agent, || {
+        lease.look(&garden)?;
+        Ok((kubeconfig(&seed)? != before).then_some(()))
+    })?;
+    // The heartbeat goes on with the new identity.
+    let renewals = lease.count;
+    while_running("three more renewals", 20, &mut agent, || {
+        lease.look(&garden)?;
+        Ok((lease.count >= renewals + 3).then_some(()))
+    })?;
+    ensure(lease.longest < Duration::from_secs(4), || format!("the lease was late: {:?}", lease.longest))?;
+    let annotation = secret(&seed)?["metadata"]["annotations"]["gardener.cloud/operation"].clone();
+    ensure(annotation.is_null(), || format!("the annotation is still there: {annotation}"))?;
+    register_demo(lab, 0)?;
+    installed(&garden, &mut agent).map(drop)
+}
+
+/// While the agent is down, somebody asks for a new certificate and the garden's CA changes: both happen at its start.
+pub(crate) fn renews_with_new_authority(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    agent.terminate()?;
+    let seed = lab.seed.client()?;
+    let before = kubeconfig(&seed)?;
+    lab.garden.add_authority()?;
+    renew(&seed)?;
+    agent.restart()?;
+    agent.wait_log("The garden's CA has changed", 30)?;
+    agent.wait_log("Renewed the certificate", 40)?;
+    let after = kubeconfig(&seed)?;
+    ensure(after["users"] != before["users"], || "the certificate is the old one".to_owned())?;
+    ensure(after["clusters"] != before["clusters"], || "the CA is the old one".to_owned())
+}
+
+/// Without a place in the seed: both kubeconfigs come from the environment, no Secret is read or written.
+pub(crate) fn from_files(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let path = lab.state.join("agent-garden.kubeconfig");
+    let user = format!("gardener.cloud:system:seed:{SEED}");
+    lab.garden.write_kubeconfig(&path, &user, Some("gardener.cloud:system:seeds"))?;
+    let mut options = world::agent(lab, "agent")?.environment("GARDEN_KUBECONFIG", &path);
+    options.config["gardenClientConnection"] = json!({});
+    let mut agent = Agent::start(lab, options)?;
+    ready(lab, &mut agent)?;
+    let secret = lab.seed.client()?.find::<Value>(&SECRET, "garden", "gardenlet-kubeconfig")?;
+    ensure(secret.is_none(), || "a kubeconfig Secret was written".to_owned())?;
+    register_demo(lab, 0)?;
+    installed(&lab.garden.client()?, &mut agent).map(drop)
+}
+
+fn secret(seed: &Client) -> Result<Value> {
+    seed.get(&SECRET, "garden", "gardenlet-kubeconfig").map_err(Failure::from)
+}
+
+/// The kubeconfig of the agent's Secret.
+fn kubeconfig(seed: &Client) -> Result<Value> {
+    let secret = secret(seed)?;
+    let text = secret["data"]["kubeconfig"].as_str().unwrap_or_default();
+    let bytes = gardenlet::format::base64::decode(text.as_bytes()).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    gardenlet::format::yaml::parse(&text).map_err(|err| Failure::new(format!("the kubeconfig: {err}")))
+}
+
+fn renew(seed: &Client) -> Result<()> {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"gardener.cloud/operation": "renew"}}}));
+    seed.patch::<Value>(&SECRET, "garden", "gardenlet-kubeconfig", "", &patch)
+        .map(drop)
+        .map_err(Failure::from)
+}
+
+/// How often the seed's lease was renewed, and the longest time between two renewals.
+struct Renewals {
+    last: Value,
+    at: Duration,
+    count: u32,
+    longest: Duration,
+}
+
+impl Renewals {
+    fn new(garden: &Client) -> Result<Self> {
+        Ok(Self { last: renewed(garden)?, at: wait::now(), count: 0, longest: Duration::ZERO })
+    }
+
+    fn look(&mut self, garden: &Client) -> Result<()> {
+        let last = renewed(garden)?;
+        self.longest = self.longest.max(wait::now().saturating_sub(self.at));
+        if last != self.last {
+            (self.last, self.at, self.count) = (last, wait::now(), self.count + 1);
+        }
+        Ok(())
+    }
+}
+
+fn renewed(garden: &Client) -> Result<Value> {
+    let lease: Value = garden.get(&LEASE, "gardener-system-seed-lease", SEED)?;
+    Ok(lease["spec"]["renewTime"].clone())
+}

@@ -1,0 +1,68 @@
+//! What several stories do with an agent: wait until the seed is ready, until an extension is installed.
+
+use gardenlet::api::coordination::LEASE;
+use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, SEED as SEEDS};
+use gardenlet::kube::{Client, ListParams};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::chart;
+use crate::failure::{Failure, Result};
+use crate::lab::Lab;
+use crate::support::garden::prepare;
+use crate::wait;
+use crate::world::SEED;
+
+/// Registers the extension `demo` for every seed. Without a node its Deployment has no replicas.
+pub(crate) fn register_demo(lab: &Lab, replicas: u8) -> Result<()> {
+    let objects = prepare::extension("demo", &chart::demo()?, &json!({"replicas": replicas}));
+    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))
+}
+
+/// Waits until the Seed is ready and its lease is there.
+pub(crate) fn ready(lab: &Lab, agent: &mut Agent) -> Result<()> {
+    let garden = lab.garden.client()?;
+    while_running("the seed to be ready", 60, agent, || {
+        let seed = garden.find::<Value>(&SEEDS, "", SEED)?;
+        Ok(seed.filter(|seed| condition(seed, "GardenletReady") == "True").map(drop))
+    })?;
+    garden.get::<Value>(&LEASE, "gardener-system-seed-lease", SEED).map(drop)?;
+    Ok(())
+}
+
+/// Waits until the one ControllerInstallation has all its conditions, and returns its name.
+pub(crate) fn installed(garden: &Client, agent: &mut Agent) -> Result<String> {
+    while_running("the installation to be healthy", 90, agent, || {
+        let found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+        let [installation] = found.as_slice() else { return Ok(None) };
+        let conditions =
+            ["Valid", "Installed", "Healthy", "Progressing"].map(|kind| condition(installation, kind));
+        let good = conditions == ["True", "True", "True", "False"];
+        let name = installation["metadata"]["name"].as_str().unwrap_or_default();
+        if good {
+            Ok(Some(name.to_owned()))
+        } else {
+            Err(Failure::new(format!("{}", installation["status"])))
+        }
+    })
+}
+
+/// Waits for something; not longer than the agent runs.
+pub(crate) fn while_running<T>(
+    what: &str,
+    seconds: u64,
+    agent: &mut Agent,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    wait::until(what, seconds, || match agent.ensure_running() {
+        Err(ended) => Ok(Some(Err(ended))),
+        Ok(()) => look().map(|found| found.map(Ok)),
+    })?
+}
+
+/// The status of a condition; empty if it is not there.
+pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
+    let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let found = conditions.iter().find(|condition| condition["type"] == kind);
+    found.and_then(|condition| condition["status"].as_str()).unwrap_or_default()
+}

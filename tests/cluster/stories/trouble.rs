@@ -1,0 +1,146 @@
+//! What goes wrong around an agent: each time it says so in its log or in a condition, goes on trying without ending, and
+//! arrives once the trouble is over.
+
+use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
+use gardenlet::api::core::SECRET;
+use gardenlet::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION};
+use gardenlet::format::base64;
+use gardenlet::kube::{ListParams, Patch};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::chart;
+use crate::cluster::Server;
+use crate::failure::{Failure, Result, ensure, equal};
+use crate::lab::Lab;
+use crate::stories::steps::{installed, ready, register_demo, while_running};
+use crate::support::garden::manager::Share;
+use crate::world::{self, World};
+
+/// The bootstrap Secret holds a token that the garden does not know; later it is replaced.
+pub(crate) fn wrong_token(lab: &mut Lab) -> Result<()> {
+    let world = World::build(lab)?;
+    let write = |token: &str| -> Result<()> {
+        let kubeconfig = lab.garden.kubeconfig_text(&json!({"token": token}));
+        let patch = Patch::Merge(json!({"data": {"kubeconfig": base64::encode(kubeconfig.as_bytes())}}));
+        lab.seed.client()?.patch::<Value>(&SECRET, "garden", "gardenlet-kubeconfig-bootstrap", "", &patch)?;
+        Ok(())
+    };
+    write("abcdef.0123456789abcdef")?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    let line = agent.wait_log("Cannot go on", 20)?;
+    says(&line, &["getting an identity", "401"])?;
+    write(&world.preparation.token())?;
+    ready(lab, &mut agent)
+}
+
+/// Nobody approves the certificate request for a while, and the agent crashes meanwhile: it waits for the same request.
+pub(crate) fn never_approved(lab: &mut Lab) -> Result<()> {
+    let world = World::build(lab)?;
+    world.gardener.set_manager_share(Share { approver: false, ..Share::default() });
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    agent.wait_log("Posted a certificate request", 20)?;
+    agent.kill();
+    agent.restart()?;
+    agent.wait_log("Resuming the pending certificate request", 20)?;
+    world.gardener.set_manager_share(Share::default());
+    ready(lab, &mut agent)?;
+    equal("requests", &requests(lab)?.len(), &1)
+}
+
+/// The certificate request is denied; a second one is approved.
+pub(crate) fn denied(lab: &mut Lab) -> Result<()> {
+    let world = World::build(lab)?;
+    world.gardener.set_manager_share(Share { approver: false, ..Share::default() });
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    agent.wait_log("Posted a certificate request", 20)?;
+    let name = requests(lab)?.pop().ok_or_else(|| Failure::new("no certificate request"))?;
+    lab.garden.kubectl(&["certificate", "deny", &name])?;
+    let line = agent.wait_log("Cannot go on", 20)?;
+    says(&line, &["getting an identity", "denied"])?;
+    world.gardener.set_manager_share(Share::default());
+    ready(lab, &mut agent)?;
+    equal("requests", &requests(lab)?.len(), &2)
+}
+
+/// The garden does not answer when the agent starts.
+pub(crate) fn garden_down(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let options = world::agent(lab, "agent")?;
+    lab.garden.kill(Server::Api);
+    let mut agent = Agent::start(lab, options)?;
+    let line = agent.wait_log("Cannot go on", 40)?;
+    says(&line, &["getting an identity", "127.0.0.1:16443"])?;
+    lab.garden.start(Server::Api)?;
+    lab.garden.wait_ready()?;
+    ready(lab, &mut agent)
+}
+
+/// The seed does not answer when the agent starts.
+pub(crate) fn seed_down(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let options = world::agent(lab, "agent")?;
+    lab.seed.kill(Server::Api);
+    let mut agent = Agent::start(lab, options)?;
+    let line = agent.wait_log("WARN", 40)?;
+    says(&line, &["127.0.0.1:26443"])?;
+    lab.seed.start(Server::Api)?;
+    lab.seed.wait_ready()?;
+    ready(lab, &mut agent)
+}
+
+/// The garden makes the seed's namespace late, and in between forgets what agents may do.
+pub(crate) fn namespace_and_rights(lab: &mut Lab) -> Result<()> {
+    let world = World::build(lab)?;
+    world.gardener.set_manager_share(Share { namespaces: false, ..Share::default() });
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    agent.wait_log("Waiting for the garden to make the seed's namespace", 30)?;
+    let role = "gardener.cloud:system:seeds";
+    lab.garden.kubectl(&["delete", "clusterrolebinding", role])?;
+    let line = agent.wait_log("WARN", 20)?;
+    says(&line, &["403"])?;
+    world.gardener.set_manager_share(Share::default());
+    lab.garden.kubectl(&["create", "clusterrolebinding", role, "--clusterrole", role, "--group", role])?;
+    ready(lab, &mut agent)
+}
+
+/// An extension's chart is none, then one that does not render, then a good one.
+pub(crate) fn bad_charts(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    register_demo(lab, 0)?;
+    let garden = lab.garden.client()?;
+    for (chart, words) in
+        [(b"no chart".to_vec(), ["chart", "False"]), (chart::broken()?, ["objects.yaml", "False"])]
+    {
+        let patch = Patch::Merge(json!({"helm": {"rawChart": base64::encode(&chart)}}));
+        garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &patch)?;
+        while_running("the chart to be called invalid", 60, &mut agent, || {
+            let found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+            let conditions = found.iter().flat_map(|i| i["status"]["conditions"].as_array()).flatten();
+            let mut valid = conditions.filter(|condition| condition["type"] == "Valid").map(Value::to_string);
+            let shown = valid.find(|text| words.iter().all(|word| text.contains(word)));
+            if shown.is_some() {
+                Ok(Some(()))
+            } else {
+                Err(Failure::new(format!("{:?}", found.first().map(|i| &i["status"]))))
+            }
+        })?;
+    }
+    let good = Patch::Merge(json!({"helm": {"rawChart": base64::encode(&chart::demo()?)}}));
+    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &good)?;
+    installed(&garden, &mut agent).map(drop)
+}
+
+/// The names of all certificate requests.
+fn requests(lab: &Lab) -> Result<Vec<String>> {
+    let client = lab.garden.client()?;
+    let found = client.list::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &ListParams::default())?.items;
+    Ok(found.iter().filter_map(|request| request["metadata"]["name"].as_str().map(str::to_owned)).collect())
+}
+
+fn says(line: &str, words: &[&str]) -> Result<()> {
+    let missing: Vec<_> = words.iter().filter(|word| !line.contains(**word)).collect();
+    ensure(missing.is_empty(), || format!("{missing:?} not in {line:?}"))
+}
