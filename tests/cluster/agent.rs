@@ -51,7 +51,7 @@ impl Agent {
     /// Starts the agent. Its log is appended to `<name>.log` in the state folder, which a failed story keeps.
     pub(crate) fn start(lab: &Lab, options: Options) -> Result<Self> {
         let program = lab.environment.agent();
-        let folder = lab.state.clone();
+        let folder = lab.place.clone();
         cluster::write(&folder.join(format!("{}.yaml", options.name)), &options.config.to_string())?;
         let process = spawn(&program, &folder, &options)?;
         Ok(Self { options, program, folder, process, read: 0 })

@@ -190,7 +190,11 @@ impl Cluster {
 
     /// What agents ask of this cluster from now on.
     pub(crate) fn audit(&self) -> Audit {
-        Audit::from_now(&self.folder.join("audit.log"))
+        Audit::from_now(&self.audit_log())
+    }
+
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.folder.join("audit.log")
     }
 
     /// A client of an administrator.

@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::cluster::{self, Cluster};
 use crate::environment::Environment;
 use crate::failure::{Doing, Failure, Result};
+use crate::process;
 
 /// Both clusters.
 pub(crate) struct Lab {
@@ -15,6 +16,10 @@ pub(crate) struct Lab {
     pub(crate) environment: Environment,
     /// Where servers and agents keep files and logs.
     pub(crate) state: PathBuf,
+    /// Where the running story keeps what is its own: files and logs of its agents.
+    pub(crate) place: PathBuf,
+    /// How many stories were begun.
+    begun: u32,
     /// Whether a story ran since the start or the last reset.
     touched: bool,
 }
@@ -29,7 +34,7 @@ impl Lab {
         seed.start_servers()?;
         garden.wait_ready()?;
         seed.wait_ready()?;
-        Ok(Self { garden, seed, environment, state, touched: false })
+        Ok(Self { garden, seed, environment, place: state.clone(), state, begun: 0, touched: false })
     }
 
     /// Both clusters as they were at the start, if a story ran since.
@@ -37,9 +42,12 @@ impl Lab {
         if self.touched { self.reset() } else { Ok(()) }
     }
 
-    /// Notes that the clusters are not as they were at the start.
-    pub(crate) fn touch(&mut self) {
+    /// Makes a place for a story and notes that the clusters are not as they were at the start.
+    pub(crate) fn begin(&mut self) -> Result<()> {
         self.touched = true;
+        self.begun += 1;
+        self.place = self.state.join(format!("story-{}", self.begun));
+        fs::create_dir_all(&self.place).doing(|| format!("create {}", self.place.display()))
     }
 
     /// Both clusters as they were at the start.
@@ -59,14 +67,35 @@ impl Lab {
         self.environment.command(program)
     }
 
-    /// Keeps the logs of a failed story and says where they are.
+    /// Prints the end of the logs of a failed story's agents, keeps the logs of all processes and says where they are.
     pub(crate) fn explain(&self, story: &str) {
+        for path in logs_in(&self.place) {
+            println!("       the end of {}:", path.file_name().unwrap_or_default().display());
+            let text = fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            for line in process::tail(&text.unwrap_or_default(), 20).lines() {
+                println!("         {line}");
+            }
+        }
         let folder = self.environment.logs.join(story.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
-        let _ = fs::remove_dir_all(&folder);
-        match copy_logs(&self.state, &folder) {
+        match self.keep_logs(&folder) {
             Ok(()) => println!("       the logs of all processes are in {}", folder.display()),
             Err(err) => println!("       the logs could not be kept: {err}"),
         }
+    }
+
+    fn keep_logs(&self, folder: &Path) -> Result<()> {
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir_all(folder).doing(|| format!("create {}", folder.display()))?;
+        for cluster in [&self.garden, &self.seed] {
+            let audit = folder.join(format!("{}-audit.log", cluster.role.name));
+            // Nobody may have asked for anything yet.
+            let _ = fs::copy(cluster.audit_log(), audit);
+        }
+        for path in logs_in(&self.state).into_iter().chain(logs_in(&self.place)) {
+            let copy = folder.join(path.file_name().unwrap_or_default());
+            fs::copy(&path, copy).doing(|| format!("copy {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// Leaves everything running until somebody presses Enter.
@@ -81,17 +110,10 @@ impl Lab {
     }
 }
 
-/// Copies the `*.log` files of a folder and the folders in it.
-fn copy_logs(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).doing(|| format!("create {}", to.display()))?;
-    for entry in fs::read_dir(from).doing(|| format!("read {}", from.display()))?.flatten() {
-        let path = entry.path();
-        if path.extension().is_some_and(|extension| extension == "log") {
-            fs::copy(&path, to.join(entry.file_name())).doing(|| format!("copy {}", path.display()))?;
-        } else if path.join("audit.log").is_file() {
-            let name = format!("{}-audit.log", entry.file_name().to_string_lossy());
-            fs::copy(path.join("audit.log"), to.join(name)).doing(|| format!("copy {}", path.display()))?;
-        }
-    }
-    Ok(())
+/// The logs in a folder.
+fn logs_in(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut logs: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|e| e == "log")).collect();
+    logs.sort();
+    logs
 }

@@ -108,7 +108,7 @@ pub(crate) fn agent(lab: &Lab, name: &str) -> Result<Options> {
     let kubeconfig = seed_kubeconfig(lab, name)?;
     Ok(Options::new(name, config(lab, name))
         .environment("KUBECONFIG", kubeconfig)
-        .environment("HOME", &lab.state)
+        .environment("HOME", &lab.place)
         .environment("PATH", "/usr/bin:/bin"))
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn agent(lab: &Lab, name: &str) -> Result<Options> {
 fn seed_kubeconfig(lab: &Lab, name: &str) -> Result<PathBuf> {
     let token =
         lab.seed.kubectl(&["create", "token", "gardenlet", "--namespace=garden", "--duration=24h"])?;
-    let path = lab.state.join(format!("{name}-seed.kubeconfig"));
+    let path = lab.place.join(format!("{name}-seed.kubeconfig"));
     lab.seed.write_kubeconfig_with(&path, &json!({"token": token.trim()}))?;
     Ok(path)
 }
@@ -134,7 +134,7 @@ fn config(lab: &Lab, name: &str) -> Value {
         "leaderElection": {"leaderElect": true, "resourceNamespace": "garden"},
         "logLevel": "debug",
         "logFormat": "text",
-        "edge": {"stateDir": lab.state.join(format!("{name}-state"))},
+        "edge": {"stateDir": lab.place.join(format!("{name}-state"))},
         "seedConfig": {"metadata": {"name": SEED}, "spec": seed_spec()},
     })
 }

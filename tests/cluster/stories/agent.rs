@@ -8,13 +8,10 @@ use serde_json::{Value, json};
 use crate::agent::Agent;
 use crate::failure::{Result, ensure, equal};
 use crate::lab::Lab;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{COLLECTABLE, Snapshot};
 use crate::stories::steps::{installed, ready, register_demo};
 use crate::wait;
 use crate::world::{self, World};
-
-/// The label of what the garbage collector may remove.
-const COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
 
 /// A bootstrap token becomes a certificate, the seed registers, its lease is renewed, its condition becomes True.
 pub(crate) fn joins(lab: &mut Lab) -> Result<()> {

@@ -2,8 +2,9 @@
 //! is taken back at once.
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
-use gardenlet::kube::{Client, ListParams};
-use serde_json::Value;
+use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::kube::{Client, ListParams, Patch};
+use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::audit::{Audit, Request};
@@ -16,6 +17,8 @@ use crate::world::{self, World};
 
 /// How many times the agent is killed at least.
 const KILLS_MIN: usize = 20;
+/// How soon a restarted agent leads again. Somebody else would have to wait for 15 s.
+const LEASE_BACK_S: f64 = 3.0;
 
 /// What a run left in the garden and in the seed.
 struct Left {
@@ -46,6 +49,9 @@ fn run(lab: &mut Lab, disturb: impl FnOnce(&Lab, &mut Agent) -> Result<()>) -> R
     ready(lab, &mut agent)?;
     let client = lab.garden.client()?;
     installed(&client, &mut agent)?;
+    greet(lab, "the end")?;
+    wait::until("the last values", 60, || greeting(lab).map(|found| (found == "the end").then_some(())))?;
+    installed(&client, &mut agent)?;
     equal("certificate requests", &requests(&client)?, &1)?;
     agent.terminate()?;
     Ok(Left {
@@ -54,15 +60,16 @@ fn run(lab: &mut Lab, disturb: impl FnOnce(&Lab, &mut Agent) -> Result<()>) -> R
     })
 }
 
-/// Kills the agent after its first write, restarts it, kills it after its second write, and so on.
+/// Kills the agent after its first write three times, after its second three times, and so on. When nothing is left to
+/// write, new values are given to the extension. Returns how many kills followed a write.
 fn kill_after_writes(lab: &Lab, agent: &mut Agent) -> Result<usize> {
     let mut audits = [lab.garden.audit(), lab.seed.audit()];
-    for life in 0..KILLS_MIN {
-        let mut writes = 0;
-        // A life in which nothing is left to write ends, too.
-        let written = wait::until("writes", 5, || {
+    let mut kills = 0;
+    for life in 0.. {
+        let (mut writes, enough) = (0, 1 + life / 3);
+        let written = wait::until("writes", 2, || {
             writes += audits.iter_mut().map(new_writes).sum::<Result<usize>>()?;
-            Ok::<_, Failure>((writes > life).then_some(()))
+            Ok::<_, Failure>((writes >= enough).then_some(()))
         });
         agent.ensure_running()?;
         agent.kill();
@@ -70,10 +77,23 @@ fn kill_after_writes(lab: &Lab, agent: &mut Agent) -> Result<usize> {
         agent.restart()?;
         agent.wait_log("Became leader", 10)?;
         let seconds = wait::seconds_since(started);
-        ensure(seconds < 2.0, || format!("the lease was taken back after {seconds:.1} s"))?;
-        drop(written);
+        ensure(seconds < LEASE_BACK_S, || format!("the lease was taken back after {seconds:.1} s"))?;
+        kills += usize::from(writes > 0);
+        if kills >= KILLS_MIN || life > 5 * KILLS_MIN {
+            break;
+        }
+        if written.is_err() {
+            greet(lab, &format!("life {life}"))?;
+        }
     }
-    Ok(KILLS_MIN)
+    Ok(kills)
+}
+
+/// Gives the extension other values.
+fn greet(lab: &Lab, greeting: &str) -> Result<()> {
+    let values = Patch::Merge(json!({"helm": {"values": {"replicas": 0, "greeting": greeting}}}));
+    lab.garden.client()?.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
+    Ok(())
 }
 
 /// How many requests of the agent changed something that is not a Lease.
@@ -81,6 +101,13 @@ fn new_writes(audit: &mut Audit) -> Result<usize> {
     let counts =
         |request: &&Request| request.is_write() && request.code() < 300 && !request.uri.contains("/leases");
     Ok(audit.requests()?.iter().filter(counts).count())
+}
+
+/// The greeting that the extension's ConfigMap holds.
+fn greeting(lab: &Lab) -> Result<String> {
+    let selected = ["--selector", "resources.gardener.cloud/managed-by=gardener", "--all-namespaces"];
+    let output = "--output=jsonpath={.items[?(@.metadata.name=='demo')].data.greeting}";
+    lab.seed.kubectl(&[&["get", "configmaps", output], &selected[..]].concat())
 }
 
 fn requests(garden: &Client) -> Result<usize> {

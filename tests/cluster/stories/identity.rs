@@ -63,7 +63,7 @@ pub(crate) fn renews_with_new_authority(lab: &mut Lab) -> Result<()> {
 /// Without a place in the seed: both kubeconfigs come from the environment, no Secret is read or written.
 pub(crate) fn from_files(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
-    let path = lab.state.join("agent-garden.kubeconfig");
+    let path = lab.place.join("agent-garden.kubeconfig");
     let user = format!("gardener.cloud:system:seed:{SEED}");
     lab.garden.write_kubeconfig(&path, &user, Some("gardener.cloud:system:seeds"))?;
     let mut options = world::agent(lab, "agent")?.environment("GARDEN_KUBECONFIG", &path);

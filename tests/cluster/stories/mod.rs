@@ -97,7 +97,7 @@ pub(crate) fn run(story: &Story, lab: &mut Lab) -> Result<()> {
     if story.needs != Needs::Clusters {
         lab.fresh()?;
     }
-    lab.touch();
+    lab.begin()?;
     let run = std::panic::AssertUnwindSafe(|| (story.run)(lab));
     std::panic::catch_unwind(run).unwrap_or_else(|_| Err(Failure::new("panicked, see above")))
 }

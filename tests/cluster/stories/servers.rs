@@ -38,7 +38,7 @@ pub(crate) fn crash(lab: &mut Lab) -> Result<()> {
 /// What an agent asks of a cluster is in its audit log, with its user and answer; what others ask is not.
 pub(crate) fn audit(lab: &mut Lab) -> Result<()> {
     let mut audit = lab.seed.audit();
-    let kubeconfig = lab.state.join("audited.kubeconfig");
+    let kubeconfig = lab.place.join("audited.kubeconfig");
     lab.seed.write_kubeconfig(&kubeconfig, "somebody", Some("gardener.cloud:system:seeds"))?;
     lab.seed.kubectl(&["get", "--raw", "/api/v1/namespaces"])?;
     let refused = lab.seed.kubectl_as(&kubeconfig, &["delete", "--raw", "/api/v1/namespaces/default"]);
@@ -62,7 +62,7 @@ pub(crate) fn prepared(lab: &mut Lab) -> Result<()> {
         "--namespace=garden",
         "--output=jsonpath={.data.kubeconfig}",
     ])?;
-    let path = lab.state.join("bootstrap.kubeconfig");
+    let path = lab.place.join("bootstrap.kubeconfig");
     fs::write(&path, base64::decode(secret.trim().as_bytes()).doing(|| "decode the kubeconfig".to_owned())?)?;
     let may =
         |verb: &str, resource: &str| lab.garden.kubectl_as(&path, &["auth", "can-i", verb, resource]).is_ok();

@@ -15,6 +15,7 @@ use crate::failure::{Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::stories::steps::{installed, ready, register_demo, while_running};
 use crate::support::garden::manager::Share;
+use crate::wait;
 use crate::world::{self, World};
 
 /// The bootstrap Secret holds a token that the garden does not know; later it is replaced.
@@ -54,7 +55,7 @@ pub(crate) fn denied(lab: &mut Lab) -> Result<()> {
     world.gardener.set_manager_share(Share { approver: false, ..Share::default() });
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     agent.wait_log("Posted a certificate request", 20)?;
-    let name = requests(lab)?.pop().ok_or_else(|| Failure::new("no certificate request"))?;
+    let name = wait::until("the request", 10, || requests(lab).map(|mut names| names.pop()))?;
     lab.garden.kubectl(&["certificate", "deny", &name])?;
     let line = agent.wait_log("Cannot go on", 20)?;
     says(&line, &["getting an identity", "denied"])?;
@@ -82,8 +83,7 @@ pub(crate) fn seed_down(lab: &mut Lab) -> Result<()> {
     let options = world::agent(lab, "agent")?;
     lab.seed.kill(Server::Api);
     let mut agent = Agent::start(lab, options)?;
-    let line = agent.wait_log("WARN", 40)?;
-    says(&line, &["127.0.0.1:26443"])?;
+    agent.wait_log("127.0.0.1:26443", 40)?;
     lab.seed.start(Server::Api)?;
     lab.seed.wait_ready()?;
     ready(lab, &mut agent)
@@ -97,8 +97,7 @@ pub(crate) fn namespace_and_rights(lab: &mut Lab) -> Result<()> {
     agent.wait_log("Waiting for the garden to make the seed's namespace", 30)?;
     let role = "gardener.cloud:system:seeds";
     lab.garden.kubectl(&["delete", "clusterrolebinding", role])?;
-    let line = agent.wait_log("WARN", 20)?;
-    says(&line, &["403"])?;
+    agent.wait_log("403", 20)?;
     world.gardener.set_manager_share(Share::default());
     lab.garden.kubectl(&["create", "clusterrolebinding", role, "--clusterrole", role, "--group", role])?;
     ready(lab, &mut agent)
