@@ -78,6 +78,8 @@ fn failed(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
 enum Step {
     Done,
     Again(Duration),
+    /// Somebody else must do something first.
+    Waiting(String, Duration),
 }
 
 /// The stages, in order. The names are shown to operators.
@@ -155,6 +157,13 @@ impl BringUp {
                 }
                 Ok(Step::Again(after)) => {
                     shared.status.recovered(PART);
+                    backoff.reset();
+                    after
+                }
+                Ok(Step::Waiting(why, after)) => {
+                    if shared.status.problem(PART, &why) {
+                        log::info!(stage = name, why = why.as_str(); "Waiting for the garden");
+                    }
                     backoff.reset();
                     after
                 }
@@ -285,11 +294,7 @@ impl BringUp {
         match garden.get::<Metadata>(&NAMESPACE, "", &name) {
             Ok(_) => self.default_domains(&name).map(|()| Step::Done),
             Err(e) if e.is_not_found() || e.is_denied() => {
-                let problem = format!("namespace {name} is not there yet: {e}");
-                if self.shared.status.problem(PART, &problem) {
-                    log::info!(namespace = name.as_str(); "Waiting for the garden to make the seed's namespace");
-                }
-                Ok(Step::Again(NAMESPACE_POLL))
+                Ok(Step::Waiting(format!("namespace {name} is not there yet: {e}"), NAMESPACE_POLL))
             }
             Err(e) => Err(failed(format!("read namespace {name} of the garden"))(e)),
         }

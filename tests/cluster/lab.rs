@@ -39,7 +39,7 @@ impl Lab {
 
     /// Both clusters as they were at the start, if a story ran since.
     pub(crate) fn fresh(&mut self) -> Result<()> {
-        if self.touched { self.reset() } else { Ok(()) }
+        if std::mem::take(&mut self.touched) { self.reset() } else { Ok(()) }
     }
 
     /// Makes a place for a story and notes that the clusters are not as they were at the start.
@@ -52,7 +52,6 @@ impl Lab {
 
     /// Both clusters as they were at the start.
     pub(crate) fn reset(&mut self) -> Result<()> {
-        self.touched = false;
         for cluster in [&mut self.garden, &mut self.seed] {
             cluster.stop();
             cluster.forget()?;

@@ -24,9 +24,16 @@ const FLEETING: &[&str] = &[
     "APIService",
 ];
 
-/// How often something was written: versions of objects, also of others, and the number of rollouts.
-const COUNTERS: &[&str] =
-    &["resourceVersion", "generation", "observedGeneration", "deployment.kubernetes.io/revision"];
+/// How often something was written (versions of objects, also of others, and the number of rollouts), and what the
+/// server picks.
+const CHANCE: &[&str] = &[
+    "resourceVersion",
+    "generation",
+    "observedGeneration",
+    "deployment.kubernetes.io/revision",
+    "clusterIP",
+    "clusterIPs",
+];
 
 /// The label of what the garbage collector may remove.
 pub(crate) const COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
@@ -206,7 +213,7 @@ impl Cleaner {
             Value::String(text) => Value::String(self.text(&text)),
             Value::Array(items) => Value::Array(items.into_iter().map(|item| self.value(item)).collect()),
             Value::Object(fields) => {
-                let fields = fields.into_iter().filter(|(key, _)| !COUNTERS.contains(&key.as_str()));
+                let fields = fields.into_iter().filter(|(key, _)| !CHANCE.contains(&key.as_str()));
                 Value::Object(fields.map(|(key, item)| (self.text(&key), self.value(item))).collect())
             }
             other => other,

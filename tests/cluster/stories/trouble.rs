@@ -94,7 +94,7 @@ pub(crate) fn namespace_and_rights(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
     world.gardener.set_manager_share(Share { namespaces: false, ..Share::default() });
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
-    agent.wait_log("Waiting for the garden to make the seed's namespace", 30)?;
+    agent.wait_log("is not there yet", 30)?;
     let role = "gardener.cloud:system:seeds";
     lab.garden.kubectl(&["delete", "clusterrolebinding", role])?;
     agent.wait_log("403", 20)?;
