@@ -44,6 +44,8 @@ pub const TEMPLATE_STACK_BYTES_MAX: usize = 6 << 20;
 pub const TEMPLATE_INCLUDES_MAX: usize = 1_000;
 /// Depth of templates within templates, whatever their names.
 pub const TEMPLATE_DEPTH_MAX: usize = 10_000;
+/// Words of one template, punctuation included.
+pub const TEMPLATE_TOKENS_MAX: usize = 1 << 20;
 /// Parentheses within parentheses.
 pub const TEMPLATE_PARENTHESES_MAX: usize = 1_000;
 /// Depth of the values that are printed, copied, merged or compared: ends cycles.

@@ -72,6 +72,7 @@ fn nesting_of_the_text_ends() {
         "nests too deeply",
     );
     assert_ends(format!("{{{{ {}1 }}}}", "1 | ".repeat(100_000)), "non executable command");
+    assert_ends(format!("{{{{ list {} }}}}", "1 ".repeat(600_000)), "more than 1048576 words");
 }
 
 #[test]

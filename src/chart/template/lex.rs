@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::unquote::{is_print, quote};
+use crate::limits::TEMPLATE_TOKENS_MAX;
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ impl Kind {
 }
 
 /// A piece of the template.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) kind: Kind,
     /// Offset in bytes.
@@ -79,16 +80,22 @@ pub(super) struct Token<'a> {
     /// Line, from 1.
     pub(super) line: u32,
     pub(super) text: &'a str,
-    /// The message of an error.
-    message: String,
+}
+
+/// A template in pieces.
+#[derive(Debug)]
+pub(super) struct Tokens<'a> {
+    /// All tokens; the last one is the end or an error.
+    pub(super) list: Vec<Token<'a>>,
+    /// The message of the error.
+    pub(super) error: String,
 }
 
 /// As Go's messages name a token.
 impl fmt::Display for Token<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            Kind::Eof => f.write_str("EOF"),
-            Kind::Error => f.write_str(&self.message),
+            Kind::Eof | Kind::Error => f.write_str("EOF"),
             kind if kind.is_keyword() => write!(f, "<{}>", self.text),
             _ if self.text.len() > 10 => {
                 let cut: String = self.text.chars().take(10).collect();
@@ -99,11 +106,11 @@ impl fmt::Display for Token<'_> {
     }
 }
 
-/// All tokens of a template; the last one is the end or an error.
-pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
+/// Cuts a template into tokens.
+pub(super) fn tokens(text: &str) -> Tokens<'_> {
     let mut lexer = Lexer { text, pos: 0, start: 0, line: 1, parens: 0, tokens: Vec::new() };
-    lexer.run();
-    lexer.tokens
+    let error = lexer.run().err().unwrap_or_default();
+    Tokens { list: lexer.tokens, error }
 }
 
 const LEFT: &str = "{{";
@@ -124,23 +131,20 @@ struct Lexer<'a> {
 type Step<T> = Result<T, String>;
 
 impl<'a> Lexer<'a> {
-    fn run(&mut self) {
+    fn run(&mut self) -> Step<()> {
         let done = loop {
             match self.text_or_comment() {
                 Ok(true) => {}
                 other => break other.map(|_| ()),
             }
         };
-        match done {
+        match &done {
             Ok(()) => self.emit(Kind::Eof),
-            Err(message) => self.tokens.push(Token {
-                kind: Kind::Error,
-                pos: self.start,
-                line: self.line,
-                text: "",
-                message,
-            }),
+            Err(_) => {
+                self.tokens.push(Token { kind: Kind::Error, pos: self.start, line: self.line, text: "" });
+            }
         }
+        done
     }
 
     /// Text up to an action, and the action. False at the end.
@@ -178,7 +182,11 @@ impl<'a> Lexer<'a> {
         self.pos = after_marker;
         self.ignore();
         self.parens = 0;
-        while !self.inside_action()? {}
+        while !self.inside_action()? {
+            if self.tokens.len() > TEMPLATE_TOKENS_MAX {
+                return Err(format!("template has more than {TEMPLATE_TOKENS_MAX} words"));
+            }
+        }
         Ok(())
     }
 
@@ -212,7 +220,8 @@ impl<'a> Lexer<'a> {
             '\'' => self.quoted('\'', Kind::CharConstant, "unterminated character constant")?,
             '`' => self.raw_quoted()?,
             '$' => self.field_or_variable(Kind::Variable)?,
-            '.' if !self.peek().is_some_and(|c| c.is_ascii_digit()) => self.field_or_variable(Kind::Field)?,
+            // At the very end of the text, Go takes the dot for a number.
+            '.' if self.peek().is_some_and(|c| !c.is_ascii_digit()) => self.field_or_variable(Kind::Field)?,
             '.' | '+' | '-' | '0'..='9' => {
                 self.pos -= 1;
                 self.number()?;
@@ -412,7 +421,7 @@ impl<'a> Lexer<'a> {
 
     fn emit(&mut self, kind: Kind) {
         let text = &self.text[self.start..self.pos];
-        self.tokens.push(Token { kind, pos: self.start, line: self.line, text, message: String::new() });
+        self.tokens.push(Token { kind, pos: self.start, line: self.line, text });
         self.ignore();
     }
 
@@ -450,7 +459,8 @@ mod tests {
     use super::*;
 
     fn check(text: &str, want: &str) {
-        let got: Vec<String> = tokens(text).iter().map(|t| format!("{:?}:{t}@{}", t.kind, t.line)).collect();
+        let got: Vec<String> =
+            tokens(text).list.iter().map(|t| format!("{:?}:{t}@{}", t.kind, t.line)).collect();
         assert_eq!(got.join(" "), want, "{text}");
     }
 
@@ -487,8 +497,8 @@ mod tests {
             ("{{ a:b }}", "expected :="),
         ] {
             let all = tokens(text);
-            let last = all.last().unwrap();
-            assert_eq!((last.kind, last.to_string()), (Kind::Error, want.to_owned()), "{text}");
+            assert_eq!(all.list.last().map(|t| t.kind), Some(Kind::Error), "{text}");
+            assert_eq!(all.error, want, "{text}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::ast::{Branch, Command, Node, NodeKind, Operand, OperandKind, Pipe, Source, Tree};
 use super::error::Error;
 use super::functions;
-use super::lex::{self, Kind, Token};
+use super::lex::{self, Kind, Token, Tokens};
 use super::stack::StackGuard;
 use super::unquote::{Number, quote, unquote};
 use crate::chart::value::Text;
@@ -28,7 +28,7 @@ pub(super) fn parse(name: &str, text: &str, guard: StackGuard) -> Result<Vec<Tre
 
 struct Parser<'a> {
     source: Rc<Source>,
-    tokens: Vec<Token<'a>>,
+    tokens: Tokens<'a>,
     at: usize,
     /// The last token that was looked at: messages name its line.
     furthest: usize,

@@ -147,6 +147,8 @@ pub(super) struct Number {
     pub(super) int: Option<i64>,
     pub(super) uint: Option<u64>,
     pub(super) float: Option<f64>,
+    /// Real and imaginary part of a number with `i`.
+    pub(super) complex: Option<(f64, f64)>,
 }
 
 impl Number {
@@ -154,11 +156,37 @@ impl Number {
     pub(super) fn from_char(text: &str) -> Result<Self, String> {
         let code = unquote_char(text)?;
         let float = u32::try_from(code).ok().map(f64::from);
-        Ok(Self { text: text.to_owned(), int: Some(code), uint: u64::try_from(code).ok(), float })
+        Ok(Self {
+            text: text.to_owned(),
+            int: Some(code),
+            uint: u64::try_from(code).ok(),
+            float,
+            complex: None,
+        })
     }
 
-    /// A number. Imaginary constants are not supported: no chart has one.
+    /// A number such as `2i` or `1+2i`, if it is one. Without an imaginary part it is also a real one.
+    fn imaginary(text: &str) -> Option<Self> {
+        let body = text.strip_suffix('i')?;
+        let split =
+            body.rfind(['+', '-']).filter(|at| *at > 0 && !body[..*at].ends_with(['e', 'E', 'p', 'P']));
+        let (re, im) = body.split_at(split.unwrap_or(0));
+        let (re, im) = (if re.is_empty() { 0.0 } else { parse_float(re)? }, parse_float(im)?);
+        let real = (im == 0.0).then_some(re);
+        Some(Self {
+            text: text.to_owned(),
+            int: real.and_then(whole),
+            uint: real.and_then(whole_unsigned),
+            float: real,
+            complex: Some((re, im)),
+        })
+    }
+
+    /// A number.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if let Some(complex) = Self::imaginary(text) {
+            return Ok(complex);
+        }
         let (mut int, mut uint) = (parse_int(text), parse_uint(text));
         if int == Some(0) {
             uint = Some(0);
@@ -179,7 +207,7 @@ impl Number {
         if int.is_none() && uint.is_none() && float.is_none() {
             return Err(format!("illegal number syntax: {}", quote(text.as_bytes())));
         }
-        Ok(Self { text: text.to_owned(), int, uint, float })
+        Ok(Self { text: text.to_owned(), int, uint, float, complex: None })
     }
 
     /// Whether the spelling makes it a float where no type is asked for.

@@ -1,5 +1,6 @@
 //! Pipelines, commands, variables and chains of fields.
 
+use std::any::Any;
 use std::rc::Rc;
 
 use super::super::ast::{Command, Operand, OperandKind, Pipe};
@@ -9,6 +10,41 @@ use super::call::Callee;
 use super::tables::Table;
 use super::{At, Exec, Slot};
 use crate::chart::value::{MapKind, Object, Value};
+use crate::format::number;
+
+/// A `complex128`: the language has them, and no function takes one.
+struct Complex {
+    re: f64,
+    im: f64,
+}
+
+impl Object for Complex {
+    fn type_name(&self) -> &'static str {
+        "complex128"
+    }
+
+    fn kind_name(&self) -> &'static str {
+        "complex128"
+    }
+
+    fn display(&self) -> String {
+        let im = number::general(self.im);
+        let sign = if im.starts_with(['-', '+']) { "" } else { "+" };
+        format!("({}{sign}{im}i)", number::general(self.re))
+    }
+
+    fn is_stringer(&self) -> bool {
+        false
+    }
+
+    fn is_true(&self) -> bool {
+        self.re != 0.0 || self.im != 0.0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
 
 impl<'t> Exec<'t, '_> {
     /// The value of a pipeline, out of its box; declared variables are kept.
@@ -81,6 +117,9 @@ impl<'t> Exec<'t, '_> {
 
     /// A number where no type is asked for: its spelling decides.
     pub(super) fn number(&mut self, number: &Number) -> Result<Value, Error> {
+        if let Some((re, im)) = number.complex {
+            return Ok(Value::native(Complex { re, im }));
+        }
         match (number.is_float_literal(), number.float, number.int) {
             (true, Some(f), _) => Ok(Value::Float(f)),
             (_, _, Some(i)) => Ok(Value::Int(i)),

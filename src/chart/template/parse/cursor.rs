@@ -2,17 +2,19 @@
 
 use super::Parser;
 use crate::chart::template::error::Error;
-use crate::chart::template::lex::{self, Kind, Token};
+use crate::chart::template::lex::{Kind, Token};
 
 impl<'a> Parser<'a> {
     pub(super) fn peek(&mut self) -> Token<'a> {
         self.furthest = self.furthest.max(self.at);
-        self.tokens.get(self.at).or_else(|| self.tokens.last()).cloned().unwrap_or_else(end_token)
+        const END: Token<'_> = Token { kind: Kind::Eof, pos: 0, line: 0, text: "" };
+        let list = &self.tokens.list;
+        list.get(self.at).or_else(|| list.last()).copied().unwrap_or(END)
     }
 
     pub(super) fn next(&mut self) -> Token<'a> {
         let token = self.peek();
-        if self.at + 1 < self.tokens.len() {
+        if self.at + 1 < self.tokens.list.len() {
             self.at += 1;
         }
         token
@@ -43,7 +45,7 @@ impl<'a> Parser<'a> {
         if token.kind != Kind::Error {
             return self.error(format!("unexpected {token} in {context}"));
         }
-        let text = token.to_string();
+        let text = self.tokens.error.clone();
         let (line, name) = (self.frame.action_line, &self.source.name);
         if line == 0 || line == token.line {
             return self.error(text);
@@ -53,11 +55,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn error(&self, message: impl Into<String>) -> Error {
-        let line = self.tokens.get(self.furthest).map_or(0, |t| t.line);
+        let line = self.tokens.list.get(self.furthest).map_or(0, |t| t.line);
         Error::parse(&self.source.name, line, message)
     }
-}
-
-fn end_token<'a>() -> Token<'a> {
-    lex::tokens("").remove(0)
 }
