@@ -1,15 +1,14 @@
 //! The agent as a real process: started with a configuration file, watched by its log, ended by signals.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use serde_json::Value;
 
 use crate::cluster;
-use crate::failure::{Doing, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::lab::Lab;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::wait;
 
 /// How to start an agent.
@@ -86,12 +85,6 @@ impl Agent {
         })?
     }
 
-    /// Waits until it ends by itself.
-    pub(crate) fn wait_end(&mut self, seconds: u64) -> Result<ExitStatus> {
-        let what = format!("the end of {}", self.options.name);
-        wait::until(&what, seconds, || Ok::<_, Failure>(self.process.ended()))
-    }
-
     /// Fails, with the end of the log, if it has ended.
     pub(crate) fn ensure_running(&mut self) -> Result<()> {
         self.process.ensure_running()
@@ -99,24 +92,6 @@ impl Agent {
 
     pub(crate) fn log(&self) -> String {
         self.process.log_text()
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Sends a signal by its name, for example `STOP` or `CONT`.
-    pub(crate) fn signal(&self, signal: &str) -> Result<()> {
-        self.process.signal(signal)
-    }
-
-    /// Its share of the machine's memory (PSS), in kB.
-    pub(crate) fn memory_kb(&self) -> Result<u64> {
-        let path = format!("/proc/{}/smaps_rollup", self.id());
-        let text = fs::read_to_string(&path).doing(|| format!("read {path}"))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-        let number = line.and_then(|line| line.split_whitespace().next()).and_then(|word| word.parse().ok());
-        number.ok_or_else(|| Failure::new(format!("no Pss in {path}")))
     }
 
     fn next_line_with(&mut self, text: &str) -> Option<String> {
@@ -142,9 +117,4 @@ fn spawn(program: &Path, folder: &Path, options: &Options) -> Result<Process> {
     // Nothing of the developer's own environment reaches the agent.
     command.env_clear().envs(options.environment.iter().map(|(name, value)| (name, value)));
     Process::start(&options.name, folder, command)
-}
-
-/// Runs the agent's program to its end with other arguments, for example `--version`.
-pub(crate) fn run(lab: &Lab, arguments: &[&str]) -> Result<String> {
-    process::run(Command::new(lab.environment.agent()).env_clear().args(arguments))
 }

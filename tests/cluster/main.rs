@@ -8,8 +8,6 @@
 
 // The harness talks to people through standard output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
-// The stories of the agent use the rest; they come with it.
-#![allow(dead_code)]
 
 mod agent;
 mod audit;

@@ -31,10 +31,6 @@ impl Process {
         self.child.id()
     }
 
-    pub(crate) fn log(&self) -> &Path {
-        &self.log
-    }
-
     pub(crate) fn log_text(&self) -> String {
         fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }

@@ -122,7 +122,7 @@ fn seed_kubeconfig(lab: &Lab, name: &str) -> Result<PathBuf> {
 }
 
 /// A configuration as the documentation shows it, with ports and files that do not meet those of another agent.
-fn config(lab: &Lab, name: &str) -> Value {
+pub(crate) fn config(lab: &Lab, name: &str) -> Value {
     json!({
         "apiVersion": "gardenlet.config.gardener.cloud/v1alpha1",
         "kind": "GardenletConfiguration",

@@ -5,6 +5,7 @@ mod client;
 mod components;
 mod crash;
 mod identity;
+mod inside;
 mod resources;
 mod semantics;
 mod servers;
@@ -76,9 +77,11 @@ pub(crate) const STORIES: &[Story] = &[
     story("trouble: the request is denied", Needs::FreshClusters, trouble::denied),
     story("trouble: the garden is down", Needs::FreshClusters, trouble::garden_down),
     story("trouble: the seed is down", Needs::FreshClusters, trouble::seed_down),
+    story("trouble: servers fall silent", Needs::FreshClusters, trouble::silence),
     story("trouble: no namespace, no rights", Needs::FreshClusters, trouble::namespace_and_rights),
     story("trouble: charts that are none", Needs::FreshClusters, trouble::bad_charts),
-    story("a node runs a container", Needs::Node, servers::node),
+    story("a node runs a container", Needs::Node, inside::node),
+    story("agent: in a pod of the seed, an extension's container runs", Needs::Node, inside::pod),
 ];
 
 const fn story(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>) -> Story {

@@ -1,9 +1,6 @@
 //! The real servers do what the later stories build upon.
 
 use std::fs;
-use std::io::{Error, Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::meta::Metadata;
@@ -13,9 +10,7 @@ use serde_json::json;
 use crate::audit;
 use crate::cluster::Server;
 use crate::failure::{Doing, Result, ensure, equal};
-use crate::image;
 use crate::lab::Lab;
-use crate::node::Node;
 use crate::snapshot::{Difference, Snapshot};
 use crate::support::garden::prepare;
 use crate::wait;
@@ -141,39 +136,4 @@ pub(crate) fn reset(lab: &mut Lab) -> Result<()> {
     lab.reset()?;
     let found = lab.garden.kubectl(&["get", "namespaces", "--output", "name"])?;
     equal("left over", &found.contains("left-over"), &false)
-}
-
-/// A pod of an imported image gets an address, becomes ready by its probe and answers through its service.
-pub(crate) fn node(lab: &mut Lab) -> Result<()> {
-    let _node = Node::start(lab)?;
-    lab.seed.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"}},
-            "spec": {"terminationGracePeriodSeconds": 0, "containers": [{
-                "name": "web",
-                "image": image::SERVE,
-                "readinessProbe": {"httpGet": {"port": 8080}, "periodSeconds": 1},
-            }]},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "web", "namespace": "default"},
-            "spec": {"clusterIP": "10.1.0.80", "selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
-        },
-    ]}))?;
-    lab.seed.kubectl(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"])?;
-    let answer = wait::until("the service to answer", 20, || http_get("10.1.0.80:80").map(Some))?;
-    ensure(answer.contains("KUBERNETES_SERVICE_HOST=10.1.0.1"), || format!("the pod answered {answer}"))
-}
-
-fn http_get(address: &str) -> std::io::Result<String> {
-    let mut stream =
-        TcpStream::connect_timeout(&address.parse().map_err(Error::other)?, Duration::from_secs(2))?;
-    stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }

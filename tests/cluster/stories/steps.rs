@@ -22,29 +22,34 @@ pub(crate) fn register_demo(lab: &Lab, replicas: u8) -> Result<()> {
 /// Waits until the Seed is ready and its lease is there.
 pub(crate) fn ready(lab: &Lab, agent: &mut Agent) -> Result<()> {
     let garden = lab.garden.client()?;
-    while_running("the seed to be ready", 60, agent, || {
-        let seed = garden.find::<Value>(&SEEDS, "", SEED)?;
-        Ok(seed.filter(|seed| condition(seed, "GardenletReady") == "True").map(drop))
-    })?;
-    garden.get::<Value>(&LEASE, "gardener-system-seed-lease", SEED).map(drop)?;
-    Ok(())
+    while_running("the seed to be ready", 60, agent, || is_ready(&garden))
+}
+
+/// Something, once the Seed is ready and its lease is there.
+pub(crate) fn is_ready(garden: &Client) -> Result<Option<()>> {
+    let seed = garden.find::<Value>(&SEEDS, "", SEED)?;
+    if seed.is_none_or(|seed| condition(&seed, "GardenletReady") != "True") {
+        return Ok(None);
+    }
+    garden.get::<Value>(&LEASE, "gardener-system-seed-lease", SEED)?;
+    Ok(Some(()))
 }
 
 /// Waits until the one ControllerInstallation has all its conditions, and returns its name.
 pub(crate) fn installed(garden: &Client, agent: &mut Agent) -> Result<String> {
-    while_running("the installation to be healthy", 90, agent, || {
-        let found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
-        let [installation] = found.as_slice() else { return Ok(None) };
-        let conditions =
-            ["Valid", "Installed", "Healthy", "Progressing"].map(|kind| condition(installation, kind));
-        let good = conditions == ["True", "True", "True", "False"];
-        let name = installation["metadata"]["name"].as_str().unwrap_or_default();
-        if good {
-            Ok(Some(name.to_owned()))
-        } else {
-            Err(Failure::new(format!("{}", installation["status"])))
-        }
-    })
+    while_running("the installation to be healthy", 90, agent, || is_installed(garden))
+}
+
+/// The name of the one ControllerInstallation, once it has all its conditions.
+pub(crate) fn is_installed(garden: &Client) -> Result<Option<String>> {
+    let found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+    let [installation] = found.as_slice() else { return Ok(None) };
+    let conditions =
+        ["Valid", "Installed", "Healthy", "Progressing"].map(|kind| condition(installation, kind));
+    if conditions != ["True", "True", "True", "False"] {
+        return Err(Failure::new(installation["status"].to_string()));
+    }
+    Ok(installation["metadata"]["name"].as_str().map(str::to_owned))
 }
 
 /// Waits for something; not longer than the agent runs.

@@ -89,6 +89,24 @@ pub(crate) fn seed_down(lab: &mut Lab) -> Result<()> {
     ready(lab, &mut agent)
 }
 
+/// First the garden, then the seed takes connections and answers nothing: the lease is not renewed, the agent says so and
+/// lives on, and the lease is renewed when the server goes on.
+pub(crate) fn silence(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    for silent in ["garden", "seed"] {
+        let cluster = if silent == "garden" { &mut lab.garden } else { &mut lab.seed };
+        let server = cluster.process(Server::Api).ok_or_else(|| Failure::new("no API server"))?;
+        server.signal("STOP")?;
+        let complaint = agent.wait_log("The seed's lease was not renewed", 40);
+        server.signal("CONT")?;
+        complaint?;
+        agent.wait_log("The seed's lease is renewed again", 60)?;
+    }
+    ready(lab, &mut agent)
+}
+
 /// The garden makes the seed's namespace late, and in between forgets what agents may do.
 pub(crate) fn namespace_and_rights(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
