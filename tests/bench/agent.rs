@@ -80,6 +80,14 @@ impl Agent {
         (time(ticks(14) + ticks(15)), time(ticks(16) + ticks(17)))
     }
 
+    /// Processor time of its present threads so far, by the nanosecond: the ticks of [`Agent::cpu`] are too coarse for
+    /// idleness.
+    pub(crate) fn busy(&self) -> Duration {
+        let times =
+            self.tasks().into_iter().filter_map(|task| fs::read_to_string(task.join("schedstat")).ok());
+        times.filter_map(|text| text.split(' ').next()?.parse().ok()).map(Duration::from_nanos).sum()
+    }
+
     /// How often its threads were put on a processor, so far: wake-ups keep a small host from sleeping.
     pub(crate) fn switches(&self) -> u64 {
         self.tasks().iter().map(|task| number(&task.join("status"), "voluntary_ctxt_switches:")).sum()

@@ -16,6 +16,7 @@ struct Row {
 #[derive(Default)]
 pub(crate) struct Report {
     notes: Vec<String>,
+    left_out: Vec<String>,
     rows: Vec<Row>,
 }
 
@@ -23,6 +24,11 @@ impl Report {
     /// A line above the table.
     pub(crate) fn note(&mut self, text: String) {
         self.notes.push(text);
+    }
+
+    /// A test that could not run here.
+    pub(crate) fn leave_out(&mut self, why: &str) {
+        self.left_out.push(why.to_owned());
     }
 
     /// A figure. An empty budget: there is none.
@@ -73,7 +79,8 @@ impl Report {
             println!("{}", format!("{name:<58} {value:<26} {budget:<12} {verdict}").trim_end());
         }
         let passed = self.rows.iter().filter(|row| row.holds == Some(true)).count();
-        println!("{passed} passed, {} failed, 0 skipped", self.failed());
+        self.left_out.iter().for_each(|why| println!("LEFT OUT: {why}"));
+        println!("{passed} passed, {} failed, {} skipped", self.failed(), self.left_out.len());
     }
 }
 
