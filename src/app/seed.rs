@@ -2,8 +2,9 @@
 //! the lease that gardener-resource-manager uses itself.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -116,7 +117,7 @@ fn apply(shared: &Arc<Shared>, stop: &Stop) {
     shared.status.stage(APPLIER, "getting an identity");
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     let mut identity: Option<Identity> = None;
-    let mut elector: Option<std::thread::JoinHandle<()>> = None;
+    let mut elector: Option<JoinHandle<()>> = None;
     while !stop.is_stopped() {
         shared.status.progress.beat(PART, TOKEN_RENEW * 2);
         let wait = match renew(shared, &mut identity) {
@@ -185,11 +186,7 @@ fn renew(shared: &Shared, identity: &mut Option<Identity>) -> Result<Identity, E
     Ok(made)
 }
 
-fn start_elector(
-    shared: &Arc<Shared>,
-    stop: &Stop,
-    identity: &Identity,
-) -> Option<std::thread::JoinHandle<()>> {
+fn start_elector(shared: &Arc<Shared>, stop: &Stop, identity: &Identity) -> Option<JoinHandle<()>> {
     let election = &shared.settings.leader_election;
     let fence = Fence::new(shared.env.clock.clone(), &format!("{GRM_NAMESPACE}/{GRM_NAME}"));
     let options = leader::Options {
@@ -207,6 +204,7 @@ fn start_elector(
         fence: fence.clone(),
         started: AtomicBool::new(false),
         watched: Store::new(),
+        informers: Mutex::default(),
     });
     let mut elector = Elector::new(
         identity.election.clone(),
@@ -220,6 +218,7 @@ fn start_elector(
     let run = move || {
         elector.run(&stop);
         part.end();
+        part.join();
     };
     match thread::spawn("applier-election", limits::SMALL_STACK_BYTES, run) {
         Ok(handle) => Some(handle),
@@ -240,6 +239,7 @@ struct ApplierPart {
     /// The informers run from the first time on: what they know stays true without the lease.
     started: AtomicBool,
     watched: Store<Watched>,
+    informers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Listener for ApplierPart {
@@ -295,12 +295,22 @@ impl ApplierPart {
         let shared = &self.shared;
         let store = self.watched.clone();
         let options = Options::all("seed/managedresources", MANAGED_RESOURCE);
-        // Detached: they end with the term's stop, which the process waits for through its clients.
-        drop(inform(shared, &self.stop, &shared.clients.seed, options, &store, on_resource(shared)));
+        let resources =
+            inform(shared, &self.stop, &shared.clients.seed, options, &store, on_resource(shared));
         let secrets = Store::<SecretVersion>::new();
         let options = Options { metadata_only: true, ..Options::all("seed/secrets", SECRET) };
         let handler = on_secret(shared, store);
-        drop(inform(shared, &self.stop, &shared.clients.seed, options, &secrets, handler));
+        let secrets = inform(shared, &self.stop, &shared.clients.seed, options, &secrets, handler);
+        let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        informers.extend(resources.into_iter().chain(secrets));
+    }
+
+    /// Waits for the informers, which end with the term.
+    fn join(&self) {
+        let informers = std::mem::take(&mut *self.informers.lock().unwrap_or_else(PoisonError::into_inner));
+        for informer in informers {
+            join("informer", informer);
+        }
     }
 }
 

@@ -212,6 +212,7 @@ impl Issuer {
         let now = self.clock.now();
         let fresh = begun <= now && now <= begun.plus(PATIENCE);
         if !fresh || saved.common_name != self.subject.common_name {
+            log::info!(csr = saved.name.as_str(); "The pending certificate request is too old, or not ours: making a new one");
             return None;
         }
         let key = PrivateKey::from_pkcs8(base64::decode(saved.key.as_bytes()).ok()?).ok()?;

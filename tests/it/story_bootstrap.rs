@@ -16,7 +16,7 @@ use crate::world::{CORE, CSRS, LEASES, MANAGED_RESOURCES, Options, World};
 
 #[test]
 fn a_seed_joins_its_garden() {
-    let world = World::start(&Options::new("join"));
+    let world = World::start(&Options::calm("join"));
     let agent = world.agent();
     world.wait_until_ready();
     let request = certificate_request(&world);

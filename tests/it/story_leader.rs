@@ -23,7 +23,7 @@ fn wait_for_holder(world: &World, lease: &str, host: &str) {
 
 #[test]
 fn a_second_agent_stands_by_and_takes_over() {
-    let world = World::start(&Options::new("twice"));
+    let world = World::start(&Options::calm("twice"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let first = world.agent();
     world.wait_until_ready();
@@ -75,7 +75,7 @@ fn a_second_agent_stands_by_and_takes_over() {
 
 #[test]
 fn a_restarted_agent_goes_on_with_its_own_lease() {
-    let world = World::start(&Options::new("again"));
+    let world = World::start(&Options::calm("again"));
     let agent = world.agent();
     world.wait_until_ready();
     let before = holder(&world, "gardenlet-leader-election").unwrap();
@@ -112,7 +112,7 @@ fn foreign_lease(world: &World) -> Value {
 
 #[test]
 fn the_applier_leaves_a_seed_to_a_living_resource_manager() {
-    let world = World::start(&Options::new("managed"));
+    let world = World::start(&Options::calm("managed"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     world.seed.create("coordination.k8s.io/v1", "leases", &foreign_lease(&world));
     let place = ("garden", "gardener-resource-manager");
@@ -125,9 +125,13 @@ fn the_applier_leaves_a_seed_to_a_living_resource_manager() {
         renew();
         seed.store().names(MANAGED_RESOURCES, "managedresources", "garden").pop()
     });
-    for _ in 0..60 {
+    world.garden.wait_for("the seed to be ready", |_| {
         renew();
-        world.skip(Duration::from_secs(1));
+        world.seed_condition("GardenletReady").filter(|c| c.0 == "True")
+    });
+    for _ in 0..15 {
+        renew();
+        world.pass(Duration::from_secs(4));
     }
     renew();
     let parts = agent.status.lock().unwrap().parts();

@@ -6,7 +6,7 @@ use crate::world::{Options, World, wait_for};
 
 #[test]
 fn probes_say_how_the_agent_is() {
-    let world = World::start(&Options::new("probed"));
+    let world = World::start(&Options::calm("probed"));
     let agent = world.agent();
     world.wait_until_ready();
     let ok = (200, "ok".to_owned());

@@ -50,7 +50,7 @@ fn greeting(world: &World, name: &str) -> Option<String> {
 
 #[test]
 fn a_certificate_is_renewed_on_request_while_watches_run() {
-    let world = World::start(&Options::new("renewing"));
+    let world = World::start(&Options::calm("renewing"));
     let agent = world.agent();
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     world.wait_until_ready();
@@ -105,7 +105,7 @@ fn leader(world: &World) -> (Value, Value, Value) {
 
 #[test]
 fn a_certificate_is_renewed_between_70_and_90_percent_of_its_life() {
-    let world = World::start(&Options::new("aging"));
+    let world = World::start(&Options::calm("aging"));
     let mut config = world.config();
     config["gardenClientConnection"]["kubeconfigValidity"] = json!({"validity": "10m"});
     let agent = world.agent_with(&config);
@@ -197,7 +197,7 @@ fn own_kubeconfig(world: &World) -> (String, Subject) {
 
 #[test]
 fn an_own_certificate_is_renewed_once_somebody_approves() {
-    let world = World::start(&Options::new("owning"));
+    let world = World::start(&Options::calm("owning"));
     let (kubeconfig, subject) = own_kubeconfig(&world);
     let mut config = world.config();
     config["gardenClientConnection"] = json!({

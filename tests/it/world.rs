@@ -51,6 +51,12 @@ impl Options {
     pub fn new(seed: &'static str) -> Self {
         Self { seed, factor: 20 }
     }
+
+    /// A world whose time passes slowly but where a story lets it pass: for stories in which nobody may be late, however
+    /// busy the machine is.
+    pub fn calm(seed: &'static str) -> Self {
+        Self { seed, factor: 4 }
+    }
 }
 
 /// Garden, seed, time, and a directory for files.
@@ -467,7 +473,13 @@ impl Agent {
         *self.status.lock().unwrap() = status.clone();
         *self.metrics.lock().unwrap() = metrics;
         let settings = self.settings.clone();
-        let run = move || app::run_with(settings, env, status);
+        let run = move || {
+            let result = app::run_with(settings, env, status);
+            if let Err(error) = &result {
+                log::error!(err = gardenlet::base::error::chain(error).as_str(); "The agent could not start");
+            }
+            result
+        };
         let thread = thread::spawn("agent", 1 << 20, run).unwrap();
         let before = self.life.lock().unwrap().replace(Life { stop, cable, thread });
         assert!(before.is_none(), "the agent runs already");
