@@ -162,9 +162,9 @@ pub fn run_with(settings: Settings, env: Environment, status: Status) -> Result<
     }
     let state = open_state(&settings, &env)?;
     let instance_id = instance_id(&state, &env)?;
-    let clients = clients::Clients::new(&settings, &env)?;
-    let servers = status::serve(&settings, &env, &status)?;
     let fence = Fence::new(env.clock.clone(), &settings.leader_election.resource_name);
+    let clients = clients::Clients::new(&settings, &env, &fence)?;
+    let servers = status::serve(&settings, &env, &status)?;
     let system = |operation: &str| {
         let operation = operation.to_owned();
         move |source| Error::System { operation, source }
@@ -178,12 +178,12 @@ pub fn run_with(settings: Settings, env: Environment, status: Status) -> Result<
     let release = Stop::new();
     let elector = campaign(&shared, &leading, &release).map_err(system("start the leader election"))?;
     govern(&shared, &leading);
+    pool.join();
     // Last: nothing of ours writes any more when another instance may begin.
     release.stop();
     if let Some(elector) = elector {
         join("leader election", elector);
     }
-    pool.join();
     drop(servers);
     log::info!("The gardenlet has ended");
     Ok(())

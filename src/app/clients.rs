@@ -5,16 +5,28 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::stop::Stop;
-use crate::config::settings::{ClientConnection, Settings};
+use crate::config::settings::{ClientConnection, LeaderElection, Settings};
 use crate::kube::{self, Client, Connection, Garden, Options, Seed, in_cluster, kubeconfig};
 use crate::net::ProxyEnv;
+use crate::runtime::fence::Fence;
 
 use super::{Environment, Error};
 
-/// Deadline of a request to a Lease: two tries fit into the renew deadline of ten seconds.
-const ELECTION_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest that a controller's write may take.
-pub(super) const WRITE_DEADLINE: Duration = Duration::from_secs(5);
+/// How much of the renew deadline must be left when a write begins, and the deadline of a request to a Lease: two tries
+/// fit into the renew deadline.
+pub(super) fn write_deadline(election: &LeaderElection) -> Duration {
+    (election.renew_deadline / 2).min(Duration::from_secs(5))
+}
+
+/// How long a write may take: others take over when the whole duration of the lease is over, not just the time in which
+/// we try to renew it. An API server asks its webhooks for ten seconds by default; a shorter deadline would never succeed
+/// beside a dead one.
+fn write_timeout(election: &LeaderElection) -> Duration {
+    if !election.leader_elect {
+        return Duration::MAX;
+    }
+    election.lease_duration.saturating_sub(election.renew_deadline) + write_deadline(election)
+}
 
 /// See the module.
 pub(super) struct Clients {
@@ -27,6 +39,7 @@ pub(super) struct Clients {
     /// Where the seed is: the applier has another identity there.
     pub(super) seed_connection: Connection,
     options: Options,
+    election_timeout: Duration,
     garden: Mutex<Option<GardenClients>>,
 }
 
@@ -40,15 +53,18 @@ pub(super) struct GardenClients {
 }
 
 impl Clients {
-    pub(super) fn new(settings: &Settings, env: &Environment) -> Result<Self, Error> {
+    pub(super) fn new(settings: &Settings, env: &Environment, fence: &Fence) -> Result<Self, Error> {
         let seed_connection = seed_connection(settings, env)?;
-        let options = options(env);
+        let election_timeout = write_deadline(&settings.leader_election);
+        // Leases are written without: that of the leader gives the permit, that of the seed asks for it itself.
+        let unlimited =
+            Options { qps: 0.0, write_timeout: write_timeout(&settings.leader_election), ..options(env) };
+        let options = Options { permit: Some(fence.permit(election_timeout)), ..unlimited.clone() };
         let seed_options = limited(&options, &settings.seed_client_connection);
-        let unlimited = Options { qps: 0.0, ..options.clone() };
         let client =
             |options: &Options| Client::new(seed_connection.clone(), options.clone()).map_err(Error::Client);
         let election =
-            client(&Options { stop: Stop::new(), ..unlimited.clone() })?.with_deadline(ELECTION_TIMEOUT);
+            client(&Options { stop: Stop::new(), ..unlimited.clone() })?.with_deadline(election_timeout);
         let garden_options = limited(&options, &settings.garden_client_connection.connection);
         Ok(Self {
             seed: Seed(client(&seed_options)?),
@@ -56,19 +72,21 @@ impl Clients {
             election,
             seed_connection: seed_connection.clone(),
             options: garden_options,
+            election_timeout,
             garden: Mutex::default(),
         })
     }
 
-    /// A client of the seed with another identity, for the applier.
-    pub(super) fn seed_as(&self, connection: Connection) -> Result<Client, kube::Error> {
-        Client::new(connection, Options { qps: 0.0, ..self.options.clone() })
+    /// A client of the seed with another identity, for the applier, which writes under a lease of its own.
+    pub(super) fn seed_as(&self, connection: Connection, lease: &Fence) -> Result<Client, kube::Error> {
+        let permit = Some(lease.permit(self.election_timeout));
+        Client::new(connection, Options { qps: 0.0, permit, ..self.options.clone() })
     }
 
     /// The same for the election of the applier; it outlives the stop of the agent.
     pub(super) fn election_as(&self, connection: Connection) -> Result<Client, kube::Error> {
-        let options = Options { qps: 0.0, stop: Stop::new(), ..self.options.clone() };
-        Ok(Client::new(connection, options)?.with_deadline(ELECTION_TIMEOUT))
+        let options = Options { qps: 0.0, stop: Stop::new(), permit: None, ..self.options.clone() };
+        Ok(Client::new(connection, options)?.with_deadline(self.election_timeout))
     }
 
     /// A client of the garden that is used for the bootstrap only.
@@ -86,7 +104,7 @@ impl Clients {
             }
             return Ok(clients.clone());
         }
-        let heartbeat = Options { qps: 0.0, ..self.options.clone() };
+        let heartbeat = Options { qps: 0.0, permit: None, ..self.options.clone() };
         let clients = GardenClients {
             controllers: Garden(Client::new(connection.clone(), self.options.clone())?),
             heartbeat: Garden(Client::new(connection.clone(), heartbeat)?),
@@ -125,4 +143,30 @@ fn seed_connection(settings: &Settings, env: &Environment) -> Result<Connection,
 fn load(path: &Path) -> Result<Connection, Error> {
     let read = kubeconfig::load(&[path.to_owned()]).and_then(|config| config.select(""));
     read.map_err(|source| Error::SeedConnection { place: path.display().to_string(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_write_outlives_the_lease_under_which_it_began() {
+        let s = Duration::from_secs;
+        let table = [(15, 10, 5, 10), (60, 40, 5, 25), (9, 6, 3, 6)];
+        for (lease, renew, deadline, timeout) in table {
+            let election = LeaderElection {
+                leader_elect: true,
+                lease_duration: s(lease),
+                renew_deadline: s(renew),
+                retry_period: s(2),
+                resource_name: String::new(),
+                resource_namespace: String::new(),
+            };
+            assert_eq!((write_deadline(&election), write_timeout(&election)), (s(deadline), s(timeout)));
+            // It begins at the latest when `deadline` is left of the renew deadline.
+            assert!(s(renew) - s(deadline) + s(timeout) <= s(lease));
+            let alone = LeaderElection { leader_elect: false, ..election };
+            assert_eq!(write_timeout(&alone), Duration::MAX);
+        }
+    }
 }

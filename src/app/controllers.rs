@@ -29,7 +29,7 @@ use crate::runtime::queue::{RETRY_DEFAULT, Retry};
 use crate::runtime::store::Store;
 
 use super::Shared;
-use super::clients::{GardenClients, WRITE_DEADLINE};
+use super::clients::{GardenClients, write_deadline};
 
 /// The lanes of the pool, made once: terms start and end what runs in them.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ pub(super) fn context(shared: &Shared, stop: &Stop) -> Context {
         stop: stop.child(),
         metrics: shared.env.metrics.clone(),
         fence: shared.fence.clone(),
-        write_deadline: WRITE_DEADLINE,
+        write_deadline: write_deadline(&shared.settings.leader_election),
     }
 }
 
@@ -146,7 +146,8 @@ pub(super) fn start_heartbeat(
             resync: settings.lease_resync,
             miss_threshold: settings.lease_resync_miss_threshold,
             probe_timeout: edge.probe_timeout,
-            renew_timeout: edge.renew_timeout,
+            // Longer than the lease of the leader would never be allowed.
+            renew_timeout: edge.renew_timeout.min(write_deadline(&shared.settings.leader_election)),
         },
         seed: shared.clients.seed_heartbeat.clone(),
         garden: garden.heartbeat.clone(),

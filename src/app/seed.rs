@@ -89,7 +89,8 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     while !stop.is_stopped() {
         shared.status.progress.beat(PART, Duration::from_secs(600));
-        let wait = match shared.fence.check(super::clients::WRITE_DEADLINE) {
+        let wait = match shared.fence.check(super::clients::write_deadline(&shared.settings.leader_election))
+        {
             Err(_) => RETRY.0,
             Ok(()) => match install::ensure(&shared.clients.seed, crds::all()) {
                 Ok(install::Step::Done) => {
@@ -116,16 +117,17 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
 fn apply(shared: &Arc<Shared>, stop: &Stop) {
     shared.status.stage(APPLIER, "getting an identity");
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    let fence = Fence::new(shared.env.clock.clone(), &format!("{GRM_NAMESPACE}/{GRM_NAME}"));
     let mut identity: Option<Identity> = None;
     let mut elector: Option<JoinHandle<()>> = None;
     while !stop.is_stopped() {
         shared.status.progress.beat(PART, TOKEN_RENEW * 2);
-        let wait = match renew(shared, &mut identity) {
+        let wait = match renew(shared, &mut identity, &fence) {
             Ok(identity) => {
                 backoff.reset();
                 shared.status.recovered(APPLIER);
                 if elector.is_none() {
-                    elector = start_elector(shared, stop, &identity);
+                    elector = start_elector(shared, stop, &identity, &fence);
                 }
                 TOKEN_RENEW
             }
@@ -161,7 +163,7 @@ struct Identity {
 }
 
 /// A fresh token for the applier's clients; the first makes the clients.
-fn renew(shared: &Shared, identity: &mut Option<Identity>) -> Result<Identity, Error> {
+fn renew(shared: &Shared, identity: &mut Option<Identity>, fence: &Fence) -> Result<Identity, Error> {
     let request = json!({
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -179,16 +181,20 @@ fn renew(shared: &Shared, identity: &mut Option<Identity>) -> Result<Identity, E
         return Ok(present.clone());
     }
     let made = Identity {
-        applier: Applier(shared.clients.seed_as(connection.clone()).map_err(Error::Client)?),
+        applier: Applier(shared.clients.seed_as(connection.clone(), fence).map_err(Error::Client)?),
         election: shared.clients.election_as(connection).map_err(Error::Client)?,
     };
     *identity = Some(made.clone());
     Ok(made)
 }
 
-fn start_elector(shared: &Arc<Shared>, stop: &Stop, identity: &Identity) -> Option<JoinHandle<()>> {
+fn start_elector(
+    shared: &Arc<Shared>,
+    stop: &Stop,
+    identity: &Identity,
+    fence: &Fence,
+) -> Option<JoinHandle<()>> {
     let election = &shared.settings.leader_election;
-    let fence = Fence::new(shared.env.clock.clone(), &format!("{GRM_NAMESPACE}/{GRM_NAME}"));
     let options = leader::Options {
         namespace: GRM_NAMESPACE.to_owned(),
         name: GRM_NAME.to_owned(),
@@ -210,7 +216,7 @@ fn start_elector(shared: &Arc<Shared>, stop: &Stop, identity: &Identity) -> Opti
         identity.election.clone(),
         shared.env.clock.clone(),
         options,
-        fence,
+        fence.clone(),
         shared.env.metrics.clone(),
         Arc::<ApplierPart>::clone(&part),
     );

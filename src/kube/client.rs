@@ -24,6 +24,15 @@ use crate::base::random;
 use crate::base::stop::Stop;
 use crate::net::{ClockFloor, Dial, ProxyEnv, SystemDialer};
 
+/// Says whether a write may begin now: the lease under which it is made.
+pub trait Permit: Send + Sync + fmt::Debug {
+    /// Asked before each request that may change something.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn may_write(&self) -> Result<(), String>;
+}
+
 /// What a client needs besides the connection.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -35,6 +44,11 @@ pub struct Options {
     pub user_agent: String,
     /// Total time of a call other than a watch.
     pub timeout: Duration,
+    /// Total time of a call that may change something, if that is shorter: as long as the lease lasts under which it is
+    /// made.
+    pub write_timeout: Duration,
+    /// What is asked before each write; nobody by default.
+    pub permit: Option<Arc<dyn Permit>>,
     /// The clock of rate limit, token files and certificates. Sockets wait in real time.
     pub clock: Clock,
     /// Opens connections.
@@ -58,6 +72,8 @@ impl Default for Options {
             burst: 100,
             user_agent: concat!("gardenlet/", env!("CARGO_PKG_VERSION")).to_owned(),
             timeout: Duration::from_secs(30),
+            write_timeout: Duration::MAX,
+            permit: None,
             clock: Clock::system(),
             dialer: Arc::new(SystemDialer),
             proxy_env: ProxyEnv::default(),

@@ -62,6 +62,8 @@ pub enum Error {
     Request(String),
     /// Our own rate limit would have delayed the call past its deadline.
     Limited,
+    /// A write that may not begin now, and why: the lease under which it would be made.
+    Fenced(String),
     /// The program is stopping, or the watch was closed from our side.
     Stopped,
 }
@@ -74,9 +76,11 @@ impl Error {
             Self::Transport { source: net::Error::TooLarge { .. } | net::Error::Request(_), .. } => {
                 Verdict::Invalid
             }
-            Self::Transport { .. } | Self::Response { .. } | Self::Credentials(_) | Self::Stopped => {
-                Verdict::Unreachable
-            }
+            Self::Transport { .. }
+            | Self::Response { .. }
+            | Self::Credentials(_)
+            | Self::Fenced(_)
+            | Self::Stopped => Verdict::Unreachable,
             Self::Decode { .. } | Self::Request(_) => Verdict::Invalid,
             Self::Limited => Verdict::Throttled(None),
         }
@@ -217,6 +221,7 @@ impl fmt::Display for Error {
             Self::Credentials(_) => f.write_str("credentials"),
             Self::Request(problem) => write!(f, "request cannot be sent: {problem}"),
             Self::Limited => f.write_str("our own rate limit delays the request past its deadline"),
+            Self::Fenced(why) => f.write_str(why),
             Self::Stopped => f.write_str("stopped"),
         }
     }

@@ -21,7 +21,7 @@ mod skew;
 mod status;
 pub mod watch;
 
-pub use client::{Client, Options, Response, ServerVersion};
+pub use client::{Client, Options, Permit, Response, ServerVersion};
 pub use clients::{Applier, Garden, Seed};
 pub use connection::{Connection, Credentials, Identity, Material, Trust};
 pub use discovery::Discovery;

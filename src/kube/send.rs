@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::error::Error;
 use super::limiter::Limiter;
 use super::list::{Capped, read_page};
-use super::request::{ListMeta, ListParams, Request, page_limit};
+use super::request::{ListMeta, ListParams, Method, Request, page_limit};
 use super::session::Session;
 use super::skew::Skew;
 use super::status;
@@ -98,8 +98,13 @@ impl Sender {
         request: &Request,
         timeout: Duration,
     ) -> Result<(Response, Option<String>), Error> {
+        let is_read = request.method == Method::Get;
+        let timeout = if is_read { timeout } else { timeout.min(self.options.write_timeout) };
         let deadline = Deadline::new(timeout);
         let session = self.admitted(&deadline)?;
+        if let Some(permit) = self.options.permit.as_ref().filter(|_| !is_read) {
+            permit.may_write().map_err(Error::Fenced)?;
+        }
         let sent_at = self.options.clock.now();
         let limits = Limits {
             connect: CONNECT_TIMEOUT.min(deadline.left()),

@@ -8,12 +8,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
+use crate::kube::Permit;
 
 /// A write was refused because the lease does not last long enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotHeld {
     lease: Arc<str>,
     left: Duration,
+}
+
+/// A fence at the gate of a client: see [`Fence::permit`].
+#[derive(Debug)]
+struct Gate {
+    fence: Fence,
+    deadline: Duration,
+}
+
+impl Permit for Gate {
+    fn may_write(&self) -> Result<(), String> {
+        self.fence.check(self.deadline).map_err(|refused| refused.to_string())
+    }
 }
 
 impl fmt::Display for NotHeld {
@@ -58,6 +72,11 @@ impl Fence {
     /// Whether the lease is ours now.
     pub fn is_held(&self) -> bool {
         !self.left().is_zero()
+    }
+
+    /// For clients that write under this lease: no write begins when less than `deadline` is left.
+    pub fn permit(&self, deadline: Duration) -> Arc<dyn Permit> {
+        Arc::new(Gate { fence: self.clone(), deadline })
     }
 
     /// How long the lease is still ours.

@@ -236,9 +236,7 @@ fn next_job(shared: &Shared) -> Option<Job> {
             shared.changed.notify_one();
             return Some(job);
         }
-        let due =
-            state.lanes.iter().filter(|lane| lane.work.is_some()).filter_map(|l| l.queue.next_due()).min();
-        state = match due {
+        state = match next_due(&state) {
             Some(at) if !state.timer_watched => {
                 state.timer_watched = true;
                 let real = shared.clock.real(at.saturating_sub(now));
@@ -250,6 +248,13 @@ fn next_job(shared: &Shared) -> Option<Job> {
             _ => shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
         };
     }
+}
+
+/// The next timer that somebody could act upon. Lanes without a free permit do not count: their timers may be over, and
+/// whoever waited for them would not wait at all. The end of their work wakes everybody.
+fn next_due(state: &State) -> Option<Mono> {
+    let free = |lane: &&LaneState| lane.work.is_some() && lane.running.len() < lane.permits;
+    state.lanes.iter().filter(free).filter_map(|lane| lane.queue.next_due()).min()
 }
 
 fn take(state: &mut State, now: Mono) -> Option<Job> {
@@ -463,6 +468,20 @@ mod tests {
         b.sim.advance(Duration::from_secs(100_000));
         b.lane.add(key("b"));
         assert_eq!(b.next(), (key("b"), 1));
+        b.end();
+    }
+
+    #[test]
+    fn timers_of_a_lane_without_permits_are_not_waited_for() {
+        let b = bench(|_, _| Ok(Outcome::Done));
+        let mut state = State::default();
+        let mut lane = b.pool.shared.lock().lanes.remove(0);
+        lane.queue.add_at(key("due"), Mono::ZERO);
+        lane.running.push((key("long"), Mono::ZERO));
+        state.lanes.push(lane);
+        assert_eq!(next_due(&state), None);
+        state.lanes[0].running.clear();
+        assert_eq!(next_due(&state), Some(Mono::ZERO));
         b.end();
     }
 

@@ -25,6 +25,9 @@ pub(super) fn seed_name(object: &mut Value, namespace: &str, seed_name: &str) ->
     let Some(pod) = object.pointer_mut(template) else { return Ok(()) };
     for list in ["initContainers", "containers"] {
         for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            if !container.is_object() {
+                return Err(format!("{list} of a {kind} holds something that is no container"));
+            }
             set_env(container, "SEED_NAME", seed_name);
         }
     }
@@ -87,6 +90,16 @@ mod tests {
             json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"namespace": "n"}});
         let error = seed_name(&mut object, "n", "s").unwrap_err();
         assert_eq!(error, "environment cannot be injected into objects of kind ReplicaSet in group apps");
+    }
+
+    #[test]
+    fn what_is_no_container_is_an_error() {
+        for odd in [json!("text"), json!(null), json!([1])] {
+            let mut object = deployment("n");
+            object["spec"]["template"]["spec"]["containers"] = json!([odd]);
+            let error = seed_name(&mut object, "n", "s").unwrap_err();
+            assert_eq!(error, "containers of a Deployment holds something that is no container");
+        }
     }
 
     #[test]

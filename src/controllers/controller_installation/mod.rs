@@ -114,30 +114,41 @@ impl Reconciler for InstallationReconciler {
         } else {
             self.install(&installation, &mut verdict, cx)
         };
-        self.write_conditions(key, &installation, verdict);
-        match result {
-            Ok(delete::Step::Finish) => {
-                delete::finish(self, &installation, cx)?;
-                Ok(Outcome::Done)
-            }
-            Ok(delete::Step::Wait(after)) => Ok(Outcome::After(after)),
-            Ok(delete::Step::Done) => Ok(Outcome::Done),
-            Err(failure) => Err(failure),
-        }
+        let written = self.write_conditions(key, &installation, verdict);
+        let outcome = result.and_then(|step| match step {
+            delete::Step::Finish => delete::finish(self, &installation, cx).map(|()| Outcome::Done),
+            delete::Step::Wait(after) => Ok(Outcome::After(after)),
+            delete::Step::Done => Ok(Outcome::Done),
+        });
+        settled(outcome, written)
+    }
+}
+
+/// Conditions that were not written are written by the next round: then there must be one.
+fn settled(outcome: Result<Outcome, Failure>, written: Result<(), kube::Error>) -> Result<Outcome, Failure> {
+    match (outcome, written) {
+        (Ok(Outcome::Done) | Err(Failure::Terminal(_)), Err(e)) => Err(e.into()),
+        (outcome, _) => outcome,
     }
 }
 
 impl InstallationReconciler {
-    /// Written in all cases; a failure is logged and the next round writes again.
-    fn write_conditions(&self, key: &Key, installation: &ControllerInstallation, verdict: Verdict) {
+    /// Written in all cases, good or bad; an installation that is gone needs none.
+    fn write_conditions(
+        &self,
+        key: &Key,
+        installation: &ControllerInstallation,
+        verdict: Verdict,
+    ) -> Result<(), kube::Error> {
         let old = &installation.status.conditions;
         let wanted = [verdict.valid, verdict.installed];
         match write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &wanted) {
             Err(e) if !e.is_not_found() => {
                 let (err, key) = (chain(&e), key.to_string());
                 log::warn!(controller = "controllerinstallation", key = key.as_str(), err = err.as_str(); "Conditions were not written");
+                Err(e)
             }
-            _ => {}
+            _ => Ok(()),
         }
     }
 
@@ -296,6 +307,19 @@ mod tests {
             "status": {"conditions": []},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn conditions_that_were_not_written_bring_the_key_back() {
+        let lost = || Err(kube::Error::Limited);
+        let after = Ok(Outcome::After(std::time::Duration::from_secs(5)));
+        let final_ones = [Ok(Outcome::Done), Err(Failure::terminal("no chart"))];
+        for outcome in final_ones {
+            assert!(matches!(settled(outcome, lost()), Err(Failure::Retry(_))));
+        }
+        assert!(matches!(settled(after, lost()), Ok(Outcome::After(_))));
+        assert!(matches!(settled(Ok(Outcome::Done), Ok(())), Ok(Outcome::Done)));
+        assert!(matches!(settled(Err(Failure::terminal("no chart")), Ok(())), Err(Failure::Terminal(_))));
     }
 
     #[test]

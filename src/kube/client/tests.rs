@@ -139,6 +139,48 @@ fn a_call_ends_with_its_deadline_and_with_the_program() {
 }
 
 #[test]
+fn a_write_ends_with_its_own_deadline() {
+    let (server, _) =
+        answering(|seen| if seen.method == "GET" { Act::json(200, "{}") } else { vec![Act::Silence] });
+    let options = Options { write_timeout: Duration::from_millis(100), ..Options::default() };
+    let client = Client::new(Connection::new(server.url()), options).unwrap();
+    let clock = Clock::system();
+    let object = json!({"metadata": {"name": "n"}});
+    assert!(client.create::<Value>(&SECRET, "a", &object).is_err());
+    assert!(client.delete(&SECRET, "a", "n", &DeleteParams::default()).is_err());
+    assert!(clock.mono() < Duration::from_secs(10));
+    assert!(client.get::<Value>(&SECRET, "a", "n").is_ok());
+}
+
+#[test]
+fn a_write_asks_for_its_permit() {
+    #[derive(Debug)]
+    struct Never;
+    impl Permit for Never {
+        fn may_write(&self) -> Result<(), String> {
+            Err("not now".to_owned())
+        }
+    }
+    let (server, _) = answering(|_| Act::json(200, "{}"));
+    let options = Options { permit: Some(Arc::new(Never)), ..Options::default() };
+    let client = Client::new(Connection::new(server.url()), options).unwrap();
+    let object = json!({"metadata": {"name": "n"}});
+    assert!(client.get::<Value>(&SECRET, "a", "n").is_ok());
+    let refused = [
+        client.create::<Value>(&SECRET, "a", &object).map(drop),
+        client.replace_object::<Value>(&SECRET, "a", "n", "", &object).map(drop),
+        client.patch::<Value>(&SECRET, "a", "n", "", &Patch::Merge(object)).map(drop),
+        client.delete(&SECRET, "a", "n", &DeleteParams::default()),
+        client.delete_collection(&SECRET, "a", &ListParams::default(), &DeleteParams::default()),
+    ];
+    for result in refused {
+        let error = result.unwrap_err();
+        assert_eq!((error.verdict(), error.to_string().as_str()), (Verdict::Unreachable, "not now"));
+    }
+    assert_eq!(server.seen().len(), 1);
+}
+
+#[test]
 fn a_body_beyond_the_limit_is_refused() {
     let (_server, client) = answering(|_| Act::json(200, &" ".repeat((32 << 20) + 1)));
     let error = client.version().unwrap_err();
