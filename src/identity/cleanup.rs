@@ -5,6 +5,7 @@ use crate::api::certificates::{CERTIFICATE_SIGNING_REQUEST, CertificateSigningRe
 use crate::api::core::{CONFIG_MAP, ConfigMap, SECRET, SERVICE_ACCOUNT};
 use crate::api::meta::{Key, Resource};
 use crate::api::rbac::CLUSTER_ROLE_BINDING;
+use crate::base::error::chain;
 use crate::kube::connection::{Credentials, Material, Trust};
 use crate::kube::{Client, Connection, DeleteParams, Garden, Verdict};
 use crate::pki::Certificate;
@@ -55,7 +56,14 @@ fn with_ca(connection: &Connection, pem: &str) -> Option<Connection> {
     } else {
         Trust::Bundle(Material::inline(pem.as_bytes()))
     };
-    (connection.trust != trust).then(|| connection.clone().with_trust(trust))
+    let same = match (&connection.trust, &trust) {
+        // A file that says the same is no other CA.
+        (Trust::Bundle(old), Trust::Bundle(new)) => {
+            old.load().is_ok_and(|old| new.load().is_ok_and(|new| old == new))
+        }
+        (old, new) => old == new,
+    };
+    (!same).then(|| connection.clone().with_trust(trust))
 }
 
 /// Stores a connection with another CA. A pending request for renewal stays pending.
@@ -110,6 +118,11 @@ pub fn remove_bootstrap_credentials(
     }
     for (resource, key) in objects(&who) {
         match garden.delete(&resource, &key.namespace, &key.name, &DeleteParams::default()) {
+            // It expires by itself, and the next start tries again: no reason to leave the seed unregistered.
+            Err(e) if e.is_denied() => {
+                let (kind, key, err) = (&*resource.kind, key.to_string(), chain(&e));
+                log::warn!(kind, key = key.as_str(), err = err.as_str(); "Bootstrap credentials stay in the garden");
+            }
             Err(e) if !e.is_not_found() => {
                 return Err(Error::kube(format!("delete {} {key} in the garden", resource.kind))(e));
             }
@@ -177,5 +190,11 @@ mod tests {
         assert_eq!(with_ca(&connection, "old"), None);
         assert_eq!(with_ca(&connection, "new"), Some(Connection::new("https://garden").with_ca("new")));
         assert_eq!(with_ca(&connection, "none").unwrap().trust, Trust::Insecure);
+        let path = std::env::temp_dir().join(format!("gardenlet-ca-{}", crate::base::random::hex(12)));
+        let file = connection.with_trust(Trust::Bundle(Material::File(path.clone())));
+        assert!(with_ca(&file, "old").is_some());
+        std::fs::write(&path, "old").unwrap();
+        assert_eq!(with_ca(&file, "old"), None);
+        std::fs::remove_file(path).unwrap();
     }
 }

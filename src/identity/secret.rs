@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::core::{SECRET, Secret};
 use crate::api::meta::Key;
 use crate::format::base64;
-use crate::kube::{Client, Connection, Patch, kubeconfig};
+use crate::kube::{Client, Connection, Credentials, Material, Patch, kubeconfig};
 
 use super::Error;
 
@@ -54,7 +54,23 @@ fn parse(encoded: &str, place: &str) -> Result<Connection, Error> {
         remedy: "its key kubeconfig is not text; write a kubeconfig into it",
     })?;
     // Paths in it, if any, are those of this host: relative ones make no sense and start at the root.
-    kubeconfig::parse(&text, Path::new("/")).and_then(|config| config.select("")).map_err(wrong)
+    let connection = kubeconfig::parse(&text, Path::new("/")).and_then(|config| config.select(""));
+    connection.and_then(without_reach).map_err(wrong)
+}
+
+/// Whoever may write a Secret of the seed shall not run programs on this host, nor have its files sent anywhere; the Go
+/// gardenlet refuses the same.
+fn without_reach(connection: Connection) -> Result<Connection, kubeconfig::Error> {
+    let identity = &connection.identity;
+    let is_file = |material: &Material| matches!(material, Material::File(_));
+    let files = identity.certificate.as_ref().is_some_and(|c| is_file(&c.chain) || is_file(&c.key));
+    let problem = match &identity.credentials {
+        Credentials::Exec(_) => "a credential plugin (exec) is not allowed in a Secret",
+        Credentials::TokenFile(_) => "a token file is not allowed in a Secret; use token",
+        _ if files => "files of a client certificate are not allowed in a Secret; use the fields with -data",
+        _ => return Ok(connection),
+    };
+    Err(kubeconfig::Error::Invalid(problem.to_owned()))
 }
 
 /// Writes `connection` into the Secret; other keys are removed. A pending `renew` is answered by a new certificate only:
@@ -102,6 +118,32 @@ fn merge_patch(old: &BTreeMap<String, String>, data: &str, keep_renew: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_cannot_reach_for_programs_and_files_of_this_host() {
+        let with_user = |user: Value| {
+            let file = json!({
+                "clusters": [{"name": "g", "cluster": {"server": "https://g", "certificate-authority": "/ca.crt"}}],
+                "users": [{"name": "u", "user": user}],
+                "contexts": [{"name": "c", "context": {"cluster": "g", "user": "u"}}],
+                "current-context": "c",
+            });
+            parse(&base64::encode(file.to_string().as_bytes()), "here")
+        };
+        let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh"});
+        let table = [
+            (json!({"exec": exec}), "plugin"),
+            (json!({"tokenFile": "/etc/shadow"}), "token file"),
+            (json!({"client-certificate": "/c", "client-key": "/k"}), "files"),
+            (json!({"client-certificate-data": "Yw==", "client-key": "/k"}), "files"),
+        ];
+        for (user, word) in table {
+            let error = crate::base::error::chain(&with_user(user).unwrap_err());
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(with_user(json!({"token": "t"})).is_ok());
+        assert!(with_user(json!({"client-certificate-data": "Yw==", "client-key-data": "aw=="})).is_ok());
+    }
 
     #[test]
     fn the_data_is_replaced_and_the_request_for_renewal_answered() {

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::connection::Connection;
 use super::error::Error;
+use super::list::key_of;
 use super::request::{DeleteParams, List, ListItem, ListParams, Method, Patch, Request, WatchParams};
 use super::send::Sender;
 use super::status;
@@ -212,6 +213,7 @@ impl Client {
 
     /// Reads all pages of a list and hands over each object, without holding a page; returns the resourceVersion at which
     /// a watch may begin. On [`ListItem::Restart`] forget what came before: the pages expired and the list begins again.
+    /// An object that does not have the shape that we expect does not break the list: it is handed over by its key.
     ///
     /// # Errors
     /// All of [`Error`].
@@ -222,22 +224,13 @@ impl Client {
         params: &ListParams,
         each: &mut dyn FnMut(ListItem<T>),
     ) -> Result<String, Error> {
-        let mut undecodable: Option<serde_json::Error> = None;
-        let version = self.shared.pages(r, namespace, params, self.timeout, &mut |object| match object {
-            None => {
-                undecodable = None;
-                each(ListItem::Restart);
+        self.shared.pages(r, namespace, params, self.timeout, &mut |object| match object {
+            None => each(ListItem::Restart),
+            Some(object) => {
+                let key = key_of(&object);
+                each(T::deserialize(object).map_or_else(|e| ListItem::Undecodable(key, e), ListItem::Object));
             }
-            Some(object) => match T::deserialize(object) {
-                Ok(object) => each(ListItem::Object(object)),
-                Err(error) => undecodable = Some(error),
-            },
-        })?;
-        match undecodable {
-            // To leave an object out would make it look deleted.
-            Some(source) => Err(Error::Decode { what: r.path(namespace, "", ""), source }),
-            None => Ok(version),
-        }
+        })
     }
 
     /// Reads all pages of a list, then hands over each object; returns the resourceVersion at which a watch may begin.
@@ -252,11 +245,19 @@ impl Client {
         params: &ListParams,
         each: &mut dyn FnMut(T),
     ) -> Result<String, Error> {
-        let mut all = Vec::new();
+        let (mut all, mut undecodable) = (Vec::new(), None);
         let version = self.list_each(r, namespace, params, &mut |item| match item {
             ListItem::Object(object) => all.push(object),
-            ListItem::Restart => all.clear(),
+            ListItem::Undecodable(_, source) => undecodable = Some(source),
+            ListItem::Restart => {
+                all.clear();
+                undecodable = None;
+            }
         })?;
+        if let Some(source) = undecodable {
+            // To leave an object out would make it look deleted.
+            return Err(Error::Decode { what: r.path(namespace, "", ""), source });
+        }
         all.into_iter().for_each(each);
         Ok(version)
     }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::meta::{Resource, or_default};
+use crate::api::meta::{Key, Resource, or_default};
 use crate::limits;
 
 /// HTTP methods of the API.
@@ -168,6 +168,8 @@ pub struct ListMeta {
 pub enum ListItem<T> {
     /// An object.
     Object(T),
+    /// An object that does not have the shape that we expect, with the reason. It exists.
+    Undecodable(Key, serde_json::Error),
     /// Everything so far is void: the pages expired on the server and the list begins again.
     Restart,
 }

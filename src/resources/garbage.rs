@@ -15,7 +15,7 @@ use crate::api::core::{CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, S
 use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
-use crate::kube::{DeleteParams, ListItem, ListParams};
+use crate::kube::{self, DeleteParams, ListItem, ListParams};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
 /// Younger ones stay: whoever made them may not have come to use them yet.
@@ -72,15 +72,22 @@ fn each(
     see: &mut dyn FnMut(ObjectMeta),
 ) -> Result<(), Error> {
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
+    let mut undecodable = None;
     // A list that begins anew repeats itself, which harms neither suspects nor those spared.
-    let listed = session.client.list_each(resource, "", &params, &mut |item: ListItem<Metadata>| {
-        if let ListItem::Object(object) = item {
-            see(object.metadata);
+    let listed =
+        session.client.list_each(resource, "", &params, &mut |item: ListItem<Metadata>| match item {
+            ListItem::Object(object) => see(object.metadata),
+            // It may refer to something.
+            ListItem::Undecodable(key, source) => undecodable = Some((key, source)),
+            ListItem::Restart => {}
+        });
+    match (listed, undecodable) {
+        (Err(error), _) if error.is_not_found() => Ok(()),
+        (Err(error), _) => Err(error.into()),
+        (Ok(_), Some((key, source))) => {
+            Err(kube::Error::Decode { what: format!("{} {key}", resource.kind), source }.into())
         }
-    });
-    match listed {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(()),
+        (Ok(_), None) => Ok(()),
     }
 }
 

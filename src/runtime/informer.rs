@@ -107,36 +107,53 @@ trait Feed {
 
 /// The first delay after a failure, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// The longest that a server may ask us to wait.
+const THROTTLED_MAX: Duration = Duration::from_secs(300);
+/// A watch that ends sooner and tells nothing is no watch: a proxy, or a server that is ending.
+const SHORT: Duration = Duration::from_secs(1);
+/// After a watch of this length, failures of before count no more.
+const LONG: Duration = Duration::from_secs(30);
 
 fn run(feed: &mut dyn Feed, clock: &Clock, stop: &Stop) {
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     let mut version: Option<String> = None;
+    let mut failing = false;
     while !stop.is_stopped() {
+        let (begun, before) = (clock.mono(), version.clone());
         let result = match &mut version {
             None => feed.list().map(|listed| version = Some(listed)),
             Some(version) => feed.follow(version),
         };
+        let lasted = clock.mono().saturating_sub(begun);
+        if before.is_some() && (lasted >= LONG || before != version) {
+            backoff.reset();
+        }
         let Err(error) = result else {
-            if backoff.failures() > 0 {
+            if std::mem::take(&mut failing) {
                 log::info!(watch = feed.name(); "The watch goes on");
             }
-            backoff.reset();
+            if before == version && lasted < SHORT {
+                stop.wait(clock, backoff.next_delay());
+            }
             continue;
         };
         // The client may be stopped a moment before this thread is.
         if stop.is_stopped() || matches!(error, Error::Stopped) {
             return;
         }
+        let pause = backoff.next_delay();
         let delay = match error.verdict() {
             Verdict::Gone => {
                 log::info!(watch = feed.name(); "The resourceVersion is too old; listing again");
                 version = None;
-                Duration::ZERO
+                // At once; but a server that forgets each version must not be asked without a pause.
+                stop.wait(clock, if backoff.failures() > 1 { pause } else { Duration::ZERO });
+                continue;
             }
-            Verdict::Throttled(Some(after)) => after,
-            _ => backoff.next_delay(),
+            Verdict::Throttled(Some(after)) => after.clamp(pause, THROTTLED_MAX),
+            _ => pause,
         };
-        if backoff.failures() == 1 {
+        if !std::mem::replace(&mut failing, true) {
             let err = chain(&error);
             log::warn!(watch = feed.name(), err = err.as_str(); "The watch failed; trying again");
         }
@@ -166,14 +183,23 @@ impl<T: Object> Feed for KindFeed<T> {
             metadata_only: o.metadata_only,
             ..ListParams::default()
         };
-        let mut listed = BTreeSet::new();
+        let (mut listed, mut undecodable) = (BTreeSet::new(), Vec::new());
         let version =
             self.client.list_each::<T>(&o.resource, &o.namespace, &params, &mut |item| match item {
                 ListItem::Object(object) => {
                     listed.insert(self.put(object));
                 }
-                ListItem::Restart => listed.clear(),
+                ListItem::Undecodable(key, error) => {
+                    // It is not gone: what was known of it stays.
+                    listed.insert(key.clone());
+                    undecodable.push((key, error.to_string()));
+                }
+                ListItem::Restart => {
+                    listed.clear();
+                    undecodable.clear();
+                }
             })?;
+        undecodable.iter().for_each(|(key, reason)| self.complain(key, reason));
         for change in self.store.keep(&listed) {
             (self.handler)(&change);
         }
@@ -250,6 +276,8 @@ mod tests {
         results: Vec<Result<(), Error>>,
         asked: Vec<String>,
         stop: Stop,
+        /// Whether each watch sees something.
+        moves: bool,
     }
 
     impl Script {
@@ -273,7 +301,9 @@ mod tests {
 
         fn follow(&mut self, version: &mut String) -> Result<(), Error> {
             let from = version.clone();
-            *version = format!("{from}+");
+            if self.moves {
+                *version = format!("{from}+");
+            }
             self.next(format!("follow {from}"))
         }
     }
@@ -296,10 +326,80 @@ mod tests {
             Ok(()),
             Ok(()),
         ];
-        let mut script = Script { results, asked: Vec::new(), stop: stop.clone() };
+        let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves: true };
         run(&mut script, &Clock::new(sim), &stop);
         let expected =
             ["list", "list", "follow 7", "follow 7+", "follow 7++", "follow 7+++", "list", "follow 7"];
         assert_eq!(script.asked, expected);
+    }
+
+    /// How long a script takes, in the time of its clock.
+    fn time_of(factor: u32, results: Vec<Result<(), Error>>) -> Duration {
+        let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), factor)), Stop::new());
+        let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves: false };
+        let begun = clock.mono();
+        run(&mut script, &clock, &stop);
+        clock.mono().saturating_sub(begun)
+    }
+
+    #[test]
+    fn a_server_that_serves_no_watch_is_not_asked_without_a_pause() {
+        let ends_at_once = vec![Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(())];
+        let forgets_at_once =
+            vec![Ok(()), Err(gone()), Ok(()), Err(gone()), Ok(()), Err(gone()), Ok(()), Err(gone()), Ok(())];
+        for results in [ends_at_once, forgets_at_once] {
+            let time = time_of(100, results);
+            assert!(time > Duration::from_secs(3), "{time:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_cannot_send_a_watch_to_sleep() {
+        let throttled = |s| {
+            let retry_after = Some(Duration::from_secs(s));
+            Err(Error::Api(Box::new(crate::kube::error::Failure {
+                code: 429,
+                retry_after,
+                ..Default::default()
+            })))
+        };
+        let time = time_of(5_000, vec![throttled(86_400), Ok(())]);
+        assert!(time > Duration::from_secs(100) && time < Duration::from_secs(3_600), "{time:?}");
+    }
+
+    #[test]
+    fn one_odd_object_does_not_break_the_list() {
+        use crate::net::testing::{Act, Server};
+        let page = r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},
+            {"metadata":{"name":"b","labels":7}},{"metadata":{"name":"c"}}]}"#;
+        let server = Server::plain(move |_| Act::json(200, page));
+        let connection = crate::kube::Connection::new(server.url());
+        let store = Store::<Plain>::new();
+        let known = Plain { metadata: ObjectMeta { name: "b".to_owned(), ..ObjectMeta::default() } };
+        store.put(Key::new("", "b"), known);
+        let mut feed = KindFeed {
+            client: Client::new(connection, crate::kube::Options::default()).unwrap(),
+            options: Options::all("test", crate::api::core::NAMESPACE),
+            store: store.clone(),
+            handler: Box::new(|_| {}),
+            running: Running::default(),
+            stop: Stop::new(),
+        };
+        assert_eq!(feed.list().unwrap(), "9");
+        // What was known of the odd one stays: it is not gone.
+        let names: Vec<String> = store.all().into_iter().map(|(key, _)| key.name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert!(store.is_synced());
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Plain {
+        metadata: ObjectMeta,
+    }
+
+    impl Object for Plain {
+        fn metadata(&self) -> &ObjectMeta {
+            &self.metadata
+        }
     }
 }

@@ -244,6 +244,18 @@ fn a_list_with_an_object_that_cannot_be_read_is_an_error() {
     let mut values = Vec::new();
     client.list_all(&SECRET, "", &ListParams::default(), &mut |value: Value| values.push(value)).unwrap();
     assert_eq!(values[0]["kind"], "Secret");
+    // Whoever takes them one by one is told which one it is.
+    let mut told = Vec::new();
+    let each = &mut |item: ListItem<Metadata>| {
+        told.push(match item {
+            ListItem::Object(object) => object.metadata.name,
+            ListItem::Undecodable(key, _) => format!("undecodable {key:?}"),
+            ListItem::Restart => "restart".to_owned(),
+        });
+    };
+    client.list_each(&SECRET, "", &ListParams::default(), each).unwrap();
+    assert_eq!(told[0], "a");
+    assert!(told[1].starts_with("undecodable"), "{told:?}");
 }
 
 #[test]
