@@ -8,10 +8,12 @@
 mod clients;
 mod controllers;
 mod garden;
+mod host;
 mod networks;
 mod process;
 mod seed;
 mod status;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::fmt;

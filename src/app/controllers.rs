@@ -243,7 +243,7 @@ fn start_seed(
         capacity: settings.resources.capacity.clone(),
         reserved: settings.resources.reserved.clone(),
         sync_period: settings.controllers.seed.sync_period,
-        any_version: shared.env.variable("EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK") == Some("true"),
+        any_version: shared.env.variable(super::versions::SWITCH) == Some("true"),
         definitions_at: Mutex::default(),
         patient_until: shared.env.clock.mono().saturating_add(seed::DEFINITIONS_PATIENCE),
     };

@@ -26,7 +26,7 @@ use crate::kube::{self, Connection, Patch};
 use super::clients::GardenClients;
 use super::networks::{self, Mismatch};
 use super::status::complain;
-use super::{Shared, controllers};
+use super::{Shared, controllers, host, versions};
 
 const PART: &str = "garden";
 /// After a failed stage: the first delay and the longest.
@@ -39,7 +39,7 @@ const NAMESPACE_POLL: Duration = Duration::from_millis(500);
 enum Error {
     Identity(identity::Error),
     Kube { operation: String, source: kube::Error },
-    Skew(String),
+    Version(String),
     Config(String),
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Error {
         match self {
             Self::Identity(_) => f.write_str("get an identity for the garden"),
             Self::Kube { operation, .. } => f.write_str(operation),
-            Self::Skew(what) | Self::Config(what) => f.write_str(what),
+            Self::Version(what) | Self::Config(what) => f.write_str(what),
         }
     }
 }
@@ -58,7 +58,7 @@ impl std::error::Error for Error {
         match self {
             Self::Identity(source) => Some(source),
             Self::Kube { source, .. } => Some(source),
-            Self::Skew(_) | Self::Config(_) => None,
+            Self::Version(_) | Self::Config(_) => None,
         }
     }
 }
@@ -83,10 +83,11 @@ enum Step {
 }
 
 /// The stages, in order. The names are shown to operators.
-const STAGES: [(&str, Stage); 7] = [
+const STAGES: [(&str, Stage); 8] = [
     ("checking the configuration against the seed", BringUp::check_networks),
     ("getting an identity", BringUp::obtain),
     ("trusting the garden's CA", BringUp::refresh_ca),
+    ("finding the way to the garden", BringUp::find_host),
     ("removing bootstrap credentials", BringUp::clean_up),
     ("comparing versions", BringUp::compare_versions),
     ("registering the seed", BringUp::register),
@@ -99,7 +100,10 @@ struct BringUp {
     shared: Arc<Shared>,
     stop: Stop,
     obtain: Obtain,
+    /// As the kubeconfig says.
     connection: Option<Connection>,
+    /// Where the garden is from here, if not where the kubeconfig says.
+    host: Option<&'static str>,
     garden: Option<GardenClients>,
     heartbeat: Option<std::thread::JoinHandle<()>>,
 }
@@ -136,6 +140,7 @@ impl BringUp {
             stop: stop.clone(),
             obtain,
             connection: None,
+            host: None,
             garden: None,
             heartbeat: None,
         }
@@ -213,7 +218,11 @@ impl BringUp {
 
     /// From now on the garden is reached over this connection.
     fn adopt(&mut self, connection: Connection) -> Result<(), Error> {
-        let clients = self.shared.clients.use_garden(&connection).map_err(failed("connect to the garden"))?;
+        let mut used = connection.clone();
+        if let Some(host) = self.host {
+            host.clone_into(&mut used.server);
+        }
+        let clients = self.shared.clients.use_garden(&used).map_err(failed("connect to the garden"))?;
         self.connection = Some(connection);
         if self.heartbeat.is_none() {
             self.heartbeat = controllers::start_heartbeat(&self.shared, &clients, &self.stop);
@@ -231,6 +240,16 @@ impl BringUp {
                 cleanup::store_refreshed(&self.shared.clients.seed, &key, &connection)?;
             }
             log::info!("The garden's CA has changed");
+            self.adopt(connection)?;
+        }
+        Ok(Step::Done)
+    }
+
+    fn find_host(&mut self) -> Result<Step, Error> {
+        let found = host::inside(&self.shared.clients.seed);
+        self.host = found.map_err(failed("look for a garden in the seed cluster"))?;
+        if let (Some(host), Some(connection)) = (self.host, self.connection.clone()) {
+            log::info!(server = host; "The garden is in the seed cluster");
             self.adopt(connection)?;
         }
         Ok(Step::Done)
@@ -255,6 +274,15 @@ impl BringUp {
     }
 
     fn compare_versions(&mut self) -> Result<Step, Error> {
+        if self.shared.env.variable(versions::SWITCH) != Some("true") {
+            for (cluster, client) in
+                [("garden", &*self.garden()?.controllers), ("seed", &*self.shared.clients.seed)]
+            {
+                let version =
+                    client.version().map_err(failed(format!("read the version of the {cluster}")))?;
+                versions::check_kubernetes(cluster, &version.git_version).map_err(Error::Version)?;
+            }
+        }
         let (namespace, name) = ("gardener-system-public", "gardener-info");
         let info = self
             .garden()?
@@ -264,7 +292,7 @@ impl BringUp {
         let text = info.data.get("gardenerAPIServer").map(String::as_str).unwrap_or_default();
         let info = yaml::parse(text).unwrap_or_default();
         let theirs = info["version"].as_str().unwrap_or_default();
-        check_skew(GARDENER, theirs).map_err(Error::Skew)?;
+        versions::check_skew(GARDENER, theirs).map_err(Error::Version)?;
         Ok(Step::Done)
     }
 
@@ -384,32 +412,6 @@ impl BringUp {
     }
 }
 
-/// Our version must not be newer than the garden's, and at most two minors older.
-fn check_skew(ours: &str, theirs: &str) -> Result<(), String> {
-    let (Some(our), Some(their)) = (major_minor(ours), major_minor(theirs)) else {
-        return Err(format!(
-            "the garden's version {theirs:?} in config map gardener-system-public/gardener-info (key gardenerAPIServer) \
-             cannot be read"
-        ));
-    };
-    if our > their {
-        return Err(format!(
-            "gardenlet {ours} must not be newer than the garden's API server {theirs}: upgrade the garden first"
-        ));
-    }
-    if our.0 != their.0 || their.1 - our.1 > 2 {
-        return Err(format!(
-            "gardenlet {ours} is more than two minor versions older than the garden's API server {theirs}"
-        ));
-    }
-    Ok(())
-}
-
-fn major_minor(version: &str) -> Option<(u32, u32)> {
-    let mut parts = version.trim_start_matches('v').split(['.', '-', '+']);
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
 /// Default domains from the garden's Secrets, the most important first.
 fn domains(mut secrets: Vec<Metadata>) -> Vec<Value> {
     let annotation =
@@ -435,22 +437,6 @@ fn domains(mut secrets: Vec<Metadata>) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn version_skew() {
-        let table = [
-            ("v1.150.0", "v1.150.0", true),
-            ("v1.150.3", "v1.150.0-dev-abc", true),
-            ("v1.148.0", "v1.150.0", true),
-            ("v1.147.0", "v1.150.0", false),
-            ("v1.151.0", "v1.150.0", false),
-            ("v1.150.0", "", false),
-            ("v1.150.0", "v2.0.0", false),
-        ];
-        for (ours, theirs, allowed) in table {
-            assert_eq!(check_skew(ours, theirs).is_ok(), allowed, "{ours} with {theirs}");
-        }
-    }
 
     #[test]
     fn default_domains_come_by_priority() {

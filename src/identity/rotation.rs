@@ -92,21 +92,27 @@ impl Rotation {
     pub fn step(&mut self, seed: &Client, garden: &Garden) -> Result<Step, Error> {
         let stored = secret::load(seed, &self.secret)?;
         let renew = stored.as_ref().is_some_and(|s| s.renew);
-        if let Some(stored) = stored {
-            let other = certificate(&stored.connection)?;
+        let stored = stored.map(|s| s.connection);
+        if let Some(connection) = &stored {
+            let other = certificate(connection)?;
             if other.not_after != self.current.not_after {
                 log::info!(secret = self.secret.to_string().as_str(); "The kubeconfig Secret holds another certificate");
                 self.adopt(other);
-                return Ok(Step::Replace(stored.connection));
+                // Somebody was faster: our own request has become pointless.
+                if let Some(mut issuer) = self.issuer.take() {
+                    issuer.discard();
+                }
+                return Ok(Step::Replace(connection.clone()));
             }
         }
         if !renew && self.issuer.is_none() && self.clock.now() < self.deadline {
             return Ok(Step::Wait(LOOK));
         }
-        self.renew(seed, garden)
+        self.renew(seed, garden, stored)
     }
 
-    fn renew(&mut self, seed: &Client, garden: &Garden) -> Result<Step, Error> {
+    /// The Secret keeps saying where the garden is: we may be using another way.
+    fn renew(&mut self, seed: &Client, garden: &Garden, stored: Option<Connection>) -> Result<Step, Error> {
         let mut issuer = self.issuer.take().unwrap_or_else(|| {
             // Subject and names of the present certificate: an operator's own certificate is renewed as what it is.
             let subject = self.current.subject.clone();
@@ -125,8 +131,8 @@ impl Rotation {
             }
         };
         let key_pem = issued.key_pem.expose().clone();
-        let connection =
-            garden.connection().as_ref().clone().with_certificate(issued.certificate_pem, key_pem);
+        let present = stored.unwrap_or_else(|| garden.connection().as_ref().clone());
+        let connection = present.with_certificate(issued.certificate_pem, key_pem);
         if let Err(e) = secret::store(seed, &self.secret, &connection, false) {
             // The request keeps its certificate: the next step finds it issued and writes again.
             self.issuer = Some(issuer);
@@ -162,5 +168,75 @@ mod tests {
         for (unit, expected) in table {
             assert_eq!(deadline(&current, validity, unit).unix(), expected, "{unit}");
         }
+    }
+
+    use std::sync::{Arc, Mutex};
+
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+    use serde_json::json;
+
+    use crate::format::base64;
+    use crate::kube::{Options, kubeconfig};
+    use crate::net::testing::{Act, Server};
+
+    fn made(year: i32) -> (String, String) {
+        let mut params = CertificateParams::default();
+        (params.not_before, params.not_after) = (date_time_ymd(year, 1, 1), date_time_ymd(year + 1, 1, 1));
+        let pair = KeyPair::generate().unwrap();
+        (params.self_signed(&pair).unwrap().pem(), pair.serialize_pem())
+    }
+
+    fn with_certificate(server: &str, year: i32) -> Connection {
+        let (chain, key) = made(year);
+        Connection::new(server).with_certificate(chain, key)
+    }
+
+    /// A seed with a kubeconfig Secret that says `renew`, a garden with a request in this state, and the rotation.
+    fn scene(secret: &Arc<Mutex<String>>, request: serde_json::Value) -> (Server, Client, Server, Garden) {
+        let secret = Arc::clone(secret);
+        let seed = Server::plain(move |_| {
+            let kubeconfig = base64::encode(secret.lock().unwrap().as_bytes());
+            let annotations = json!({"gardener.cloud/operation": "renew"});
+            let object = json!({"metadata": {"name": "s", "annotations": annotations}, "data": {"kubeconfig": kubeconfig}});
+            Act::json(200, &object.to_string())
+        });
+        let garden = Server::plain(move |_| Act::json(200, &request.to_string()));
+        let client =
+            |server: &Server| Client::new(Connection::new(server.url()), Options::default()).unwrap();
+        let (seed_client, garden_client) = (client(&seed), Garden(client(&garden)));
+        (seed, seed_client, garden, garden_client)
+    }
+
+    fn rotation(present: &Connection) -> Rotation {
+        let validity = Validity { validity: None, jitter_percent_min: 70, jitter_percent_max: 90 };
+        let key = Key::new("garden", "s");
+        Rotation::new(Clock::system(), StateDir::in_memory(), key, validity, present).unwrap()
+    }
+
+    #[test]
+    fn the_secret_keeps_saying_where_the_garden_is() {
+        let present = with_certificate("https://public.example.org", 2100);
+        let secret = Arc::new(Mutex::new(kubeconfig::render(&present).unwrap()));
+        let issued = base64::encode(made(2101).0.as_bytes());
+        let request = json!({"metadata": {"uid": "u"}, "status": {
+            "certificate": issued, "conditions": [{"type": "Approved", "status": "True"}]}});
+        let (_seed, seed, _garden, garden) = scene(&secret, request);
+        let Step::Replace(renewed) = rotation(&present).step(&seed, &garden).unwrap() else {
+            panic!("waits")
+        };
+        assert_eq!(renewed.server, "https://public.example.org");
+        assert_ne!(renewed.identity, present.identity);
+    }
+
+    #[test]
+    fn a_certificate_of_somebody_else_ends_our_own_request() {
+        let present = with_certificate("https://g", 2100);
+        let secret = Arc::new(Mutex::new(kubeconfig::render(&present).unwrap()));
+        let (_seed, seed, _garden, garden) = scene(&secret, json!({"metadata": {"uid": "u"}}));
+        let mut rotation = rotation(&present);
+        assert!(matches!(rotation.step(&seed, &garden).unwrap(), Step::Wait(super::super::issue::POLL)));
+        *secret.lock().unwrap() = kubeconfig::render(&with_certificate("https://g", 2101)).unwrap();
+        assert!(matches!(rotation.step(&seed, &garden).unwrap(), Step::Replace(_)));
+        assert!(rotation.issuer.is_none());
     }
 }

@@ -1,0 +1,86 @@
+//! Which versions go together: ours with the garden's, and Kubernetes with what this program was tested against.
+
+/// The variable that switches [`check_kubernetes`] off, as upstream.
+pub(super) const SWITCH: &str = "EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK";
+
+/// The oldest and the newest minor of Kubernetes 1 (Gardener v1.150).
+const KUBERNETES_MINORS: (u32, u32) = (32, 36);
+
+/// Kubernetes of the garden or the seed must be of a version that Gardener supports.
+pub(super) fn check_kubernetes(cluster: &str, version: &str) -> Result<(), String> {
+    let (oldest, newest) = KUBERNETES_MINORS;
+    match major_minor(version) {
+        Some((1, minor)) if (oldest..=newest).contains(&minor) => Ok(()),
+        _ => Err(format!(
+            "Kubernetes {version:?} of the {cluster} is not supported: it must be from 1.{oldest} to 1.{newest} (set \
+             {SWITCH}=true to try all the same)"
+        )),
+    }
+}
+
+/// Our version must not be newer than the garden's, and at most two minors older.
+pub(super) fn check_skew(ours: &str, theirs: &str) -> Result<(), String> {
+    let (Some(our), Some(their)) = (major_minor(ours), major_minor(theirs)) else {
+        return Err(format!(
+            "the garden's version {theirs:?} in config map gardener-system-public/gardener-info (key gardenerAPIServer) \
+             cannot be read"
+        ));
+    };
+    if our > their {
+        return Err(format!(
+            "gardenlet {ours} must not be newer than the garden's API server {theirs}: upgrade the garden first"
+        ));
+    }
+    if our.0 != their.0 || their.1 - our.1 > 2 {
+        return Err(format!(
+            "gardenlet {ours} is more than two minor versions older than the garden's API server {theirs}"
+        ));
+    }
+    Ok(())
+}
+
+fn major_minor(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.trim_start_matches('v').split(['.', '-', '+']);
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubernetes_versions() {
+        let table = [
+            ("v1.31.9", false),
+            ("v1.32.0", true),
+            ("v1.34.3-gke.1", true),
+            ("v1.36.2+k3s1", true),
+            ("v1.37.0", false),
+            ("v2.33.0", false),
+            ("", false),
+        ];
+        for (version, supported) in table {
+            assert_eq!(check_kubernetes("seed", version).is_ok(), supported, "{version}");
+        }
+        let error = check_kubernetes("garden", "v1.37.0").unwrap_err();
+        assert!(
+            error.contains("garden") && error.contains("EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK=true")
+        );
+    }
+
+    #[test]
+    fn version_skew() {
+        let table = [
+            ("v1.150.0", "v1.150.0", true),
+            ("v1.150.3", "v1.150.0-dev-abc", true),
+            ("v1.148.0", "v1.150.0", true),
+            ("v1.147.0", "v1.150.0", false),
+            ("v1.151.0", "v1.150.0", false),
+            ("v1.150.0", "", false),
+            ("v1.150.0", "v2.0.0", false),
+        ];
+        for (ours, theirs, allowed) in table {
+            assert_eq!(check_skew(ours, theirs).is_ok(), allowed, "{ours} with {theirs}");
+        }
+    }
+}
