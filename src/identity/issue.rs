@@ -1,4 +1,5 @@
-//! Getting one certificate: make a key and a request, post it, look every two seconds, give up after fifteen minutes.
+//! Getting one certificate: make a key and a request, post it, look soon and then every two seconds, give up after fifteen
+//! minutes.
 //!
 //! Key and name are kept in the state directory, so that a crash resumes the request that was posted instead of leaving
 //! an orphan behind.
@@ -19,8 +20,10 @@ use crate::pki::{Certificate, PrivateKey};
 use super::Error;
 use super::csr::{self, State};
 
-/// Between two looks at a request (list and watch are not granted for it).
+/// Between two looks at a request (list and watch are not granted for it). A garden usually approves at once, so the first
+/// looks come sooner: after as long as the request has waited already.
 pub const POLL: Duration = Duration::from_secs(2);
+const POLL_FIRST: Duration = Duration::from_millis(100);
 /// How long a request may wait for its approval.
 pub const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
@@ -144,9 +147,10 @@ impl Issuer {
         };
         match state {
             State::Pending => {
+                let after = self.clock.now().since(pending.begun).clamp(POLL_FIRST, POLL);
                 let csr_name = pending.name.clone();
                 self.pending = Some(pending);
-                Ok(Progress::Waiting { after: POLL, csr_name })
+                Ok(Progress::Waiting { after, csr_name })
             }
             State::Refused(how, why) => {
                 self.discard();

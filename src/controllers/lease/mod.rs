@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::api::coordination::LEASE;
 use crate::api::gardener::SEED;
 use crate::api::meta::Metadata;
+use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
@@ -29,6 +30,9 @@ pub use condition::{GARDENLET_READY, ReadyCondition};
 
 /// Namespace of the seeds' Leases in the garden.
 pub const NAMESPACE: &str = "gardener-system-seed-lease";
+
+/// After a look that found no Seed. The registration is on its way: the first beat shall not wait a whole period for it.
+const UNREGISTERED_RETRY: Duration = Duration::from_millis(100);
 
 /// How the heartbeat beats.
 #[derive(Clone, Debug)]
@@ -117,6 +121,7 @@ impl Heartbeat {
     pub fn run(&self, stop: &Stop) {
         let mut known = Known::default();
         let mut failing = false;
+        let mut unregistered = Backoff::new(UNREGISTERED_RETRY, self.options.resync);
         self.beat.begin(self.clock.mono(), self.threshold());
         while !stop.is_stopped() {
             let begun = self.clock.mono();
@@ -126,7 +131,12 @@ impl Heartbeat {
                 self.report(&result, &mut failing);
             }
             let spent = self.clock.mono().saturating_sub(begun);
-            stop.wait(&self.clock, self.options.resync.saturating_sub(spent).max(Duration::from_millis(100)));
+            let pause = if matches!(result, Err(Missed::Unregistered)) {
+                unregistered.next_delay()
+            } else {
+                self.options.resync.saturating_sub(spent).max(Duration::from_millis(100))
+            };
+            stop.wait(&self.clock, pause);
         }
         self.beat.end();
         self.progress.end("heartbeat");
