@@ -101,7 +101,7 @@ struct Outcome {
 
 /// One run of the story.
 fn run(at: Option<(usize, Accident)>) -> Outcome {
-    let world = World::start(&Options { factor: 30, ..Options::new("crashing") });
+    let world = World::start(&Options { factor: 15, ..Options::new("crashing") });
     let agent = Arc::new(Agent::new(&world, "host-1", &world.config(), world.pod()));
     let accidents = Accidents::watch(&world, &agent, at);
     world.garden.apply(&prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"})));
