@@ -11,10 +11,13 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ring::digest;
 
+use crate::base::clock::Clock;
 use crate::base::random;
+use crate::base::stop::Stop;
 use crate::limits;
 
 /// Why the state directory cannot be used.
@@ -83,6 +86,10 @@ impl fmt::Debug for StateDir {
     }
 }
 
+/// How long to wait for the lock, and how often to look.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_RETRY: Duration = Duration::from_millis(50);
+
 const SUM_BYTES: usize = digest::SHA256_OUTPUT_LEN;
 
 impl StateDir {
@@ -101,11 +108,7 @@ impl StateDir {
         let mut options = OpenOptions::new();
         let lock = options.create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
         let lock = lock.map_err(io_error("open", &lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => return Err(Error::InUse { path: path.to_owned() }),
-            Err(fs::TryLockError::Error(source)) => return Err(io_error("lock", &lock_path)(source)),
-        }
+        take_lock(&lock, path, &lock_path)?;
         Ok(Self { disk: Some(Arc::new(Disk { path: path.to_owned(), _lock: lock })), memory: Arc::default() })
     }
 
@@ -174,6 +177,22 @@ impl StateDir {
         let id = random::hex(64);
         self.write("instance-id", id.as_bytes())?;
         Ok(id)
+    }
+}
+
+/// A process that was killed may hold the lock a moment longer: through a child that it was just starting.
+fn take_lock(lock: &File, path: &Path, lock_path: &Path) -> Result<(), Error> {
+    let (clock, never) = (Clock::system(), Stop::new());
+    let deadline = clock.mono().saturating_add(LOCK_PATIENCE);
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(fs::TryLockError::WouldBlock) if clock.mono() < deadline => {
+                never.wait(&clock, LOCK_RETRY);
+            }
+            Err(fs::TryLockError::WouldBlock) => return Err(Error::InUse { path: path.to_owned() }),
+            Err(fs::TryLockError::Error(source)) => return Err(io_error("lock", lock_path)(source)),
+        }
     }
 }
 
@@ -256,6 +275,18 @@ mod tests {
         assert_eq!(fs::metadata(path.join("floor")).unwrap().ino(), inode);
         state.write("floor", b"2").unwrap();
         assert_ne!(fs::metadata(path.join("floor")).unwrap().ino(), inode);
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_ends_soon_is_waited_for() {
+        let path = scratch("wait");
+        let first = StateDir::open(&path).unwrap();
+        let other = path.clone();
+        let second =
+            crate::base::thread::spawn("second", 256 << 10, move || StateDir::open(&other).is_ok()).unwrap();
+        drop(first);
+        assert!(second.join().unwrap());
         fs::remove_dir_all(&path).unwrap();
     }
 
