@@ -101,8 +101,11 @@ struct Outcome {
 
 /// One run of the story.
 fn run(at: Option<(usize, Accident)>) -> Outcome {
-    let world = World::start(&Options { factor: 15, ..Options::new("crashing") });
-    let agent = Arc::new(Agent::new(&world, "host-1", &world.config(), world.pod()));
+    let world = World::start(&Options { factor: 20, ..Options::new("crashing") });
+    let mut config = world.config();
+    // Long enough that a busy machine does not lose it, and that an agent which had to wait for it would be noticed.
+    config["leaderElection"] = json!({"leaseDuration": "300s", "renewDeadline": "200s", "retryPeriod": "2s"});
+    let agent = Arc::new(Agent::new(&world, "host-1", &config, world.pod()));
     let accidents = Accidents::watch(&world, &agent, at);
     world.garden.apply(&prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"})));
     agent.launch();

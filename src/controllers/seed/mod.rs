@@ -141,7 +141,10 @@ impl Reconciler for SeedReconciler {
         };
         if let Some(patch) = decide::finalizer_patch(&live) {
             cx.may_write()?;
-            live = self.garden.patch(&SEED, "", &key.name, "", &Patch::Merge(patch))?;
+            live = match self.garden.patch(&SEED, "", &key.name, "", &Patch::Merge(patch)) {
+                Err(e) if e.is_conflict() => return Ok(Outcome::After(CONFLICT_RETRY)),
+                other => other?,
+            };
         }
         let observed = self.observe(live)?;
         let phase = decide::phase(&observed);
