@@ -5,6 +5,7 @@
 //! machine, from "who are we" to "controllers run", that goes on from where it stands after every failure: an unreachable
 //! garden is a condition and a metric, never a reason to exit.
 
+mod applier;
 mod clients;
 mod controllers;
 mod garden;
@@ -23,7 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::base::clock::Clock;
+use crate::base::backoff::Backoff;
+use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::base::state::{self, StateDir};
@@ -31,12 +33,16 @@ use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::chart::child::Renderer;
 use crate::config::settings::Settings;
+use crate::controllers::seed::Registration;
 use crate::kube;
 use crate::limits;
 use crate::net::Dial;
+use crate::oci;
+use crate::resources::Watched;
 use crate::runtime::fence::Fence;
 use crate::runtime::leader::{self, Elector, Listener};
 use crate::runtime::pool::Pool;
+use crate::runtime::store::Store;
 
 pub use process::process;
 pub use status::Status;
@@ -141,6 +147,11 @@ struct Shared {
     lanes: controllers::Lanes,
     fence: Fence,
     status: Status,
+    registration: Registration,
+    /// Charts of registries.
+    charts: oci::Cache,
+    /// The ManagedResources of the seed, kept while a term lasts.
+    managed: Store<Watched>,
 }
 
 /// Runs the agent until `env.stop` is pulled.
@@ -175,8 +186,21 @@ pub fn run_with(settings: Settings, env: Environment, status: Status) -> Result<
     let mut pool = Pool::start(env.clock.clone(), &env.stop, env.metrics.clone(), workers)
         .map_err(system("start workers"))?;
     let lanes = controllers::Lanes::new(&pool, &settings);
-    let shared = Arc::new(Shared { settings, env, state, instance_id, clients, lanes, fence, status });
-    let leading = Arc::new(Leading::default());
+    let charts = oci::Cache::new(state.path(), settings.edge.chart_cache_bytes_max);
+    let shared = Arc::new(Shared {
+        settings,
+        env,
+        state,
+        instance_id,
+        clients,
+        lanes,
+        fence,
+        status,
+        registration: Registration::default(),
+        charts,
+        managed: Store::new(),
+    });
+    let leading = Arc::new(Leading::new(&shared.status));
     let release = Stop::new();
     let elector = campaign(&shared, &leading, &release).map_err(system("start the leader election"))?;
     govern(&shared, &leading);
@@ -209,10 +233,16 @@ fn instance_id(state: &StateDir, env: &Environment) -> Result<String, Error> {
 }
 
 /// Whether we lead, as the elector says.
-#[derive(Default)]
 struct Leading {
     now: AtomicBool,
     changed: Stop,
+    status: Status,
+}
+
+impl Leading {
+    fn new(status: &Status) -> Self {
+        Self { now: AtomicBool::new(false), changed: Stop::new(), status: status.clone() }
+    }
 }
 
 impl Listener for Leading {
@@ -224,6 +254,10 @@ impl Listener for Leading {
     fn lost(&self) {
         self.now.store(false, Ordering::SeqCst);
         self.changed.wake();
+    }
+
+    fn standing(&self, holder: &str) {
+        self.status.standing_by(holder);
     }
 }
 
@@ -261,35 +295,39 @@ fn campaign(
     thread::spawn("leader-election", limits::SMALL_STACK_BYTES, move || elector.run(&stop)).map(Some)
 }
 
-/// A leader's term: everything that may write.
+/// A leader's term: everything that may write. A part of it that cannot be started ends it: half an agent would be worse
+/// than one that begins anew.
 struct Term {
     stop: Stop,
     threads: Vec<(&'static str, JoinHandle<()>)>,
+    begun: Mono,
 }
 
 impl Term {
-    fn begin(shared: &Arc<Shared>) -> Self {
-        let stop = shared.env.stop.child();
-        let mut term = Self { stop: stop.clone(), threads: Vec::new() };
+    fn new(shared: &Shared) -> Self {
+        Self { stop: shared.env.stop.child(), threads: Vec::new(), begun: shared.env.clock.mono() }
+    }
+
+    fn begin(shared: &Arc<Shared>, changed: &Stop) -> Self {
+        let mut term = Self::new(shared);
+        let (changed, stop) = (changed.clone(), term.stop.clone());
+        stop.on_stop(move || changed.wake());
+        let (side, seed_stop) = (Arc::clone(shared), stop.clone());
+        term.spawn("seed-side", limits::WORKER_STACK_BYTES, move || seed::run(&side, &seed_stop));
         let side = Arc::clone(shared);
-        let seed_stop = stop.clone();
-        term.spawn("seed-side", move || seed::run(&side, &seed_stop));
-        let side = Arc::clone(shared);
-        term.spawn("garden-side", move || garden::run(&side, &stop));
+        term.spawn("garden-side", limits::WORKER_STACK_BYTES, move || garden::run(&side, &stop));
         term
     }
 
-    fn spawn(&mut self, name: &'static str, body: impl FnOnce() + Send + 'static) {
-        match thread::spawn(name, limits::WORKER_STACK_BYTES, body) {
-            Ok(handle) => self.threads.push((name, handle)),
-            Err(e) => {
-                let err = chain(&e);
-                log::error!(thread = name, err = err.as_str(); "A thread cannot be started");
-            }
+    fn spawn(&mut self, name: &'static str, stack_bytes: usize, body: impl FnOnce() + Send + 'static) {
+        if let Some(handle) = started(name, &self.stop, thread::spawn(name, stack_bytes, body)) {
+            self.threads.push((name, handle));
         }
     }
 
-    fn end(self) {
+    fn end(self, status: &Status) {
+        // Before: their stores know nothing once they have ended.
+        status.forget_informers("");
         self.stop.stop();
         for (name, handle) in self.threads {
             join(name, handle);
@@ -297,26 +335,111 @@ impl Term {
     }
 }
 
+/// A thread of a term; without it the term ends, and [`govern`] begins another one.
+fn started(name: &str, stop: &Stop, spawned: std::io::Result<JoinHandle<()>>) -> Option<JoinHandle<()>> {
+    spawned
+        .inspect_err(|e| {
+            let err = chain(e);
+            log::error!(thread = name, err = err.as_str(); "A thread cannot be started; everything begins anew");
+            stop.stop();
+        })
+        .ok()
+}
+
+/// What to do about the term.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    Begin,
+    End,
+    /// It ended by itself: a part of it is missing.
+    EndAndWait,
+    None,
+}
+
+/// From whether we lead, and whether there is a term and it has ended.
+fn change(leading: bool, term_ended: Option<bool>) -> Change {
+    match (leading, term_ended) {
+        (true, None) => Change::Begin,
+        (false, Some(_)) => Change::End,
+        (true, Some(true)) => Change::EndAndWait,
+        (true, Some(false)) | (false, None) => Change::None,
+    }
+}
+
+/// Between two terms of which the first was not complete. The heartbeat pauses as long, so that it stays well within the
+/// time after which the garden calls the seed lost (40 s).
+const TERM_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// After a term of this length, failures of before count no more.
+const LONG_TERM: Duration = Duration::from_secs(60);
+
 /// Starts and ends terms until the agent stops.
 fn govern(shared: &Arc<Shared>, leading: &Leading) {
+    let (env, status) = (&shared.env, &shared.status);
     let mut term: Option<Term> = None;
-    while !shared.env.stop.is_stopped() {
+    let mut backoff = Backoff::new(TERM_RETRY.0, TERM_RETRY.1);
+    while !env.stop.is_stopped() {
         let seen = leading.changed.wakes();
-        match (leading.now.load(Ordering::SeqCst), term.take()) {
-            (true, None) => term = Some(Term::begin(shared)),
-            (false, Some(ending)) => ending.end(),
-            (_, same) => term = same,
+        let ended = term.as_ref().map(|term| term.stop.is_stopped());
+        let change = change(leading.now.load(Ordering::SeqCst), ended);
+        if matches!(change, Change::End | Change::EndAndWait)
+            && let Some(ending) = term.take()
+        {
+            let lasted = env.clock.mono().saturating_sub(ending.begun);
+            ending.end(status);
+            if lasted >= LONG_TERM {
+                backoff.reset();
+            }
         }
-        shared.status.leading(term.is_some());
-        leading.changed.wait_since(&shared.env.clock, seen, Duration::from_secs(60));
+        match change {
+            Change::Begin => term = Some(Term::begin(shared, &leading.changed)),
+            Change::EndAndWait => {
+                env.stop.wait(&env.clock, backoff.next_delay());
+                continue;
+            }
+            Change::End | Change::None => {}
+        }
+        status.leading(term.is_some());
+        leading.changed.wait_since(&env.clock, seen, Duration::from_secs(60));
     }
     if let Some(term) = term {
-        term.end();
+        term.end(status);
     }
 }
 
 fn join(name: &str, handle: JoinHandle<()>) {
     if handle.join().is_err() {
         log::error!(thread = name; "A thread ended with a panic");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_to_a_term() {
+        let table = [
+            (false, None, Change::None),
+            (true, None, Change::Begin),
+            (true, Some(false), Change::None),
+            (true, Some(true), Change::EndAndWait),
+            (false, Some(false), Change::End),
+            (false, Some(true), Change::End),
+        ];
+        for (leading, ended, expected) in table {
+            assert_eq!(change(leading, ended), expected, "{leading} {ended:?}");
+        }
+    }
+
+    #[test]
+    fn a_term_without_one_of_its_threads_is_over() {
+        let mut term = Term { stop: Stop::new(), threads: Vec::new(), begun: Mono::ZERO };
+        term.spawn("good", 64 << 10, || {});
+        assert!(!term.stop.is_stopped());
+        // No system has so much room.
+        term.spawn("too large", usize::MAX / 8, || {});
+        assert!(term.stop.is_stopped());
+        assert_eq!(term.threads.len(), 1);
+        term.end(&Status::new(Clock::system()));
     }
 }

@@ -20,6 +20,8 @@ pub mod config;
 
 pub mod net;
 
+pub mod oci;
+
 pub mod kube;
 
 pub mod identity;

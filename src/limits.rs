@@ -58,6 +58,8 @@ pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = 32 << 20;
 pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
 /// Actions and calls of one rendering.
 pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
+/// A file that describes a time zone; the largest of them has 4 kB.
+pub const ZONE_FILE_BYTES_MAX: u64 = 1 << 16;
 /// Compiled regular expressions that one rendering keeps.
 pub const TEMPLATE_REGEXES_MAX: usize = 128;
 /// Size of one compiled regular expression.
@@ -125,3 +127,26 @@ pub const RENDER_CPU_S_MAX: u64 = 120;
 pub const RENDER_S_MAX: u64 = 180;
 /// Stack of the thread that renders: templates may call themselves.
 pub const RENDER_STACK_BYTES: usize = 8 << 20;
+
+/// A manifest or an index of a registry (what the OCI specification asks registries to take).
+pub const OCI_MANIFEST_BYTES_MAX: usize = 4 << 20;
+/// Indexes within indexes before the manifest of a chart.
+pub const OCI_INDEX_DEPTH_MAX: usize = 2;
+/// The answer of a token service.
+pub const OCI_TOKEN_ANSWER_BYTES_MAX: usize = 256 << 10;
+/// A token: it must fit into one header line.
+pub const OCI_TOKEN_BYTES_MAX: usize = 12 << 10;
+/// What is read of a registry's error.
+pub const OCI_ERROR_BYTES_MAX: usize = 16 << 10;
+/// Redirects that one request follows.
+pub const OCI_REDIRECTS_MAX: usize = 5;
+/// Tries of one request, and of one download, within one pull.
+pub const OCI_ATTEMPTS_MAX: u32 = 4;
+/// Charts that are pulled at once: each holds a thread of the pool, which others need too.
+pub const OCI_PULLS_MAX: usize = 2;
+/// Time that one pull may take; what has arrived is kept for the next one.
+pub const OCI_PULL_S_MAX: u64 = 300;
+/// A file with certificates or a key for a registry.
+pub const OCI_PEM_BYTES_MAX: u64 = 1 << 20;
+/// Charts that are kept in memory where there is no state directory.
+pub const CHART_CACHE_MEMORY_BYTES_MAX: usize = 2 << 20;

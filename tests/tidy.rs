@@ -36,18 +36,22 @@ const ORDER: &[&str] = &[
 
 /// What the program may be linked with. A new name here needs its reason in Cargo.toml and its size in the bench.
 const DEPENDENCIES: &[&str] = &[
+    "aes",
+    "bcrypt",
     "brotli-decompressor",
+    "dsa",
     "env_logger",
     "flate2",
     "lexopt",
-    "libyaml-safer",
     "log",
     "miniserde",
     "rcgen",
     "regex-lite",
     "ring",
+    "rsa",
     "rustix",
     "rustls",
+    "scrypt",
     "serde",
     "serde_json",
     "signal-hook",

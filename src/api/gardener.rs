@@ -275,5 +275,69 @@ pub struct HelmDeployment {
     /// Values over the chart's own.
     pub values: Value,
     /// Where the chart is pulled from.
-    pub oci_repository: Option<Value>,
+    pub oci_repository: Option<OciRepository>,
+}
+
+/// Where a chart is in a registry. See [`HelmDeployment`].
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OciRepository {
+    /// The whole reference; counts before all others.
+    #[serde(rename = "ref")]
+    pub reference: Option<String>,
+    /// Registry and repository.
+    pub repository: Option<String>,
+    /// Tag.
+    pub tag: Option<String>,
+    /// `sha256:...`; counts before the tag.
+    pub digest: Option<String>,
+    /// Secret in namespace `garden` of the garden, with `.dockerconfigjson`.
+    pub pull_secret_ref: Option<LocalReference>,
+    /// Secret in the same namespace, with `bundle.crt`: the only CAs that are believed.
+    pub ca_bundle_secret_ref: Option<LocalReference>,
+}
+
+impl OciRepository {
+    /// The reference, as Gardener puts it together (`GetURL`).
+    pub fn url(&self) -> String {
+        let repository = self.repository.as_deref().unwrap_or_default();
+        let url = match (&self.reference, &self.digest, &self.tag) {
+            (Some(reference), _, _) => reference.clone(),
+            (None, Some(digest), _) => format!("{repository}@{digest}"),
+            (None, None, Some(tag)) => format!("{repository}:{tag}"),
+            (None, None, None) => String::new(),
+        };
+        url.strip_prefix("oci://").map_or(url.clone(), str::to_owned)
+    }
+}
+
+/// An object of a known kind and namespace.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LocalReference {
+    /// Name.
+    #[serde(deserialize_with = "or_default")]
+    pub name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn references_to_charts_are_put_together() {
+        let table = [
+            (json!({"ref": "r.io/x:1", "repository": "s.io/y", "tag": "2", "digest": "d"}), "r.io/x:1"),
+            (json!({"ref": "oci://r.io/x:1"}), "r.io/x:1"),
+            (json!({"repository": "oci://r.io/x", "tag": "2", "digest": "sha256:0"}), "r.io/x@sha256:0"),
+            (json!({"repository": "r.io/x", "tag": "2"}), "r.io/x:2"),
+            (json!({"repository": "r.io/x"}), ""),
+        ];
+        for (repository, expected) in table {
+            let repository: OciRepository = serde_json::from_value(repository).unwrap();
+            assert_eq!(repository.url(), expected);
+        }
+    }
 }

@@ -18,13 +18,15 @@ pub(super) fn write_deadline(election: &LeaderElection) -> Duration {
     (election.renew_deadline / 2).min(Duration::from_secs(5))
 }
 
+/// How long a write may take that is made under the leader's lease.
+fn write_timeout(election: &LeaderElection) -> Duration {
+    if election.leader_elect { lease_write_timeout(election) } else { Duration::MAX }
+}
+
 /// How long a write may take: others take over when the whole duration of the lease is over, not just the time in which
 /// we try to renew it. An API server asks its webhooks for ten seconds by default; a shorter deadline would never succeed
 /// beside a dead one.
-fn write_timeout(election: &LeaderElection) -> Duration {
-    if !election.leader_elect {
-        return Duration::MAX;
-    }
+fn lease_write_timeout(election: &LeaderElection) -> Duration {
     election.lease_duration.saturating_sub(election.renew_deadline) + write_deadline(election)
 }
 
@@ -38,6 +40,8 @@ pub(super) struct Clients {
     pub(super) election: Client,
     /// Where the seed is: the applier has another identity there.
     pub(super) seed_connection: Connection,
+    /// How long a write of the applier may take: it has a lease in any case.
+    pub(super) applier_write_timeout: Duration,
     options: Options,
     election_timeout: Duration,
     garden: Mutex<Option<GardenClients>>,
@@ -71,21 +75,40 @@ impl Clients {
             seed_heartbeat: Seed(client(&unlimited)?),
             election,
             seed_connection: seed_connection.clone(),
+            applier_write_timeout: lease_write_timeout(&settings.leader_election),
             options: garden_options,
             election_timeout,
             garden: Mutex::default(),
         })
     }
 
-    /// A client of the seed with another identity, for the applier, which writes under a lease of its own.
-    pub(super) fn seed_as(&self, connection: Connection, lease: &Fence) -> Result<Client, kube::Error> {
-        let permit = Some(lease.permit(self.election_timeout));
-        Client::new(connection, Options { qps: 0.0, permit, ..self.options.clone() })
+    /// A client of the seed with another identity, for the applier, which writes under a lease of its own. It wakes
+    /// `refused` when its token is.
+    pub(super) fn seed_as(
+        &self,
+        connection: Connection,
+        lease: &Fence,
+        refused: &Stop,
+    ) -> Result<Client, kube::Error> {
+        let options = Options {
+            qps: 0.0,
+            permit: Some(lease.permit(self.election_timeout)),
+            write_timeout: self.applier_write_timeout,
+            unauthorized: Some(refused.clone()),
+            ..self.options.clone()
+        };
+        Client::new(connection, options)
     }
 
     /// The same for the election of the applier; it outlives the stop of the agent.
-    pub(super) fn election_as(&self, connection: Connection) -> Result<Client, kube::Error> {
-        let options = Options { qps: 0.0, stop: Stop::new(), permit: None, ..self.options.clone() };
+    pub(super) fn election_as(&self, connection: Connection, refused: &Stop) -> Result<Client, kube::Error> {
+        let options = Options {
+            qps: 0.0,
+            stop: Stop::new(),
+            permit: None,
+            unauthorized: Some(refused.clone()),
+            ..self.options.clone()
+        };
         Ok(Client::new(connection, options)?.with_deadline(self.election_timeout))
     }
 
@@ -98,9 +121,11 @@ impl Clients {
     pub(super) fn use_garden(&self, connection: &Connection) -> Result<GardenClients, kube::Error> {
         let mut garden = self.garden.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(clients) = garden.as_ref() {
-            if *clients.controllers.connection() != *connection {
-                clients.controllers.replace(connection.clone())?;
-                clients.heartbeat.replace(connection.clone())?;
+            // Each for itself: a try that failed half-way is made good by the next one.
+            for client in [&clients.controllers, &clients.heartbeat] {
+                if *client.connection() != *connection {
+                    client.replace(connection.clone())?;
+                }
             }
             return Ok(clients.clone());
         }

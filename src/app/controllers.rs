@@ -1,16 +1,17 @@
 //! Which controllers run against the garden, what wakes them, and the heartbeat.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::api::core::SECRET;
 use crate::api::gardener::{
     CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation, ControllerRegistration, SEED,
     Seed,
 };
-use crate::api::meta::Key;
+use crate::api::meta::{Key, Metadata};
 use crate::base::clock::Timestamp;
-use crate::base::error::chain;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::config::version::GARDENER;
@@ -20,8 +21,11 @@ use crate::controllers::controller_installation::{
 };
 use crate::controllers::lease::{self, Heartbeat, ReadyCondition};
 use crate::controllers::seed::{self, Agent, SeedReconciler};
+use crate::controllers::token_requestor::{self, TokenRequestor};
 use crate::kube::Client;
 use crate::limits;
+use crate::net::{ProxyEnv, ProxyPolicy};
+use crate::oci::{self, Puller};
 use crate::runtime::controller::{Context, Reconciler};
 use crate::runtime::informer::{self, Handler, Object, Options};
 use crate::runtime::pool::{Lane, Pool};
@@ -40,13 +44,14 @@ pub(super) struct Lanes {
     pub(super) care: Lane,
     required: Lane,
     types: Lane,
+    tokens: Lane,
     pub(super) apply: Lane,
     pub(super) checks: Lane,
     pub(super) garbage: Lane,
 }
 
 /// How often the types of extension objects are listed.
-const TYPES_PERIOD: Duration = Duration::from_secs(30);
+const TYPES_PERIOD: Duration = Duration::from_secs(60);
 
 impl Lanes {
     pub(super) fn new(pool: &Pool, settings: &crate::config::settings::Settings) -> Self {
@@ -75,6 +80,7 @@ impl Lanes {
                 retry,
             ),
             types: pool.lane("controllerinstallation-required-types", 1, capped(TYPES_PERIOD)),
+            tokens: pool.lane("token-requestor", permits(c.token_requestor_workers), retry),
             apply: pool.lane("managedresource", 20, retry),
             checks: pool.lane("managedresource-health", 5, capped(Duration::from_secs(60))),
             garbage: pool.lane("garbage-collector", 1, retry),
@@ -95,6 +101,12 @@ impl Object for ControllerInstallation {
 }
 
 impl Object for ControllerRegistration {
+    fn metadata(&self) -> &crate::api::meta::ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl Object for Metadata {
     fn metadata(&self) -> &crate::api::meta::ObjectMeta {
         &self.metadata
     }
@@ -121,16 +133,12 @@ pub(super) fn inform<T: Object>(
     handler: Handler<T>,
 ) -> Option<JoinHandle<()>> {
     let (name, synced) = (options.name, store.clone());
-    shared.status.informer(name, move || synced.is_synced());
+    // One that is told to end knows nothing and need not.
+    let ending = stop.clone();
+    shared.status.informer(name, move || synced.is_synced() || ending.is_stopped());
     let clock = shared.env.clock.clone();
-    match informer::start(client.clone(), clock, stop, options, store.clone(), handler) {
-        Ok(handle) => Some(handle),
-        Err(e) => {
-            let err = chain(&e);
-            log::error!(watch = name, err = err.as_str(); "A watch cannot be started");
-            None
-        }
-    }
+    let spawned = informer::start(client.clone(), clock, stop, options, store.clone(), handler);
+    super::started(&format!("watch {name}"), stop, spawned)
 }
 
 /// Starts the heartbeat on a thread of its own.
@@ -157,21 +165,16 @@ pub(super) fn start_heartbeat(
         progress: shared.status.progress.clone(),
         metrics: shared.env.metrics.clone(),
     };
-    let stop = stop.clone();
-    match thread::spawn("heartbeat", limits::SMALL_STACK_BYTES, move || heartbeat.run(&stop)) {
-        Ok(handle) => Some(handle),
-        Err(e) => {
-            let err = chain(&e);
-            log::error!(err = err.as_str(); "The heartbeat cannot be started");
-            None
-        }
-    }
+    let running = stop.clone();
+    let spawned = thread::spawn("heartbeat", limits::SMALL_STACK_BYTES, move || heartbeat.run(&running));
+    super::started("heartbeat", stop, spawned)
 }
 
 /// The controllers of the garden side while they run.
 pub(super) struct Running {
     shared: Arc<Shared>,
     certificate_expiry: Arc<Mutex<Option<Timestamp>>>,
+    seeds: Store<Seed>,
     informers: Vec<JoinHandle<()>>,
 }
 
@@ -182,17 +185,32 @@ impl Running {
         self.shared.lanes.seed.add(Key::new("", self.shared.settings.seed_config.name.as_str()));
     }
 
-    /// Ends them. The term's [`Stop`] must have been pulled.
+    /// Whether the Seed that was registered is gone, or another one stands in its place.
+    pub(super) fn has_lost_its_seed(&self) -> bool {
+        let seed = self.seeds.get(&Key::new("", self.shared.settings.seed_config.name.as_str()));
+        match seed {
+            Some(seed) => !self.shared.registration.is_of(&seed.metadata.uid),
+            None => self.seeds.is_synced(),
+        }
+    }
+
+    /// Ends them. The [`Stop`] that they were started with must have been pulled.
     pub(super) fn end(self) {
         let lanes = &self.shared.lanes;
-        for lane in
-            [&lanes.seed, &lanes.ready, &lanes.installation, &lanes.care, &lanes.required, &lanes.types]
-        {
-            lane.end();
-        }
+        let all = [
+            &lanes.seed,
+            &lanes.ready,
+            &lanes.installation,
+            &lanes.care,
+            &lanes.required,
+            &lanes.types,
+            &lanes.tokens,
+        ];
+        all.into_iter().for_each(Lane::end);
         for informer in self.informers {
             super::join("informer", informer);
         }
+        self.shared.status.forget_informers("garden/");
     }
 }
 
@@ -214,8 +232,9 @@ pub(super) fn start_garden(
     let expiry = Arc::new(Mutex::new(certificate_expiry));
     start_seed(shared, garden, &stores, stop, &expiry);
     start_installations(shared, garden, &stores, stop);
+    start_tokens(shared, garden, stop);
     let informers = inform_garden(shared, garden, &stores, stop);
-    Running { shared: Arc::clone(shared), certificate_expiry: expiry, informers }
+    Running { shared: Arc::clone(shared), certificate_expiry: expiry, seeds: stores.seeds, informers }
 }
 
 fn start(lane: &Lane, reconciler: impl Reconciler + 'static, context: Context) {
@@ -243,6 +262,7 @@ fn start_seed(
         capacity: settings.resources.capacity.clone(),
         reserved: settings.resources.reserved.clone(),
         sync_period: settings.controllers.seed.sync_period,
+        registration: shared.registration.clone(),
         any_version: shared.env.variable(super::versions::SWITCH) == Some("true"),
         definitions_at: Mutex::default(),
         patient_until: shared.env.clock.mono().saturating_add(seed::DEFINITIONS_PATIENCE),
@@ -252,6 +272,7 @@ fn start_seed(
         garden: garden.controllers.clone(),
         seeds: stores.seeds.clone(),
         beat: shared.status.beat.clone(),
+        remarks: Arc::new(shared.status.remarks()),
         resync: settings.controllers.seed.lease_resync,
     };
     start(&lanes.ready, ready, context(shared, stop));
@@ -268,6 +289,8 @@ fn start_installations(shared: &Arc<Shared>, garden: &GardenClients, stores: &St
         version: GARDENER.to_owned(),
         feature_gates: settings.feature_gates.clone(),
         renderer: shared.env.renderer.clone(),
+        charts: puller(shared, stop),
+        garden_address: settings.garden_client_connection.garden_cluster_address.clone(),
         seed_is_garden: seed::is_garden,
     };
     start(&lanes.installation, main, context(shared, stop));
@@ -275,6 +298,8 @@ fn start_installations(shared: &Arc<Shared>, garden: &GardenClients, stores: &St
         garden: garden.clone(),
         seed: seed.clone(),
         installations: stores.installations.clone(),
+        managed: shared.managed.clone(),
+        remarks: Arc::new(shared.status.remarks()),
         sync_period: settings.controllers.controller_installation_care_sync_period,
     };
     start(&lanes.care, care, context(shared, stop));
@@ -284,6 +309,7 @@ fn start_installations(shared: &Arc<Shared>, garden: &GardenClients, stores: &St
         types: types.clone(),
         installations: stores.installations.clone(),
         registrations: stores.registrations.clone(),
+        lister: lanes.types.clone(),
     };
     start(&lanes.required, required, context(shared, stop));
     let lister = TypesReconciler {
@@ -295,7 +321,28 @@ fn start_installations(shared: &Arc<Shared>, garden: &GardenClients, stores: &St
         period: TYPES_PERIOD,
     };
     start(&lanes.types, lister, context(shared, stop));
-    installation::kinds().for_each(|kind| lanes.types.add(kind));
+}
+
+/// What gets charts out of registries, over the same dialer and proxies as everything else.
+fn puller(shared: &Shared, stop: &Stop) -> Puller {
+    let env = &shared.env;
+    let proxies = ProxyEnv::from_lookup(|name| env.variable(name).map(str::to_owned));
+    let network = oci::Network {
+        dialer: Arc::clone(&env.dialer),
+        proxy: ProxyPolicy::from_env(&proxies),
+        ca_file: env.variable("SSL_CERT_FILE").map(PathBuf::from),
+        clock: env.clock.clone(),
+    };
+    Puller::new(network, shared.settings.edge.registries.clone(), shared.charts.clone(), stop)
+}
+
+fn start_tokens(shared: &Arc<Shared>, garden: &GardenClients, stop: &Stop) {
+    let requestor = TokenRequestor {
+        garden: garden.controllers.clone(),
+        seed: shared.clients.seed.clone(),
+        namespace: format!("seed-{}", shared.settings.seed_config.name),
+    };
+    start(&shared.lanes.tokens, requestor, context(shared, stop));
 }
 
 fn inform_garden(
@@ -311,7 +358,7 @@ fn inform_garden(
         ..Options::all("garden/seeds", SEED)
     };
     let handles = [
-        inform(shared, stop, client, own, &stores.seeds, on_seed(shared)),
+        inform(shared, stop, client, own, &stores.seeds, on_seed(shared, stop)),
         inform(
             shared,
             stop,
@@ -331,18 +378,35 @@ fn inform_garden(
             &stores.registrations,
             on_registration(shared, stores),
         ),
+        inform(
+            shared,
+            stop,
+            &shared.clients.seed,
+            Options {
+                label_selector: token_requestor::SELECTOR.to_owned(),
+                metadata_only: true,
+                ..Options::all("seed/token-secrets", SECRET)
+            },
+            &Store::<Metadata>::new(),
+            on_token_secret(shared),
+        ),
     ];
     handles.into_iter().flatten().collect()
 }
 
-/// The watch also returns child seeds: others are left out by name.
-fn on_seed(shared: &Arc<Shared>) -> Handler<Seed> {
-    let shared = Arc::clone(shared);
+/// The watch also returns child seeds: others are left out by name. When the Seed is gone, or not the one that was
+/// registered, the controllers end.
+fn on_seed(shared: &Arc<Shared>, stop: &Stop) -> Handler<Seed> {
+    let (shared, stop) = (Arc::clone(shared), stop.clone());
     Box::new(move |change| {
         if change.key.name != shared.settings.seed_config.name {
             return;
         }
-        let Some(new) = &change.new else { return };
+        let new = change.new.as_ref().filter(|new| shared.registration.is_of(&new.metadata.uid));
+        let Some(new) = new else { return stop.stop() };
+        if new.metadata.deletion_timestamp.is_some() {
+            shared.registration.is_deleted(&new.metadata.uid);
+        }
         if seed::wants_reconcile(change.old.as_deref(), new) {
             shared.lanes.seed.add(change.key.clone());
         }
@@ -364,6 +428,11 @@ fn on_installation(shared: &Arc<Shared>) -> Handler<ControllerInstallation> {
             lanes.required.add(change.key.clone());
         }
     })
+}
+
+fn on_token_secret(shared: &Arc<Shared>) -> Handler<Metadata> {
+    let shared = Arc::clone(shared);
+    Box::new(move |change| shared.lanes.tokens.add(change.key.clone()))
 }
 
 fn on_registration(shared: &Arc<Shared>, stores: &Stores) -> Handler<ControllerRegistration> {

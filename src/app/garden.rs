@@ -1,27 +1,27 @@
-//! The garden side: a state machine from "who are we" to "controllers run", then the watch over the certificate.
+//! The garden side: a state machine from "who are we" to "controllers run", then the watch over certificate and Seed.
 //!
 //! Every stage is idempotent and goes on from what it finds, so a crash or a failure at any point is made good by doing
-//! the same again. The heartbeat starts as soon as there is an identity: renewing the lease comes first.
+//! the same again. The heartbeat starts as soon as there is an identity: renewing the lease comes first. When the Seed
+//! is not the one that was registered any more, the controllers end and the registration begins anew.
+
+mod certificate;
+mod registration;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE, SECRET};
-use crate::api::gardener::SEED;
-use crate::api::meta::{Key, Metadata};
+use crate::api::core::{CONFIG_MAP, ConfigMap};
+use crate::api::meta::Key;
 use crate::base::backoff::Backoff;
+use crate::base::clock::Mono;
+use crate::base::random;
 use crate::base::stop::Stop;
 use crate::config::version::GARDENER;
-use crate::controllers::seed::register::{self, Action};
 use crate::format::yaml;
 use crate::identity::bootstrap::{Obtain, Obtained, Sources};
-use crate::identity::rotation::{self, Rotation, Validity};
 use crate::identity::{self, cleanup};
-use crate::kube::request::ListParams;
-use crate::kube::{self, Connection, Patch};
+use crate::kube::{self, Connection, Verdict};
 
 use super::clients::GardenClients;
 use super::networks::{self, Mismatch};
@@ -31,8 +31,15 @@ use super::{Shared, controllers, host, versions};
 const PART: &str = "garden";
 /// After a failed stage: the first delay and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// How often to look for the seed's namespace.
-const NAMESPACE_POLL: Duration = Duration::from_millis(500);
+/// Before the registration begins anew: the first time and the longest. After a time of this length it is the first again.
+const EPISODES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A stage makes a few requests; each has its deadline.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// The longest that a request to come back later is obeyed.
+const THROTTLED_MAX: Duration = Duration::from_secs(300);
+/// Over which time agents that saw the garden in trouble spread their lists.
+const SPREAD: Duration = Duration::from_secs(5);
 
 /// Why a stage does not get further.
 #[derive(Debug)]
@@ -69,6 +76,36 @@ impl From<identity::Error> for Error {
     }
 }
 
+impl Error {
+    fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Self::Kube { source, .. } | Self::Identity(identity::Error::Kube { source, .. }) => {
+                Some(source.verdict())
+            }
+            _ => None,
+        }
+    }
+
+    /// The garden, or the way to it, was in trouble: other agents saw the same, and will come back with us.
+    fn is_common(&self) -> bool {
+        matches!(self.verdict(), Some(Verdict::Unreachable | Verdict::Throttled(_)))
+    }
+
+    /// When to try again: not before the server wants it.
+    fn delay(&self, pause: Duration) -> Duration {
+        match self.verdict() {
+            Some(Verdict::Throttled(Some(after))) => after.min(THROTTLED_MAX) + pause,
+            _ => pause,
+        }
+    }
+}
+
+/// How long to wait before the lists that every agent begins with. An agent that is alone does not wait, and no
+/// heartbeat does.
+fn spread(was_in_trouble: bool, unit: f64) -> Duration {
+    if was_in_trouble { SPREAD.mul_f64(unit) } else { Duration::ZERO }
+}
+
 fn failed(operation: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
     let operation = operation.into();
     move |source| Error::Kube { operation, source }
@@ -83,13 +120,16 @@ enum Step {
 }
 
 /// The stages, in order. The names are shown to operators.
-const STAGES: [(&str, Stage); 8] = [
+const ACCESS: [(&str, Stage); 6] = [
     ("checking the configuration against the seed", BringUp::check_networks),
     ("getting an identity", BringUp::obtain),
     ("trusting the garden's CA", BringUp::refresh_ca),
     ("finding the way to the garden", BringUp::find_host),
     ("removing bootstrap credentials", BringUp::clean_up),
     ("comparing versions", BringUp::compare_versions),
+];
+/// The stages that every Seed goes through; there may be another one of the same name later.
+const REGISTRATION: [(&str, Stage); 2] = [
     ("registering the seed", BringUp::register),
     ("waiting for the seed's namespace", BringUp::await_namespace),
 ];
@@ -106,14 +146,19 @@ struct BringUp {
     host: Option<&'static str>,
     garden: Option<GardenClients>,
     heartbeat: Option<std::thread::JoinHandle<()>>,
+    /// The garden could not be reached, or asked to come back later.
+    was_in_trouble: bool,
+    /// When the Seed was last seen by the registration.
+    registered_at: Mono,
+    keeper: Option<certificate::Keeper>,
 }
 
 /// Runs until `stop`.
 pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     let mut bring_up = BringUp::new(shared, stop);
-    let finished = STAGES.iter().all(|(name, stage)| bring_up.until_done(name, *stage));
-    if finished {
-        bring_up.govern();
+    if bring_up.pass(&ACCESS) {
+        bring_up.keeper = certificate::Keeper::new(shared, bring_up.connection.as_ref());
+        bring_up.serve_seeds();
     }
     if let Some(heartbeat) = bring_up.heartbeat.take() {
         super::join("heartbeat", heartbeat);
@@ -143,6 +188,29 @@ impl BringUp {
             host: None,
             garden: None,
             heartbeat: None,
+            was_in_trouble: false,
+            registered_at: Mono::default(),
+            keeper: None,
+        }
+    }
+
+    /// Goes through stages; false if the agent stops before.
+    fn pass(&mut self, stages: &[(&str, Stage)]) -> bool {
+        stages.iter().all(|(name, stage)| self.until_done(name, *stage))
+    }
+
+    /// Serves the Seed, and whichever Seed of its name comes after it.
+    fn serve_seeds(&mut self) {
+        let clock = self.shared.env.clock.clone();
+        let mut again = Backoff::new(EPISODES.0, EPISODES.1);
+        while self.pass(&REGISTRATION) {
+            self.stop.wait(&clock, spread(std::mem::take(&mut self.was_in_trouble), random::unit()));
+            let begun = clock.mono();
+            self.govern();
+            if clock.mono().saturating_sub(begun) >= EPISODES.1 {
+                again.reset();
+            }
+            self.stop.wait(&clock, again.next_delay());
         }
     }
 
@@ -153,8 +221,7 @@ impl BringUp {
         shared.status.stage(PART, name);
         log::info!(stage = name; "Bringing up the garden side");
         while !self.stop.is_stopped() {
-            // A stage makes a few requests; each has its deadline.
-            shared.status.progress.beat(PART, Duration::from_secs(600));
+            shared.status.progress.beat(PART, PATIENCE);
             let wait = match stage(self) {
                 Ok(Step::Done) => {
                     shared.status.recovered(PART);
@@ -174,9 +241,11 @@ impl BringUp {
                 }
                 Err(error) => {
                     complain(&shared.status, PART, &error);
-                    backoff.next_delay()
+                    self.was_in_trouble |= error.is_common();
+                    error.delay(backoff.next_delay())
                 }
             };
+            let wait = wait.min(self.keep_certificate(None));
             self.stop.wait(&shared.env.clock, wait);
         }
         false
@@ -296,173 +365,51 @@ impl BringUp {
         Ok(Step::Done)
     }
 
-    fn register(&mut self) -> Result<Step, Error> {
-        let config = &self.shared.settings.seed_config;
-        let garden = &self.garden()?.controllers;
-        let wrong = || failed(format!("register Seed {}", config.name));
-        let live = garden.find::<Value>(&SEED, "", &config.name).map_err(wrong())?;
-        match register::decide(live.as_ref(), config) {
-            Action::Nothing => {}
-            Action::Create(object) => {
-                garden.create::<Value>(&SEED, "", &object).map_err(wrong())?;
-                log::info!(seed = config.name.as_str(); "Registered the Seed");
-            }
-            Action::Patch(patch) => {
-                garden.patch::<Value>(&SEED, "", &config.name, "", &Patch::Merge(patch)).map_err(wrong())?;
-                log::info!(seed = config.name.as_str(); "Brought the Seed to its configuration");
-            }
-        }
-        Ok(Step::Done)
-    }
-
-    /// The garden makes it; until its authorizer knows the new Seed, the answer is 403.
-    fn await_namespace(&mut self) -> Result<Step, Error> {
-        let name = register::namespace_name(self.seed_name());
-        let garden = &self.garden()?.controllers;
-        match garden.get::<Metadata>(&NAMESPACE, "", &name) {
-            Ok(_) => self.default_domains(&name).map(|()| Step::Done),
-            Err(e) if e.is_not_found() || e.is_denied() => {
-                Ok(Step::Waiting(format!("namespace {name} is not there yet: {e}"), NAMESPACE_POLL))
-            }
-            Err(e) => Err(failed(format!("read namespace {name} of the garden"))(e)),
-        }
-    }
-
-    /// Without `dns.defaults`, the garden's default domains become the Seed's.
-    fn default_domains(&self, namespace: &str) -> Result<(), Error> {
-        let garden = &self.garden()?.controllers;
-        let wrong = || failed("fill in the Seed's default domains");
-        let seed = garden.get::<Value>(&SEED, "", self.seed_name()).map_err(wrong())?;
-        if seed.pointer("/spec/dns/defaults").is_some_and(|d| !d.is_null()) {
-            return Ok(());
-        }
-        let params = ListParams {
-            label_selector: "gardener.cloud/role=default-domain".to_owned(),
-            metadata_only: true,
-            ..ListParams::default()
-        };
-        let mut secrets = Vec::new();
-        garden
-            .list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| secrets.push(secret))
-            .map_err(wrong())?;
-        let defaults = domains(secrets);
-        if defaults.is_empty() {
-            return Ok(());
-        }
-        let patch = Patch::Merge(json!({"spec": {"dns": {"defaults": defaults}}}));
-        garden.patch::<Value>(&SEED, "", self.seed_name(), "", &patch).map_err(wrong()).map(drop)
-    }
-
-    /// Starts the controllers, then watches over the certificate.
+    /// Starts the controllers and watches over certificate and Seed, until the Seed is not the one that was registered.
     fn govern(&mut self) {
         let Ok(garden) = self.garden().cloned() else { return };
+        let shared = Arc::clone(&self.shared);
+        let episode = self.stop.child();
         let certificate = self.connection.as_ref().and_then(|c| cleanup::certificate(c).ok());
-        let running =
-            controllers::start_garden(&self.shared, &garden, &self.stop, certificate.map(|c| c.not_after));
-        self.shared.status.stage(PART, "running");
+        let running = controllers::start_garden(&shared, &garden, &episode, certificate.map(|c| c.not_after));
+        shared.status.stage(PART, "running");
         log::info!("The garden side runs");
-        self.rotate(&garden, &running);
+        while !episode.is_stopped() && !running.has_lost_its_seed() {
+            shared.status.progress.beat(PART, PATIENCE);
+            let wait = self.keep_certificate(Some(&running));
+            episode.wait(&shared.env.clock, wait);
+        }
+        episode.stop();
         running.end();
     }
-
-    fn rotate(&mut self, garden: &GardenClients, running: &controllers::Running) {
-        let shared = Arc::clone(&self.shared);
-        let settings = &shared.settings.garden_client_connection;
-        let rotation = match (&settings.kubeconfig_secret, &self.connection) {
-            (Some(secret), Some(connection)) => Rotation::new(
-                shared.env.clock.clone(),
-                shared.state.clone(),
-                Key::new(secret.namespace.clone(), secret.name.clone()),
-                Validity {
-                    validity: settings.validity,
-                    jitter_percent_min: settings.auto_rotation_jitter_percentage_min,
-                    jitter_percent_max: settings.auto_rotation_jitter_percentage_max,
-                },
-                connection,
-            )
-            .ok(),
-            _ => None,
-        };
-        let Some(mut rotation) = rotation else {
-            shared.status.progress.end(PART);
-            while !self.stop.wait(&shared.env.clock, Duration::from_secs(3_600)) {}
-            return;
-        };
-        while !self.stop.is_stopped() {
-            shared.status.progress.beat(PART, Duration::from_secs(600));
-            let wait = match rotation.step(&shared.clients.seed, &garden.controllers) {
-                Ok(rotation::Step::Wait(after)) => {
-                    shared.status.recovered(PART);
-                    after
-                }
-                Ok(rotation::Step::Replace(connection)) => {
-                    if let Err(error) = self.adopt(connection) {
-                        complain(&shared.status, PART, &error);
-                    }
-                    running.certificate_changed(rotation.current().not_after);
-                    Duration::ZERO
-                }
-                Err(error) => {
-                    complain(&shared.status, PART, &error);
-                    rotation::LOOK
-                }
-            };
-            self.stop.wait(&shared.env.clock, wait);
-        }
-    }
-}
-
-/// Default domains from the garden's Secrets, the most important first.
-fn domains(mut secrets: Vec<Metadata>) -> Vec<Value> {
-    let annotation =
-        |m: &Metadata, name: &str| m.metadata.annotations.get(&format!("dns.gardener.cloud/{name}")).cloned();
-    let priority = |m: &Metadata| {
-        annotation(m, "domain-default-priority").and_then(|p| p.parse::<i64>().ok()).unwrap_or(0)
-    };
-    secrets.sort_by(|a, b| priority(b).cmp(&priority(a)).then_with(|| a.metadata.name.cmp(&b.metadata.name)));
-    let entry = |m: &Metadata| {
-        let mut entry = json!({
-            "type": annotation(m, "provider")?,
-            "domain": annotation(m, "domain")?,
-            "credentialsRef": {"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": m.metadata.name},
-        });
-        if let Some(zone) = annotation(m, "zone") {
-            entry["zone"] = json!(zone);
-        }
-        Some(entry)
-    };
-    secrets.iter().filter_map(entry).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::error::Failure;
+
+    fn answered(code: u16, after_s: Option<u64>) -> Error {
+        let retry_after = after_s.map(Duration::from_secs);
+        let failure = Failure { code, retry_after, ..Failure::default() };
+        failed("test")(kube::Error::Api(Box::new(failure)))
+    }
 
     #[test]
-    fn default_domains_come_by_priority() {
-        let secret = |name: &str, priority: &str, zone: Option<&str>| {
-            let mut secret = Metadata::default();
-            secret.metadata.name = name.to_owned();
-            let mut set = |key: &str, value: &str| {
-                secret.metadata.annotations.insert(format!("dns.gardener.cloud/{key}"), value.to_owned());
-            };
-            set("provider", "local");
-            set("domain", &format!("{name}.example.org"));
-            set("domain-default-priority", priority);
-            if let Some(zone) = zone {
-                set("zone", zone);
-            }
-            secret
-        };
-        let found = domains(vec![secret("a", "1", None), secret("b", "10", Some("z")), Metadata::default()]);
-        let reference =
-            |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": name});
-        assert_eq!(
-            found,
-            [
-                json!({"type": "local", "domain": "b.example.org", "zone": "z", "credentialsRef": reference("b")}),
-                json!({"type": "local", "domain": "a.example.org", "credentialsRef": reference("a")}),
-            ]
-        );
+    fn agents_come_back_one_after_the_other_and_when_they_are_asked_to() {
+        let s = Duration::from_secs;
+        let table = [
+            (answered(429, Some(20)), true, 23),
+            (answered(429, None), true, 3),
+            (answered(503, Some(86_400)), true, 303),
+            (answered(500, None), true, 3),
+            (answered(403, Some(20)), false, 3),
+            (Error::Config("c".to_owned()), false, 3),
+            (identity::Error::kube("x")(kube::Error::Limited).into(), true, 3),
+        ];
+        for (error, is_common, delay_s) in table {
+            assert_eq!((error.is_common(), error.delay(s(3))), (is_common, s(delay_s)), "{error:?}");
+        }
+        assert_eq!((spread(false, 0.9), spread(true, 0.0), spread(true, 1.0)), (s(0), s(0), s(5)));
     }
 }

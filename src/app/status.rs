@@ -13,7 +13,7 @@ use crate::serve::{self, Checks, Response, Routes, Server};
 
 use super::{Environment, Error};
 
-/// How long an informer may take before `/healthz` fails for it (Gardener's `runtime-informer-sync`).
+/// How long an informer may take before `/healthz` and `/readyz` fail for it (Gardener's `runtime-informer-sync`).
 const SYNC_PATIENCE: Duration = Duration::from_secs(180);
 
 /// What stands in the way of a part of the agent.
@@ -30,8 +30,20 @@ type Synced = Box<dyn Fn() -> bool + Send>;
 #[derive(Default)]
 struct State {
     leading: bool,
+    seed_is_gone: bool,
+    /// Who leads, if somebody else does.
+    leader: Option<String>,
+    /// Whether the agent was ready before; see [`Status::is_ready`].
+    was_ready: bool,
+    remark: Option<String>,
     parts: BTreeMap<&'static str, Part>,
     informers: BTreeMap<&'static str, (Synced, Mono)>,
+}
+
+impl State {
+    fn informers_synced(&self, now: Mono) -> bool {
+        self.informers.values().all(|(synced, since)| now < since.saturating_add(SYNC_PATIENCE) || synced())
+    }
 }
 
 /// Shared by all parts. Cheap to clone.
@@ -67,6 +79,22 @@ impl Status {
         self.lock().parts.insert(part, Part { stage: stage.to_owned(), problem: None });
     }
 
+    /// The same, for a stage that may have been reached before: a problem of it stays.
+    pub(super) fn doing(&self, part: &'static str, stage: &str) {
+        stage.clone_into(&mut self.lock().parts.entry(part).or_default().stage);
+    }
+
+    /// What people should know who look at the Seed's conditions.
+    pub(super) fn remark(&self, remark: Option<String>) {
+        self.lock().remark = remark;
+    }
+
+    /// See [`Status::remark`], for those who write conditions.
+    pub(super) fn remarks(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
+        let state = Arc::clone(&self.state);
+        move || state.lock().unwrap_or_else(PoisonError::into_inner).remark.clone()
+    }
+
     /// A part cannot go on. True if that is news.
     pub(super) fn problem(&self, part: &'static str, problem: &str) -> bool {
         let mut state = self.lock();
@@ -84,7 +112,16 @@ impl Status {
     }
 
     pub(super) fn leading(&self, leading: bool) {
-        self.lock().leading = leading;
+        let mut state = self.lock();
+        state.leading = leading;
+        if leading {
+            state.leader = None;
+        }
+    }
+
+    /// Somebody else leads.
+    pub(super) fn standing_by(&self, leader: &str) {
+        self.lock().leader = Some(leader.to_owned());
     }
 
     /// An informer was started.
@@ -92,22 +129,40 @@ impl Status {
         self.lock().informers.insert(name, (Box::new(synced), self.clock.mono()));
     }
 
-    /// A term ended with its informers.
-    pub(super) fn forget_informers(&self) {
-        self.lock().informers.clear();
+    /// Informers whose names begin so have ended.
+    pub(super) fn forget_informers(&self, prefix: &str) {
+        self.lock().informers.retain(|name, _| !name.starts_with(prefix));
     }
 
-    /// Whether every informer has seen a list, or had less than `patience` for it.
-    fn informers_synced(&self, patience: Duration) -> bool {
+    /// Whether the Seed was deleted under us. True if that is news.
+    pub(super) fn seed_is_gone(&self, gone: bool) -> bool {
+        std::mem::replace(&mut self.lock().seed_is_gone, gone) != gone
+    }
+
+    /// Whether every informer has seen a list, or had less than [`SYNC_PATIENCE`] for it.
+    fn informers_synced(&self) -> bool {
+        self.lock().informers_synced(self.clock.mono())
+    }
+
+    /// Ready is who stands by, and who leads and once knew what there was to know. Watches come and go with the garden and
+    /// with the lease of the applier: one that begins later has time for its first list, so that readiness does not dip.
+    fn is_ready(&self) -> bool {
         let now = self.clock.mono();
-        let state = self.lock();
-        state.informers.values().all(|(synced, since)| now < since.saturating_add(patience) || synced())
+        let mut state = self.lock();
+        if !state.was_ready {
+            let knows = !state.informers.is_empty() && state.informers.values().all(|(synced, _)| synced());
+            state.was_ready = state.leader.is_some() || knows;
+        }
+        state.was_ready && state.informers_synced(now)
     }
 
     /// One page for a person.
     fn page(&self) -> String {
         let state = self.lock();
         let mut out = format!("leading: {}\n", state.leading);
+        if let Some(leader) = &state.leader {
+            out.push_str(&format!("leader: {leader}\n"));
+        }
         let age =
             self.beat.age(&self.clock).map_or("never".to_owned(), |age| format!("{} s ago", age.as_secs()));
         out.push_str(&format!("seed lease renewed: {age}\n"));
@@ -153,11 +208,13 @@ fn listen(what: &str, at: &Listener, routes: Routes, env: &Environment) -> Resul
 
 fn checks(status: &Status) -> Checks {
     let (patient, ready, beat, alive) = (status.clone(), status.clone(), status.clone(), status.clone());
+    let joined = status.clone();
     Checks::new()
         .healthz("ping", || true)
-        .healthz("runtime-informer-sync", move || patient.informers_synced(SYNC_PATIENCE))
+        .healthz("runtime-informer-sync", move || patient.informers_synced())
         .healthz("periodic-health", move || beat.beat.passes(&beat.clock))
-        .readyz("runtime-informer-sync", move || ready.informers_synced(Duration::ZERO))
+        .readyz("runtime-informer-sync", move || ready.is_ready())
+        .readyz("seed", move || !joined.lock().seed_is_gone)
         .livez("threads", move || alive.progress.stuck().is_empty())
 }
 
@@ -167,5 +224,54 @@ pub(super) fn complain(status: &Status, part: &'static str, error: &(dyn std::er
     let stage = status.parts().get(part).map(|p| p.stage.clone()).unwrap_or_default();
     if status.problem(part, &err) {
         log::warn!(part = part, stage = stage.as_str(), err = err.as_str(); "Cannot go on; trying again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::base::clock::{Simulated, Timestamp};
+
+    fn informer(status: &Status, name: &'static str) -> Arc<AtomicBool> {
+        let synced = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&synced);
+        status.informer(name, move || asked.load(Ordering::SeqCst));
+        synced
+    }
+
+    #[test]
+    fn readiness_comes_with_the_first_lists_and_stays() {
+        let time = Simulated::new(Timestamp::from_unix(0), 1);
+        let status = Status::new(Clock::new(time.clone()));
+        assert!(!status.is_ready());
+        status.leading(true);
+        let (a, b) = (informer(&status, "a"), informer(&status, "b"));
+        a.store(true, Ordering::SeqCst);
+        assert!(!status.is_ready());
+        b.store(true, Ordering::SeqCst);
+        assert!(status.is_ready());
+        let late = informer(&status, "late");
+        assert!(status.is_ready());
+        time.advance(Duration::from_secs(179));
+        assert!(status.is_ready());
+        // A list that never comes is no dip.
+        time.advance(Duration::from_secs(2));
+        assert!(!status.is_ready());
+        late.store(true, Ordering::SeqCst);
+        assert!(status.is_ready());
+        status.forget_informers("");
+        assert!(status.is_ready());
+    }
+
+    #[test]
+    fn who_stands_by_is_ready_and_names_the_leader() {
+        let status = Status::new(Clock::new(Simulated::new(Timestamp::from_unix(0), 1)));
+        status.standing_by("host-2_0a1b");
+        assert!(status.is_ready());
+        assert!(status.page().starts_with("leading: false\nleader: host-2_0a1b\n"), "{}", status.page());
+        status.leading(true);
+        assert!(status.page().starts_with("leading: true\nseed lease"), "{}", status.page());
     }
 }

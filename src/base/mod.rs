@@ -3,6 +3,8 @@
 pub mod backoff;
 pub mod clock;
 pub mod error;
+#[cfg(target_env = "musl")]
+mod heap;
 pub mod log;
 pub mod metrics;
 pub mod random;

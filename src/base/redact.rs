@@ -36,9 +36,30 @@ impl<T> fmt::Display for Secret<T> {
     }
 }
 
+/// A URL as it may be shown, also one that is none: whatever could be a user and a password is left out.
+pub fn url(text: &str) -> String {
+    let Some((login, rest)) = text.rsplit_once('@') else { return text.to_owned() };
+    let scheme = login.split_once("://").map_or("", |(scheme, _)| scheme);
+    if scheme.is_empty() { format!("[redacted]@{rest}") } else { format!("{scheme}://[redacted]@{rest}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        let table = [
+            ("https://garden:6443/path", "https://garden:6443/path"),
+            ("https://me:hunter2@garden:6443", "https://[redacted]@garden:6443"),
+            ("me:hunter2@garden", "[redacted]@garden"),
+            ("https://me:hunter2/@:@garden:x:y", "https://[redacted]@garden:x:y"),
+            ("hunter2@://garden", "[redacted]@://garden"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(url(text), expected);
+        }
+    }
 
     #[test]
     fn no_format_shows_a_secret() {

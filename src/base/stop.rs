@@ -1,6 +1,6 @@
 //! Stopping and waiting. Every wait of the program ends early when its [`Stop`] is pulled.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use super::clock::Clock;
@@ -13,6 +13,8 @@ struct State {
     /// Grows with each [`Stop::wake`], so that a waiter notices one that came before it waited.
     wakes: u64,
     hooks: Vec<Hook>,
+    /// Children of which some may have been dropped; see [`Stop::child`].
+    children: Vec<Weak<Shared>>,
 }
 
 #[derive(Default)]
@@ -37,27 +39,37 @@ impl Stop {
         Self::default()
     }
 
-    /// A signal of one's own that is also pulled when `self` is.
+    /// A signal of one's own that is also pulled when `self` is. It costs its parent nothing once it is dropped: a
+    /// program that runs for months makes many.
     #[must_use]
     pub fn child(&self) -> Self {
         let child = Self::new();
-        let weak = Arc::downgrade(&child.0);
-        self.on_stop(move || {
-            if let Some(shared) = weak.upgrade() {
-                Self(shared).stop();
-            }
-        });
+        let mut state = self.lock();
+        if state.stopped {
+            drop(state);
+            child.stop();
+            return child;
+        }
+        if state.children.len() == state.children.capacity() {
+            // Only where the list would grow, so that a child costs constant time.
+            state.children.retain(|child| child.strong_count() > 0);
+        }
+        state.children.push(Arc::downgrade(&child.0));
+        drop(state);
         child
     }
 
     /// Pulls the signal: every waiter returns, every hook runs once, in this thread.
     pub fn stop(&self) {
-        let hooks = {
+        let (hooks, children) = {
             let mut state = self.lock();
             state.stopped = true;
-            std::mem::take(&mut state.hooks)
+            (std::mem::take(&mut state.hooks), std::mem::take(&mut state.children))
         };
         self.0.changed.notify_all();
+        for child in children.iter().filter_map(Weak::upgrade) {
+            Self(child).stop();
+        }
         for hook in hooks {
             hook();
         }
@@ -134,6 +146,21 @@ mod tests {
         stop.stop();
         assert!(waiter.join().unwrap());
         assert!(stop.wait(&clock, Duration::from_secs(3_600)));
+    }
+
+    #[test]
+    fn a_child_is_pulled_with_its_parent_and_forgotten_when_it_is_dropped() {
+        let parent = Stop::new();
+        let kept: Vec<Stop> = (0..3).map(|_| parent.child()).collect();
+        for _ in 0..10_000 {
+            drop(parent.child());
+        }
+        assert!(parent.lock().children.capacity() <= 16, "{}", parent.lock().children.capacity());
+        kept[0].stop();
+        assert!(!parent.is_stopped() && !kept[1].is_stopped());
+        parent.stop();
+        assert!(kept.iter().all(Stop::is_stopped));
+        assert!(parent.child().is_stopped());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::render::{self, KubeVersion, Mode, Options};
-use super::{Table, archive, values};
+use super::{Table, archive, expand, values};
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::stop::Stop;
@@ -37,8 +38,68 @@ pub struct Request {
     pub namespace: String,
     /// Values over the chart's own: a map, or null.
     pub values: Json,
+    /// What the texts in `values` are templates over; null if they are none.
+    #[serde(default)]
+    pub resources: Json,
+    /// Values over `values`, as they are: a map.
+    #[serde(default)]
+    pub mix_in: Table,
     /// `gitVersion` of the seed's API server.
     pub kubernetes_version: String,
+    /// `major` of the same answer.
+    pub kubernetes_major: String,
+    /// `minor`: some servers append `+`.
+    pub kubernetes_minor: String,
+}
+
+/// A chart's archive (`.tgz`), as it is handed to the process that renders.
+#[derive(Clone, Copy, Debug)]
+pub enum Archive<'a> {
+    /// In memory.
+    Bytes(&'a [u8]),
+    /// The rest of a file, which never is in this process's memory.
+    File(&'a File),
+}
+
+impl<'a> From<&'a [u8]> for Archive<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Archive<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Archive<'a> {
+    fn from(bytes: &'a [u8; N]) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a File> for Archive<'a> {
+    fn from(file: &'a File) -> Self {
+        Self::File(file)
+    }
+}
+
+impl Archive<'_> {
+    fn is_too_large(self) -> bool {
+        let bytes = match self {
+            Self::Bytes(bytes) => u64::try_from(bytes.len()),
+            Self::File(file) => Ok(file.metadata().map_or(0, |metadata| metadata.len())),
+        };
+        bytes.ok() > u64::try_from(CHART_ARCHIVE_BYTES_MAX).ok()
+    }
+
+    fn send(self, to: &mut impl Write) -> io::Result<()> {
+        match self {
+            Self::Bytes(bytes) => to.write_all(bytes),
+            Self::File(mut file) => io::copy(&mut file, to).map(drop),
+        }
+    }
 }
 
 /// Objects under the keys of the Secret ([`render::Rendered::objects`]).
@@ -65,6 +126,8 @@ pub enum Error {
     RequestBytes(usize),
     /// The chart is wrong: what Helm would say.
     Chart(String),
+    /// A template in the values is wrong.
+    Values(String),
     /// The process or thread did not start.
     Start(io::Error),
     /// Talking to the process failed.
@@ -84,7 +147,7 @@ impl fmt::Display for Error {
         match self {
             Self::ArchiveBytes(max) => write!(f, "chart archive with more than {max} bytes"),
             Self::RequestBytes(max) => write!(f, "chart values with more than {max} bytes"),
-            Self::Chart(message) => f.write_str(message),
+            Self::Chart(message) | Self::Values(message) => f.write_str(message),
             Self::Start(_) => f.write_str("cannot start the process that renders"),
             Self::Talk(_) => f.write_str("cannot talk to the process that renders"),
             Self::Timeout(limit) => write!(f, "rendering took longer than {} s", limit.as_secs()),
@@ -112,6 +175,23 @@ impl std::error::Error for Error {
 enum Answer {
     Objects(Objects),
     Error(String),
+    Values(String),
+}
+
+impl From<Result<Objects, Self>> for Answer {
+    fn from(result: Result<Objects, Self>) -> Self {
+        result.map_or_else(|answer| answer, Self::Objects)
+    }
+}
+
+impl Answer {
+    fn into_result(self) -> Result<Objects, Error> {
+        match self {
+            Self::Objects(objects) => Ok(objects),
+            Self::Error(message) => Err(Error::Chart(message)),
+            Self::Values(message) => Err(Error::Values(message)),
+        }
+    }
 }
 
 impl Renderer {
@@ -124,16 +204,23 @@ impl Renderer {
     ///
     /// # Errors
     /// What is wrong with the chart, or with rendering it.
-    pub fn render(&self, request: &Request, archive: &[u8], stop: &Stop) -> Result<Objects, Error> {
-        if archive.len() > CHART_ARCHIVE_BYTES_MAX {
+    pub fn render<'a>(
+        &self,
+        request: &Request,
+        archive: impl Into<Archive<'a>>,
+        stop: &Stop,
+    ) -> Result<Objects, Error> {
+        let archive = archive.into();
+        if archive.is_too_large() {
             return Err(Error::ArchiveBytes(CHART_ARCHIVE_BYTES_MAX));
         }
         match self {
             Self::InProcess => {
-                let (request, archive) = (request.clone(), archive.to_vec());
-                let rendering = thread::spawn("render", RENDER_STACK_BYTES, move || run(request, &archive));
+                let (request, mut bytes) = (request.clone(), Vec::new());
+                archive.send(&mut bytes).map_err(Error::Talk)?;
+                let rendering = thread::spawn("render", RENDER_STACK_BYTES, move || run(request, &bytes));
                 match rendering.map_err(Error::Start)?.join() {
-                    Ok(objects) => objects.map_err(Error::Chart),
+                    Ok(answer) => answer.into_result(),
                     Err(_) => Err(Error::Died(None)),
                 }
             }
@@ -156,7 +243,7 @@ struct Outcome {
 fn ask(
     mut command: Command,
     request: &Request,
-    archive: &[u8],
+    archive: Archive<'_>,
     limit: Duration,
     stop: &Stop,
 ) -> Result<Objects, Error> {
@@ -165,8 +252,8 @@ fn ask(
     let length = length.ok_or(Error::RequestBytes(RENDER_REQUEST_BYTES_MAX))?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().map_err(Error::Start)?;
-    let input = [&length.to_be_bytes(), request.as_slice(), archive];
-    let outcome = converse(child, input, limit, stop)?;
+    let input = [&length.to_be_bytes(), request.as_slice()];
+    let outcome = converse(child, (input, archive), limit, stop)?;
     if stop.is_stopped() {
         return Err(Error::Stopped);
     }
@@ -178,15 +265,19 @@ fn ask(
         return Err(Error::OutputBytes(RENDER_OUTPUT_BYTES_MAX));
     }
     match serde_json::from_slice(&output) {
-        Ok(Answer::Objects(objects)) => Ok(objects),
-        Ok(Answer::Error(message)) => Err(Error::Chart(message)),
+        Ok(answer) => Answer::into_result(answer),
         // No complete answer: it died before it could give one.
         Err(_) => Err(Error::Died(outcome.status.ok())),
     }
 }
 
 /// Hands the input over and reads the output, while a second thread watches the time. The process is gone afterwards.
-fn converse(mut child: Child, input: [&[u8]; 3], limit: Duration, stop: &Stop) -> Result<Outcome, Error> {
+fn converse(
+    mut child: Child,
+    (head, archive): ([&[u8]; 2], Archive<'_>),
+    limit: Duration,
+    stop: &Stop,
+) -> Result<Outcome, Error> {
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let child = Arc::new(Mutex::new(child));
     let (done, watched) = (stop.child(), child.clone());
@@ -208,7 +299,8 @@ fn converse(mut child: Child, input: [&[u8]; 3], limit: Duration, stop: &Stop) -
     };
     if let Some(mut stdin) = stdin {
         // A child that dies early shows in its output.
-        let _ = input.iter().try_for_each(|part| stdin.write_all(part));
+        let sent = head.iter().try_for_each(|part| stdin.write_all(part));
+        let _ = sent.and_then(|()| archive.send(&mut stdin));
     }
     let output = stdout.map_or(Ok(Vec::new()), |stdout| read_max(stdout, RENDER_OUTPUT_BYTES_MAX));
     done.stop();
@@ -232,8 +324,7 @@ pub fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
         Ok((request, archive)) => {
             let rendering = thread::spawn("render", RENDER_STACK_BYTES, move || run(request, &archive));
             match rendering.map(std::thread::JoinHandle::join) {
-                Ok(Ok(Ok(objects))) => Answer::Objects(objects),
-                Ok(Ok(Err(message))) => Answer::Error(message),
+                Ok(Ok(answer)) => answer,
                 Ok(Err(_)) => Answer::Error("the thread that renders died".to_owned()),
                 Err(error) => Answer::Error(error.to_string()),
             }
@@ -270,27 +361,38 @@ fn receive(input: &mut dyn Read) -> io::Result<(Request, Vec<u8>)> {
     Ok((serde_json::from_slice(&request)?, archive))
 }
 
-/// Renders; the error is what a person reads.
-fn run(request: Request, archive: &[u8]) -> Result<Objects, String> {
-    let chart = archive::load(archive).map_err(|e| chain(&e))?;
-    let mut values = match request.values {
-        Json::Object(values) => values,
-        Json::Null => Table::new(),
-        _ => return Err("values must be a map".to_owned()),
+/// Renders; errors are what a person reads.
+fn run(request: Request, archive: &[u8]) -> Answer {
+    let values = match &request.resources {
+        Json::Null => Ok(request.values.clone()),
+        resources => expand::expand(&request.values, resources),
     };
+    match values {
+        Ok(Json::Object(values)) => render_over(request, values, archive).into(),
+        Ok(Json::Null) => render_over(request, Table::new(), archive).into(),
+        Ok(_) => Answer::Error("values must be a map".to_owned()),
+        Err(message) => Answer::Values(message),
+    }
+}
+
+fn render_over(request: Request, mut values: Table, archive: &[u8]) -> Result<Objects, Answer> {
+    let chart = archive::load(archive).map_err(|e| Answer::Error(chain(&e)))?;
+    values::merge(&mut values, request.mix_in);
     values.values_mut().for_each(values::to_floats);
-    let version = request.kubernetes_version;
-    let (major, minor) = KubeVersion::of_flag(&version).map(|v| (v.major, v.minor)).unwrap_or_default();
     let options = Options {
         mode: Mode::Extension,
         name: request.name,
         namespace: request.namespace,
         values,
-        kube_version: KubeVersion::of_server(&version, &major, &minor),
+        kube_version: KubeVersion::of_server(
+            &request.kubernetes_version,
+            &request.kubernetes_major,
+            &request.kubernetes_minor,
+        ),
         api_versions: Vec::new(),
         clock: Clock::system(),
     };
-    render::render(chart, &options).map(|rendered| rendered.objects()).map_err(|e| chain(&e))
+    render::render(chart, &options).map(|rendered| rendered.objects()).map_err(|e| Answer::Error(chain(&e)))
 }
 
 #[cfg(test)]

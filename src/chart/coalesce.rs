@@ -3,11 +3,12 @@
 //! Two ways, as upstream: *coalescing* lets a null of the user delete a default and drops the nulls of defaults; *merging*
 //! keeps nulls, for values that will be coalesced later.
 
-use std::collections::BTreeSet;
 use std::fmt;
+use std::rc::Rc;
 
-use serde_json::Value;
+use serde_json::Value as Json;
 
+use super::value::{Map, Numbers, Value};
 use super::{Chart, Table};
 use crate::format::number;
 
@@ -27,7 +28,7 @@ pub struct Error {
     /// The name of the sub-chart.
     pub name: String,
     /// What stands there.
-    pub value: Value,
+    pub value: Json,
 }
 
 impl fmt::Display for Error {
@@ -37,148 +38,194 @@ impl fmt::Display for Error {
 }
 
 /// How Go's `%t` prints what is no boolean: upstream's message has a wrong verb.
-fn as_bool(value: &Value) -> String {
+fn as_bool(value: &Json) -> String {
     match value {
-        Value::Null => "%!t(<nil>)".to_owned(),
-        Value::Bool(b) => b.to_string(),
-        Value::Number(n) if n.is_i64() => format!("%!t(int64={n})"),
-        Value::Number(n) => format!("%!t(float64={})", number::general(n.as_f64().unwrap_or(0.0))),
-        Value::String(text) => format!("%!t(string={text})"),
-        Value::Array(list) => {
+        Json::Null => "%!t(<nil>)".to_owned(),
+        Json::Bool(b) => b.to_string(),
+        Json::Number(n) if n.is_i64() => format!("%!t(int64={n})"),
+        Json::Number(n) => format!("%!t(float64={})", number::general(n.as_f64().unwrap_or(0.0))),
+        Json::String(text) => format!("%!t(string={text})"),
+        Json::Array(list) => {
             let items: Vec<String> = list.iter().map(as_bool).collect();
             format!("[{}]", items.join(" "))
         }
-        Value::Object(_) => "a map".to_owned(),
+        Json::Object(_) => "a map".to_owned(),
     }
 }
 
 impl std::error::Error for Error {}
 
-/// Completes `values` with the defaults of a chart and of all charts below it.
+/// The values of a user, completed with the defaults of a chart and of all charts below it. Tables below the tables of
+/// `global` are one for all charts, as upstream: what one chart adds or a template sets, all see.
 ///
 /// # Errors
 /// A sub-chart whose values are no map.
-pub(super) fn coalesce(chart: &Chart, values: &mut Table, nulls: Nulls) -> Result<(), Error> {
+pub(super) fn coalesced(chart: &Chart, user: &Table, nulls: Nulls) -> Result<Map, Error> {
+    let values = map_of(user);
+    below(chart, &values, nulls)?;
+    Ok(values)
+}
+
+/// The same, as JSON.
+///
+/// # Errors
+/// A sub-chart whose values are no map.
+pub(super) fn coalesced_json(chart: &Chart, user: &Table, nulls: Nulls) -> Result<Table, Error> {
+    Ok(table_of(coalesced(chart, user, nulls)?))
+}
+
+/// A table as JSON.
+pub(super) fn table_of(map: Map) -> Table {
+    match Value::Map(map).to_json() {
+        Some(Json::Object(table)) => table,
+        _ => Table::new(),
+    }
+}
+
+fn map_of(table: &Table) -> Map {
+    table
+        .iter()
+        .map(|(key, value)| (Rc::from(key.as_str()), Value::from_json(value, Numbers::Int64)))
+        .collect()
+}
+
+fn below(chart: &Chart, values: &Map, nulls: Nulls) -> Result<(), Error> {
     defaults(chart, values, nulls);
     for child in &chart.children {
-        let entry = values.entry(child.name()).or_insert_with(|| Value::Object(Table::new()));
-        let Value::Object(own) = entry else {
-            return Err(Error { name: child.name().to_owned(), value: entry.clone() });
+        let own = match values.get(child.name()) {
+            Some(Value::Map(own)) => own,
+            Some(value) => {
+                return Err(Error {
+                    name: child.name().to_owned(),
+                    value: value.to_json().unwrap_or_default(),
+                });
+            }
+            None => Map::new(),
         };
-        let mut own = std::mem::take(own);
-        globals(&mut own, values);
-        coalesce(child, &mut own, nulls)?;
-        values.insert(child.name().to_owned(), Value::Object(own));
+        values.insert(child.name(), own.clone());
+        globals(&own, values);
+        below(child, &own, nulls)?;
     }
     Ok(())
 }
 
-fn defaults(chart: &Chart, values: &mut Table, nulls: Nulls) {
+fn defaults(chart: &Chart, values: &Map, nulls: Nulls) {
     for (key, default) in &chart.values {
-        match values.get_mut(key) {
-            Some(Value::Null) if nulls == Nulls::Drop => {
-                values.remove(key);
+        match values.get(key) {
+            Some(Value::Nil) if nulls == Nulls::Drop => {
+                values.entries_mut().remove(key.as_str());
             }
-            Some(Value::Object(table)) => match default {
-                Value::Object(default) => {
+            Some(Value::Map(own)) => match default {
+                Json::Object(default) => {
                     // Nulls below a sub-chart's name are for that chart's own defaults.
                     let is_child = chart.children.iter().any(|c| c.name() == key);
                     let nulls = if is_child { Nulls::Keep } else { nulls };
-                    let mut default = default.clone();
+                    let default = map_of(default);
                     if nulls == Nulls::Drop {
-                        drop_nulls(&mut default);
+                        drop_nulls(&default);
                     }
-                    complete(table, default, nulls);
+                    complete_map(&own, &default, nulls);
                 }
-                Value::Null => {}
+                Json::Null => {}
                 _ => log::warn!(chart = chart.name(), key = key.as_str(); "Skipped a default: not a table"),
             },
             Some(_) => {}
             None => {
-                let mut default = default.clone();
+                let default = Value::from_json(default, Numbers::Int64);
                 if nulls == Nulls::Drop {
-                    if default.is_null() {
+                    if default.is_nil() {
                         continue;
                     }
-                    if let Value::Object(table) = &mut default {
+                    if let Value::Map(table) = &default {
                         drop_nulls(table);
                     }
                 }
-                values.insert(key.clone(), default);
+                values.insert(key.as_str(), default);
             }
         }
     }
 }
 
-/// Copies the parent's globals into a sub-chart's; the parent's win.
-fn globals(child: &mut Table, parent: &Table) {
-    let from = match parent.get(GLOBAL) {
-        None => Table::new(),
-        Some(Value::Object(table)) => table.clone(),
-        Some(_) => {
-            log::warn!("Skipped globals: not a table");
-            return;
-        }
+/// Copies the parent's globals into a sub-chart's; the parent's win. Only their first level is copied.
+fn globals(child: &Map, parent: &Map) {
+    let table = |values: &Map| match values.get(GLOBAL) {
+        None => Some(Map::new()),
+        Some(Value::Map(table)) => Some(table),
+        Some(_) => None,
     };
-    let to = child.entry(GLOBAL).or_insert_with(|| Value::Object(Table::new()));
-    let Value::Object(to) = to else {
+    let Some(to) = table(child) else {
         log::warn!("Skipped globals: the destination is not a table");
         return;
     };
-    for (key, value) in from {
-        match (to.get_mut(&key), value) {
-            (Some(Value::Object(own)), Value::Object(mut from)) => {
-                complete(&mut from, std::mem::take(own), Nulls::Keep);
-                *own = from;
+    let Some(from) = table(parent) else {
+        log::warn!("Skipped globals: not a table");
+        return;
+    };
+    for (key, value) in entries(&from) {
+        match (to.get(&key), value) {
+            (None, Value::Map(from)) => to.insert(key, entries(&from).into_iter().collect::<Map>()),
+            (Some(Value::Map(own)), Value::Map(from)) => {
+                let both: Map = entries(&from).into_iter().collect();
+                complete_map(&both, &own, Nulls::Keep);
+                to.insert(key, both);
             }
             // Tables and other values do not replace each other.
-            (Some(Value::Object(_)), _) => {}
-            (Some(own), Value::Object(_)) if !own.is_object() => {}
-            (_, value) => {
-                to.insert(key, value);
-            }
+            (Some(Value::Map(_)), _) | (Some(_), Value::Map(_)) => {}
+            (_, value) => to.insert(key, value),
         }
     }
+    child.insert(GLOBAL, to);
 }
 
 /// Completes `target`, whose values win, with another table.
-pub(super) fn complete(target: &mut Table, source: Table, nulls: Nulls) {
-    // A null of the target hides the source's value, also in deeper tables.
-    let absent: BTreeSet<String> =
-        target.iter().filter(|(_, v)| v.is_null()).map(|(k, _)| k.clone()).collect();
-    for (key, value) in source {
-        if absent.contains(&key) {
-            if nulls == Nulls::Drop && !value.is_null() {
-                target.remove(&key);
+fn complete_map(target: &Map, source: &Map, nulls: Nulls) {
+    if target.is_same(source) {
+        return;
+    }
+    for (key, value) in entries(source) {
+        match (target.get(&key), value) {
+            // A null of the target hides the source's value.
+            (Some(Value::Nil), value) => {
+                if nulls == Nulls::Drop && !value.is_nil() {
+                    target.entries_mut().remove(&key);
+                }
             }
-            continue;
-        }
-        match (target.get_mut(&key), value) {
-            (None, value) => {
-                target.insert(key, value);
-            }
-            (Some(Value::Object(own)), Value::Object(other)) => complete(own, other, nulls),
+            (None, value) => target.insert(key, value),
+            (Some(Value::Map(own)), Value::Map(other)) => complete_map(&own, &other, nulls),
             (Some(own), other) => {
-                if !other.is_null() && own.is_object() != other.is_object() {
-                    log::warn!(key = key.as_str(); "Skipped a value: a table and another value do not mix");
+                let is_map = |value: &Value| value.as_map().is_some();
+                if !other.is_nil() && is_map(&own) != is_map(&other) {
+                    log::warn!(key = &*key; "Skipped a value: a table and another value do not mix");
                 }
             }
         }
     }
 }
 
-fn drop_nulls(table: &mut Table) {
-    table.retain(|_, value| !value.is_null());
-    for value in table.values_mut() {
-        if let Value::Object(table) = value {
-            drop_nulls(table);
+/// The entries as they are now: what is done with them may change the map.
+fn entries(map: &Map) -> Vec<(Rc<str>, Value)> {
+    map.entries().iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn drop_nulls(map: &Map) {
+    map.entries_mut().retain(|_, value| !value.is_nil());
+    for (_, value) in entries(map) {
+        if let Value::Map(map) = value {
+            drop_nulls(&map);
         }
     }
+}
+
+/// Completes `target`, whose values win, with another table; nulls are kept.
+pub(super) fn complete(target: &mut Table, source: &Table) {
+    let both = map_of(target);
+    complete_map(&both, &map_of(source), Nulls::Keep);
+    *target = table_of(both);
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -193,10 +240,8 @@ mod tests {
         chart
     }
 
-    fn coalesced(chart: &Chart, user: Value) -> Value {
-        let mut values = table(user);
-        coalesce(chart, &mut values, Nulls::Drop).unwrap();
-        Value::Object(values)
+    fn of_json(chart: &Chart, user: Value) -> Value {
+        Value::Object(coalesced_json(chart, &table(user), Nulls::Drop).unwrap())
     }
 
     #[test]
@@ -204,7 +249,7 @@ mod tests {
         let child = chart("c", json!({"a": 1, "b": 1, "d": 1, "m": {"x": 1, "y": 1}, "l": [1]}), vec![]);
         let parent =
             chart("p", json!({"c": {"a": 2, "b": 2, "m": {"y": 2}, "l": [2]}, "own": true}), vec![child]);
-        let values = coalesced(&parent, json!({"c": {"a": 3}}));
+        let values = of_json(&parent, json!({"c": {"a": 3}}));
         let expected = json!({"a": 3, "b": 2, "d": 1, "m": {"x": 1, "y": 2}, "l": [2], "global": {}});
         assert_eq!(values, json!({"own": true, "c": expected}));
     }
@@ -215,9 +260,9 @@ mod tests {
         let parent =
             chart("p", json!({"x": 1, "t": {"a": 1, "b": null}, "n": null, "z": {"q": null}}), vec![child]);
         let user = json!({"x": null, "t": {"a": null, "new": null}, "c": {"a": null, "m": {"x": null}}});
-        let values = coalesced(&parent, user);
+        let values = of_json(&parent, user);
         assert_eq!(values, json!({"t": {"new": null}, "z": {}, "c": {"m": {"y": 1}, "global": {}}}));
-        let values = coalesced(&chart("p", json!({}), vec![]), json!({"u": null}));
+        let values = of_json(&chart("p", json!({}), vec![]), json!({"u": null}));
         assert_eq!(values, json!({"u": null}));
     }
 
@@ -226,11 +271,26 @@ mod tests {
         let grandchild = chart("g", json!({"global": {"t": {"g": 1, "a": 0}}}), vec![]);
         let child = chart("c", json!({"global": {"c": 1, "t": {"c": 1}, "s": {"no": 1}}}), vec![grandchild]);
         let parent = chart("p", json!({"global": {"a": 1, "t": {"a": 1}, "s": 5}}), vec![child]);
-        let values = coalesced(&parent, json!({"global": {"a": 2}}));
+        let values = of_json(&parent, json!({"global": {"a": 2}}));
         let global = &values["c"]["global"];
         assert_eq!(*global, json!({"a": 2, "t": {"a": 1, "c": 1}, "s": 5, "c": 1}));
         assert_eq!(values["c"]["g"]["global"]["t"], json!({"a": 1, "c": 1, "g": 1}));
         assert_eq!(values["global"], json!({"a": 2, "t": {"a": 1}, "s": 5}));
+    }
+
+    #[test]
+    fn tables_deep_in_globals_are_one_for_all() {
+        let first = chart("a", json!({"global": {"t": {"deep": {"a": 1}, "a": 1}}}), vec![]);
+        let second = chart("b", json!({}), vec![]);
+        let parent = chart("p", json!({"global": {"t": {"deep": {"p": 1}}}}), vec![first, second]);
+        let values = of_json(&parent, json!({}));
+        for path in ["/global", "/a/global", "/b/global"] {
+            assert_eq!(values.pointer(path).unwrap()["t"]["deep"], json!({"a": 1, "p": 1}), "{path}");
+        }
+        assert_eq!(
+            (&values["global"]["t"]["a"], &values["a"]["global"]["t"]["a"]),
+            (&Value::Null, &json!(1))
+        );
     }
 
     #[test]
@@ -242,7 +302,7 @@ mod tests {
             (json!(null), "%!t(<nil>)"),
             (json!(1), "%!t(int64=1)"),
         ] {
-            let error = coalesce(&parent, &mut table(json!({"c": value})), Nulls::Drop).unwrap_err();
+            let error = coalesced(&parent, &table(json!({"c": value})), Nulls::Drop).err().unwrap();
             assert_eq!(error.to_string(), format!("type mismatch on c: {text}"));
         }
     }
@@ -250,6 +310,6 @@ mod tests {
     #[test]
     fn tables_and_other_values_do_not_mix() {
         let chart = chart("p", json!({"a": 1, "b": {"x": 1}}), vec![]);
-        assert_eq!(coalesced(&chart, json!({"a": {"y": 1}, "b": 2})), json!({"a": {"y": 1}, "b": 2}));
+        assert_eq!(of_json(&chart, json!({"a": {"y": 1}, "b": 2})), json!({"a": {"y": 1}, "b": 2}));
     }
 }

@@ -229,7 +229,15 @@ impl Object for KubeVersion {
     }
 
     fn display(&self) -> String {
-        self.constraint_version.clone()
+        format!("{{{} {} {} {}}}", self.version, self.constraint_version, self.major, self.minor)
+    }
+
+    fn action_text(&self) -> Option<String> {
+        Some(self.constraint_version.clone())
+    }
+
+    fn is_stringer(&self) -> bool {
+        false
     }
 
     fn to_json(&self) -> serde_json::Value {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::coalesce::{self, Error, Nulls, coalesce};
+use super::coalesce::{Error, Nulls, coalesced_json, complete};
 use super::{Chart, Dependency, Table, values};
 use crate::format::semver::{Constraint, Version};
 
@@ -26,8 +26,7 @@ fn enable(chart: &mut Chart, parent_values: &Table, path: &str) -> Result<(), Er
         return Ok(());
     }
     choose(chart);
-    let mut all = parent_values.clone();
-    coalesce(chart, &mut all, Nulls::Drop)?;
+    let all = coalesced_json(chart, parent_values, Nulls::Drop)?;
     for dependency in &mut chart.metadata.dependencies {
         dependency.enabled = by_tags(dependency, &all);
         if let Some(enabled) = by_condition(dependency, &all, path) {
@@ -110,8 +109,7 @@ fn import(chart: &mut Chart) -> Result<(), Error> {
     if chart.metadata.dependencies.is_empty() {
         return Ok(());
     }
-    let mut all = Table::new();
-    coalesce(chart, &mut all, Nulls::Keep)?;
+    let mut all = coalesced_json(chart, &Table::new(), Nulls::Keep)?;
     let mut imported = Table::new();
     for dependency in &mut chart.metadata.dependencies {
         let mut pairs = Vec::new();
@@ -122,11 +120,11 @@ fn import(chart: &mut Chart) -> Result<(), Error> {
                 log::warn!(chart = dependency.name.as_str(); "A sub-chart lacks a table that is imported");
                 continue;
             };
-            coalesce::complete(&mut imported, below(&parent, table.clone()), Nulls::Keep);
+            complete(&mut imported, &below(&parent, table.clone()));
         }
         dependency.import_values = pairs;
     }
-    coalesce::complete(&mut all, imported, Nulls::Keep);
+    complete(&mut all, &imported);
     chart.values = all;
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::Slice;
 use crate::format::yaml;
 
 /// A document that a template wrote.
@@ -12,8 +13,8 @@ pub struct Manifest {
     /// The template: `chart/templates/a.yaml`.
     pub path: String,
     /// The text, without blanks in front.
-    pub text: String,
-    /// What it says.
+    pub text: Slice,
+    /// What it says: all of it, or the head that an order is made by.
     pub object: Value,
     /// Its `kind`, or nothing.
     pub kind: String,
@@ -61,20 +62,35 @@ pub struct Manifests {
     pub hooks: Vec<Manifest>,
 }
 
+/// How much of a document is kept as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// All of it.
+    Object,
+    /// What Helm looks at.
+    Head,
+}
+
+/// What Helm looks at.
+const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
 /// Sorts the documents of rendered files (path and text).
 ///
 /// # Errors
 /// A document that is no map, or whose head is no object's.
-pub fn sort<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Manifests, Error> {
-    let mut files: Vec<(&str, &str)> = files.into_iter().collect();
-    files.sort_unstable();
+pub fn sort<'a>(
+    files: impl IntoIterator<Item = (&'a str, &'a Slice)>,
+    keep: Keep,
+) -> Result<Manifests, Error> {
+    let mut files: Vec<(&str, &Slice)> = files.into_iter().collect();
+    files.sort_unstable_by_key(|(path, _)| *path);
     let mut sorted = Manifests::default();
     for (path, text) in files {
         if path.rsplit('/').next().is_some_and(|base| base.starts_with('_')) {
             continue;
         }
-        for text in split(text) {
-            let manifest = Manifest::read(path, text)?;
+        for piece in split(text) {
+            let manifest = Manifest::read(path, text.part(piece), keep)?;
             match manifest.role() {
                 Role::Object => sorted.objects.push(manifest),
                 Role::Hook => sorted.hooks.push(manifest),
@@ -110,11 +126,15 @@ enum Role {
 }
 
 impl Manifest {
-    fn read(path: &str, text: &str) -> Result<Self, Error> {
+    fn read(path: &str, text: Slice, keep: Keep) -> Result<Self, Error> {
         let error = |problem| Error { path: path.to_owned(), problem };
-        let object = yaml::parse(text).map_err(|e| error(Problem::Yaml(e)))?;
+        let object = match keep {
+            Keep::Object => yaml::parse(&text),
+            Keep::Head => yaml::parse_part(&text, &HEAD),
+        };
+        let object = object.map_err(|e| error(Problem::Yaml(e)))?;
         let kind = head(&object).map_err(error)?;
-        Ok(Self { path: path.to_owned(), text: text.to_owned(), kind, object })
+        Ok(Self { path: path.to_owned(), text, kind, object })
     }
 
     fn role(&self) -> Role {
@@ -245,7 +265,19 @@ mod tests {
     use super::*;
 
     fn texts(manifests: &[Manifest]) -> Vec<&str> {
-        manifests.iter().map(|m| m.text.as_str()).collect()
+        manifests.iter().map(|m| &*m.text).collect()
+    }
+
+    fn sorted<T: AsRef<str>>(files: &[(&str, T)]) -> Result<Manifests, Error> {
+        let files: Vec<(&str, Slice)> =
+            files.iter().map(|(path, text)| (*path, Slice::from(text.as_ref()))).collect();
+        let all = sort(files.iter().map(|(path, text)| (*path, text)), Keep::Object);
+        let heads = sort(files.iter().map(|(path, text)| (*path, text)), Keep::Head);
+        match (&all, &heads) {
+            (Ok(all), Ok(heads)) => assert_eq!(texts(&all.objects), texts(&heads.objects)),
+            _ => assert_eq!(all, heads),
+        }
+        all
     }
 
     #[test]
@@ -264,7 +296,7 @@ mod tests {
             ("c/templates/_p.tpl", "not: [yaml"),
             ("c/templates/w.yaml", "kind: ValidatingWebhookConfiguration"),
         ];
-        let sorted = sort(files).unwrap();
+        let sorted = sorted(&files).unwrap();
         assert_eq!(
             texts(&sorted.objects),
             [
@@ -285,7 +317,7 @@ mod tests {
             |hooks: &str| format!("kind: Job\nmetadata: {{annotations: {{helm.sh/hook: \"{hooks}\"}}}}");
         let files =
             [("a", hook("pre-install, TEST")), ("b", hook("crd-install")), ("c", "kind: Job".to_owned())];
-        let sorted = sort(files.iter().map(|(p, t)| (*p, t.as_str()))).unwrap();
+        let sorted = sorted(&files).unwrap();
         assert_eq!((sorted.hooks.len(), sorted.hooks[0].path.as_str()), (1, "a"));
         assert_eq!((sorted.objects.len(), sorted.objects[0].path.as_str()), (1, "c"));
     }
@@ -311,9 +343,9 @@ mod tests {
                 "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal object into Go struct field SimpleHead.kind",
             ),
         ] {
-            let error = sort([("p", text)]).unwrap_err().to_string();
+            let error = sorted(&[("p", text)]).unwrap_err().to_string();
             assert_eq!(error, format!("YAML parse error on p: {message}"));
         }
-        assert!(sort([("p", "metadata: {annotations: {a: 1, b: true}, name: 5}\nkind: null")]).is_ok());
+        assert!(sorted(&[("p", "metadata: {annotations: {a: 1, b: true}, name: 5}\nkind: null")]).is_ok());
     }
 }

@@ -13,17 +13,20 @@ pub mod child;
 pub mod coalesce;
 mod context;
 mod dependencies;
+mod expand;
 mod glob;
 pub mod manifest;
 pub mod metadata;
 pub mod render;
 mod schema;
 pub mod set;
+mod slice;
 pub mod template;
 pub mod value;
 pub mod values;
 
 pub use metadata::{Dependency, Maintainer, Metadata};
+pub use slice::Slice;
 
 /// Values of a chart, or a table within them. Numbers of files are floats, as in Helm; those of `--set` may be integers.
 pub type Table = serde_json::Map<String, Value>;

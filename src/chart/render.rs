@@ -4,19 +4,21 @@
 //! [`Mode::Extension`] does what a gardenlet does with the chart of an extension: it drops hooks and CRDs, knows no API
 //! versions, does not look at `kubeVersion`, and cuts the result into keys of a Secret ([`Rendered::objects`]).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use serde_json::Value as Json;
 
 use super::coalesce::{self, Nulls};
 use super::context::{Capabilities, Files, metadata};
 use super::glob::Pattern;
-use super::manifest::{self, Manifest, Manifests};
+use super::manifest::{self, Keep, Manifest, Manifests};
 use super::template::{self, Templates};
-use super::value::{Map, MapKind, Numbers, Value};
-use super::{Chart, Table, dependencies, schema};
+use super::value::{Map, MapKind, Value};
+use super::{Chart, Slice, Table, dependencies, schema};
 use crate::base::clock::Clock;
 use crate::format::yaml::{self, Dialect};
 
@@ -159,7 +161,7 @@ pub struct Rendered {
     /// Objects and hooks.
     pub manifests: Manifests,
     /// The files below `crds/`, with their paths from the root chart; empty for extensions.
-    pub crds: Vec<(String, String)>,
+    pub crds: Vec<(String, Arc<[u8]>)>,
 }
 
 /// Renders a chart. Recursive templates need a deep stack: see [`template::Options`].
@@ -171,21 +173,33 @@ pub fn render(mut chart: Chart, options: &Options) -> Result<Rendered, Error> {
         check_as_helm(&chart, options)?;
     }
     dependencies::process(&mut chart, &options.values).map_err(Error::Values)?;
-    let mut values = options.values.clone();
-    coalesce::coalesce(&chart, &mut values, Nulls::Drop).map_err(Error::Values)?;
-    if let Some(report) = schema::check(&chart, &values) {
+    let values = coalesce::coalesced(&chart, &options.values, Nulls::Drop).map_err(Error::Values)?;
+    if schema::is_wanted(&chart)
+        && let Some(report) = schema::check(&chart, &coalesce::table_of(values.clone()))
+    {
         return Err(Error::Schema(report));
     }
-    let files = render_files(&chart, &values, options)?;
+    drop_defaults(&mut chart);
+    let files = render_files(&mut chart, &values, options)?;
     let files = files.iter().filter(|(path, _)| !path.ends_with("NOTES.txt"));
-    let mut manifests =
-        manifest::sort(files.map(|(p, t)| (p.as_str(), t.as_str()))).map_err(Error::Manifest)?;
+    let keep = match options.mode {
+        Mode::Template => Keep::Head,
+        Mode::Extension => Keep::Object,
+    };
+    let files = files.map(|(path, text)| (path.as_str(), text));
+    let mut manifests = manifest::sort(files, keep).map_err(Error::Manifest)?;
     let mut crds = Vec::new();
     match options.mode {
         Mode::Template => collect_crds(&chart, chart.name(), &mut crds),
         Mode::Extension => manifests.hooks.clear(),
     }
     Ok(Rendered { manifests, crds })
+}
+
+/// Templates see the values that came of them.
+fn drop_defaults(chart: &mut Chart) {
+    chart.values.clear();
+    chart.children.iter_mut().for_each(drop_defaults);
 }
 
 /// What `helm template` refuses and a gardenlet does not look at.
@@ -206,21 +220,25 @@ fn check_as_helm(chart: &Chart, options: &Options) -> Result<(), Error> {
 }
 
 /// One template: its path from the root chart, its text, what it sees, and its folder.
-struct Template<'a> {
+struct Template {
     path: String,
-    text: std::borrow::Cow<'a, str>,
+    text: Slice,
     context: Map,
     folder: Rc<str>,
 }
 
 /// Renders every template, deepest first, over shared values: what one file sets, the next one sees.
-fn render_files(chart: &Chart, values: &Table, options: &Options) -> Result<BTreeMap<String, String>, Error> {
+fn render_files(
+    chart: &mut Chart,
+    values: &Map,
+    options: &Options,
+) -> Result<BTreeMap<String, Slice>, Error> {
     let mut templates = Vec::new();
     let root = Context::root(options);
-    let values = Value::from_json(&Json::Object(values.clone()), Numbers::Int64);
-    root.collect(chart, chart.name(), values.as_map(), &mut templates);
+    let name = chart.name().to_owned();
+    root.collect(chart, &name, Some(values), &mut templates);
     templates.sort_by(|a, b| {
-        let depth = |t: &Template<'_>| t.path.matches('/').count();
+        let depth = |t: &Template| t.path.matches('/').count();
         depth(b).cmp(&depth(a)).then_with(|| b.path.cmp(&a.path))
     });
     // Of two files with one path, only the last exists for upstream.
@@ -229,7 +247,7 @@ fn render_files(chart: &Chart, values: &Table, options: &Options) -> Result<BTre
     let options = template::Options { clock: options.clock.clone(), ..template::Options::default() };
     let mut set = Templates::new(options);
     for template in &templates {
-        set.parse(&template.path, &template.text).map_err(Error::Template)?;
+        set.parse(&template.path, template.text.clone()).map_err(Error::Template)?;
     }
     let mut files = BTreeMap::new();
     for template in templates {
@@ -244,7 +262,7 @@ fn render_files(chart: &Chart, values: &Table, options: &Options) -> Result<BTre
                 .collect(),
         );
         template.context.insert("Template", about);
-        let text = set.render(&template.path, &template.context.into()).map_err(Error::Template)?;
+        let text = set.render_file(&template.path, &template.context.into()).map_err(Error::Template)?;
         files.insert(template.path, text);
     }
     Ok(files)
@@ -279,20 +297,21 @@ impl Context {
     }
 
     /// Builds what a chart's templates see, adds its templates, and returns it for the parent's `.Subcharts`.
-    fn collect<'a>(
+    fn collect(
         &self,
-        chart: &'a Chart,
+        chart: &mut Chart,
         path: &str,
         values: Option<&Map>,
-        templates: &mut Vec<Template<'a>>,
+        templates: &mut Vec<Template>,
     ) -> Map {
         let values = values.map_or_else(Map::new, Map::clone).with_kind(MapKind::Values);
         let subcharts = Map::new();
-        for child in &chart.children {
-            let own = values.get(child.name());
-            let path = format!("{path}/charts/{}", child.name());
+        for child in &mut chart.children {
+            let name = child.name().to_owned();
+            let own = values.get(&name);
+            let path = format!("{path}/charts/{name}");
             let context = self.collect(child, &path, own.as_ref().and_then(Value::as_map), templates);
-            subcharts.insert(child.name(), context);
+            subcharts.insert(name, context);
         }
         let context = Map::of(MapKind::Values, super::value::Entries::new());
         context.insert("Chart", metadata(&chart.metadata, !path.contains('/')));
@@ -302,12 +321,17 @@ impl Context {
         context.insert("Values", values);
         context.insert("Subcharts", subcharts);
         let folder: Rc<str> = format!("{path}/templates").into();
-        let usable = chart.templates.iter().filter(|t| {
-            !chart.is_library() || t.name.rsplit('/').next().is_some_and(|base| base.starts_with('_'))
-        });
+        let library = chart.is_library();
+        // The bytes of a file go when its text is made of them.
+        let files = std::mem::take(&mut chart.templates).into_iter();
+        let usable =
+            files.filter(|t| !library || t.name.rsplit('/').next().is_some_and(|base| base.starts_with('_')));
         templates.extend(usable.map(|file| Template {
             path: format!("{path}/{}", file.name),
-            text: String::from_utf8_lossy(&file.data),
+            text: match std::str::from_utf8(&file.data) {
+                Ok(text) => text.into(),
+                Err(_) => Slice::from(&*String::from_utf8_lossy(&file.data)),
+            },
             context: context.clone(),
             folder: folder.clone(),
         }));
@@ -315,14 +339,13 @@ impl Context {
     }
 }
 
-fn collect_crds(chart: &Chart, path: &str, crds: &mut Vec<(String, String)>) {
+fn collect_crds(chart: &Chart, path: &str, crds: &mut Vec<(String, Arc<[u8]>)>) {
     let is_manifest = |name: &str| {
         name.rsplit_once('.')
             .is_some_and(|(_, e)| ["yaml", "yml", "json"].iter().any(|w| e.eq_ignore_ascii_case(w)))
     };
     for file in chart.files.iter().filter(|f| f.name.starts_with("crds/") && is_manifest(&f.name)) {
-        let text = String::from_utf8_lossy(&file.data).into_owned();
-        crds.push((format!("{path}/{}", file.name), text));
+        crds.push((format!("{path}/{}", file.name), file.data.clone()));
     }
     for child in &chart.children {
         collect_crds(child, &format!("{path}/charts/{}", child.name()), crds);
@@ -333,16 +356,34 @@ impl Rendered {
     /// The text that `helm template` prints, CRDs in front if they are wanted.
     pub fn to_text(&self, include_crds: bool) -> String {
         let mut text = String::new();
-        let crds = self.crds.iter().filter(|_| include_crds).map(|(p, t)| (p.as_str(), t.as_str()));
-        let objects = self.manifests.objects.iter().map(|m| (m.path.as_str(), m.text.as_str()));
-        for (path, content) in crds.chain(objects) {
-            text.push_str(&format!("---\n# Source: {path}\n{content}\n"));
-        }
-        let mut text = format!("{}\n", text.trim());
-        for hook in &self.manifests.hooks {
-            text.push_str(&format!("---\n# Source: {}\n{}\n", hook.path, hook.text));
-        }
+        // Writing to a text does not fail.
+        let _ = self.write(&mut text, include_crds);
         text
+    }
+
+    /// Writes the text of [`Rendered::to_text`], piece by piece: it may be large.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut impl fmt::Write, include_crds: bool) -> fmt::Result {
+        let crds = self.crds.iter().filter(|_| include_crds);
+        let crds = crds.map(|(path, data)| (path, String::from_utf8_lossy(data)));
+        let objects = self.manifests.objects.iter().map(|m| (&m.path, Cow::Borrowed(&*m.text)));
+        let mut documents = crds.chain(objects).peekable();
+        while let Some((path, text)) = documents.next() {
+            // Helm trims the text as a whole.
+            let last = documents.peek().is_none();
+            let text = if last { text.trim_end() } else { &*text };
+            let gap = if last && text.is_empty() { "" } else { "\n" };
+            write!(out, "---\n# Source: {path}{gap}{text}\n")?;
+        }
+        if self.manifests.objects.is_empty() && (self.crds.is_empty() || !include_crds) {
+            out.write_char('\n')?;
+        }
+        for hook in &self.manifests.hooks {
+            write!(out, "---\n# Source: {}\n{}\n", hook.path, &*hook.text)?;
+        }
+        Ok(())
     }
 
     /// The documents of [`Rendered::to_text`] whose template, seen from the root chart's folder, fits one of the patterns

@@ -1,9 +1,9 @@
-//! values.schema.json: the part of JSON Schema that charts use, drafts 4 to 2020-12 read alike.
+//! values.schema.json: JSON Schema, drafts 4 to 2020-12.
 //!
-//! Not checked: `format`, `unevaluated*`, and references to other documents, which upstream would fetch over the network
-//! (each is logged once). Messages follow those that Helm prints.
+//! Not checked: the schema itself against the one for schemas, and references to other documents, which upstream would
+//! fetch over the network (each is logged). Messages follow those that Helm prints.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use regex_lite::Regex;
@@ -13,7 +13,14 @@ use super::{Chart, Table};
 use crate::format::number;
 use crate::limits::{SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX};
 
+mod formats;
 mod keywords;
+mod parts;
+
+/// Whether a chart or one below it has a schema.
+pub(super) fn is_wanted(chart: &Chart) -> bool {
+    chart.schema.is_some() || chart.children.iter().any(is_wanted)
+}
 
 /// Checks the values of a chart and of all charts below it; `None` if all is well, else what is wrong, line by line.
 pub(super) fn check(chart: &Chart, values: &Table) -> Option<String> {
@@ -41,12 +48,20 @@ fn check_into(chart: &Chart, values: &Table, report: &mut String) {
 
 /// What is wrong with one value; empty if all is well.
 fn check_one(schema: &Value, value: &Value) -> String {
-    let mut check = Check { root: schema, patterns: HashMap::new(), steps: SCHEMA_STEPS_MAX, broken: None };
-    let mut failures = Vec::new();
-    check.value(schema, value, &Place::default(), &mut failures);
-    // Nothing beside a group: the report is the group.
+    let mut check = Check {
+        root: schema,
+        draft: Draft::of(schema),
+        patterns: HashMap::new(),
+        steps: SCHEMA_STEPS_MAX,
+        broken: None,
+    };
+    let mut failures = match check.value(schema, value, &Place::default(), false) {
+        Ok(_) => Vec::new(),
+        Err(failure) => vec![failure],
+    };
+    // The report is the group.
     if let [group] = &mut failures[..]
-        && group.message == GROUP
+        && group.kind == Kind::Group
     {
         failures = std::mem::take(&mut group.causes);
     }
@@ -58,22 +73,65 @@ fn check_one(schema: &Value, value: &Value) -> String {
     text
 }
 
-/// The message of several failures of one schema.
-const GROUP: &str = "validation failed";
+/// The edition of JSON Schema that a document follows: 4, 6, 7, 2019 or 2020.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Draft(u16);
+
+impl Draft {
+    /// What `$schema` says; the newest where it says nothing known.
+    fn of(schema: &Value) -> Self {
+        let url = schema.get("$schema").and_then(Value::as_str).unwrap_or("");
+        let url = url.trim_end_matches('#');
+        let url = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).unwrap_or(url);
+        Self(match url {
+            "json-schema.org/draft/2019-09/schema" => 2019,
+            "json-schema.org/draft-07/schema" => 7,
+            "json-schema.org/draft-06/schema" => 6,
+            "json-schema.org/draft-04/schema" => 4,
+            _ => 2020,
+        })
+    }
+
+    /// Whether the document may use what came with this edition.
+    fn has(self, edition: u16) -> bool {
+        self.0 >= edition
+    }
+}
+
+/// What a failure is, as far as the report cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    /// Several failures of one schema.
+    Group,
+    /// Failures of a schema that is referred to; one alone stands for itself.
+    Reference,
+}
 
 /// What does not hold, and where.
 #[derive(Debug)]
 struct Failure {
     path: String,
     message: String,
+    kind: Kind,
     causes: Vec<Failure>,
 }
 
 impl Failure {
     fn write(&self, depth: usize, out: &mut String) {
-        let _infallible = writeln!(out, "{}- at '{}': {}", "  ".repeat(depth), self.path, self.message);
+        if self.kind == Kind::Reference && self.causes.len() == 1 {
+            return self.causes.iter().for_each(|cause| cause.write(depth, out));
+        }
+        let path = quoted_text(&self.path);
+        let _infallible = writeln!(out, "{}- at {path}: {}", "  ".repeat(depth), self.message);
         self.causes.iter().for_each(|cause| cause.write(depth + 1, out));
     }
+}
+
+/// A text between single quotes, as upstream's reports have it.
+fn quoted_text(text: &str) -> String {
+    let quoted = super::template::quoted(text).replace("\\\"", "\"").replace('\'', "\\'");
+    format!("'{}'", quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default())
 }
 
 /// Where in the values, and how deep in the schema.
@@ -94,126 +152,238 @@ impl Place {
     }
 
     fn failure(&self, message: impl Into<String>) -> Failure {
-        Failure { path: self.path.clone(), message: message.into(), causes: Vec::new() }
+        Failure { path: self.path.clone(), message: message.into(), kind: Kind::Plain, causes: Vec::new() }
+    }
+
+    fn failure_of(&self, message: impl Into<String>, causes: Vec<Failure>) -> Failure {
+        Failure { causes, ..self.failure(message) }
+    }
+}
+
+/// Keys and items that no keyword has looked at yet: what `unevaluated...` is about. Empty where nobody asks.
+#[derive(Debug, Default)]
+struct Rest {
+    keys: BTreeSet<String>,
+    items: BTreeSet<usize>,
+}
+
+impl Rest {
+    fn of(value: &Value) -> Self {
+        match value {
+            Value::Object(map) => Self { keys: map.keys().cloned().collect(), ..Self::default() },
+            Value::Array(list) => Self { items: (0..list.len()).collect(), ..Self::default() },
+            _ => Self::default(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.items.is_empty()
+    }
+
+    /// Keeps what the other has not looked at either.
+    fn merge(&mut self, other: &Self) {
+        self.keys.retain(|key| other.keys.contains(key));
+        self.items.retain(|item| other.items.contains(item));
     }
 }
 
 struct Check<'a> {
     root: &'a Value,
+    draft: Draft,
     patterns: HashMap<String, Regex>,
     steps: usize,
     /// Why the schema itself cannot be used.
     broken: Option<String>,
 }
 
-impl<'a> Check<'a> {
-    /// Several failures of one schema are shown as one group, but for those of the first.
-    fn value(&mut self, schema: &'a Value, value: &Value, place: &Place, failures: &mut Vec<Failure>) {
-        let mut own = Vec::new();
-        self.ungrouped(schema, value, place, &mut own);
-        if own.len() > 1 && place.depth > 0 {
-            own = vec![Failure { causes: own, ..place.failure(GROUP) }];
-        }
-        failures.append(&mut own);
-    }
+/// One schema on one value.
+struct Subject<'a, 'v> {
+    schema: &'a Map<String, Value>,
+    value: &'v Value,
+    place: &'v Place,
+    rest: Rest,
+    failures: Vec<Failure>,
+}
 
-    fn ungrouped(&mut self, schema: &'a Value, value: &Value, place: &Place, failures: &mut Vec<Failure>) {
+impl<'a> Check<'a> {
+    /// What is left unevaluated, if the caller asks for it, or why the value does not fit.
+    fn value(
+        &mut self,
+        schema: &'a Value,
+        value: &Value,
+        place: &Place,
+        is_asked: bool,
+    ) -> Result<Rest, Failure> {
         if self.broken.is_some() {
-            return;
+            return Ok(Rest::default());
         }
         if place.depth > SCHEMA_DEPTH_MAX || self.steps == 0 {
             self.broken = Some("the schema takes too long to check".to_owned());
-            return;
+            return Ok(Rest::default());
         }
         self.steps -= 1;
-        let schema = match schema {
-            Value::Bool(false) => return failures.push(place.failure("false schema")),
-            Value::Object(schema) => schema,
-            _ => return,
+        let own = |schema: &Map<String, Value>| {
+            let wants = |key| self.draft.has(2019) && schema.contains_key(key);
+            wants("unevaluatedProperties") || wants("unevaluatedItems")
         };
-        if let Some(Value::String(reference)) = schema.get("$ref") {
-            match resolve(self.root, reference) {
-                Some(target) => self.value(target, value, &place.deeper(), failures),
-                None if reference.starts_with('#') => {
-                    self.broken = Some(format!("schema reference {reference:?} leads nowhere"));
-                }
-                None => {
-                    log::warn!(reference = reference.as_str(); "Schema reference to another document skipped");
-                }
+        let schema = match schema {
+            Value::Bool(false) => return Err(place.failure("false schema")),
+            Value::Object(schema) => schema,
+            _ if is_asked => return Ok(Rest::of(value)),
+            _ => return Ok(Rest::default()),
+        };
+        if let Some(failure) = keywords::first(schema, value, place, self.draft) {
+            return Err(failure);
+        }
+        let rest = if is_asked || own(schema) { Rest::of(value) } else { Rest::default() };
+        let mut subject = Subject { schema, value, place, rest, failures: Vec::new() };
+        self.reference(&mut subject, "$ref");
+        if self.draft.has(2019) || !schema.contains_key("$ref") {
+            self.by_type(&mut subject);
+            if self.draft.has(2019) {
+                self.reference(&mut subject, "$recursiveRef");
+                self.reference(&mut subject, "$dynamicRef");
+            }
+            self.combinations(&mut subject);
+            if self.draft.has(2019) {
+                self.unevaluated(&mut subject);
             }
         }
-        self.combinations(schema, value, place, failures);
-        keywords::any(schema, value, place, failures);
-        match value {
-            Value::Number(n) => keywords::numbers(schema, n, place, failures),
+        let Subject { rest, mut failures, .. } = subject;
+        match failures.len() {
+            0 => Ok(rest),
+            1 => Err(failures.remove(0)),
+            _ => Err(Failure { kind: Kind::Group, ..place.failure_of("validation failed", failures) }),
+        }
+    }
+
+    fn by_type(&mut self, subject: &mut Subject<'a, '_>) {
+        let (schema, place) = (subject.schema, subject.place);
+        match subject.value {
+            Value::Number(n) => keywords::numbers(schema, n, place, &mut subject.failures),
             Value::String(text) => {
-                keywords::lengths(schema, text.chars().count(), ("minLength", "maxLength"), place, failures);
-                self.pattern(schema, text, place, failures);
+                let limits = ("minLength", "maxLength");
+                keywords::lengths(schema, text.chars().count(), limits, place, &mut subject.failures);
+                self.pattern(schema, text, place, &mut subject.failures);
             }
-            Value::Array(list) => self.list(schema, list, place, failures),
-            Value::Object(map) => self.map(schema, map, place, failures),
+            Value::Array(list) => self.list(subject, list),
+            Value::Object(map) => self.map(subject, map),
             Value::Null | Value::Bool(_) => {}
         }
     }
 
-    /// What is wrong with a value under a schema.
-    fn problems(&mut self, schema: &'a Value, value: &Value, place: &Place) -> Vec<Failure> {
-        let mut failures = Vec::new();
-        self.value(schema, value, &place.deeper(), &mut failures);
-        failures
+    /// Another schema on the same value: what it looked at counts, if it holds.
+    fn same(&mut self, subject: &mut Subject<'a, '_>, schema: &'a Value) -> Result<(), Failure> {
+        let is_asked = !subject.rest.is_empty();
+        let rest = self.value(schema, subject.value, &subject.place.deeper(), is_asked)?;
+        subject.rest.merge(&rest);
+        Ok(())
     }
 
-    fn combinations(
-        &mut self,
-        schema: &'a Map<String, Value>,
-        value: &Value,
-        place: &Place,
-        failures: &mut Vec<Failure>,
-    ) {
-        let list = |key: &str| schema.get(key).and_then(Value::as_array);
-        let failed = |name: &str, causes| Failure { causes, ..place.failure(format!("'{name}' failed")) };
+    /// A schema on a part of the value.
+    fn part(&mut self, subject: &mut Subject<'a, '_>, schema: &'a Value, value: &Value, key: &str) {
+        let result = self.value(schema, value, &subject.place.below(key), false);
+        subject.failures.extend(result.err());
+    }
+
+    fn reference(&mut self, subject: &mut Subject<'a, '_>, keyword: &str) {
+        let Some(Value::String(reference)) = subject.schema.get(keyword) else { return };
+        let Some(target) = resolve(self.root, reference) else {
+            if reference.starts_with('#') {
+                self.broken = Some(format!("schema reference {reference:?} leads nowhere"));
+            } else {
+                log::warn!(reference = reference.as_str(); "Schema reference to another document skipped");
+            }
+            return;
+        };
+        if let Err(failure) = self.same(subject, target) {
+            let causes = if failure.kind == Kind::Group { failure.causes } else { vec![failure] };
+            let failure = subject.place.failure_of("validation failed", causes);
+            subject.failures.push(Failure { kind: Kind::Reference, ..failure });
+        }
+    }
+
+    fn combinations(&mut self, subject: &mut Subject<'a, '_>) {
+        let schema = subject.schema;
+        if let Some(not) = schema.get("not")
+            && self.same(subject, not).is_ok()
+        {
+            subject.failures.push(subject.place.failure("'not' failed"));
+        }
+        let list = |key: &str| schema.get(key).and_then(Value::as_array).filter(|list| !list.is_empty());
         if let Some(all) = list("allOf") {
-            let causes: Vec<Failure> = all.iter().flat_map(|s| self.problems(s, value, place)).collect();
+            let causes: Vec<Failure> = all.iter().filter_map(|s| self.same(subject, s).err()).collect();
             if !causes.is_empty() {
-                failures.push(failed("allOf", causes));
+                subject.failures.push(subject.place.failure_of("'allOf' failed", causes));
             }
         }
         if let Some(any) = list("anyOf") {
-            let mut causes = Vec::new();
-            let one = any.iter().any(|s| {
-                let problems = self.problems(s, value, place);
-                let fits = problems.is_empty();
-                causes.extend(problems);
-                fits
-            });
-            if !one {
-                failures.push(failed("anyOf", causes));
-            }
+            self.any_of(subject, any);
         }
         if let Some(one) = list("oneOf") {
-            let results: Vec<Vec<Failure>> = one.iter().map(|s| self.problems(s, value, place)).collect();
-            let fitting: Vec<usize> =
-                results.iter().enumerate().filter(|(_, p)| p.is_empty()).map(|(i, _)| i).collect();
-            match fitting.as_slice() {
-                [_] => {}
-                [] => {
-                    let causes = results.into_iter().flatten().collect();
-                    failures.push(Failure { causes, ..place.failure("'oneOf' failed, none matched") });
-                }
-                [a, b, ..] => {
-                    failures.push(place.failure(format!("'oneOf' failed, subschemas {a}, {b} matched")));
+            self.one_of(subject, one);
+        }
+        if let Some(condition) = schema.get("if").filter(|_| self.draft.has(7)) {
+            let branch = if self.same(subject, condition).is_ok() { "then" } else { "else" };
+            if let Some(branch) = schema.get(branch) {
+                let result = self.same(subject, branch);
+                subject.failures.extend(result.err());
+            }
+        }
+    }
+
+    fn any_of(&mut self, subject: &mut Subject<'a, '_>, schemas: &'a [Value]) {
+        let (mut causes, mut fits) = (Vec::new(), false);
+        for schema in schemas {
+            match self.same(subject, schema) {
+                Err(failure) => causes.push(failure),
+                Ok(()) => {
+                    fits = true;
+                    // Where nobody asks what was looked at, one is enough.
+                    if subject.rest.is_empty() {
+                        break;
+                    }
                 }
             }
         }
-        if let Some(not) = schema.get("not")
-            && self.problems(not, value, place).is_empty()
-        {
-            failures.push(place.failure("'not' failed"));
+        if !fits {
+            subject.failures.push(subject.place.failure_of("'anyOf' failed", causes));
         }
-        if let Some(condition) = schema.get("if") {
-            let branch = if self.problems(condition, value, place).is_empty() { "then" } else { "else" };
-            if let Some(branch) = schema.get(branch) {
-                self.value(branch, value, &place.deeper(), failures);
+    }
+
+    fn one_of(&mut self, subject: &mut Subject<'a, '_>, schemas: &'a [Value]) {
+        let (mut causes, mut fitting) = (Vec::new(), None);
+        for (i, schema) in schemas.iter().enumerate() {
+            match (self.same(subject, schema), fitting) {
+                (Err(failure), None) => causes.push(failure),
+                (Err(_), Some(_)) => {}
+                (Ok(()), None) => fitting = Some(i),
+                (Ok(()), Some(first)) => {
+                    let message = format!("'oneOf' failed, subschemas {first}, {i} matched");
+                    return subject.failures.push(subject.place.failure(message));
+                }
+            }
+        }
+        if fitting.is_none() {
+            subject.failures.push(subject.place.failure_of("'oneOf' failed, none matched", causes));
+        }
+    }
+
+    fn unevaluated(&mut self, subject: &mut Subject<'a, '_>) {
+        if let (Some(schema), Value::Object(map)) =
+            (subject.schema.get("unevaluatedProperties"), subject.value)
+        {
+            for key in std::mem::take(&mut subject.rest.keys) {
+                if let Some(value) = map.get(&key) {
+                    self.part(subject, schema, value, &key);
+                }
+            }
+        }
+        if let (Some(schema), Value::Array(list)) = (subject.schema.get("unevaluatedItems"), subject.value) {
+            for i in std::mem::take(&mut subject.rest.items) {
+                if let Some(value) = list.get(i) {
+                    self.part(subject, schema, value, &i.to_string());
+                }
             }
         }
     }
@@ -228,13 +398,14 @@ impl<'a> Check<'a> {
         if let Some(Value::String(pattern)) = schema.get("pattern")
             && !self.fits(pattern, text)
         {
-            failures.push(place.failure(format!("'{text}' does not match pattern '{pattern}'")));
+            let (text, pattern) = (quoted_text(text), quoted_text(pattern));
+            failures.push(place.failure(format!("{text} does not match pattern {pattern}")));
         }
     }
 
     fn fits(&mut self, pattern: &str, text: &str) -> bool {
         if !self.patterns.contains_key(pattern) {
-            match Regex::new(pattern) {
+            match super::template::regex(pattern) {
                 Ok(regex) => {
                     self.patterns.insert(pattern.to_owned(), regex);
                 }
@@ -246,106 +417,56 @@ impl<'a> Check<'a> {
         }
         self.patterns.get(pattern).is_none_or(|regex| regex.is_match(text))
     }
-
-    fn list(
-        &mut self,
-        schema: &'a Map<String, Value>,
-        list: &[Value],
-        place: &Place,
-        failures: &mut Vec<Failure>,
-    ) {
-        keywords::lengths(schema, list.len(), ("minItems", "maxItems"), place, failures);
-        keywords::unique(schema, list, place, failures);
-        // Drafts before 2020 have the schemas of the first items in `items` itself.
-        let (first, others) = match (schema.get("prefixItems"), schema.get("items")) {
-            (Some(Value::Array(first)), others) => (first.as_slice(), others),
-            (_, Some(Value::Array(first))) => (first.as_slice(), schema.get("additionalItems")),
-            (_, others) => (&[][..], others),
-        };
-        for (i, item) in list.iter().enumerate() {
-            if let Some(schema) = first.get(i).or(others) {
-                self.value(schema, item, &place.below(&i.to_string()), failures);
-            }
-        }
-        if let Some(contains) = schema.get("contains")
-            && !list.iter().any(|item| self.problems(contains, item, place).is_empty())
-        {
-            failures.push(place.failure("no items match contains schema"));
-        }
-    }
-
-    fn map(
-        &mut self,
-        schema: &'a Map<String, Value>,
-        map: &Map<String, Value>,
-        place: &Place,
-        failures: &mut Vec<Failure>,
-    ) {
-        keywords::lengths(schema, map.len(), ("minProperties", "maxProperties"), place, failures);
-        keywords::required(schema, map, place, failures);
-        let table = |key: &str| schema.get(key).and_then(Value::as_object);
-        let (properties, patterns) = (table("properties"), table("patternProperties"));
-        let mut additional = Vec::new();
-        for (key, value) in map {
-            let mut known = false;
-            if let Some(schema) = properties.and_then(|p| p.get(key)) {
-                self.value(schema, value, &place.below(key), failures);
-                known = true;
-            }
-            for (pattern, schema) in patterns.into_iter().flatten() {
-                if self.fits(pattern, key) {
-                    self.value(schema, value, &place.below(key), failures);
-                    known = true;
-                }
-            }
-            match schema.get("additionalProperties") {
-                Some(Value::Bool(false)) if !known => additional.push(key.as_str()),
-                Some(schema) if !known => self.value(schema, value, &place.below(key), failures),
-                _ => {}
-            }
-            if let Some(names) = schema.get("propertyNames") {
-                let causes = self.problems(names, &Value::String(key.clone()), place);
-                if !causes.is_empty() {
-                    let failure = place.failure(format!("invalid propertyName '{key}'"));
-                    failures.push(Failure { causes, ..failure });
-                }
-            }
-        }
-        if !additional.is_empty() {
-            let names = keywords::quoted(&additional);
-            failures.push(place.failure(format!("additional properties {names} not allowed")));
-        }
-        for (key, schema) in ["dependencies", "dependentSchemas"].into_iter().filter_map(table).flatten() {
-            if map.contains_key(key) && !schema.is_array() {
-                self.value(schema, &Value::Object(map.clone()), &place.deeper(), failures);
-            }
-        }
-    }
 }
 
 /// The schema that a reference within the same document names.
 fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let id = root.get("$id").or_else(|| root.get("id")).and_then(Value::as_str).unwrap_or("");
     let local = reference.strip_prefix(id.trim_end_matches('#')).unwrap_or(reference);
-    let fragment = local.strip_prefix('#')?;
+    let Some(fragment) = local.strip_prefix('#') else {
+        return if local.is_empty() { Some(root) } else { embedded(root, reference) };
+    };
     if fragment.is_empty() || fragment.starts_with('/') {
         return root.pointer(&fragment.replace("%25", "%").replace("%24", "$"));
     }
-    anchor(root, fragment, 0)
+    anchor(root, fragment)
+}
+
+/// A schema within the document that has this address.
+fn embedded<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+    let (address, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+    let file = |text: &str| text.rsplit('/').next().unwrap_or(text).to_owned();
+    let target = find(root, 0, &|schema| {
+        let id = schema.get("$id").or_else(|| schema.get("id")).and_then(Value::as_str).unwrap_or("");
+        !id.is_empty() && (id == address || !address.contains("://") && file(id) == file(address))
+    })?;
+    match fragment {
+        "" => Some(target),
+        pointer if pointer.starts_with('/') => target.pointer(pointer),
+        name => anchor(target, name),
+    }
 }
 
 /// The schema with a name of its own.
-fn anchor<'a>(schema: &'a Value, name: &str, depth: usize) -> Option<&'a Value> {
+fn anchor<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
+    find(schema, 0, &|schema| {
+        let says = |key: &str| schema.get(key).and_then(Value::as_str);
+        let old = |key: &str| says(key).and_then(|id| id.strip_prefix('#')) == Some(name);
+        says("$anchor") == Some(name) || says("$dynamicAnchor") == Some(name) || old("$id") || old("id")
+    })
+}
+
+/// The first part of a document that is what is looked for.
+fn find<'a>(schema: &'a Value, depth: usize, is_it: &dyn Fn(&Value) -> bool) -> Option<&'a Value> {
     if depth > SCHEMA_DEPTH_MAX {
         return None;
     }
-    let says = |key: &str| schema.get(key).and_then(Value::as_str);
-    if says("$anchor") == Some(name) || says("$id").and_then(|id| id.strip_prefix('#')) == Some(name) {
+    if is_it(schema) {
         return Some(schema);
     }
     match schema {
-        Value::Object(map) => map.values().find_map(|v| anchor(v, name, depth + 1)),
-        Value::Array(list) => list.iter().find_map(|v| anchor(v, name, depth + 1)),
+        Value::Object(map) => map.values().find_map(|v| find(v, depth + 1, is_it)),
+        Value::Array(list) => list.iter().find_map(|v| find(v, depth + 1, is_it)),
         _ => None,
     }
 }
@@ -353,7 +474,8 @@ fn anchor<'a>(schema: &'a Value, name: &str, depth: usize) -> Option<&'a Value> 
 /// A value as messages show it.
 fn shown(value: &Value) -> String {
     match value {
-        Value::String(text) => format!("'{text}'"),
+        Value::String(text) => quoted_text(text),
+        Value::Null => "<nil>".to_owned(),
         Value::Number(n) if n.is_f64() => number::json(n.as_f64().unwrap_or(0.0)),
         other => other.to_string(),
     }

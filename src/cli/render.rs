@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use lexopt::Arg::{Long, Short, Value};
@@ -15,6 +16,9 @@ use crate::chart::render::{self, KubeVersion, Mode, Options, Rendered};
 use crate::chart::set::{self, Words};
 use crate::chart::{Table, archive, values};
 use crate::limits::RENDER_STACK_BYTES;
+
+/// Written at once.
+const OUTPUT_BYTES: usize = 64 << 10;
 
 const HELP: &str = "\
 Usage: gardenlet render [NAME] CHART [OPTIONS]
@@ -85,10 +89,19 @@ impl From<lexopt::Error> for Error {
     }
 }
 
+/// What is printed.
+#[derive(Debug)]
+enum Output {
+    Text(String),
+    /// All that was rendered; whether the CRDs belong to it.
+    Manifests(Rendered, bool),
+}
+
 /// Runs the command and returns the exit code.
 pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>) -> u8 {
     match parse(args).and_then(on_a_deep_stack) {
-        Ok(text) => print(io, &text),
+        Ok(Output::Text(text)) => print(io, &text),
+        Ok(Output::Manifests(rendered, crds)) => print_all(io, &rendered, crds),
         Err(Error::Help) => print(io, HELP),
         Err(error) => fail(io, format_args!("gardenlet render: {error}")),
     }
@@ -139,12 +152,12 @@ fn parse(args: Vec<OsString>) -> Result<Arguments, Error> {
 }
 
 /// Templates may call themselves: they need more stack than a main thread may have.
-fn on_a_deep_stack(arguments: Arguments) -> Result<String, Error> {
+fn on_a_deep_stack(arguments: Arguments) -> Result<Output, Error> {
     let rendering = thread::spawn("render", RENDER_STACK_BYTES, move || run(arguments));
     rendering.map_err(|_| Error::Thread)?.join().map_err(|_| Error::Thread)?
 }
 
-fn run(mut arguments: Arguments) -> Result<String, Error> {
+fn run(mut arguments: Arguments) -> Result<Output, Error> {
     let options = &mut arguments.options;
     for path in arguments.files {
         let text = match std::fs::read_to_string(&path) {
@@ -166,12 +179,32 @@ fn run(mut arguments: Arguments) -> Result<String, Error> {
         rendered.manifests.hooks.clear();
     }
     match options.mode {
-        Mode::Extension => Ok(keys(&rendered)),
-        Mode::Template if arguments.show_only.is_empty() => Ok(rendered.to_text(arguments.include_crds)),
+        Mode::Extension => Ok(Output::Text(keys(&rendered))),
+        Mode::Template if arguments.show_only.is_empty() => {
+            Ok(Output::Manifests(rendered, arguments.include_crds))
+        }
         Mode::Template => {
-            rendered.show_only(&arguments.show_only, arguments.include_crds).map_err(Error::NothingToShow)
+            let text = rendered.show_only(&arguments.show_only, arguments.include_crds);
+            text.map(Output::Text).map_err(Error::NothingToShow)
         }
     }
+}
+
+/// Charts may be large: what they print is not put together before.
+fn print_all(io: &mut Io<'_>, rendered: &Rendered, crds: bool) -> u8 {
+    struct Out<W: Write>(BufWriter<W>);
+    impl<W: Write> fmt::Write for Out<W> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.write_all(text.as_bytes()).map_err(|_| fmt::Error)
+        }
+    }
+    let mut out = Out(BufWriter::with_capacity(OUTPUT_BYTES, &mut *io.output));
+    // A reader that went away early has read what it wanted.
+    let written = rendered.write(&mut out, crds);
+    if written.is_ok() {
+        let _ = out.0.flush();
+    }
+    super::SUCCESS
 }
 
 /// Each key of the Secret as a comment, and its text.

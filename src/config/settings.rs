@@ -56,6 +56,8 @@ pub struct GardenClientConnection {
     pub bootstrap_kubeconfig: Option<SecretReference>,
     /// Secret in the seed with the agent's own kubeconfig. Without it there is neither bootstrap nor rotation.
     pub kubeconfig_secret: Option<SecretReference>,
+    /// Where extensions find the garden, if not where the agent does.
+    pub garden_cluster_address: Option<String>,
     /// The lifetime to ask for; without it the signer decides.
     pub validity: Option<Duration>,
     /// Rotation starts at a random share of the lifetime, from here (percent) ...
@@ -97,6 +99,8 @@ pub struct Controllers {
     pub controller_installation_care_sync_period: Duration,
     /// `controllerInstallationRequired.concurrentSyncs`.
     pub controller_installation_required_workers: u32,
+    /// `tokenRequestor.concurrentSyncs`.
+    pub token_requestor_workers: u32,
     /// `gardenlet.syncPeriod`.
     pub gardenlet_sync_period: Duration,
     /// `seed`.
@@ -183,8 +187,31 @@ pub struct Edge {
     pub liveness_stall_timeout: Duration,
     /// Bytes of the chart cache in the state directory.
     pub chart_cache_bytes_max: u64,
+    /// How registries are reached that need more than their name.
+    pub registries: Vec<Registry>,
     /// The bootstrap Secret stays in the seed after it was used.
     pub bootstrap_keep: bool,
+}
+
+/// An item of `edge.registries`. What belongs to the connection counts wherever that host is talked to, as a mirror too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registry {
+    /// Host, with a port if it is not that of HTTPS, as in references.
+    pub host: String,
+    /// URLs that are asked before the registry itself, in this order; a path stands before the repository.
+    pub mirrors: Vec<String>,
+    /// Beginnings of repositories and what mirrors have instead; the first that fits counts.
+    pub rewrites: Vec<(String, String)>,
+    /// CAs of this host, instead of those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// A client certificate for this host.
+    pub certificate_file: Option<PathBuf>,
+    /// Its key.
+    pub key_file: Option<PathBuf>,
+    /// An OCI layout that is asked before everything else.
+    pub layout_dir: Option<PathBuf>,
+    /// The host speaks plain HTTP.
+    pub insecure: bool,
 }
 
 /// `edge.heartbeat`: both limits hold within one `controllers.seed.leaseResyncSeconds`, or beyond it, as set.
@@ -243,6 +270,9 @@ impl GardenClientConnection {
             connection: ClientConnection::read(r),
             bootstrap_kubeconfig: SecretReference::read(r.at("bootstrapKubeconfig")),
             kubeconfig_secret: SecretReference::read(r.at("kubeconfigSecret")),
+            garden_cluster_address: Some(r.str("gardenClusterAddress"))
+                .filter(|a| !a.is_empty())
+                .map(str::to_owned),
             validity: r.optional_duration("kubeconfigValidity.validity"),
             auto_rotation_jitter_percentage_min: r
                 .count("kubeconfigValidity.autoRotationJitterPercentageMin"),
@@ -276,6 +306,7 @@ impl Controllers {
             controller_installation_required_workers: workers(
                 "controllerInstallationRequired.concurrentSyncs",
             ),
+            token_requestor_workers: workers("tokenRequestor.concurrentSyncs"),
             gardenlet_sync_period: r.duration("gardenlet.syncPeriod"),
             seed: SeedController {
                 sync_period: r.duration("seed.syncPeriod"),
@@ -340,7 +371,27 @@ impl Edge {
             },
             liveness_stall_timeout: r.duration("liveness.stallTimeout"),
             chart_cache_bytes_max: r.bytes("chartCache.maxSize"),
+            registries: r.items("registries").map(Registry::read).collect(),
             bootstrap_keep: r.flag("bootstrap.keep"),
+        }
+    }
+}
+
+impl Registry {
+    fn read(r: Reader<'_>) -> Self {
+        let text = |r: Reader<'_>| r.value().as_str().unwrap_or_default().to_owned();
+        Self {
+            host: r.str("host").to_owned(),
+            mirrors: r.items("mirrors").map(text).collect(),
+            rewrites: r
+                .items("rewrites")
+                .map(|item| (item.str("from").to_owned(), item.str("to").to_owned()))
+                .collect(),
+            ca_file: r.path("caFile"),
+            certificate_file: r.path("certificateFile"),
+            key_file: r.path("keyFile"),
+            layout_dir: r.path("layoutDir"),
+            insecure: r.flag("insecure"),
         }
     }
 }

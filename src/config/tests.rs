@@ -751,9 +751,9 @@ fn fields_without_effect_are_warnings() {
         ),
         ("edge.etcd", json!({}), "edge.etcd: not yet supported: the value is checked and then ignored"),
         (
-            "edge.chartCache.maxSize",
-            json!("1Mi"),
-            "edge.chartCache.maxSize: not yet supported: the value is checked and then ignored",
+            "edge.registries",
+            json!([{"host": "r.example.org", "rewrites": [{"from": "a/", "to": "b/"}]}]),
+            "edge.registries[0].rewrites: has no effect without mirrors",
         ),
     ];
     for (path, value, expected) in table {
@@ -926,11 +926,8 @@ fn a_rich_seed_has_no_unknown_fields() {
 
 #[test]
 fn options_without_effect_so_far_are_known_and_checked() {
-    let registry = json!({"host": "registry.example.org", "mirrors": ["mirror.example.org"], "caFile": "/ca",
-        "certificateFile": "/c", "keyFile": "/k", "layoutDir": "/l", "insecure": false});
     let table = [
         ("edge.heartbeat.intervalMax", json!("10s")),
-        ("edge.registries", json!([registry])),
         ("edge.components.profile", json!("full")),
         ("edge.components.disabled", json!(["etcd-druid"])),
     ];
@@ -938,6 +935,49 @@ fn options_without_effect_so_far_are_known_and_checked() {
         let expected = format!("{path}: not yet supported: the value is checked and then ignored");
         assert_eq!(warnings(&[(path, value)]), [expected]);
     }
-    assert_eq!(errors(&[("edge.registries", json!([{}]))])[0], "edge.registries[0].host: must be given");
     assert!(errors(&[("edge.components.profile", json!("big"))])[0].contains("known: core, full"));
+}
+
+#[test]
+fn registries_are_read_and_checked() {
+    let registry = json!({"host": "registry.example.org", "mirrors": ["https://m.example.org/x", "n:5000"],
+        "rewrites": [{"from": "a/", "to": "b/"}, {"from": "c"}], "caFile": "/ca", "certificateFile": "/c",
+        "keyFile": "/k", "layoutDir": "/l", "insecure": true});
+    let settings = settings(&[("edge.registries", json!([registry, {"host": "other:5000"}]))]);
+    let text = str::to_owned;
+    let expected = settings::Registry {
+        host: text("registry.example.org"),
+        mirrors: vec![text("https://m.example.org/x"), text("n:5000")],
+        rewrites: vec![(text("a/"), text("b/")), (text("c"), String::new())],
+        ca_file: Some("/ca".into()),
+        certificate_file: Some("/c".into()),
+        key_file: Some("/k".into()),
+        layout_dir: Some("/l".into()),
+        insecure: true,
+    };
+    assert_eq!(settings.edge.registries[0], expected);
+    let bare = settings::Registry { host: text("other:5000"), ..Default::default() };
+    assert_eq!(settings.edge.registries[1], bare);
+    let table = [
+        (json!([{}]), "edge.registries[0].host: must be given"),
+        (
+            json!([{"host": "https://r"}]),
+            "edge.registries[0].host: must be a host, with a port if it is not 443: no scheme, no path",
+        ),
+        (
+            json!([{"host": "r"}, {"host": "R"}]),
+            "edge.registries[1].host: stands twice; put everything about a host into one item",
+        ),
+        (
+            json!([{"host": "r", "mirrors": ["https://user:word@m"]}]),
+            "edge.registries[0].mirrors[0]: must be such as https://mirror.example.org:5000/path, without user and query",
+        ),
+        (
+            json!([{"host": "r", "keyFile": "/k"}]),
+            "edge.registries[0].certificateFile: needs keyFile, and keyFile needs certificateFile",
+        ),
+    ];
+    for (registries, expected) in table {
+        assert_eq!(errors(&[("edge.registries", registries)]), [expected]);
+    }
 }

@@ -43,6 +43,7 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
     leader_election(r.at("leaderElection"), problems);
     backup_entry(r.at("controllers.backupEntry"), problems);
     resources(r.at("resources"), problems);
+    registries(r.at("edge"), problems);
 }
 
 fn rotation(r: Reader<'_>, problems: &mut Problems) {
@@ -106,6 +107,38 @@ fn resources(r: Reader<'_>, problems: &mut Problems) {
             Some(_) => {}
         }
     }
+}
+
+fn registries(edge: Reader<'_>, problems: &mut Problems) {
+    let mut hosts = std::collections::BTreeSet::new();
+    for (index, r) in edge.items("registries").enumerate() {
+        let path = |field: &str| format!("edge.registries[{index}].{field}");
+        let host = r.str("host");
+        if host.contains("://") || host.contains(['/', '@', ' ']) {
+            problems.error(&path("host"), "must be a host, with a port if it is not 443: no scheme, no path");
+        }
+        if !hosts.insert(host.to_ascii_lowercase()) {
+            problems.error(&path("host"), "stands twice; put everything about a host into one item");
+        }
+        for (at, mirror) in r.items("mirrors").enumerate() {
+            if !mirror.value().as_str().is_some_and(is_mirror) {
+                let message = "must be such as https://mirror.example.org:5000/path, without user and query";
+                problems.error(&path(&format!("mirrors[{at}]")), message);
+            }
+        }
+        if r.str("certificateFile").is_empty() != r.str("keyFile").is_empty() {
+            problems.error(&path("certificateFile"), "needs keyFile, and keyFile needs certificateFile");
+        }
+        if r.items("rewrites").next().is_some() && r.items("mirrors").next().is_none() {
+            problems.warning(&path("rewrites"), "has no effect without mirrors");
+        }
+    }
+}
+
+fn is_mirror(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or(url);
+    let is_odd = rest.contains("://") || rest.contains(['@', '?', '#', ' ', '\\']);
+    !rest.is_empty() && !rest.starts_with('/') && !is_odd
 }
 
 impl Problems {

@@ -3,3 +3,4 @@
 pub mod controller_installation;
 pub mod lease;
 pub mod seed;
+pub mod token_requestor;

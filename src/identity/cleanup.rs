@@ -1,11 +1,15 @@
 //! What must be done with a new or old identity at each start: trust the garden's present CA, and remove the credentials
 //! that the identity was bootstrapped with.
 
+use serde_json::Value;
+
 use crate::api::certificates::{CERTIFICATE_SIGNING_REQUEST, CertificateSigningRequest};
 use crate::api::core::{CONFIG_MAP, ConfigMap, SECRET, SERVICE_ACCOUNT};
 use crate::api::meta::{Key, Resource};
 use crate::api::rbac::CLUSTER_ROLE_BINDING;
 use crate::base::error::chain;
+use crate::base::redact;
+use crate::format::base64;
 use crate::kube::connection::{Credentials, Material, Trust};
 use crate::kube::{Client, Connection, DeleteParams, Garden, Verdict};
 use crate::pki::Certificate;
@@ -24,7 +28,8 @@ const CA_KEY: &str = "ca.crt";
 /// If it has none: the garden identifies gardenlets by certificate only.
 pub fn certificate(connection: &Connection) -> Result<Certificate, Error> {
     let remedy = "the garden needs a client certificate; a token alone is not enough";
-    let none = || Error::NoKubeconfig { place: format!("the connection to {}", connection.server), remedy };
+    let place = || format!("the connection to {}", redact::url(&connection.server));
+    let none = || Error::NoKubeconfig { place: place(), remedy };
     let chain =
         connection.identity.certificate.as_ref().ok_or_else(none)?.chain.load().map_err(|_| none())?;
     Ok(Certificate::parse_pem(std::str::from_utf8(&chain).map_err(|_| none())?)?)
@@ -138,8 +143,16 @@ fn used_by(seed: &Client, key: &Key, who: &Bootstrapper) -> Result<bool, Error> 
     let Credentials::Token(token) = &stored.connection.identity.credentials else { return Ok(false) };
     Ok(match who {
         Bootstrapper::Token { id } => token.expose().split_once('.').is_some_and(|(first, _)| first == id),
-        Bootstrapper::ServiceAccount { .. } => true,
+        Bootstrapper::ServiceAccount { namespace, name } => token_subject(token.expose())
+            .is_some_and(|subject| subject == format!("system:serviceaccount:{namespace}:{name}")),
     })
+}
+
+/// Whom a ServiceAccount's token names. Its signature is the API server's business.
+fn token_subject(token: &str) -> Option<String> {
+    let claims = token.split('.').nth(1)?;
+    let claims: Value = serde_json::from_slice(&base64::decode_url(claims.as_bytes()).ok()?).ok()?;
+    Some(claims["sub"].as_str()?.to_owned())
 }
 
 fn objects(who: &Bootstrapper) -> Vec<(Resource, Key)> {
@@ -160,6 +173,8 @@ fn objects(who: &Bootstrapper) -> Vec<(Resource, Key)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::{Options, kubeconfig};
+    use crate::net::testing::{Act, Server};
 
     #[test]
     fn who_bootstrapped() {
@@ -182,6 +197,40 @@ mod tests {
                 "ClusterRoleBinding gardener.cloud:system:seed-bootstrapper:garden:g-x"
             ]
         );
+    }
+
+    #[test]
+    fn a_secret_that_was_supplied_since_is_not_the_one_that_was_used() {
+        let sub = |name: &str| format!(r#"{{"sub":"system:serviceaccount:garden:{name}"}}"#);
+        let token = |name: &str| format!("e30.{}.c2ln", base64::encode_url(sub(name).as_bytes()));
+        let account = Bootstrapper::ServiceAccount { namespace: "garden".to_owned(), name: "old".to_owned() };
+        let bootstrap = Bootstrapper::Token { id: "abcdef".to_owned() };
+        let table = [
+            (&account, token("old"), true),
+            (&account, token("new"), false),
+            (&account, "abcdef.0123456789abcdef".to_owned(), false),
+            (&bootstrap, "abcdef.0123456789abcdef".to_owned(), true),
+            (&bootstrap, "fedcba.0123456789abcdef".to_owned(), false),
+        ];
+        for (who, token, expected) in table {
+            let kubeconfig =
+                kubeconfig::render(&Connection::new("https://g").with_token(token.clone())).unwrap();
+            let data = base64::encode(kubeconfig.as_bytes());
+            let secret = format!(r#"{{"metadata":{{"name":"s"}},"data":{{"kubeconfig":"{data}"}}}}"#);
+            let server = Server::plain(move |_| Act::json(200, &secret));
+            let seed = Client::new(Connection::new(server.url()), Options::default()).unwrap();
+            assert_eq!(used_by(&seed, &Key::new("garden", "s"), who).unwrap(), expected, "{token}");
+        }
+    }
+
+    #[test]
+    fn a_token_says_whose_it_is() {
+        let token = |claims: &str| format!("e30.{}.c2lnbmF0dXJl", base64::encode_url(claims.as_bytes()));
+        let own = token(r#"{"iss":"i","sub":"system:serviceaccount:garden:g-x?>"}"#);
+        assert_eq!(token_subject(&own).unwrap(), "system:serviceaccount:garden:g-x?>");
+        for other in ["abcdef.0123456789abcdef", "x", "a.!.c", &token("{}"), &token("no JSON")] {
+            assert_eq!(token_subject(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub fn deadline(current: &Certificate, validity: Validity, unit: f64) -> Timesta
 pub enum Step {
     /// Nothing to do until then.
     Wait(Duration),
-    /// Use this connection from now on.
+    /// Use this connection from now on, and say so with [`Rotation::adopted`]: the next step offers it again otherwise.
     Replace(Connection),
 }
 
@@ -85,6 +85,16 @@ impl Rotation {
         &self.current
     }
 
+    /// The agent uses this connection now.
+    ///
+    /// # Errors
+    /// If it has no client certificate.
+    pub fn adopted(&mut self, connection: &Connection) -> Result<(), Error> {
+        self.current = certificate(connection)?;
+        self.deadline = deadline(&self.current, self.validity, random::unit());
+        Ok(())
+    }
+
     /// One step: reads the Secret, renews if it is time.
     ///
     /// # Errors
@@ -95,9 +105,7 @@ impl Rotation {
         let stored = stored.map(|s| s.connection);
         if let Some(connection) = &stored {
             let other = certificate(connection)?;
-            if other.not_after != self.current.not_after {
-                log::info!(secret = self.secret.to_string().as_str(); "The kubeconfig Secret holds another certificate");
-                self.adopt(other);
+            if (other.not_after, &other.public_key) != (self.current.not_after, &self.current.public_key) {
                 // Somebody was faster: our own request has become pointless.
                 if let Some(mut issuer) = self.issuer.take() {
                     issuer.discard();
@@ -139,14 +147,8 @@ impl Rotation {
             return Err(e);
         }
         issuer.discard();
-        self.adopt(certificate(&connection)?);
         log::info!(csr = issued.csr_name.as_str(); "Renewed the certificate for the garden");
         Ok(Step::Replace(connection))
-    }
-
-    fn adopt(&mut self, certificate: Certificate) {
-        self.deadline = deadline(&certificate, self.validity, random::unit());
-        self.current = certificate;
     }
 }
 
@@ -221,9 +223,8 @@ mod tests {
         let request = json!({"metadata": {"uid": "u"}, "status": {
             "certificate": issued, "conditions": [{"type": "Approved", "status": "True"}]}});
         let (_seed, seed, _garden, garden) = scene(&secret, request);
-        let Step::Replace(renewed) = rotation(&present).step(&seed, &garden).unwrap() else {
-            panic!("waits")
-        };
+        let mut rotation = rotation(&present);
+        let Step::Replace(renewed) = rotation.step(&seed, &garden).unwrap() else { panic!("waits") };
         assert_eq!(renewed.server, "https://public.example.org");
         assert_ne!(renewed.identity, present.identity);
     }
@@ -240,5 +241,28 @@ mod tests {
         *secret.lock().unwrap() = kubeconfig::render(&with_certificate("https://g", 2101)).unwrap();
         assert!(matches!(rotation.step(&seed, &garden).unwrap(), Step::Replace(_)));
         assert!(rotation.issuer.is_none());
+    }
+
+    #[test]
+    fn a_certificate_is_offered_until_it_is_used() {
+        let present = with_certificate("https://g", 2100);
+        let secret =
+            Arc::new(Mutex::new(kubeconfig::render(&with_certificate("https://wrong", 2101)).unwrap()));
+        let (_seed, seed, _garden, garden) = scene(&secret, json!({"metadata": {"uid": "u"}}));
+        let mut rotation = rotation(&present);
+        let offered = |rotation: &mut Rotation| match rotation.step(&seed, &garden).unwrap() {
+            Step::Replace(connection) => Some(connection),
+            Step::Wait(_) => None,
+        };
+        assert_eq!(offered(&mut rotation).unwrap().server, "https://wrong");
+        // It could not be used; somebody corrects what stands around the certificate.
+        let corrected = secret.lock().unwrap().replace("wrong", "right");
+        *secret.lock().unwrap() = corrected;
+        let connection = offered(&mut rotation).unwrap();
+        assert_eq!(connection.server, "https://right");
+        rotation.adopted(&connection).unwrap();
+        // Only the annotation is left, which asks for a new one: a request that waits.
+        assert!(offered(&mut rotation).is_none());
+        assert_eq!(rotation.current().public_key, certificate(&connection).unwrap().public_key);
     }
 }

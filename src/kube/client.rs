@@ -22,6 +22,7 @@ use crate::api::meta::{Resource, or_default};
 use crate::base::clock::Clock;
 use crate::base::metrics::Metrics;
 use crate::base::random;
+use crate::base::redact;
 use crate::base::stop::Stop;
 use crate::net::{ClockFloor, Dial, ProxyEnv, SystemDialer};
 
@@ -50,6 +51,8 @@ pub struct Options {
     pub write_timeout: Duration,
     /// What is asked before each write; nobody by default.
     pub permit: Option<Arc<dyn Permit>>,
+    /// Woken by each answer that says that the credentials are not good (401): whoever made them can make others.
+    pub unauthorized: Option<Stop>,
     /// The clock of rate limit, token files and certificates. Sockets wait in real time.
     pub clock: Clock,
     /// Opens connections.
@@ -75,6 +78,7 @@ impl Default for Options {
             timeout: Duration::from_secs(30),
             write_timeout: Duration::MAX,
             permit: None,
+            unauthorized: None,
             clock: Clock::system(),
             dialer: Arc::new(SystemDialer),
             proxy_env: ProxyEnv::default(),
@@ -126,7 +130,9 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("server", &self.connection().server).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("server", &redact::url(&self.connection().server))
+            .finish_non_exhaustive()
     }
 }
 
@@ -403,7 +409,10 @@ impl Client {
     /// All of [`Error`].
     pub fn fetch<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
         let response = self.call(request)?;
-        serde_json::from_slice(&response.body).map_err(|source| undecodable(request, &response.body, source))
+        // By way of a value, as lists and watches: one decoder per type is enough for the size of the program.
+        serde_json::from_slice::<Value>(&response.body)
+            .and_then(T::deserialize)
+            .map_err(|source| undecodable(request, &response.body, source))
     }
 
     fn call(&self, request: &Request) -> Result<Response, Error> {

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::kubeconfig::exec::ExecPlugin;
-use crate::base::redact::Secret;
+use crate::base::redact::{self, Secret};
 use crate::limits;
 
 /// Where an API server is and who we are to it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Connection {
     /// `https://host[:port][/path]`.
     pub server: String,
@@ -23,6 +23,16 @@ pub struct Connection {
     pub tls_server_name: Option<String>,
     /// A proxy of its own instead of the environment's; may hold a password.
     pub proxy_url: Option<Secret<String>>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("server", &redact::url(&self.server))
+            .field("trust", &self.trust)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Connection {

@@ -187,7 +187,8 @@ impl Failure {
             (404, _) => Verdict::NotFound,
             (409, "AlreadyExists") => Verdict::AlreadyExists,
             (409, _) => Verdict::Conflict,
-            (410, _) => Verdict::Gone,
+            // In a watch and behind some proxies only the reason says it.
+            (410, _) | (_, "Expired" | "Gone") => Verdict::Gone,
             (401 | 403, _) => Verdict::Denied,
             (429, _) => Verdict::Throttled(self.retry_after),
             (503, _) if self.retry_after.is_some() => Verdict::Throttled(self.retry_after),

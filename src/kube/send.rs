@@ -220,6 +220,11 @@ impl Sender {
         request: &Request,
         result: Result<net::Response, Error>,
     ) -> Result<net::Response, Error> {
+        if let (Ok(response), Some(unauthorized)) = (&result, &self.options.unauthorized)
+            && response.status == 401
+        {
+            unauthorized.wake();
+        }
         let method = request.method.as_str();
         let code =
             result.as_ref().map_or_else(|_| "<error>".to_owned(), |response| response.status.to_string());

@@ -12,7 +12,7 @@ use super::kubeconfig::{self};
 use super::request::Request;
 use super::watch::Line;
 use crate::base::clock::{Clock, Mono};
-use crate::base::redact::Secret;
+use crate::base::redact::{self, Secret};
 use crate::format::base64;
 use crate::net::{
     self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, TlsError, Traffic, Url,
@@ -177,7 +177,8 @@ fn server_url(connection: &Connection) -> Result<Url, Error> {
         let tls = connection.trust != Trust::System || connection.identity.certificate.is_some();
         Url::parse(&format!("{}://{server}", if tls { "https" } else { "http" }))
     };
-    let url = parsed.map_err(|problem| Error::Request(format!("server {server:?}: {problem}")))?;
+    let url =
+        parsed.map_err(|problem| Error::Request(format!("server {:?}: {problem}", redact::url(server))))?;
     if url.login.is_some() || url.scheme.starts_with("socks") {
         return Err(Error::Request("the server's URL must be http or https, without user".to_owned()));
     }

@@ -110,6 +110,11 @@ impl Response {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
+
+    /// All headers of a name, as text.
+    pub fn headers(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok())
+    }
 }
 
 /// The body of a response. To drop it early closes the connection.

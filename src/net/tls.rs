@@ -55,21 +55,31 @@ fn config(party: &dyn Party, clock: CertificateClock) -> Result<ClientConfig, Tl
 
 fn verifier(roots: &Roots) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     let (store, pinned) = match roots {
-        Roots::Insecure => return Ok(Arc::new(NoVerifier)),
+        Roots::Insecure => return Ok(Arc::new(Verifier { webpki: None, pinned: Vec::new() })),
         Roots::System(file) => (trust::system_roots(file.as_deref())?, Vec::new()),
         Roots::Pem(pem) => trust::bundle_roots(pem)?,
     };
     let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider())
         .build()
         .map_err(|error| TlsError::Material(format!("CA bundle: {error}")))?;
-    Ok(Arc::new(Verifier { webpki, pinned }))
+    Ok(Arc::new(Verifier { webpki: Some(webpki), pinned }))
 }
 
 /// Verifies as webpki does, and accepts, as Go does, a server certificate that itself stands in the bundle.
 #[derive(Debug)]
 struct Verifier {
-    webpki: Arc<WebPkiServerVerifier>,
+    /// `None` believes everybody: `insecure-skip-tls-verify`.
+    webpki: Option<Arc<WebPkiServerVerifier>>,
     pinned: Vec<CertificateDer<'static>>,
+}
+
+impl Verifier {
+    fn signature(
+        &self,
+        check: impl FnOnce(&WebPkiServerVerifier) -> Result<HandshakeSignatureValid, rustls::Error>,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.webpki.as_ref().map_or_else(|| Ok(HandshakeSignatureValid::assertion()), |webpki| check(webpki))
+    }
 }
 
 impl ServerCertVerifier for Verifier {
@@ -81,7 +91,8 @@ impl ServerCertVerifier for Verifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        match self.webpki.verify_server_cert(leaf, intermediates, name, ocsp, now) {
+        let Some(webpki) = &self.webpki else { return Ok(ServerCertVerified::assertion()) };
+        match webpki.verify_server_cert(leaf, intermediates, name, ocsp, now) {
             Err(_) if self.pinned.contains(leaf) => verify_pinned(leaf, name, now),
             result => result,
         }
@@ -93,7 +104,7 @@ impl ServerCertVerifier for Verifier {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.webpki.verify_tls12_signature(message, leaf, signature)
+        self.signature(|webpki| webpki.verify_tls12_signature(message, leaf, signature))
     }
 
     fn verify_tls13_signature(
@@ -102,11 +113,11 @@ impl ServerCertVerifier for Verifier {
         leaf: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.webpki.verify_tls13_signature(message, leaf, signature)
+        self.signature(|webpki| webpki.verify_tls13_signature(message, leaf, signature))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.webpki.supported_verify_schemes()
+        provider().signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -130,45 +141,6 @@ fn verify_pinned(
         return Err(CertificateError::NotValidYetContext { time: now, not_before: unix(from) }.into());
     }
     Ok(ServerCertVerified::assertion())
-}
-
-/// Believes everybody: `insecure-skip-tls-verify`.
-#[derive(Debug)]
-struct NoVerifier;
-
-impl ServerCertVerifier for NoVerifier {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// What an error of rustls means to an operator.

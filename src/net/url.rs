@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::base::redact::Secret;
+use crate::base::redact::{self, Secret};
 
 /// A parsed URL. Formats without its password.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Url {
             "http" => 80,
             "https" => 443,
             "socks5" | "socks5h" => 1080,
-            _ => return Err(format!("scheme {scheme:?} is not supported")),
+            _ => return Err(format!("scheme {:?} is not supported", redact::url(&scheme))),
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);

@@ -1,14 +1,14 @@
 //! Reading a client certificate: whose it is, from when to when, and with which names.
 
 use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::GeneralName;
+use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
 
 use crate::base::clock::Timestamp;
 
 use super::Error;
-use super::request::{AlternativeNames, Subject};
+use super::request::Subject;
 
 /// What the agent reads of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,30 +60,15 @@ fn subject(certificate: &X509Certificate<'_>) -> Subject {
     Subject {
         common_name: name.iter_common_name().next().map(text).unwrap_or_default(),
         organizations: name.iter_organization().map(text).collect(),
-        names: alternative_names(certificate),
+        name: name.as_raw().to_vec(),
+        alternative_names: alternative_names(certificate),
     }
 }
 
-fn alternative_names(certificate: &X509Certificate<'_>) -> AlternativeNames {
-    let mut out = AlternativeNames::default();
-    let Ok(Some(extension)) = certificate.subject_alternative_name() else { return out };
-    for name in &extension.value.general_names {
-        match name {
-            GeneralName::DNSName(dns) => out.dns.push((*dns).to_owned()),
-            GeneralName::RFC822Name(email) => out.emails.push((*email).to_owned()),
-            GeneralName::URI(uri) => out.uris.push((*uri).to_owned()),
-            GeneralName::IPAddress(bytes) => out.ips.extend(address(bytes)),
-            _ => {}
-        }
-    }
-    out
-}
-
-fn address(bytes: &[u8]) -> Option<std::net::IpAddr> {
-    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
-        return Some(v4.into());
-    }
-    <[u8; 16]>::try_from(bytes).ok().map(Into::into)
+/// As they stand in the extension.
+fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<u8> {
+    let extension = certificate.extensions().iter().find(|e| e.oid == OID_X509_EXT_SUBJECT_ALT_NAME);
+    extension.map(|e| e.value.to_vec()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -105,8 +90,11 @@ mod tests {
         let read = Certificate::parse_pem(&format!("# noise\n{}", made.pem())).unwrap();
         assert_eq!(read.subject.common_name, "gardener.cloud:system:seed:edge-1");
         assert_eq!(read.subject.organizations, ["gardener.cloud:system:seeds"]);
-        assert_eq!(read.subject.names.dns, ["edge-1.example.org"]);
-        assert_eq!(read.subject.names.ips, ["fd00::1".parse::<std::net::IpAddr>().unwrap()]);
+        let address = [&[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0][..], &[1]].concat();
+        let names = [&[0x30, 38, 0x82, 18][..], b"edge-1.example.org", &[0x87, 16], &address].concat();
+        assert_eq!(read.subject.alternative_names, names);
+        let certificate = X509Certificate::from_der(made.der()).unwrap().1;
+        assert_eq!(read.subject.name, certificate.subject().as_raw());
         assert_eq!(read.public_key, rcgen::PublicKeyData::subject_public_key_info(&pair));
         assert_eq!((read.not_before.unix(), read.not_after.unix()), (1_735_776_000, 1_767_312_000));
     }

@@ -23,6 +23,11 @@ const PKCS8_HEAD: [u8; 36] = [
 ];
 /// Between the private number and the point.
 const PKCS8_MIDDLE: [u8; 5] = [0xa1, 0x44, 0x03, 0x42, 0x00];
+/// What stands before the point in a `SubjectPublicKeyInfo` for P-256.
+const PUBLIC_HEAD: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
 const NUMBER_BYTES: usize = 32;
 const POINT_BYTES: usize = 65;
 
@@ -52,6 +57,24 @@ impl PrivateKey {
     /// The key as a PKCS#8 document, for the state directory and for signing.
     pub fn pkcs8(&self) -> &[u8] {
         self.pkcs8.expose()
+    }
+
+    /// The public key as DER `SubjectPublicKeyInfo`.
+    pub fn public_key(&self) -> Vec<u8> {
+        let pkcs8 = self.pkcs8.expose();
+        [&PUBLIC_HEAD, &pkcs8[pkcs8.len() - POINT_BYTES..]].concat()
+    }
+
+    /// Signs (ECDSA with SHA-256, in DER).
+    ///
+    /// # Errors
+    /// If the key is none, or the system has no random numbers.
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        let random = SystemRandom::new();
+        let wrong = |_| Error::Key("sign with an ECDSA P-256 key");
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, self.pkcs8(), &random)
+            .map_err(|_| Error::Key("read an ECDSA P-256 key"))?;
+        Ok(pair.sign(&random, message).map_err(wrong)?.as_ref().to_vec())
     }
 
     /// The key as PEM `EC PRIVATE KEY` (RFC 5915) with the curve named: Go reads no key without it.

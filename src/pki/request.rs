@@ -1,11 +1,14 @@
-//! Certificate requests, and the names that client-go and the Go gardenlet give them.
+//! Certificate requests (RFC 2986), and the names that client-go and the Go gardenlet give them.
+//!
+//! Written by hand: subject and names of a present certificate go into the next request byte for byte, whatever they
+//! hold, and the libraries at hand keep only what they know.
 
-use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, PublicKeyData as _, SanType};
 use ring::digest;
 
 use crate::format::base64;
 
-use super::{Error, PrivateKey};
+use super::der::{self, SEQUENCE};
+use super::{Error, PrivateKey, key};
 
 /// Who a certificate is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,21 +17,11 @@ pub struct Subject {
     pub common_name: String,
     /// Each `O`, in order.
     pub organizations: Vec<String>,
-    /// Subject alternative names. The garden approves no seed request that has any.
-    pub names: AlternativeNames,
-}
-
-/// Subject alternative names by kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AlternativeNames {
-    /// DNS names.
-    pub dns: Vec<String>,
-    /// Addresses.
-    pub ips: Vec<std::net::IpAddr>,
-    /// E-mail addresses.
-    pub emails: Vec<String>,
-    /// URIs.
-    pub uris: Vec<String>,
+    /// The whole distinguished name in DER, as it stands in a certificate; empty for one of the two above.
+    pub name: Vec<u8>,
+    /// Subject alternative names (`GeneralNames` in DER); empty for none. The garden approves no seed request that has
+    /// any.
+    pub alternative_names: Vec<u8>,
 }
 
 /// A signed request.
@@ -40,56 +33,60 @@ pub struct Request {
     pub public_key: Vec<u8>,
 }
 
+/// Object identifiers in DER, without tag and length.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+const SUBJECT_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
+const ECDSA_WITH_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+/// `[0]`: the attributes of a request.
+const ATTRIBUTES: u8 = 0xa0;
+
 /// Builds and signs a request (ECDSA with SHA-256).
 ///
 /// # Errors
-/// If the subject cannot be encoded or the key cannot sign.
+/// If the key cannot sign.
 pub fn build(subject: &Subject, key: &PrivateKey) -> Result<Request, Error> {
-    let sign = |e: rcgen::Error| Error::Sign(e.to_string());
-    let pair = KeyPair::try_from(key.pkcs8()).map_err(sign)?;
-    let mut params = CertificateParams::default();
-    params.distinguished_name = distinguished_name(subject)?;
-    params.subject_alt_names = alternative_names(&subject.names)?;
-    let request = params.serialize_request(&pair).map_err(sign)?;
-    Ok(Request { pem: request.pem().map_err(sign)?, public_key: pair.subject_public_key_info() })
+    let public_key = key.public_key();
+    let version = der::value(der::INTEGER, &[0]);
+    let name = if subject.name.is_empty() { distinguished_name(subject) } else { subject.name.clone() };
+    let attributes = der::value(ATTRIBUTES, &attributes(subject));
+    let info = der::all(SEQUENCE, &[&version, &name, &public_key, &attributes]);
+    let algorithm = der::all(SEQUENCE, &[&der::value(der::OBJECT_IDENTIFIER, ECDSA_WITH_SHA256)]);
+    // The first byte counts the bits that do not belong to it.
+    let signature = der::all(der::BIT_STRING, &[&[0], &key.sign(&info)?]);
+    let request = der::all(SEQUENCE, &[&info, &algorithm, &signature]);
+    Ok(Request { pem: key::pem("CERTIFICATE REQUEST", &request), public_key })
 }
 
-fn distinguished_name(subject: &Subject) -> Result<DistinguishedName, Error> {
-    let mut name = DistinguishedName::new();
-    // rcgen keeps one value per type; the garden knows one group, and a present certificate with several is refused.
-    match subject.organizations.as_slice() {
-        [] => {}
-        [one] => name.push(DnType::OrganizationName, dn_value(one)),
-        _ => return Err(Error::Sign("a subject with several organizations is not supported".to_owned())),
-    }
-    name.push(DnType::CommonName, dn_value(&subject.common_name));
-    Ok(name)
+/// In Go's order: one set of all organizations, then the common name.
+fn distinguished_name(subject: &Subject) -> Vec<u8> {
+    let attribute = |kind: &[u8], text: &str| {
+        der::all(SEQUENCE, &[&der::value(der::OBJECT_IDENTIFIER, kind), &string(text)])
+    };
+    let organizations = subject.organizations.iter().map(|o| attribute(ORGANIZATION, o)).collect::<Vec<_>>();
+    let organizations = if organizations.is_empty() { Vec::new() } else { der::set_of(organizations) };
+    let common_name = der::set_of(vec![attribute(COMMON_NAME, &subject.common_name)]);
+    der::all(SEQUENCE, &[&organizations, &common_name])
 }
 
 /// A PrintableString where the characters allow it, as Go does.
-fn dn_value(text: &str) -> DnValue {
-    match text.try_into() {
-        Ok(printable) => DnValue::PrintableString(printable),
-        Err(_) => DnValue::Utf8String(text.to_owned()),
-    }
+fn string(text: &str) -> Vec<u8> {
+    let printable = |b: u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b);
+    let tag = if text.bytes().all(printable) { der::PRINTABLE_STRING } else { der::UTF8_STRING };
+    der::value(tag, text.as_bytes())
 }
 
-fn alternative_names(names: &AlternativeNames) -> Result<Vec<SanType>, Error> {
-    let ia5 = |text: &String| {
-        text.as_str().try_into().map_err(|_| Error::Sign(format!("alternative name {text:?} is not ASCII")))
-    };
-    let mut out = Vec::new();
-    for name in &names.dns {
-        out.push(SanType::DnsName(ia5(name)?));
+/// One attribute that asks for one extension, if there are alternative names.
+fn attributes(subject: &Subject) -> Vec<u8> {
+    if subject.alternative_names.is_empty() {
+        return Vec::new();
     }
-    out.extend(names.ips.iter().copied().map(SanType::IpAddress));
-    for email in &names.emails {
-        out.push(SanType::Rfc822Name(ia5(email)?));
-    }
-    for uri in &names.uris {
-        out.push(SanType::URI(ia5(uri)?));
-    }
-    Ok(out)
+    let identifier = |kind: &[u8]| der::value(der::OBJECT_IDENTIFIER, kind);
+    let names = der::value(der::OCTET_STRING, &subject.alternative_names);
+    let extension = der::all(SEQUENCE, &[&identifier(SUBJECT_ALTERNATIVE_NAME), &names]);
+    let extensions = der::set_of(vec![der::all(SEQUENCE, &[&extension])]);
+    der::all(SEQUENCE, &[&identifier(EXTENSION_REQUEST), &extensions])
 }
 
 /// The name of a CertificateSigningRequest: `prefix` and a digest of key, subject and usages, so that the same request
@@ -113,7 +110,8 @@ pub fn digested_name(prefix: &str, public_key: &[u8], subject: &Subject, usages:
 
 #[cfg(test)]
 mod tests {
-    use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
+    use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+    use x509_parser::prelude::{FromDer as _, ParsedExtension, X509CertificationRequest, X509Name};
 
     use super::*;
 
@@ -121,23 +119,36 @@ mod tests {
         Subject {
             common_name: "gardener.cloud:system:seed:edge-1".to_owned(),
             organizations: vec!["gardener.cloud:system:seeds".to_owned()],
-            names: AlternativeNames::default(),
+            ..Subject::default()
         }
     }
 
     fn parse(request: &Request) -> Vec<u8> {
+        assert!(request.pem.starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
         let body: String = request.pem.lines().filter(|line| !line.starts_with('-')).collect();
         base64::decode(body.as_bytes()).unwrap()
+    }
+
+    /// The request parses to the last byte, and was signed with its key.
+    fn checked(der: &[u8]) -> X509CertificationRequest<'_> {
+        let (rest, parsed) = X509CertificationRequest::from_der(der).unwrap();
+        assert!(rest.is_empty());
+        let info = &parsed.certification_request_info;
+        let key = UnparsedPublicKey::new(
+            &ECDSA_P256_SHA256_ASN1,
+            info.subject_pki.subject_public_key.data.as_ref(),
+        );
+        key.verify(info.raw, parsed.signature_value.data.as_ref()).unwrap();
+        assert_eq!(parsed.signature_algorithm.algorithm.to_id_string(), "1.2.840.10045.4.3.2");
+        parsed
     }
 
     #[test]
     fn a_seed_request_names_the_seed_and_nothing_else() {
         let key = PrivateKey::generate().unwrap();
         let request = build(&seed(), &key).unwrap();
-        assert!(request.pem.starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
         let der = parse(&request);
-        let (rest, parsed) = X509CertificationRequest::from_der(&der).unwrap();
-        assert!(rest.is_empty());
+        let parsed = checked(&der);
         let info = &parsed.certification_request_info;
         assert_eq!(
             info.subject.to_string(),
@@ -145,22 +156,83 @@ mod tests {
         );
         assert_eq!(info.subject_pki.raw, request.public_key);
         assert!(parsed.requested_extensions().is_none_or(|mut all| all.next().is_none()));
-        assert_eq!(parsed.signature_algorithm.algorithm.to_id_string(), "1.2.840.10045.4.3.2");
+    }
+
+    /// What another writer of requests makes of the same.
+    #[test]
+    fn the_request_is_the_one_that_others_write() {
+        use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
+        let key = PrivateKey::generate().unwrap();
+        let pair = KeyPair::try_from(key.pkcs8()).unwrap();
+        let mut params = CertificateParams::new(vec!["edge.example.org".to_owned()]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        let printable = |text: &str| DnValue::PrintableString(text.try_into().unwrap());
+        params.distinguished_name.push(DnType::OrganizationName, printable("gardener.cloud:system:seeds"));
+        params.distinguished_name.push(DnType::CommonName, DnValue::Utf8String("Saat_1\u{e4}".to_owned()));
+        let theirs = params.serialize_request(&pair).unwrap();
+        let subject = Subject {
+            common_name: "Saat_1\u{e4}".to_owned(),
+            alternative_names: [&[0x30, 18, 0x82, 16][..], b"edge.example.org"].concat(),
+            ..seed()
+        };
+        let ours = build(&subject, &key).unwrap();
+        assert_eq!(ours.public_key, rcgen::PublicKeyData::subject_public_key_info(&pair));
+        let (ours, theirs) = (parse(&ours), theirs.der().to_vec());
+        let info = |der: &[u8]| checked(der).certification_request_info.raw.to_vec();
+        assert_eq!(info(&ours), info(&theirs));
     }
 
     #[test]
-    fn alternative_names_are_carried_over() {
+    fn several_organizations_are_one_set_in_go() {
         let mut subject = seed();
-        subject.names = AlternativeNames {
-            dns: vec!["edge-1.example.org".to_owned()],
-            ips: vec!["10.1.2.3".parse().unwrap()],
-            emails: vec!["a@example.org".to_owned()],
-            uris: vec!["spiffe://edge/1".to_owned()],
-        };
+        subject.organizations = vec!["zebras".to_owned(), "ants".to_owned(), "und_mehr".to_owned()];
         let request = build(&subject, &PrivateKey::generate().unwrap()).unwrap();
         let der = parse(&request);
-        let (_, parsed) = X509CertificationRequest::from_der(&der).unwrap();
-        assert_eq!(parsed.requested_extensions().unwrap().count(), 1);
+        let name = checked(&der).certification_request_info.subject.to_string();
+        // By their bytes, and those begin with the length.
+        assert_eq!(name, "O=ants + O=zebras + O=und_mehr, CN=gardener.cloud:system:seed:edge-1");
+    }
+
+    /// Country, two organizational units, three organizations in two sets, a mail address: as it stands in a
+    /// certificate, so it is asked for again.
+    #[test]
+    fn the_name_of_a_certificate_is_kept_byte_for_byte() {
+        let attribute = |kind: &[u8], tag: u8, text: &str| {
+            let value = der::value(tag, text.as_bytes());
+            der::all(SEQUENCE, &[&der::value(der::OBJECT_IDENTIFIER, kind), &value])
+        };
+        let (country, unit, mail): (&[u8], &[u8], &[u8]) =
+            (&[0x55, 4, 6], &[0x55, 4, 11], &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1]);
+        let parts = [
+            der::set_of(vec![attribute(country, der::PRINTABLE_STRING, "DE")]),
+            der::set_of(vec![
+                attribute(ORGANIZATION, der::UTF8_STRING, "gardener.cloud:system:seeds"),
+                attribute(ORGANIZATION, der::UTF8_STRING, "site-operators"),
+            ]),
+            der::set_of(vec![attribute(ORGANIZATION, der::PRINTABLE_STRING, "Example")]),
+            der::set_of(vec![attribute(unit, der::UTF8_STRING, "B\u{fc}ro")]),
+            der::set_of(vec![attribute(COMMON_NAME, der::UTF8_STRING, "gardener.cloud:system:seed:edge-1")]),
+            der::set_of(vec![attribute(mail, 0x16, "a@example.org")]),
+        ];
+        let name = der::value(SEQUENCE, &parts.concat());
+        let (_, read) = X509Name::from_der(&name).unwrap();
+        let subject = Subject {
+            common_name: "gardener.cloud:system:seed:edge-1".to_owned(),
+            organizations: read.iter_organization().map(|o| o.as_str().unwrap().to_owned()).collect(),
+            name: name.clone(),
+            // Two DNS names, an address, a URI and a kind that nobody knows.
+            alternative_names: b"\x30\x21\x82\x01a\x82\x01b\x87\x04\x0a\x01\x02\x03\x86\x08http://x\x88\x03\x2a\x03\x04\x86\x04u://".to_vec(),
+        };
+        assert_eq!(subject.organizations, ["site-operators", "gardener.cloud:system:seeds", "Example"]);
+        let request = build(&subject, &PrivateKey::generate().unwrap()).unwrap();
+        let der = parse(&request);
+        let parsed = checked(&der);
+        assert_eq!(parsed.certification_request_info.subject.as_raw(), name);
+        let extensions: Vec<_> = parsed.requested_extensions().unwrap().collect();
+        let [ParsedExtension::SubjectAlternativeName(names)] = extensions.as_slice() else {
+            panic!("{extensions:?}")
+        };
+        assert_eq!(names.general_names.len(), 6);
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Reconciler for ResourcesReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
         let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
-        let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
+        let resource = ManagedResource::deserialize(raw.clone()).map_err(Failure::terminal)?;
         let duty = duty(&resource.metadata, &resource.spec.class);
         let mut round = Round { shared: &self.0, session, raw, resource };
         Ok(match duty {

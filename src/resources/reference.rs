@@ -152,7 +152,11 @@ mod tests {
 
     use super::*;
 
-    fn object(api_version: &str, kind: &str, namespace: &str, name: &str) -> ObjectReference {
+    /// From `apiVersion Kind namespace/name`.
+    fn object(text: &str) -> ObjectReference {
+        let (api_version, rest) = text.split_once(' ').unwrap();
+        let (kind, place) = rest.split_once(' ').unwrap();
+        let (namespace, name) = place.split_once('/').unwrap();
         ObjectReference {
             api_version: api_version.into(),
             kind: kind.into(),
@@ -169,41 +173,21 @@ mod tests {
             GroupKind { group: "b".into(), kind: "L".into() },
         ]];
         let table = [
-            ("same", object("v1", "Secret", "n", "x"), object("v1", "Secret", "n", "x"), false),
-            (
-                "other version",
-                object("apps/v1beta1", "Deployment", "n", "x"),
-                object("apps/v1", "Deployment", "n", "x"),
-                false,
-            ),
-            (
-                "built in",
-                object("extensions/v1beta1", "Deployment", "n", "x"),
-                object("apps/v1", "Deployment", "n", "x"),
-                false,
-            ),
-            (
-                "built in",
-                object("extensions/v1", "Ingress", "n", "x"),
-                object("networking.k8s.io/v1", "Ingress", "n", "x"),
-                false,
-            ),
-            (
-                "not built in",
-                object("extensions/v1", "Job", "n", "x"),
-                object("batch/v1", "Job", "n", "x"),
-                true,
-            ),
-            ("own set", object("a/v1", "K", "n", "x"), object("b/v2", "L", "n", "x"), false),
-            ("kind outside the set", object("a/v1", "L", "n", "x"), object("b/v2", "L", "n", "x"), true),
-            ("other name", object("v1", "Secret", "n", "x"), object("v1", "Secret", "n", "y"), true),
-            ("other namespace", object("v1", "Secret", "n", "x"), object("v1", "Secret", "m", "x"), true),
-            ("no namespace", object("v1", "Secret", "", "x"), object("v1", "Secret", "default", "x"), false),
+            ("same", "v1 Secret n/x", "v1 Secret n/x", false),
+            ("other version", "apps/v1beta1 Deployment n/x", "apps/v1 Deployment n/x", false),
+            ("built in", "extensions/v1beta1 Deployment n/x", "apps/v1 Deployment n/x", false),
+            ("built in", "extensions/v1 Ingress n/x", "networking.k8s.io/v1 Ingress n/x", false),
+            ("not built in", "extensions/v1 Job n/x", "batch/v1 Job n/x", true),
+            ("own set", "a/v1 K n/x", "b/v2 L n/x", false),
+            ("kind outside the set", "a/v1 L n/x", "b/v2 L n/x", true),
+            ("other name", "v1 Secret n/x", "v1 Secret n/y", true),
+            ("other namespace", "v1 Secret n/x", "v1 Secret m/x", true),
+            ("no namespace", "v1 Secret /x", "v1 Secret default/x", false),
         ];
         let equivalences = Equivalences::new(&more);
         for (name, old, new, expected) in table {
-            let gone = removed(std::slice::from_ref(&old), &[new], &equivalences);
-            assert_eq!(!gone.is_empty(), expected, "{name}: {old:?}");
+            let gone = removed(&[object(old)], &[object(new)], &equivalences);
+            assert_eq!(!gone.is_empty(), expected, "{name}: {old}");
         }
     }
 
@@ -224,10 +208,10 @@ mod tests {
     #[test]
     fn the_status_is_sorted_by_text() {
         let mut list = [
-            object("v1", "Secret", "", "b"),
-            object("apps/v1", "Deployment", "z", "a"),
-            object("v1", "ConfigMap", "e", "a"),
-            object("v1", "ConfigMap", "", "b"),
+            object("v1 Secret /b"),
+            object("apps/v1 Deployment z/a"),
+            object("v1 ConfigMap e/a"),
+            object("v1 ConfigMap /b"),
         ];
         sort(&mut list);
         let got: Vec<_> = list.iter().map(|r| Identity::of(r).to_string()).collect();

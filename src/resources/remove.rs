@@ -80,7 +80,7 @@ fn remove_one(session: Session<'_>, object: &ObjectReference, rules: Rules) -> R
 
 fn metadata(live: &Value) -> crate::api::meta::ObjectMeta {
     // Whatever is not readable counts as missing.
-    Metadata::deserialize(live).unwrap_or_default().metadata
+    Metadata::deserialize(live.clone()).unwrap_or_default().metadata
 }
 
 fn delete(session: Session<'_>, resource: &Resource, live: &Value, deletion: &Deletion) -> Result<(), Error> {

@@ -11,16 +11,39 @@ use crate::runtime::informer;
 
 /// What an informer keeps of a ManagedResource.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(from = "Whole")]
 pub struct Watched {
     /// Its metadata.
     pub metadata: ObjectMeta,
     /// What matters of its spec.
     pub spec: WatchedSpec,
     /// What matters of its status.
-    #[serde(deserialize_with = "or_default")]
     pub status: WatchedStatus,
 }
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Whole {
+    metadata: ObjectMeta,
+    spec: WatchedSpec,
+    #[serde(deserialize_with = "or_default")]
+    status: WatchedStatus,
+}
+
+impl From<Whole> for Watched {
+    fn from(whole: Whole) -> Self {
+        let Whole { metadata, spec, mut status } = whole;
+        if !REPORTED.contains(&metadata.namespace.as_str()) {
+            for condition in &mut status.conditions {
+                (condition.reason, condition.message) = (String::new(), String::new());
+            }
+        }
+        Self { metadata, spec, status }
+    }
+}
+
+/// Namespaces whose ManagedResources are reported to the garden with reason and message; the many of shoots are not.
+const REPORTED: [&str; 2] = ["garden", "istio-system"];
 
 /// What an informer keeps of the spec of a ManagedResource.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
@@ -36,11 +59,13 @@ pub struct WatchedSpec {
 
 /// What an informer keeps of the status of a ManagedResource.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct WatchedStatus {
-    /// Type and status of each condition.
+    /// The conditions.
     #[serde(deserialize_with = "or_default")]
     pub conditions: Vec<WatchedCondition>,
+    /// The generation that was applied last.
+    pub observed_generation: i64,
 }
 
 /// What an informer keeps of a condition.
@@ -52,6 +77,10 @@ pub struct WatchedCondition {
     pub kind: String,
     /// Its status.
     pub status: Status,
+    /// Why, as one word; kept only where it is reported.
+    pub reason: String,
+    /// Why, for people; kept only where it is reported.
+    pub message: String,
 }
 
 impl informer::Object for Watched {
@@ -172,6 +201,19 @@ mod tests {
                 from.into_iter().for_each(|(k, v)| merge(into.entry(k).or_insert(Value::Null), v));
             }
             (into, from) => *into = from,
+        }
+    }
+
+    #[test]
+    fn texts_are_kept_only_where_they_are_reported() {
+        for (namespace, kept) in [("garden", "text"), ("istio-system", "text"), ("shoot--a--b", "")] {
+            let condition =
+                json!({"type": "ResourcesApplied", "status": "False", "reason": "text", "message": "text"});
+            let watched = watched(json!({"metadata": {"namespace": namespace},
+                "status": {"conditions": [condition], "observedGeneration": 3}}));
+            let condition = &watched.status.conditions[0];
+            assert_eq!((condition.reason.as_str(), condition.message.as_str()), (kept, kept), "{namespace}");
+            assert_eq!((condition.status, watched.status.observed_generation), (Status::False, 3));
         }
     }
 

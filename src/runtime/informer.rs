@@ -17,6 +17,7 @@ use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::random;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::kube::request::{ListItem, ListParams, WatchParams};
@@ -66,7 +67,7 @@ impl Options {
 /// Called for each change, in the informer's thread: it puts keys into queues and does nothing else.
 pub type Handler<T> = Box<dyn Fn(&Change<T>) + Send>;
 
-/// Starts an informer that ends with `stop`.
+/// Starts an informer that ends with `stop` and leaves an empty store.
 ///
 /// # Errors
 /// The system's, if it has no room for a thread.
@@ -88,8 +89,11 @@ pub fn start<T: Object>(
         }
     });
     thread::spawn(&name, limits::WATCH_STACK_BYTES, move || {
-        let mut feed = KindFeed { client, options, store, handler, running, stop: stop.clone() };
+        let mut feed =
+            KindFeed { client, options, store: store.clone(), handler, running, stop: stop.clone() };
         run(&mut feed, &clock, &stop);
+        // What it said is not looked after any more: the next term must not take it for true.
+        store.clear();
     })
 }
 
@@ -111,10 +115,21 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 const THROTTLED_MAX: Duration = Duration::from_secs(300);
 /// A watch that ends sooner and tells nothing is no watch: a proxy, or a server that is ending.
 const SHORT: Duration = Duration::from_secs(1);
+/// The longest wait after a watch that broke off.
+const RESUME_SPREAD: Duration = Duration::from_secs(2);
 /// After a watch of this length, failures of before count no more.
 const LONG: Duration = Duration::from_secs(30);
 
 fn run(feed: &mut dyn Feed, clock: &Clock, stop: &Stop) {
+    let name = feed.name();
+    run_telling(feed, clock, stop, &mut |error| {
+        let err = chain(error);
+        log::warn!(watch = name, err = err.as_str(); "The watch failed; trying again");
+    });
+}
+
+/// `tell` is called for the first of failures in a row.
+fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn FnMut(&Error)) {
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     let mut version: Option<String> = None;
     let mut failing = false;
@@ -128,6 +143,7 @@ fn run(feed: &mut dyn Feed, clock: &Clock, stop: &Stop) {
         if before.is_some() && (lasted >= LONG || before != version) {
             backoff.reset();
         }
+        let was_running = before.is_some() && (lasted >= SHORT || before != version);
         let Err(error) = result else {
             if std::mem::take(&mut failing) {
                 log::info!(watch = feed.name(); "The watch goes on");
@@ -150,12 +166,19 @@ fn run(feed: &mut dyn Feed, clock: &Clock, stop: &Stop) {
                 stop.wait(clock, if backoff.failures() > 1 { pause } else { Duration::ZERO });
                 continue;
             }
+            // Of the server it says nothing; whatever is wrong with it shows when the watch begins again. When a server
+            // ends, all agents come to the next one: not in the same moment.
+            Verdict::Unreachable if was_running && !failing => {
+                let err = chain(&error);
+                log::info!(watch = feed.name(), err = err.as_str(); "The watch broke off; resuming");
+                stop.wait(clock, pause.max(RESUME_SPREAD.mul_f64(random::unit())));
+                continue;
+            }
             Verdict::Throttled(Some(after)) => after.clamp(pause, THROTTLED_MAX),
             _ => pause,
         };
         if !std::mem::replace(&mut failing, true) {
-            let err = chain(&error);
-            log::warn!(watch = feed.name(), err = err.as_str(); "The watch failed; trying again");
+            tell(&error);
         }
         stop.wait(clock, delay);
     }
@@ -331,6 +354,25 @@ mod tests {
         let expected =
             ["list", "list", "follow 7", "follow 7+", "follow 7++", "follow 7+++", "list", "follow 7"];
         assert_eq!(script.asked, expected);
+    }
+
+    /// A connection that breaks off, then a server that has forgotten the version: both happen, and need nobody.
+    #[test]
+    fn a_watch_that_breaks_off_is_resumed_in_silence() {
+        let broken = || {
+            let source = crate::net::Error::from_io("read", io::ErrorKind::ConnectionReset.into());
+            Err(Error::Transport { request: "GET /watch".to_owned(), source })
+        };
+        let lines = |moves, results: Vec<Result<(), Error>>| {
+            let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), 1_000)), Stop::new());
+            let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves };
+            let mut failures = 0;
+            run_telling(&mut script, &clock, &stop, &mut |_| failures += 1);
+            (script.asked.len(), failures)
+        };
+        assert_eq!(lines(true, vec![Ok(()), broken(), Err(gone()), Ok(()), Ok(())]), (5, 0));
+        // It breaks off before it has told anything, again and again: that is worth a line.
+        assert_eq!(lines(false, vec![Ok(()), broken(), broken(), Ok(()), Ok(())]), (5, 1));
     }
 
     /// How long a script takes, in the time of its clock.

@@ -87,6 +87,8 @@ pub trait Listener: Send + Sync {
     fn elected(&self);
     /// We do not lead any more. Nothing may be written.
     fn lost(&self);
+    /// Called before the Lease is released: returns when nothing of ours writes any more, after a while in any case.
+    fn drain(&self) {}
     /// Somebody else holds the Lease.
     fn standing(&self, holder: &str) {
         let _ = holder;
@@ -284,6 +286,7 @@ impl Elector {
 
     fn release(&mut self) {
         self.end_term();
+        self.listener.drain();
         match self.put("", false) {
             Ok(_) => log::info!(lease = self.lease_name().as_str(); "Released the leader lease"),
             Err(e) => {

@@ -47,7 +47,10 @@ struct Shared {
     stop: Stop,
     metrics: Metrics,
     state: Mutex<State>,
+    /// There is something to do.
     changed: Condvar,
+    /// Something was done: for those who wait for the end of it, who must not take a notice from a worker.
+    settled: Condvar,
 }
 
 impl Shared {
@@ -92,6 +95,7 @@ impl Pool {
             metrics,
             state: Mutex::default(),
             changed: Condvar::new(),
+            settled: Condvar::new(),
         });
         let mut pool = Self { shared: Arc::clone(&shared), workers: Vec::new() };
         for n in 0..workers.max(1) {
@@ -199,6 +203,22 @@ impl Lane {
     /// Whether nothing is being worked on.
     pub fn is_idle(&self) -> bool {
         self.shared.lock().lanes[self.index].running.is_empty()
+    }
+
+    /// Waits until nothing is being worked on, at most for `d`; false if something still is.
+    pub fn wait_until_idle(&self, d: Duration) -> bool {
+        let clock = &self.shared.clock;
+        let deadline = clock.mono().saturating_add(d);
+        let mut state = self.shared.lock();
+        while !state.lanes[self.index].running.is_empty() {
+            let left = deadline.saturating_sub(clock.mono());
+            if left.is_zero() {
+                return false;
+            }
+            let woken = self.shared.settled.wait_timeout(state, clock.real(left));
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// Whether nothing waits and nothing is being worked on; timers do not count.
@@ -323,6 +343,7 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
     lane.queue.done(&job.key);
     drop(state);
     shared.changed.notify_all();
+    shared.settled.notify_all();
     report(shared, job, result, delay, failures);
 }
 

@@ -86,6 +86,14 @@ impl<T> Store<T> {
         Change { key: key.clone(), old, new: None }
     }
 
+    /// Nobody keeps the store any more: it knows nothing.
+    pub(in crate::runtime) fn clear(&self) {
+        self.write(|inner| {
+            inner.objects.clear();
+            inner.synced = false;
+        });
+    }
+
     /// A complete list ended: whatever it did not contain is gone.
     pub(in crate::runtime) fn keep(&self, listed: &BTreeSet<Key>) -> Vec<Change<T>> {
         let gone: Vec<Key> =
@@ -125,5 +133,7 @@ mod tests {
         assert_eq!(gone.iter().map(|c| c.key.clone()).collect::<Vec<_>>(), [key("b")]);
         assert!(store.is_synced() && store.len() == 2);
         assert_eq!(store.put(key("a"), 2).old.as_deref(), Some(&1));
+        store.clear();
+        assert!(!store.is_synced() && store.is_empty());
     }
 }

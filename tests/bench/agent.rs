@@ -151,7 +151,7 @@ impl Memory {
 }
 
 /// The first number in the line of a file of /proc that begins with `label`; 0 if there is none.
-fn number(path: &Path, label: &str) -> u64 {
+pub(crate) fn number(path: &Path, label: &str) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(label));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)

@@ -1,5 +1,6 @@
 //! What the shipped program takes: size, memory, threads, time to start, and what it asks of its servers when nothing
-//! happens. The real binary, as a process of its own, against the stand-ins in this one.
+//! happens. The real binary, as a process of its own, against the stand-ins in this one. And how it renders charts, against
+//! helm.
 //!
 //! Figures are printed. Only counts and sizes are tests: a busy machine must not fail them.
 
@@ -12,6 +13,8 @@
 mod support;
 
 mod agent;
+mod charts;
+mod render;
 mod report;
 mod scene;
 
@@ -56,8 +59,9 @@ impl Plan {
     }
 }
 
-/// `bench PROGRAM FOLDER [--short | --long] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program to run, a folder for
-/// files, and programs of which only the size is asked.
+/// `bench PROGRAM FOLDER [--short | --long | --render] [--helm=HELM] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program
+/// to run, a folder for files, helm to compare with, and programs of which only the size is asked. With `--render`,
+/// nothing else is done than that comparison.
 fn main() -> ExitCode {
     // `cargo bench` adds an option of its own.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -67,8 +71,10 @@ fn main() -> ExitCode {
     };
     let plan = Plan::parse(rest.iter().map(String::as_str));
     let mut report = Report::default();
+    let mut helm = None;
     rest.iter().filter_map(|argument| argument.split_once('=')).for_each(|(name, value)| match name {
         "--left-out" => report.leave_out(value),
+        "--helm" => helm = Some(PathBuf::from(value)),
         target => size(&mut report, target, value),
     });
     report.note(format!(
@@ -85,7 +91,13 @@ fn main() -> ExitCode {
         folder: PathBuf::from(folder),
         clock: Clock::system(),
     };
-    bench.run(&mut report);
+    if !rest.iter().any(|argument| argument == "--render") {
+        bench.run(&mut report);
+    }
+    if let Some(helm) = helm {
+        let Bench { program: own, folder, clock, .. } = bench;
+        render::Rival { own, helm, folder, clock }.compare(&mut report);
+    }
     report.print();
     if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -287,6 +299,6 @@ fn counts(report: &mut Report, scene: &Scene, agent: &Agent) {
 }
 
 /// Real time for other processes; no figure depends on how exact it is.
-fn pause(real: Duration) {
+pub(crate) fn pause(real: Duration) {
     Stop::new().wait(&Clock::system(), real);
 }

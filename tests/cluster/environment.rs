@@ -14,6 +14,8 @@ const SERVERS: &[&str] = &["etcd", "kube-apiserver", "kube-controller-manager", 
 /// Programs of the node.
 const NODE: &[&str] =
     &["kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "runc", "ctr", "iptables"];
+/// Programs of stories about charts in registries.
+const CHARTS: &[&str] = &["helm", "registry"];
 /// Programs of the sandbox.
 const SANDBOX: &[&str] = &["unshare", "ip", "mount"];
 
@@ -27,6 +29,8 @@ pub(crate) struct Environment {
     pub(crate) list: bool,
     pub(crate) keep: bool,
     pub(crate) ci: bool,
+    /// Whether what takes long is wanted, too.
+    pub(crate) long: bool,
     /// Set inside the sandbox.
     pub(crate) state: Option<PathBuf>,
     /// Where logs of failed stories go.
@@ -57,6 +61,7 @@ impl Environment {
             keep: flags.iter().any(|flag| flag == "--keep"),
             words,
             ci: text("CI").is_some_and(|value| value != "false"),
+            long: text("GARDENLET_TESTS_LONG").is_some(),
             state: text(STATE_VARIABLE).map(PathBuf::from),
             logs: target.join("cluster-logs"),
             path,
@@ -109,6 +114,11 @@ impl Environment {
             return Some("needs root for namespaces of its own".to_owned());
         }
         self.missing(&[SANDBOX, SERVERS])
+    }
+
+    /// Why a story with a real registry cannot run on this machine.
+    pub(crate) fn missing_registry(&self) -> Option<String> {
+        self.missing(&[CHARTS])
     }
 
     /// Why a story with a real node cannot run on this machine.

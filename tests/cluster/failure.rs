@@ -44,6 +44,12 @@ impl From<gardenlet::kube::Error> for Failure {
     }
 }
 
+impl From<gardenlet::pki::Error> for Failure {
+    fn from(err: gardenlet::pki::Error) -> Self {
+        Self(err.to_string())
+    }
+}
+
 impl From<rcgen::Error> for Failure {
     fn from(err: rcgen::Error) -> Self {
         Self(format!("certificate: {err}"))

@@ -19,11 +19,13 @@ mod image;
 mod lab;
 mod node;
 mod process;
+mod registry;
 mod sandbox;
 mod snapshot;
 mod stories;
 #[path = "../support/mod.rs"]
 mod support;
+mod tokens;
 mod wait;
 mod world;
 

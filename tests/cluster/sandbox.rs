@@ -10,6 +10,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
 
 use gardenlet::base::random;
 use gardenlet::base::signal;
@@ -22,6 +23,12 @@ use crate::wait;
 
 /// The address on loopback that servers advertise: they refuse 127.0.0.1.
 pub(crate) const ADDRESS: &str = "10.77.0.1";
+
+/// How the folders of runs begin.
+const PREFIX: &str = "gardenlet-lab-";
+/// How long a run takes at most, and how old a folder is that no run uses any more.
+const RUN_MAX_S: u64 = 7_200;
+const ABANDONED: Duration = Duration::from_secs(3 * 3_600);
 
 /// The first process of the namespaces. It stays the parent of the harness and collects orphans.
 const FIRST: &str = r#"
@@ -41,13 +48,26 @@ exit $?
 
 /// Runs this program again inside the sandbox and cleans up after it.
 pub(crate) fn enter(environment: &Environment) -> Result<ExitCode> {
-    let name = format!("gardenlet-lab-{}", random::hex(8));
+    let name = format!("{PREFIX}{}", random::hex(8));
     let state = environment.temporary().join(&name);
+    remove_abandoned(environment.temporary());
     fs::create_dir_all(&state).doing(|| format!("create {}", state.display()))?;
     let result = run_inside(environment, &state);
     remove_cgroups(Path::new("/sys/fs/cgroup"), &name);
     fs::remove_dir_all(&state).doing(|| format!("remove {}", state.display()))?;
     Ok(if result?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Removes the folders of runs whose outer process was killed, so that nobody removed them.
+fn remove_abandoned(temporary: &Path) {
+    let entries = fs::read_dir(temporary).into_iter().flatten().flatten();
+    let age = |entry: &fs::DirEntry| entry.metadata().and_then(|m| m.modified()).ok()?.elapsed().ok();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+        if age(&entry).is_some_and(|age| age > ABANDONED) {
+            // Somebody else's run may remove it at the same time.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn run_inside(environment: &Environment, state: &Path) -> Result<ExitStatus> {
@@ -83,7 +103,7 @@ fn run_inside(environment: &Environment, state: &Path) -> Result<ExitStatus> {
         let forward = move || keyboard.as_mut().map(|pipe| std::io::copy(&mut std::io::stdin(), pipe));
         drop(thread::spawn("keyboard", 64 << 10, forward)?);
     }
-    let status = wait::until("the end of the run", 7_200, || match child.try_wait() {
+    let status = wait::until("the end of the run", RUN_MAX_S, || match child.try_wait() {
         Ok(None) if stop.is_stopped() => Ok(Some(Err(Failure::new("stopped by a signal")))),
         other => other.map(|ended| ended.map(Ok)),
     });

@@ -14,10 +14,14 @@ fn child() -> Renderer {
 
 fn request() -> Request {
     Request {
+        resources: serde_json::Value::Null,
+        mix_in: serde_json::Map::new(),
         name: "echo".to_owned(),
         namespace: "extension-echo".to_owned(),
         values: json!({"greeting": "hi"}),
         kubernetes_version: "v1.34.1".to_owned(),
+        kubernetes_major: "1".to_owned(),
+        kubernetes_minor: "34".to_owned(),
     }
 }
 

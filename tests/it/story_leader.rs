@@ -155,7 +155,8 @@ fn the_applier_leaves_a_seed_to_a_living_resource_manager() {
     wait_for_holder(&world, "gardener-resource-manager", "host-1");
     installed(&world, "echo");
     let lease = world.seed.get(LEASES, "leases", "garden", "gardener-resource-manager").unwrap();
-    assert_eq!(lease["spec"]["leaseTransitions"], 4);
+    // The count goes on from the other's; on a busy machine ours may have lost it once more.
+    assert!(lease["spec"]["leaseTransitions"].as_i64() >= Some(4), "{lease}");
     agent.stop();
 }
 

@@ -10,7 +10,7 @@ use crate::support::garden::prepare::Preparation;
 use crate::world::{Agent, Options, World};
 
 /// Client certificates for garden and seed, as files. The seed's user has the agent's own role.
-fn files(world: &World) -> (String, String) {
+pub fn files(world: &World) -> (String, String) {
     let user = format!("gardener.cloud:system:seed:{}", world.name);
     let garden = world.garden.kubeconfig_for(&user, &["gardener.cloud:system:seeds"]);
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -23,7 +23,7 @@ fn files(world: &World) -> (String, String) {
     (path("garden.kubeconfig", &garden), path("seed.kubeconfig", &seed))
 }
 
-fn without_secrets(world: &World) -> Value {
+pub fn without_secrets(world: &World) -> Value {
     let mut config = world.config();
     config.as_object_mut().unwrap().remove("gardenClientConnection");
     config

@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use crate::support::http::faults::Seen;
+
 use crate::world::{Options, World, wait_for};
 
 #[test]
@@ -52,6 +54,37 @@ fn probes_say_how_the_agent_is() {
     ] {
         assert!(metrics.contains(line), "{metrics}");
     }
+    agent.stop();
+}
+
+#[test]
+fn readiness_comes_once_and_stays() {
+    let world = World::start(&Options::calm("steady"));
+    let other = json!({"metadata": {"name": "gardener-resource-manager", "namespace": "garden"},
+        "spec": {"holderIdentity": "other_x", "leaseDurationSeconds": 36_000}});
+    world.seed.create("coordination.k8s.io/v1", "leases", &other);
+    let first =
+        world.seed.faults().on("GET", "/apis/resources.gardener.cloud/v1alpha1/managedresources").answer(500);
+    // That of the applier: the one without a selector.
+    let all_secrets = |seen: &Seen| seen.path == "/api/v1/secrets" && !seen.query.contains("labelSelector");
+    let late = world.seed.faults().when(all_secrets).answer(500);
+    let agent = world.agent();
+    world.wait_until_ready();
+    assert_eq!(agent.get(2728, "/readyz").0, 500);
+    first.cancel();
+    wait_for("readiness", || (agent.get(2728, "/readyz").0 == 200).then_some(()));
+    // The applier's own watch begins with its lease.
+    let free = json!({"spec": {"holderIdentity": ""}});
+    world.seed.merge("coordination.k8s.io", "leases", ("garden", "gardener-resource-manager"), &free);
+    wait_for("the applier's watch", || (late.hits() > 1).then_some(()));
+    let page = agent.get(2728, "/statusz").1;
+    assert!(page.contains("watch seed/secrets: not synced"), "{page}");
+    assert_eq!(agent.get(2728, "/readyz").0, 200);
+    late.cancel();
+    wait_for("its list", || {
+        agent.get(2728, "/statusz").1.contains("watch seed/secrets: synced").then_some(())
+    });
+    assert_eq!(agent.get(2728, "/readyz").0, 200);
     agent.stop();
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gardenlet::base::clock::Timestamp;
 use gardenlet::pki::PrivateKey;
-use gardenlet::pki::request::{self, AlternativeNames, Subject};
+use gardenlet::pki::request::{self, Subject};
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -176,11 +176,12 @@ fn a_new_ca_at_start_does_not_drop_a_request_for_renewal() {
 
 /// A certificate that an administrator made: its names keep the garden from approving requests for the like.
 fn own_kubeconfig(world: &World) -> (String, Subject) {
-    let names = AlternativeNames { dns: vec!["edge.example.org".to_owned()], ..AlternativeNames::default() };
+    let alternative_names = [&[0x30, 18, 0x82, 16][..], b"edge.example.org"].concat();
     let subject = Subject {
         common_name: format!("gardener.cloud:system:seed:{}", world.name),
         organizations: vec!["gardener.cloud:system:seeds".to_owned()],
-        names,
+        alternative_names,
+        ..Subject::default()
     };
     let key = PrivateKey::generate().unwrap();
     let request = request::build(&subject, &key).unwrap();
@@ -235,5 +236,41 @@ fn an_own_certificate_is_renewed_once_somebody_approves() {
     world.seed.wait_for("the certificate in its Secret", |_| world.certificate());
     pass();
     assert!(agent.is_alive() && longest_silence(&world) < 2 * LATE);
+    agent.stop();
+}
+
+/// A new certificate comes with a connection that cannot be used; when somebody corrects it, the certificate is used.
+#[test]
+fn a_connection_that_cannot_be_used_is_tried_again() {
+    let world = World::start(&Options::calm("mistyped"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let user = "gardener.cloud:system:seed:mistyped";
+    let right = world.garden.kubeconfig_for(user, &["gardener.cloud:system:seeds"]);
+    let wrong = right.replacen("https://", "https://me:hunter2@", 1);
+    let supply = |kubeconfig: &str| {
+        let data = json!({"data": {"kubeconfig": base64(kubeconfig.as_bytes())}});
+        world.seed.merge("", "secrets", SECRET, &data);
+    };
+    supply(&wrong);
+    let problem = agent.wait_for_problem("garden certificate", &["connect to the garden", "without user"]);
+    assert!(!problem.contains("hunter2"), "{problem}");
+    world.pass(Duration::from_secs(30));
+    assert!(
+        agent
+            .get(2728, "/statusz")
+            .1
+            .contains("garden certificate: watched\n  problem: connect to the garden")
+    );
+    supply(&right);
+    world.wait_for_log(&["INFO", "Using another certificate", "seed=mistyped"]);
+    let expires = world.certificate().unwrap().not_after;
+    world.garden.wait_for("the new expiry in the Seed's status", |_| {
+        let seed = world.garden.seed("mistyped")?;
+        let says = from_rfc3339(text(&seed, "/status/clientCertificateExpirationTimestamp"));
+        (says == Some(expires)).then_some(())
+    });
+    assert_eq!(agent.problem("garden certificate"), None);
+    assert!(longest_silence(&world) < LATE, "{:?}", longest_silence(&world));
     agent.stop();
 }

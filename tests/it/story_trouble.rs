@@ -300,6 +300,8 @@ fn a_garden_that_goes_away_for_a_while() {
     let agent = world.agent();
     world.wait_until_ready();
     let name = installed(&world, "echo");
+    // Only the first of several failures in a row is logged: there must not be one already.
+    crate::world::wait_for("a good heartbeat", || (agent.get(2728, "/healthz").0 == 200).then_some(()));
     world.garden.server().down();
     let address = World::address(&world.garden);
     world.wait_for_log(&["WARN", "The seed's lease was not renewed", &address, "Connection refused"]);

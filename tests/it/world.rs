@@ -45,17 +45,26 @@ pub struct Options {
     pub seed: &'static str,
     /// How fast time passes.
     pub factor: u32,
+    /// When time begins.
+    pub begin: Timestamp,
 }
+
+const BEGIN: Timestamp = Timestamp::from_unix(1_767_600_000);
 
 impl Options {
     pub fn new(seed: &'static str) -> Self {
-        Self { seed, factor: 20 }
+        Self { seed, factor: 20, begin: BEGIN }
     }
 
     /// A world whose time passes slowly but where a story lets it pass: for stories in which nobody may be late, however
     /// busy the machine is.
     pub fn calm(seed: &'static str) -> Self {
-        Self { seed, factor: 4 }
+        Self { seed, factor: 4, begin: BEGIN }
+    }
+
+    /// A world in the real time, for the program as a process of its own.
+    pub fn real(seed: &'static str) -> Self {
+        Self { seed, factor: 1, begin: Clock::system().now() }
     }
 }
 
@@ -96,7 +105,7 @@ impl World {
     /// A garden and a seed that are ready for the agent of `seed`.
     pub fn start(options: &Options) -> Self {
         let log_begin = log().count();
-        let time = Simulated::new(Timestamp::from_unix(1_767_600_000), options.factor);
+        let time = Simulated::new(options.begin, options.factor);
         let clock = Clock::new(time.clone());
         let garden = Garden::start(&clock);
         let preparation = Preparation::new(options.seed, clock.now());
@@ -554,7 +563,7 @@ impl Drop for Agent {
 }
 
 /// An address of the loopback network that nobody else uses.
-fn own_address() -> String {
+pub fn own_address() -> String {
     let (pid, serial) = (std::process::id(), serial());
     format!("127.{}.{}.{}", 1 + pid / 256 % 254, pid % 256, 1 + serial % 250)
 }

@@ -23,6 +23,7 @@ pub mod pki;
 pub mod api;
 pub mod http;
 pub mod proxy;
+pub mod registry;
 
 pub mod controllers;
 

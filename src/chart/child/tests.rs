@@ -16,21 +16,41 @@ fn request() -> Request {
         name: "reg".to_owned(),
         namespace: "extension-reg".to_owned(),
         values: json!({"b": 100_000}),
+        resources: Json::Null,
+        mix_in: Table::new(),
         kubernetes_version: "v1.33.4-gke.1".to_owned(),
+        kubernetes_major: "1".to_owned(),
+        kubernetes_minor: "33+".to_owned(),
     }
 }
 
 const TEMPLATE: &str = "kind: ConfigMap\nmetadata: {name: x, namespace: {{ .Release.Namespace }}}\n\
-                        data: {v: \"{{ .Values.a }} {{ .Values.b }} {{ .Capabilities.KubeVersion.Version }}\"}\n";
+                        data: {v: \"{{ .Values.a }} {{ .Values.b }} {{ with .Capabilities.KubeVersion }}{{ .Version }} {{ .Major }}.{{ .Minor }}{{ end }}\"}\n";
 
 #[test]
 fn charts_are_rendered_in_process() {
     let objects = Renderer::InProcess.render(&request(), &chart(TEMPLATE), &Stop::new()).unwrap();
     let expected = json!({
         "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "extension-reg"},
-        "data": {"v": "1 100000 v1.33.4-gke.1"},
+        "data": {"v": "1 100000 v1.33.4-gke.1 1.33+"},
     });
     assert_eq!(objects["c_templates_a.yaml"], expected);
+}
+
+#[test]
+fn values_are_expanded_before_others_are_mixed_in() {
+    let values =
+        json!({"a": "{{ .resources.r.data.k }}", "gardener": {"x": "{{ .resources.r.data.k }}", "y": 1}});
+    let resources = json!({"resources": {"r": {"data": {"k": "v"}}}});
+    let Json::Object(mix_in) = json!({"gardener": {"y": "{{ as it is }}"}}) else { unreachable!() };
+    let request = Request { values, resources, mix_in, ..request() };
+    let template =
+        "kind: A\nmetadata: {}\nv: {{ .Values.a }} {{ .Values.gardener.x }} {{ .Values.gardener.y | quote }}";
+    let objects = Renderer::InProcess.render(&request, &chart(template), &Stop::new()).unwrap();
+    assert_eq!(objects["c_templates_a.yaml"]["v"], "v v \"{{ as it is }}\"");
+    let wrong = Request { values: json!({"a": "{{ .nope }}"}), ..request };
+    let error = Renderer::InProcess.render(&wrong, &chart(template), &Stop::new()).unwrap_err();
+    assert!(matches!(&error, Error::Values(text) if text.starts_with("a: ")), "{error}");
 }
 
 #[test]
@@ -50,11 +70,24 @@ fn what_is_wrong_with_a_chart_is_told() {
     assert!(matches!(result, Err(Error::ArchiveBytes(33_554_432))));
 }
 
+#[test]
+fn an_archive_may_be_a_file() {
+    let path = std::env::temp_dir().join(format!("gardenlet-render-{}", crate::base::random::hex(12)));
+    std::fs::write(&path, chart(TEMPLATE)).unwrap();
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let from_bytes = Renderer::InProcess.render(&request(), &chart(TEMPLATE), &Stop::new()).unwrap();
+    assert_eq!(Renderer::InProcess.render(&request(), &file, &Stop::new()).unwrap(), from_bytes);
+    file.set_len(33_554_433).unwrap();
+    let result = Renderer::InProcess.render(&request(), &file, &Stop::new());
+    assert!(matches!(result, Err(Error::ArchiveBytes(33_554_432))));
+    std::fs::remove_file(&path).unwrap();
+}
+
 /// A shell in place of the agent's program.
 fn ask_shell(script: &str, limit: Duration, stop: &Stop) -> Result<Objects, Error> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", script]);
-    ask(command, &request(), &chart(TEMPLATE), limit, stop)
+    ask(command, &request(), (&chart(TEMPLATE)).into(), limit, stop)
 }
 
 #[test]
@@ -98,6 +131,6 @@ fn the_protocol_has_limits() {
     let mut values = String::new();
     values.extend(std::iter::repeat_n('x', 16 << 20));
     let large = Request { values: json!({"v": values}), ..request };
-    let result = ask(Command::new("/bin/true"), &large, b"", Duration::from_secs(60), &Stop::new());
+    let result = ask(Command::new("/bin/true"), &large, b"".into(), Duration::from_secs(60), &Stop::new());
     assert!(matches!(result, Err(Error::RequestBytes(16_777_216))));
 }

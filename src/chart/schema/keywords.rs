@@ -2,11 +2,20 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{Failure, Place, shown};
+use super::{Draft, Failure, Place, formats, quoted_text, shown};
 use crate::format::number;
 
-/// `type`, `enum`, `const`.
-pub(super) fn any(schema: &Map<String, Value>, value: &Value, place: &Place, failures: &mut Vec<Failure>) {
+/// What ends the check of a value: `type`, `const`, `enum`, `format`, in this order.
+pub(super) fn first(
+    schema: &Map<String, Value>,
+    value: &Value,
+    place: &Place,
+    draft: Draft,
+) -> Option<Failure> {
+    // Before 2019, a reference replaces all that stands beside it.
+    if !draft.has(2019) && schema.contains_key("$ref") {
+        return None;
+    }
     if let Some(wanted) = schema.get("type") {
         let wanted: Vec<&str> = match wanted {
             Value::String(one) => vec![one],
@@ -15,28 +24,38 @@ pub(super) fn any(schema: &Map<String, Value>, value: &Value, place: &Place, fai
         };
         if !wanted.iter().any(|kind| is(value, kind)) {
             let got = kind_of(value);
-            failures.push(place.failure(format!("got {got}, want {}", wanted.join(" or "))));
+            const ORDER: [&str; 7] = ["null", "boolean", "number", "integer", "string", "array", "object"];
+            let known: Vec<&str> = ORDER.into_iter().filter(|kind| wanted.contains(kind)).collect();
+            return Some(place.failure(format!("got {got}, want {}", known.join(" or "))));
         }
+    }
+    if let Some(wanted) = schema.get("const").filter(|_| draft.has(6))
+        && !equal(wanted, value)
+    {
+        let simple = !wanted.is_array() && !wanted.is_object();
+        let message =
+            if simple { format!("value must be {}", shown(wanted)) } else { "'const' failed".to_owned() };
+        return Some(place.failure(message));
     }
     if let Some(Value::Array(choices)) = schema.get("enum")
         && !choices.iter().any(|choice| equal(choice, value))
     {
         let simple = choices.iter().all(|c| !c.is_array() && !c.is_object());
         let shown: Vec<String> = choices.iter().map(shown).collect();
-        failures.push(place.failure(match shown.as_slice() {
+        return Some(place.failure(match shown.as_slice() {
             _ if !simple => "'enum' failed".to_owned(),
             [one] => format!("value must be {one}"),
             many => format!("value must be one of {}", many.join(", ")),
         }));
     }
-    if let Some(wanted) = schema.get("const")
-        && !equal(wanted, value)
+    // Later editions take it for a remark.
+    if let (Some(Value::String(format)), Value::String(text)) = (schema.get("format"), value)
+        && !draft.has(2019)
+        && let Err(why) = formats::check(format, text)
     {
-        let simple = !wanted.is_array() && !wanted.is_object();
-        let message =
-            if simple { format!("value must be {}", shown(wanted)) } else { "'const' failed".to_owned() };
-        failures.push(place.failure(message));
+        return Some(place.failure(format!("{} is not valid {format}: {why}", shown(value))));
     }
+    None
 }
 
 /// Limits of numbers. In draft 4 the exclusive ones are switches for the others.
@@ -45,7 +64,7 @@ pub(super) fn numbers(schema: &Map<String, Value>, n: &Number, place: &Place, fa
     let limit = |key: &str| schema.get(key).and_then(Value::as_f64);
     let switch = |key: &str| schema.get(key) == Some(&Value::Bool(true));
     let mut fail = |name: &str, want: f64| {
-        let (got, want) = (number::json(value), number::json(want));
+        let (got, want) = (localized(value), localized(want));
         failures.push(place.failure(format!("{name}: got {got}, want {want}")));
     };
     for (key, exclusive, sign) in
@@ -80,16 +99,47 @@ pub(super) fn lengths(
     place: &Place,
     failures: &mut Vec<Failure>,
 ) {
-    let limit = |key: &str| {
-        let n = schema.get(key)?.as_f64().and_then(number::whole)?;
-        usize::try_from(n).ok()
-    };
+    let limit = |key: &str| schema.get(key).and_then(count);
     if let Some(want) = limit(min).filter(|want| got < *want) {
-        failures.push(place.failure(format!("{min}: got {got}, want {want}")));
+        failures.push(place.failure(format!("{min}: got {}, want {}", grouped(got), grouped(want))));
     }
     if let Some(want) = limit(max).filter(|want| got > *want) {
-        failures.push(place.failure(format!("{max}: got {got}, want {want}")));
+        failures.push(place.failure(format!("{max}: got {}, want {}", grouped(got), grouped(want))));
     }
+}
+
+/// A number as upstream prints it for English readers: `1,234.5`, `1×10⁰⁶`.
+fn localized(value: f64) -> String {
+    let text = number::general(value);
+    if let Some((digits, exponent)) = text.split_once('e') {
+        let raised = exponent.chars().filter_map(|c| match c {
+            '-' => Some('⁻'),
+            c => "⁰¹²³⁴⁵⁶⁷⁸⁹".chars().nth(usize::try_from(c.to_digit(10)?).ok()?),
+        });
+        return format!("{digits}×10{}", raised.collect::<String>());
+    }
+    let (sign, text) = text.strip_prefix('-').map_or(("", &*text), |rest| ("-", rest));
+    let (whole, fraction) = text.split_once('.').map_or((text, None), |(w, f)| (w, Some(f)));
+    let whole = whole.parse().map_or_else(|_| whole.to_owned(), grouped);
+    fraction.map_or_else(|| format!("{sign}{whole}"), |fraction| format!("{sign}{whole}.{fraction}"))
+}
+
+/// A count with commas.
+fn grouped(count: usize) -> String {
+    let digits = count.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A limit of a length.
+pub(super) fn count(limit: &Value) -> Option<usize> {
+    usize::try_from(limit.as_f64().and_then(number::whole)?).ok()
 }
 
 /// `uniqueItems`.
@@ -116,6 +166,7 @@ pub(super) fn required(
     schema: &Map<String, Value>,
     map: &Map<String, Value>,
     place: &Place,
+    draft: Draft,
     failures: &mut Vec<Failure>,
 ) {
     let absent = |names: &Value| -> Vec<String> {
@@ -129,20 +180,23 @@ pub(super) fn required(
             failures.push(place.failure(format!("missing {word} {}", quoted(&absent))));
         }
     }
-    for keyword in ["dependencies", "dependentRequired"] {
+    let keywords = ["dependencies", "dependentRequired"];
+    for keyword in keywords.into_iter().take(if draft.has(2019) { 2 } else { 1 }) {
         let pairs = schema.get(keyword).and_then(Value::as_object).into_iter().flatten();
         for (key, names) in pairs.filter(|(key, _)| map.contains_key(*key)) {
             let absent = absent(names);
             if !absent.is_empty() {
                 let names = quoted(&absent);
-                failures.push(place.failure(format!("properties {names} required, if '{key}' exists")));
+                failures.push(
+                    place.failure(format!("properties {names} required, if {} exists", quoted_text(key))),
+                );
             }
         }
     }
 }
 
 pub(super) fn quoted<T: AsRef<str>>(names: &[T]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("'{}'", name.as_ref())).collect();
+    let names: Vec<String> = names.iter().map(|name| quoted_text(name.as_ref())).collect();
     names.join(", ")
 }
 

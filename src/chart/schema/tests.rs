@@ -10,7 +10,7 @@ fn problems(schema: &Value, value: &Value) -> String {
 fn keywords_hold_or_are_reported() {
     for (schema, good, bad, message) in [
         (json!({"type": "integer"}), json!(1.0), json!(1.5), "got number, want integer"),
-        (json!({"type": ["string", "null"]}), json!(null), json!(1), "got number, want string or null"),
+        (json!({"type": ["string", "null"]}), json!(null), json!(1), "got number, want null or string"),
         (json!({"enum": ["a", 1]}), json!(1.0), json!("b"), "value must be one of 'a', 1"),
         (json!({"const": {"a": 1}}), json!({"a": 1.0}), json!({}), "'const' failed"),
         (json!({"minimum": 1, "maximum": 2}), json!(2), json!(3), "maximum: got 3, want 2"),
@@ -73,7 +73,7 @@ fn places_and_causes_are_named() {
         "properties": {
             "a": {"items": {"$ref": "#/definitions/n"}},
             "b/c": {"anyOf": [{"type": "string"}, {"$ref": "#word"}]},
-            "t": {"items": [{"type": "string"}], "additionalItems": false},
+            "t": {"prefixItems": [{"type": "string"}], "items": false},
             "i": {"if": {"const": 1}, "then": {"maximum": 0}, "else": {"minimum": 5}},
         },
         "patternProperties": {"^x-": {"type": "boolean"}},
@@ -87,7 +87,7 @@ fn places_and_causes_are_named() {
         "- at '/a/1': got string, want number\n\
          - at '/b~1c': 'anyOf' failed\n  - at '/b~1c': got number, want string\n  - at '/b~1c': got number, want null\n\
          - at '/i': minimum: got 2, want 5\n\
-         - at '/t/1': false schema\n\
+         - at '/t/0': false schema\n\
          - at '/x-y': got number, want boolean\n"
     );
 }
@@ -116,4 +116,61 @@ fn sub_charts_are_checked_with_their_own_schemas() {
     let report = check(&parent, values.as_object().unwrap());
     assert_eq!(report.as_deref(), Some("c:\n- at '': missing property 'a'\n"));
     assert_eq!(check(&parent, json!({"c": {"a": 1}}).as_object().unwrap()), None);
+}
+
+#[test]
+fn editions_differ() {
+    let old = "http://json-schema.org/draft-07/schema#";
+    for (schema, value, message) in [
+        // Known later only, or no longer.
+        (json!({"$schema": "http://json-schema.org/draft-04/schema#", "const": 1}), json!(2), ""),
+        (json!({"$schema": old, "dependentRequired": {"a": ["b"]}}), json!({"a": 1}), ""),
+        (json!({"$schema": old, "unevaluatedProperties": false}), json!({"a": 1}), ""),
+        (json!({"format": "ipv4"}), json!("x"), ""),
+        (
+            json!({"$schema": old, "format": "ipv4"}),
+            json!("x"),
+            "- at '': 'x' is not valid ipv4: expected four decimals\n",
+        ),
+        // What stands beside a reference counts since 2019.
+        (json!({"$schema": old, "$ref": "#/a", "maximum": 1, "a": true}), json!(2), ""),
+        (json!({"$ref": "#/a", "maximum": 1, "a": true}), json!(2), "- at '': maximum: got 2, want 1\n"),
+        (
+            json!({"$schema": old, "items": [true], "additionalItems": false}),
+            json!([1, 2, 3]),
+            "- at '': last 2 additionalItem(s) not allowed\n",
+        ),
+    ] {
+        assert_eq!(problems(&schema, &value), message, "{schema}");
+    }
+}
+
+#[test]
+fn what_no_keyword_looked_at_is_unevaluated() {
+    let schema = json!({
+        "allOf": [{"properties": {"a": {}}}],
+        "anyOf": [{"properties": {"b": {}}, "required": ["b"]}, {"properties": {"c": {}}}],
+        "unevaluatedProperties": false,
+    });
+    assert_eq!(problems(&schema, &json!({"a": 1, "b": 1, "c": 1})), "");
+    assert_eq!(problems(&schema, &json!({"a": 1, "d": 1})), "- at '/d': false schema\n");
+    let schema =
+        json!({"prefixItems": [{}], "contains": {"const": 1}, "unevaluatedItems": {"type": "string"}});
+    assert_eq!(problems(&schema, &json!([0, 1, "x", 1])), "");
+    assert_eq!(problems(&schema, &json!([0, 1, 2])), "- at '/2': got number, want string\n");
+}
+
+#[test]
+fn numbers_are_grouped() {
+    for (value, shown) in [
+        (999_f64, "999"),
+        (123_456.5, "123,456.5"),
+        (-1_000.0, "-1,000"),
+        (1e6, "1×10⁰⁶"),
+        (2.5e-5, "2.5×10⁻⁰⁵"),
+    ] {
+        let schema = json!({"minimum": 1e9});
+        let want = format!("- at '': minimum: got {shown}, want 1×10⁰⁹\n");
+        assert_eq!(problems(&schema, &json!(value)), want);
+    }
 }

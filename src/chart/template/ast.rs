@@ -5,13 +5,14 @@ use std::rc::Rc;
 
 use super::functions::Function;
 use super::unquote::{Number, quote};
+use crate::chart::Slice;
 use crate::chart::value::Text;
 
 /// The text that a tree was parsed from, for places in messages.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) name: String,
-    pub(super) text: String,
+    pub(super) text: Slice,
 }
 
 impl Source {
@@ -52,7 +53,7 @@ pub(super) struct Node {
 /// What a node does.
 #[derive(Debug)]
 pub(super) enum NodeKind {
-    Text(Box<str>),
+    Text(Slice),
     Action(Pipe),
     If(Branch),
     With(Branch),

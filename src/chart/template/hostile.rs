@@ -80,6 +80,9 @@ fn loops_and_growth_end() {
     for (text, want) in [
         ("{{ range until 100000 }}{{ range until 100000 }}{{ end }}{{ end }}", "steps"),
         ("{{ range 4000000000 }}{{ end }}", "steps"),
+        ("{{ range 4000000000 }}{{ genPrivateKey `rsa` }}{{ end }}", "steps"),
+        ("{{ range 4000000000 }}{{ bcrypt `a` }}{{ end }}", "steps"),
+        ("{{ range 4000000000 }}{{ derivePassword 1 `pin` `a` `b` `c` }}{{ end }}", "steps"),
         ("{{ until 2000000000 }}", "items"),
         ("{{ seq 1 2000000000 }}", "items"),
         ("{{ repeat 2000000000 \"abc\" }}", "bytes"),

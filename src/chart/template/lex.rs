@@ -149,7 +149,7 @@ impl<'a> Lexer<'a> {
 
     /// Text up to an action, and the action. False at the end.
     fn text_or_comment(&mut self) -> Step<bool> {
-        let Some(found) = self.rest().find(LEFT) else {
+        let Some(found) = find_left(self.rest()) else {
             self.pos = self.text.len();
             if self.pos > self.start {
                 self.emit(Kind::Text);
@@ -430,6 +430,11 @@ impl<'a> Lexer<'a> {
         self.line = self.line.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX));
         self.start = self.pos;
     }
+}
+
+/// Where the next action begins. By its first character, which is found faster than both.
+fn find_left(text: &str) -> Option<usize> {
+    text.match_indices('{').map(|(at, _)| at).find(|at| text[*at..].starts_with(LEFT))
 }
 
 fn has_left_trim(s: &str) -> bool {

@@ -20,10 +20,11 @@ use std::collections::HashMap;
 
 pub use error::Error;
 
+use super::Slice;
 use super::value::{Text, Value};
 use crate::base::clock::Clock;
-use crate::limits::{TEMPLATE_STACK_BYTES_MAX, TEMPLATE_STEPS_MAX};
-use ast::Tree;
+use crate::limits::{TEMPLATE_OUTPUT_BYTES_MAX, TEMPLATE_STACK_BYTES_MAX, TEMPLATE_STEPS_MAX};
+use ast::{Node, NodeKind, Tree};
 use eval::{Engine, Scope, Shared};
 use stack::StackGuard;
 
@@ -39,6 +40,8 @@ pub struct Options {
     pub stack_bytes_max: usize,
     /// Actions, calls and rounds of loops that one rendering may take.
     pub steps_max: u64,
+    /// A key that a map does not have is an error (`missingkey=error`).
+    pub missing_is_error: bool,
 }
 
 impl Default for Options {
@@ -47,6 +50,7 @@ impl Default for Options {
             clock: Clock::system(),
             stack_bytes_max: TEMPLATE_STACK_BYTES_MAX,
             steps_max: TEMPLATE_STEPS_MAX,
+            missing_is_error: false,
         }
     }
 }
@@ -69,8 +73,8 @@ impl Templates {
     ///
     /// # Errors
     /// The first mistake in the text.
-    pub fn parse(&mut self, name: &str, text: &str) -> Result<(), Error> {
-        for tree in parse::parse(name, text, StackGuard::new(self.options.stack_bytes_max))? {
+    pub fn parse(&mut self, name: &str, text: impl Into<Slice>) -> Result<(), Error> {
+        for tree in parse::parse(name, &text.into(), StackGuard::new(self.options.stack_bytes_max))? {
             self.scope.add(tree);
         }
         Ok(())
@@ -81,6 +85,21 @@ impl Templates {
     /// # Errors
     /// What the template or a function says is wrong, or the limit that was exceeded.
     pub fn render(&self, name: &str, data: &Value) -> Result<String, Error> {
+        self.render_file(name, data).map(|text| text.to_string())
+    }
+
+    /// As [`Templates::render`]; the text of a file without actions is not copied.
+    ///
+    /// # Errors
+    /// As of [`Templates::render`].
+    pub fn render_file(&self, name: &str, data: &Value) -> Result<Slice, Error> {
+        // A file without actions is what it prints.
+        if let Some([Node { kind: NodeKind::Text(text), .. }]) = self.scope.find(name).map(|t| &*t.root)
+            && find(text.as_bytes(), NO_VALUE).is_none()
+            && text.len() <= TEMPLATE_OUTPUT_BYTES_MAX
+        {
+            return Ok(text.clone());
+        }
         let shared = Shared {
             options: &self.options,
             guard: StackGuard::new(self.options.stack_bytes_max),
@@ -93,10 +112,31 @@ impl Templates {
         let mut out = Vec::new();
         engine.execute_named(name, data.clone(), &mut out)?;
         Ok(match String::from_utf8(without_no_value(out)) {
-            Ok(text) => text,
-            Err(e) => String::from_utf8_lossy(e.as_bytes()).into_owned(),
+            Ok(text) => text.into(),
+            Err(e) => Slice::from(&*String::from_utf8_lossy(e.as_bytes())),
         })
     }
+}
+
+/// A text as Go quotes it.
+pub(super) fn quoted(text: &str) -> String {
+    unquote::quote(text.as_bytes())
+}
+
+/// An expression in Go's syntax, compiled.
+///
+/// # Errors
+/// Go's words for what is wrong with it.
+pub(super) fn regex(pattern: &str) -> Result<regex_lite::Regex, String> {
+    functions::regex::build(pattern)
+}
+
+/// What Go's `net/url` says of a URL: scheme, host with port, host alone.
+///
+/// # Errors
+/// Go's words for what is wrong with it.
+pub(super) fn url_parts(text: &str) -> Result<(String, String, String), String> {
+    functions::urls::parts(text)
 }
 
 impl Engine<'_> {
@@ -134,7 +174,7 @@ impl Engine<'_> {
         self.check_depth()?;
         let source = text.to_str();
         let quoted = || unquote::quote(text.as_bytes());
-        let trees = parse::parse(ROOT, &source, self.shared.guard)
+        let trees = parse::parse(ROOT, &Slice::from(&*source), self.shared.guard)
             .map_err(|e| Error::wrap(format!("cannot parse template {}: ", quoted()), e))?;
         let mut scope = Scope { outer: Some(self.scope), ..Scope::default() };
         let mut main: Option<Tree> = None;
@@ -156,9 +196,11 @@ impl Engine<'_> {
     }
 }
 
+/// What Go prints for nil.
+const NO_VALUE: &[u8] = b"<no value>";
+
 /// Takes out what Go prints for nil.
 fn without_no_value(out: Vec<u8>) -> Vec<u8> {
-    const NO_VALUE: &[u8] = b"<no value>";
     let mut kept = Vec::new();
     let mut rest = &out[..];
     while let Some(at) = find(rest, NO_VALUE) {

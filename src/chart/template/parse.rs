@@ -10,6 +10,7 @@ use super::functions;
 use super::lex::{self, Kind, Token, Tokens};
 use super::stack::StackGuard;
 use super::unquote::{Number, quote, unquote};
+use crate::chart::Slice;
 use crate::chart::value::Text;
 use crate::limits::TEMPLATE_PARENTHESES_MAX;
 
@@ -17,8 +18,8 @@ use crate::limits::TEMPLATE_PARENTHESES_MAX;
 ///
 /// # Errors
 /// The first mistake, as `template: name:line: text`.
-pub(super) fn parse(name: &str, text: &str, guard: StackGuard) -> Result<Vec<Tree>, Error> {
-    let source = Rc::new(Source { name: name.to_owned(), text: text.to_owned() });
+pub(super) fn parse(name: &str, text: &Slice, guard: StackGuard) -> Result<Vec<Tree>, Error> {
+    let source = Rc::new(Source { name: name.to_owned(), text: text.clone() });
     let tokens = lex::tokens(text);
     let mut parser =
         Parser { source, tokens, at: 0, furthest: 0, frame: Frame::default(), trees: Vec::new(), guard };
@@ -138,7 +139,8 @@ impl<'a> Parser<'a> {
         let token = self.next_non_space();
         match token.kind {
             Kind::Text => {
-                Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Text(Box::from(token.text)) }))
+                let text = self.source.text.part(token.text);
+                Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Text(text) }))
             }
             Kind::LeftDelim => {
                 self.frame.action_line = token.line;

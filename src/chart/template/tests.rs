@@ -69,6 +69,11 @@ fn render_on(text: &str, data: &Value) -> Result<String, String> {
     templates.render(FILE, data).map_err(|e| e.helm_text())
 }
 
+/// What a template prints on the values above.
+pub(super) fn render(text: &str) -> Result<String, String> {
+    render_on(text, &context())
+}
+
 /// Checks templates against what the real engine made of them; errors are in Helm's layout.
 pub(super) fn check_all(cases: &[(&str, Result<&str, &str>)]) {
     for (text, want) in cases {
@@ -350,6 +355,8 @@ fn the_language() {
         ("{{ break }}", Err("parse error at (t/templates/t.yaml:1): {{break}} outside {{range}}")),
         ("{{ range list 1 2 3 }}{{ if eq . 2 }}{{ continue }}{{ end }}{{ . }}{{ end }}", Ok("13")),
         ("{{ range list 1 2 3 }}{{ if eq . 2 }}{{ break }}{{ end }}{{ . }}{{ end }}", Ok("1")),
+        ("{{ range list 1 2 }}a{{ range list }}{{ else }}{{ break }}{{ end }}b{{ end }}", Ok("abab")),
+        ("{{ range list 1 2 }}a{{ range list }}{{ else }}{{ continue }}{{ end }}b{{ end }}", Ok("aa")),
         ("{{ break 1 }}", Err(r#"parse error at (t/templates/t.yaml:1): unexpected "1" in {{break}}"#)),
         (
             "{{ range list 1 }}{{ break 1 }}{{ end }}",

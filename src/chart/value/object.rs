@@ -19,8 +19,12 @@ pub enum Type {
     Int,
     /// `int64`.
     Int64,
+    /// `uint32`: only constants fit.
+    Uint32,
     /// `float64`.
     Float,
+    /// `[]interface{}`.
+    List,
     /// `map[string]interface{}`.
     Map,
     /// `[]byte`.
@@ -39,7 +43,9 @@ impl Type {
             Self::Bool => "bool",
             Self::Int => "int",
             Self::Int64 => "int64",
+            Self::Uint32 => "uint32",
             Self::Float => "float64",
+            Self::List => "[]interface {}",
             Self::Map => "map[string]interface {}",
             Self::Bytes => "[]uint8",
             Self::Native(name) => name,
@@ -68,6 +74,11 @@ pub trait Object {
 
     /// What `%v` prints.
     fn display(&self) -> String;
+
+    /// What an action prints where that is not `%v`: Go looks there for methods of the pointer too.
+    fn action_text(&self) -> Option<String> {
+        None
+    }
 
     /// Whether `display` is Go's `String()`: such values print themselves, and `toString` calls it.
     fn is_stringer(&self) -> bool {

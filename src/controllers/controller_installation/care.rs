@@ -1,15 +1,18 @@
 //! Installed, Healthy and Progressing, from the conditions of the installation's ManagedResource (Gardener's
 //! `controllerinstallation-care`).
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
 use crate::api::meta::Key;
-use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
+use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
-use crate::kube::{Garden, Seed};
+use crate::kube::{self, Garden, Seed};
+use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::store::Store;
 use crate::runtime::write;
@@ -17,7 +20,6 @@ use crate::runtime::write;
 use super::objects::GARDEN_NAMESPACE;
 
 /// The controller.
-#[derive(Debug)]
 pub struct CareReconciler {
     /// The garden.
     pub garden: Garden,
@@ -25,9 +27,35 @@ pub struct CareReconciler {
     pub seed: Seed,
     /// Installations of this seed.
     pub installations: Store<ControllerInstallation>,
+    /// The ManagedResources of the seed.
+    pub managed: Store<Watched>,
+    /// What stands in the way of all ManagedResources, if something does, as a sentence.
+    pub remarks: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// `controllerInstallationCare.syncPeriod`.
     pub sync_period: Duration,
 }
+
+impl fmt::Debug for CareReconciler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CareReconciler").field("sync_period", &self.sync_period).finish_non_exhaustive()
+    }
+}
+
+/// The installation whose care a change of a ManagedResource wakes. `None`: not there.
+pub fn wants_care(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
+    let metadata = &new.or(old)?.metadata;
+    let name = metadata.labels.get(INSTALLATION_LABEL).filter(|name| !name.is_empty())?;
+    let generations = |w: &Watched| (w.metadata.generation, w.status.observed_generation);
+    let told = match (old, new) {
+        (Some(old), Some(new)) => {
+            old.status.conditions != new.status.conditions || generations(old) != generations(new)
+        }
+        _ => true,
+    };
+    (told && metadata.namespace == GARDEN_NAMESPACE).then(|| Key::new("", name.as_str()))
+}
+
+const INSTALLATION_LABEL: &str = "controllerinstallation-name";
 
 /// How soon to look again for a ManagedResource that is not there yet.
 const AGAIN_SOON: Duration = Duration::from_secs(1);
@@ -42,11 +70,11 @@ impl Reconciler for CareReconciler {
         if installation.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Done);
         }
-        let read = self.seed.get::<ManagedResource>(&MANAGED_RESOURCE, GARDEN_NAMESPACE, &key.name);
+        let read = self.managed(&key.name);
         let old = &installation.status.conditions;
         let now = cx.clock.now();
         let wanted = match &read {
-            Ok(managed) => judge(managed, old, now),
+            Ok(managed) => judge(managed, (self.remarks)().as_deref(), old, now),
             Err(e) => unreadable(&key.name, &chain(e), old, now),
         };
         cx.may_write()?;
@@ -56,6 +84,17 @@ impl Reconciler for CareReconciler {
             Err(e) if e.is_not_found() => Ok(Outcome::After(AGAIN_SOON)),
             Err(e) => Err(e.into()),
         }
+    }
+}
+
+impl CareReconciler {
+    /// What the informer does not know may be new, or the informer is not at work.
+    fn managed(&self, name: &str) -> Result<Arc<Watched>, kube::Error> {
+        let known = self.managed.get(&Key::new(GARDEN_NAMESPACE, name));
+        known.map_or_else(
+            || self.seed.get::<Watched>(&MANAGED_RESOURCE, GARDEN_NAMESPACE, name).map(Arc::new),
+            Ok,
+        )
     }
 }
 
@@ -77,7 +116,7 @@ fn unreadable(name: &str, error: &str, old: &[Condition], now: Timestamp) -> Vec
 }
 
 /// The three conditions, by the table of `controllers.md` §5.1.
-fn judge(managed: &ManagedResource, old: &[Condition], now: Timestamp) -> Vec<Condition> {
+fn judge(managed: &Watched, remark: Option<&str>, old: &[Condition], now: Timestamp) -> Vec<Condition> {
     let set = |kind, (status, reason, message): (Status, &str, String)| {
         set(old, kind, now, status, reason, &message)
     };
@@ -86,7 +125,10 @@ fn judge(managed: &ManagedResource, old: &[Condition], now: Timestamp) -> Vec<Co
             let message = "The controller was successfully installed in the seed cluster.";
             (Status::True, "InstallationSuccessful", message.to_owned())
         }
-        Err(why) => (Status::False, "InstallationPending", why),
+        Err(why) => {
+            let message = remark.map_or_else(|| why.clone(), |remark| format!("{why}. {remark}"));
+            (Status::False, "InstallationPending", message)
+        }
     };
     let healthy = match expect(managed, "ResourcesHealthy", Status::True) {
         Ok(()) => {
@@ -105,7 +147,7 @@ fn judge(managed: &ManagedResource, old: &[Condition], now: Timestamp) -> Vec<Co
     vec![set("Installed", installed), set("Healthy", healthy), set("Progressing", progressing)]
 }
 
-fn applied(managed: &ManagedResource) -> Result<(), String> {
+fn applied(managed: &Watched) -> Result<(), String> {
     let (observed, generation) = (managed.status.observed_generation, managed.metadata.generation);
     if observed != generation {
         let key = managed.metadata.key();
@@ -116,9 +158,9 @@ fn applied(managed: &ManagedResource) -> Result<(), String> {
     expect(managed, "ResourcesApplied", Status::True)
 }
 
-fn expect(managed: &ManagedResource, kind: &str, status: Status) -> Result<(), String> {
+fn expect(managed: &Watched, kind: &str, status: Status) -> Result<(), String> {
     let key = managed.metadata.key();
-    match condition::find(&managed.status.conditions, kind) {
+    match managed.status.conditions.iter().find(|c| c.kind == kind) {
         None => Err(format!("condition {kind} for managed resource {key} has not been reported yet")),
         Some(c) if c.status == status => Ok(()),
         Some(c) => Err(format!("condition {kind} of managed resource {key} is {}: {}", c.status, c.message)),
@@ -133,7 +175,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_unix(1_000);
 
-    fn managed(observed: i64, conditions: &[(&str, &str)]) -> ManagedResource {
+    fn managed(observed: i64, conditions: &[(&str, &str)]) -> Watched {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|(kind, status)| json!({"type": kind, "status": status, "reason": "r", "message": "why"}))
@@ -217,10 +259,50 @@ mod tests {
             ),
         ];
         for (managed, expected) in table {
-            let found = judge(&managed, &[], NOW);
+            let found = judge(&managed, None, &[], NOW);
             let found: Vec<_> =
                 found.iter().map(|c| (c.status.as_str(), c.reason.as_str(), c.message.clone())).collect();
             assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_said_while_an_installation_waits() {
+        let remark = Some("Somebody else applies.");
+        let message = |managed: &Watched| judge(managed, remark, &[], NOW)[0].message.clone();
+        let expected = "condition ResourcesApplied for managed resource garden/ci has not been reported yet. Somebody else applies.";
+        assert_eq!(message(&managed(2, &[])), expected);
+        let expected = "The controller was successfully installed in the seed cluster.";
+        assert_eq!(message(&managed(2, &[("ResourcesApplied", "True")])), expected);
+    }
+
+    #[test]
+    fn what_wakes_the_care() {
+        let labelled = |mut watched: Watched, namespace: &str, label: &str| {
+            watched.metadata.namespace = namespace.to_owned();
+            watched.metadata.labels.insert("controllerinstallation-name".to_owned(), label.to_owned());
+            Some(watched)
+        };
+        let plain = labelled(managed(2, &[("ResourcesApplied", "True")]), "garden", "ci");
+        let mut annotated = plain.clone();
+        annotated.as_mut().unwrap().metadata.annotations.insert("a".to_owned(), "b".to_owned());
+        let unhealthy = labelled(managed(2, &[("ResourcesApplied", "False")]), "garden", "ci");
+        let outdated = labelled(managed(1, &[("ResourcesApplied", "True")]), "garden", "ci");
+        let mut reworded = plain.clone();
+        reworded.as_mut().unwrap().status.conditions[0].message = "other".to_owned();
+        let table = [
+            ("new", &None, &plain, true),
+            ("gone", &plain, &None, true),
+            ("same", &plain, &annotated, false),
+            ("other status", &plain, &unhealthy, true),
+            ("other message", &plain, &reworded, true),
+            ("other observed generation", &plain, &outdated, true),
+            ("of nobody", &None, &labelled(managed(2, &[]), "garden", ""), false),
+            ("elsewhere", &None, &labelled(managed(2, &[]), "shoot--a--b", "ci"), false),
+        ];
+        for (name, old, new, expected) in table {
+            let woken = wants_care(old.as_ref(), new.as_ref());
+            assert_eq!(woken, expected.then(|| Key::new("", "ci")), "{name}");
         }
     }
 

@@ -8,6 +8,7 @@ use crate::api::core::{NAMESPACE, SECRET, SERVICE_ACCOUNT};
 use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
 use crate::api::meta::Key;
 use crate::api::resources::MANAGED_RESOURCE;
+use crate::base::error::chain;
 use crate::runtime::controller::{Context, Failure};
 use crate::runtime::write;
 
@@ -15,8 +16,8 @@ use super::{FINALIZER, InstallationReconciler, Verdict, objects};
 
 /// How far a round came.
 pub(super) enum Step {
-    /// Nothing more to do.
-    Done,
+    /// Everything stands.
+    Installed,
     /// Come back after this time.
     Wait(Duration),
     /// All is gone: the finalizer may go.
@@ -32,14 +33,12 @@ pub(super) fn step(
     verdict: &mut Verdict,
     cx: &Context,
 ) -> Result<Step, Failure> {
-    if !installation.metadata.finalizers.iter().any(|f| f == FINALIZER) {
-        return Ok(Step::Done);
-    }
     this.seed_object(verdict)?;
     cx.may_write()?;
     let name = &installation.metadata.name;
     let gone = managed_resource(this, name).inspect_err(|failure| {
-        let message = format!("Deletion of ManagedResource \"{name}\" failed: {}", failure.text());
+        let message =
+            format!("Deletion of ManagedResource \"{name}\" and its secrets failed: {}", failure.text());
         verdict.installed(Status::False, "DeletionFailed", &message);
     })?;
     if !gone {
@@ -51,13 +50,22 @@ pub(super) fn step(
     let gone = match write::delete(&this.seed, &NAMESPACE, &namespace) {
         // The namespace is being emptied.
         Err(e) if e.is_conflict() => false,
-        other => other?,
+        other => other.inspect_err(|e| {
+            let message = format!("Deletion of Namespace \"{}\" failed: {}", namespace.name, chain(e));
+            verdict.installed(Status::False, "DeletionFailed", &message);
+        })?,
     };
     if !gone {
         let message = format!("Deletion of Namespace \"{}\" is still pending.", namespace.name);
         verdict.installed(Status::False, "DeletionPending", &message);
         return Ok(Step::Wait(AGAIN));
     }
+    let account = Key::new(format!("seed-{}", this.seed_name), namespace.name);
+    write::delete(&this.garden, &SERVICE_ACCOUNT, &account).inspect_err(|e| {
+        let message =
+            format!("Deletion of ServiceAccount \"{account}\" in garden cluster failed: {}", chain(e));
+        verdict.installed(Status::False, "DeletionFailed", &message);
+    })?;
     verdict.installed(Status::False, "DeletionSuccessful", "Deletion of old resources succeeded.");
     Ok(Step::Finish)
 }
@@ -74,7 +82,7 @@ fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, F
     Ok(write::delete(&this.seed, &MANAGED_RESOURCE, &key)?)
 }
 
-/// After the last condition was written: the garden's account of the extension, then the finalizer.
+/// After the last condition was written: the finalizer.
 pub(super) fn finish(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
@@ -82,8 +90,6 @@ pub(super) fn finish(
 ) -> Result<(), Failure> {
     cx.may_write()?;
     let name = &installation.metadata.name;
-    let account = Key::new(format!("seed-{}", this.seed_name), objects::namespace_name(name));
-    write::delete(&this.garden, &SERVICE_ACCOUNT, &account)?;
     let key = installation.metadata.key();
     // The conditions were just written: the version that was read is old.
     let Some(live) = this.garden.find::<ControllerInstallation>(&CONTROLLER_INSTALLATION, "", name)? else {

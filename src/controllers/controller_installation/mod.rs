@@ -4,40 +4,49 @@
 //! Woken by a new installation, a changed reference (the garden writes the resourceVersion of registration, deployment and
 //! seed into the installation's spec), and a deletion. Success is final until then.
 
+mod access;
 mod care;
 mod delete;
 mod inject;
 mod objects;
+mod pull;
 mod render;
 mod required;
+mod resources;
+mod typed;
 mod values;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE, SECRET};
 use crate::api::gardener::{
     CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerDeployment,
-    ControllerInstallation, SEED,
+    ControllerInstallation, HelmDeployment, SEED,
 };
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::chart::child::Renderer;
-use crate::kube::{self, Garden, Seed};
+use crate::kube::{self, Garden, Patch, Seed};
+use crate::oci::Puller;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
-pub use care::CareReconciler;
-pub use required::{ExistingTypes, RequiredReconciler, TypesReconciler, kinds};
+pub use care::{CareReconciler, wants_care};
+pub use required::{ExistingTypes, RequiredReconciler, TypesReconciler};
 
 /// The finalizer of installations.
 pub const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
+/// How often an installation is looked at without a cause: as upstream's informers repeat what they know. What somebody
+/// else has changed in the seed, and the garden's CA, are made good then.
+const RESYNC: Duration = Duration::from_secs(10 * 3_600);
 const POD_SECURITY_ANNOTATION: &str = "security.gardener.cloud/pod-security-enforce";
 
 /// The controller.
@@ -56,6 +65,10 @@ pub struct InstallationReconciler {
     pub feature_gates: BTreeMap<String, bool>,
     /// Renders charts.
     pub renderer: Renderer,
+    /// Gets charts out of registries.
+    pub charts: Puller,
+    /// `gardenClientConnection.gardenClusterAddress`: where extensions find the garden, if not where the agent does.
+    pub garden_address: Option<String>,
     /// Whether the seed cluster runs a garden of its own.
     pub seed_is_garden: fn(&kube::Client) -> Result<bool, kube::Error>,
 }
@@ -107,18 +120,26 @@ impl Reconciler for InstallationReconciler {
         if installation.spec.seed_ref.is_none() {
             return Ok(Outcome::Done);
         }
-        let mut verdict = Verdict::new(&installation.status.conditions, cx.clock.now());
-        let deleting = installation.metadata.deletion_timestamp.is_some();
-        let result = if deleting {
-            delete::step(self, &installation, &mut verdict, cx)
+        let deployment = if installation.metadata.deletion_timestamp.is_some() {
+            if !installation.metadata.finalizers.iter().any(|f| f == FINALIZER) {
+                return Ok(Outcome::Done);
+            }
+            None
         } else {
-            self.install(&installation, &mut verdict, cx)
+            // Others install what has no chart: neither finalizer nor conditions are ours then.
+            let Some(deployment) = self.deployment(&installation)? else { return Ok(Outcome::Done) };
+            Some(deployment)
+        };
+        let mut verdict = Verdict::new(&installation.status.conditions, cx.clock.now());
+        let result = match &deployment {
+            None => delete::step(self, &installation, &mut verdict, cx),
+            Some((deployment, helm)) => self.install(&installation, (deployment, helm), &mut verdict, cx),
         };
         let written = self.write_conditions(key, &installation, verdict);
         let outcome = result.and_then(|step| match step {
             delete::Step::Finish => delete::finish(self, &installation, cx).map(|()| Outcome::Done),
             delete::Step::Wait(after) => Ok(Outcome::After(after)),
-            delete::Step::Done => Ok(Outcome::Done),
+            delete::Step::Installed => Ok(Outcome::After(RESYNC)),
         });
         settled(outcome, written)
     }
@@ -155,38 +176,55 @@ impl InstallationReconciler {
     fn install(
         &self,
         installation: &ControllerInstallation,
+        (deployment, helm): (&ControllerDeployment, &HelmDeployment),
         verdict: &mut Verdict,
         cx: &Context,
     ) -> Result<delete::Step, Failure> {
-        let name = &installation.metadata.name;
         cx.may_write()?;
         let finalizers = installation.metadata.finalizers.as_slice();
         let read = (finalizers, installation.metadata.resource_version.as_str());
         let key = installation.metadata.key();
         write::finalizer(&self.garden, &CONTROLLER_INSTALLATION, &key, read, FINALIZER, true)?;
-        self.read::<Metadata>(&CONTROLLER_REGISTRATION, registration(installation), "Registration", verdict)?;
+        let name = registration(installation);
+        self.read::<Metadata>(&CONTROLLER_REGISTRATION, name, "ControllerRegistration", verdict)?;
         let seed = self.seed_object(verdict)?;
-        let Some(deployment) = self.deployment(installation)? else { return Ok(delete::Step::Done) };
-        let Some(helm) = &deployment.helm else { return Ok(delete::Step::Done) };
+        let resources = self.resources(deployment, helm, verdict)?;
         self.ensure_namespace(installation, &seed, cx)?;
         let identity = seed.pointer("/status/clusterIdentity").and_then(Value::as_str).unwrap_or_default();
         if identity.is_empty() {
             return Err(Failure::retry("the Seed has no status.clusterIdentity yet"));
         }
-        let garden_identity = self.garden_identity()?;
-        let facts = values::Facts {
+        let namespace = objects::namespace_name(&key.name);
+        let inject = deployment.inject_garden_kubeconfig == Some(true);
+        let kubeconfig = inject.then(|| access::ensure_kubeconfig(self, &namespace, cx)).transpose()?;
+        let mix_in = values::mix_in(values::Facts {
             seed: &seed,
             version: &self.version,
-            garden_identity: &garden_identity,
+            garden_identity: &self.garden_identity()?,
             feature_gates: &self.feature_gates,
-        };
-        let values = values::chart_values(&helm.values, facts).map_err(|why| {
-            verdict.valid(Status::False, "ChartInformationInvalid", &why);
-            Failure::terminal(why)
-        })?;
-        let data = render::manifests(self, installation, &deployment, helm, &values, verdict, cx)?;
+            generic_kubeconfig: kubeconfig.as_deref(),
+        });
+        let input = render::Input { helm, resources, mix_in };
+        let rendered = render::objects(self, installation, input, verdict, cx)?;
+        let kubeconfig = kubeconfig.as_deref().filter(|_| inject::wants_kubeconfig(rendered.values()));
+        let garden = access::ensure_token(self, (&key.name, name), kubeconfig, cx)?;
+        let injection = inject::Injection { namespace: &namespace, seed_name: &self.seed_name, garden };
+        let data = render::data(rendered, injection, verdict)?;
+        self.bring(&key.name, name, &data, verdict, cx)?;
+        Ok(delete::Step::Installed)
+    }
+
+    /// Writes the Secret and the ManagedResource, and the result into `Installed`.
+    fn bring(
+        &self,
+        name: &str,
+        registration: &str,
+        data: &BTreeMap<String, String>,
+        verdict: &mut Verdict,
+        cx: &Context,
+    ) -> Result<(), Failure> {
         cx.may_write()?;
-        self.write_manifests(name, registration(installation), &data).inspect_err(|e| {
+        self.write_manifests(name, registration, data).inspect_err(|e| {
             let message = format!("Creation of ManagedResource \"{name}\" failed: {}", e.text());
             verdict.installed(Status::False, "InstallationFailed", &message);
         })?;
@@ -194,7 +232,30 @@ impl InstallationReconciler {
             let message = format!("Installation of ManagedResource \"{name}\" is still pending.");
             verdict.installed(Status::False, "InstallationPending", &message);
         }
-        Ok(delete::Step::Done)
+        Ok(())
+    }
+
+    /// What the deployment's values are templates over.
+    fn resources(
+        &self,
+        deployment: &ControllerDeployment,
+        helm: &HelmDeployment,
+        verdict: &mut Verdict,
+    ) -> Result<Value, Failure> {
+        if !matches!(helm.values, Value::Null | Value::Object(_)) {
+            // Not what it is: values may hold secrets.
+            let why = "chart values cannot be unmarshalled: helm.values must be a map";
+            verdict.valid(Status::False, "ChartInformationInvalid", why);
+            return Err(Failure::terminal(why));
+        }
+        resources::resolve(&self.garden, &deployment.resources, &helm.values).map_err(|e| {
+            let why = format!(
+                "helm values cannot be rendered: failed resolving resource references: {}",
+                chain(&e)
+            );
+            verdict.valid(Status::False, "RenderingHelmValuesFailed", &why);
+            e.into()
+        })
     }
 
     /// Reads an object that the installation depends on; if it cannot, says so in `Valid`.
@@ -206,13 +267,13 @@ impl InstallationReconciler {
         verdict: &mut Verdict,
     ) -> Result<T, Failure> {
         self.garden.get::<T>(resource, "", name).map_err(|e| {
-            let (status, suffix) =
-                if e.is_not_found() { (Status::False, "NotFound") } else { (Status::Unknown, "ReadError") };
-            verdict.valid(
-                status,
-                &format!("{what}{suffix}"),
-                &format!("Referenced {what} could not be read: {}", chain(&e)),
-            );
+            let (status, suffix, problem) = if e.is_not_found() {
+                (Status::False, "NotFound", "does not exist")
+            } else {
+                (Status::Unknown, "ReadError", "cannot be read")
+            };
+            let reason = format!("{}{suffix}", what.trim_start_matches("Controller"));
+            verdict.valid(status, &reason, &format!("Referenced {what} {problem}: {}", chain(&e)));
             e.into()
         })
     }
@@ -221,12 +282,14 @@ impl InstallationReconciler {
         self.read(&SEED, &self.seed_name, "Seed", verdict)
     }
 
+    /// The deployment and its chart, if it has one.
     fn deployment(
         &self,
         installation: &ControllerInstallation,
-    ) -> Result<Option<ControllerDeployment>, Failure> {
+    ) -> Result<Option<(ControllerDeployment, HelmDeployment)>, Failure> {
         let Some(reference) = &installation.spec.deployment_ref else { return Ok(None) };
-        Ok(Some(self.garden.get(&CONTROLLER_DEPLOYMENT, "", &reference.name)?))
+        let mut found: ControllerDeployment = self.garden.get(&CONTROLLER_DEPLOYMENT, "", &reference.name)?;
+        Ok(found.helm.take().map(|helm| (found, helm)))
     }
 
     fn ensure_namespace(
@@ -265,24 +328,33 @@ impl InstallationReconciler {
         registration: &str,
         data: &BTreeMap<String, String>,
     ) -> Result<(), Failure> {
-        let size = objects::data_bytes(data);
-        if size > objects::SECRET_DATA_BYTES_MAX {
-            let max = objects::SECRET_DATA_BYTES_MAX;
-            let why = format!(
-                "the rendered manifests have {size} bytes; a Secret holds at most {max}: split the chart"
-            );
-            return Err(Failure::terminal(why));
-        }
-        let (secret, object) = objects::secret(name, data);
-        match self.seed.create::<Value>(&SECRET, &secret.namespace, &object) {
-            // Its name is its content, and it is immutable.
-            Err(e) if e.is_already_exists() => {}
-            other => drop(other?),
-        }
+        let (secret, wanted) = objects::secret(name, data);
+        write::ensure(&self.seed, &SECRET, &secret, |object| objects::set_secret(object, &wanted))?;
         let key = Key::new(objects::GARDEN_NAMESPACE, name);
+        self.release_old_secrets(&key, &secret)?;
         write::ensure(&self.seed, &MANAGED_RESOURCE, &key, |object| {
             objects::set_managed_resource(object, name, registration, &secret.name);
         })?;
+        Ok(())
+    }
+
+    /// Secrets that were referred to may be collected as garbage once they are not: older agents did not say so.
+    fn release_old_secrets(&self, managed_resource: &Key, present: &Key) -> Result<(), Failure> {
+        let live = self.seed.find::<Value>(
+            &MANAGED_RESOURCE,
+            &managed_resource.namespace,
+            &managed_resource.name,
+        )?;
+        let old = live.as_ref().map(objects::referenced_secrets).unwrap_or_default();
+        for secret in old.into_iter().filter(|secret| secret != present) {
+            if let Some(found) = self.seed.find::<Metadata>(&SECRET, &secret.namespace, &secret.name)?
+                && found.metadata.labels.get(objects::GARBAGE_LABEL).is_none_or(|value| value != "true")
+            {
+                let patch = json!({"metadata": {"labels": {objects::GARBAGE_LABEL: "true"}}});
+                let patch = Patch::Strategic(patch);
+                self.seed.patch::<Value>(&SECRET, &secret.namespace, &secret.name, "", &patch)?;
+            }
+        }
         Ok(())
     }
 }
@@ -293,8 +365,6 @@ fn registration(installation: &ControllerInstallation) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn installation(deployment_version: &str, deleting: bool) -> ControllerInstallation {
@@ -312,7 +382,7 @@ mod tests {
     #[test]
     fn conditions_that_were_not_written_bring_the_key_back() {
         let lost = || Err(kube::Error::Limited);
-        let after = Ok(Outcome::After(std::time::Duration::from_secs(5)));
+        let after = Ok(Outcome::After(Duration::from_secs(5)));
         let final_ones = [Ok(Outcome::Done), Err(Failure::terminal("no chart"))];
         for outcome in final_ones {
             assert!(matches!(settled(outcome, lost()), Err(Failure::Retry(_))));

@@ -14,10 +14,13 @@ use crate::format::base64;
 pub(super) const GARDEN_NAMESPACE: &str = "garden";
 /// The label by which the care controller finds its installation.
 pub(super) const INSTALLATION_LABEL: &str = "controllerinstallation-name";
+/// The registration that a namespace, or an account in the garden, belongs to.
+pub(super) const REGISTRATION_NAME_LABEL: &str = "controllerregistration.core.gardener.cloud/name";
 const REGISTRATION_LABEL: &str = "controllerregistration-name";
 /// A Secret or ConfigMap that goes when nobody refers to it any more.
-const GARBAGE_LABEL: &str = "resources.gardener.cloud/garbage-collectable-reference";
-const REFERENCE_PREFIX: &str = "reference.resources.gardener.cloud/";
+pub(super) const GARBAGE_LABEL: &str = "resources.gardener.cloud/garbage-collectable-reference";
+/// Annotations that keep what they name from being collected as garbage.
+pub(super) const REFERENCE_PREFIX: &str = "reference.resources.gardener.cloud/";
 
 /// The namespace in the seed that the extension runs in.
 pub(super) fn namespace_name(installation: &str) -> String {
@@ -39,7 +42,7 @@ pub(super) fn label_namespace(namespace: &mut Value, facts: NamespaceFacts<'_>) 
     let metadata = &mut namespace["metadata"];
     let labels = &mut metadata["labels"];
     labels["gardener.cloud/role"] = json!("extension");
-    labels["controllerregistration.core.gardener.cloud/name"] = json!(facts.registration);
+    labels[REGISTRATION_NAME_LABEL] = json!(facts.registration);
     labels["high-availability-config.resources.gardener.cloud/consider"] = json!("true");
     if facts.seed_is_garden {
         labels["networking.gardener.cloud/access-target-apiserver"] = json!("allowed");
@@ -63,7 +66,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn sha256_hex(bytes: &[u8]) -> String {
+/// SHA-256 in hexadecimal digits.
+pub(super) fn sha256_hex(bytes: &[u8]) -> String {
     hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
@@ -77,23 +81,41 @@ fn checksum(data: &BTreeMap<String, String>) -> String {
 
 /// The immutable Secret with the manifests.
 pub(super) fn secret(installation: &str, data: &BTreeMap<String, String>) -> (Key, Value) {
-    let name = format!("{installation}-{}", checksum(data));
+    let (key, mut object) = unique_secret(GARDEN_NAMESPACE, installation, data);
+    object["type"] = json!("Opaque");
+    (key, object)
+}
+
+/// Brings a Secret to `wanted`: labels and content exactly, no annotations.
+pub(super) fn set_secret(object: &mut Value, wanted: &Value) {
+    for field in ["type", "immutable", "data"] {
+        object[field] = wanted[field].clone();
+    }
+    let metadata = &mut object["metadata"];
+    metadata["labels"] = wanted["metadata"]["labels"].clone();
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.remove("annotations");
+    }
+}
+
+/// An immutable Secret whose name ends with the digest of its content; it goes when nobody refers to it any more.
+pub(super) fn unique_secret(namespace: &str, name: &str, data: &BTreeMap<String, String>) -> (Key, Value) {
+    let name = format!("{name}-{}", checksum(data));
     let encoded: Map<String, Value> =
         data.iter().map(|(key, text)| (key.clone(), json!(base64::encode(text.as_bytes())))).collect();
     let object = json!({
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "namespace": GARDEN_NAMESPACE, "labels": {GARBAGE_LABEL: "true"}},
-        "type": "Opaque",
+        "metadata": {"name": name, "namespace": namespace, "labels": {GARBAGE_LABEL: "true"}},
         "immutable": true,
         "data": encoded,
     });
-    (Key::new(GARDEN_NAMESPACE, name), object)
+    (Key::new(namespace, name), object)
 }
 
-/// Bytes that the Secret's data takes; the API server refuses more than a mebibyte.
+/// Bytes that the API server counts of a Secret's data: keys do not enter.
 pub(super) fn data_bytes(data: &BTreeMap<String, String>) -> usize {
-    data.iter().map(|(key, text)| key.len() + text.len()).sum()
+    data.values().map(String::len).sum()
 }
 
 /// The largest data that a Secret may hold (Kubernetes `MaxSecretSize`).

@@ -5,72 +5,103 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::api::condition::Status;
-use crate::api::gardener::{ControllerDeployment, ControllerInstallation, HelmDeployment};
+use crate::api::gardener::{ControllerInstallation, HelmDeployment};
 use crate::base::error::chain;
-use crate::chart::child::Request;
+use crate::chart::child::{self, Objects, Request};
 use crate::chart::render::secret_text;
+use crate::chart::{Table, values};
 use crate::format::base64;
 use crate::runtime::controller::{Context, Failure};
 
-use super::{InstallationReconciler, Verdict, inject, objects, registration};
+use super::inject::{self, Injection};
+use super::{InstallationReconciler, Verdict, objects, pull, registration};
+
+/// What a chart is rendered with.
+pub(super) struct Input<'a> {
+    /// The chart, and values over its own.
+    pub(super) helm: &'a HelmDeployment,
+    /// What the values are templates over; null if they are none.
+    pub(super) resources: Value,
+    /// The tree that wins over all values.
+    pub(super) mix_in: Table,
+}
 
 /// Renders the chart and writes the result, good or bad, into `Valid`.
-pub(super) fn manifests(
+pub(super) fn objects(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
-    deployment: &ControllerDeployment,
-    helm: &HelmDeployment,
-    values: &Value,
+    input: Input<'_>,
     verdict: &mut Verdict,
     cx: &Context,
-) -> Result<BTreeMap<String, String>, Failure> {
-    let archive = archive(deployment, helm).map_err(|(reason, why)| {
-        verdict.valid(Status::False, reason, &why);
-        Failure::terminal(why)
-    })?;
-    let namespace = objects::namespace_name(&installation.metadata.name);
+) -> Result<Objects, Failure> {
+    let raw = raw_chart(input.helm).inspect_err(|why| {
+        verdict.valid(Status::False, "ChartInformationInvalid", why);
+    });
+    let chart = match raw.map_err(Failure::terminal)? {
+        Some(archive) => pull::Chart::Raw(archive),
+        None => pull::chart(this, input.helm, verdict, cx)?,
+    };
     let version = this.seed.version()?;
     let request = Request {
         name: registration(installation).to_owned(),
-        namespace: namespace.clone(),
-        values: values.clone(),
+        namespace: objects::namespace_name(&installation.metadata.name),
+        values: input.helm.values.clone(),
+        resources: input.resources,
+        mix_in: input.mix_in,
         kubernetes_version: version.git_version,
+        kubernetes_major: version.major,
+        kubernetes_minor: version.minor,
     };
-    let rendered = this.renderer.render(&request, &archive, &cx.stop).map_err(|error| {
-        let why = format!("chart rendering process failed: {}", chain(&error));
-        verdict.valid(Status::False, "ChartCannotBeRendered", &why);
+    let rendered = this.renderer.render(&request, chart.archive(), &cx.stop).map_err(|error| {
+        let (reason, what) = match &error {
+            child::Error::Values(_) => ("RenderingHelmValuesFailed", "helm values cannot be rendered"),
+            _ => ("ChartCannotBeRendered", "chart rendering process failed"),
+        };
+        verdict.valid(Status::False, reason, &format!("{what}: {}", chain(&error)));
         Failure::from(error)
     })?;
     verdict.valid(Status::True, "RegistrationValid", "chart could be rendered successfully.");
-    let mutated: Result<_, String> = rendered
-        .into_iter()
-        .map(|(key, mut object)| {
-            inject::seed_name(&mut object, &namespace, &this.seed_name)?;
-            Ok((key, secret_text(&object)))
-        })
-        .collect();
-    mutated.map_err(Failure::terminal)
+    Ok(rendered)
 }
 
-/// The archive, or reason and message of the condition.
-fn archive(
-    deployment: &ControllerDeployment,
-    helm: &HelmDeployment,
-) -> Result<Vec<u8>, (&'static str, String)> {
-    if !deployment.resources.is_empty() {
-        let why = "the deployment's resources[] are not supported by this gardenlet yet";
-        return Err(("RenderingHelmValuesFailed", why.to_owned()));
+/// The data of the Secret. A chart that cannot be made into it is not valid: `Installed` is written anew by others and
+/// would not keep the reason.
+pub(super) fn data(
+    objects: Objects,
+    injection: Injection<'_>,
+    verdict: &mut Verdict,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let texts = objects.into_iter().map(|(key, object)| Ok((key, text(object, injection)?)));
+    let data: Result<BTreeMap<_, _>, inject::Error> = texts.collect();
+    let mut refuse = |why: String| {
+        verdict.valid(Status::False, "ChartCannotBeRendered", &why);
+        Failure::terminal(why)
+    };
+    let data = data.map_err(|e| refuse(format!("failed to inject the environment: {}", chain(&e))))?;
+    let (size, max) = (objects::data_bytes(&data), objects::SECRET_DATA_BYTES_MAX);
+    if size > max {
+        return Err(refuse(format!(
+            "the rendered manifests have {size} bytes; a Secret holds at most {max}: split the chart"
+        )));
     }
-    if deployment.inject_garden_kubeconfig == Some(true) {
-        let why = "injectGardenKubeconfig is not supported by this gardenlet yet";
-        return Err(("ChartInformationInvalid", why.to_owned()));
+    Ok(data)
+}
+
+/// Numbers are floats, as everywhere in Go's maps; those of workloads have got types.
+fn text(mut object: Value, injection: Injection<'_>) -> Result<String, inject::Error> {
+    if !inject::inject(&mut object, injection)? {
+        values::to_floats(&mut object);
     }
+    Ok(secret_text(&object))
+}
+
+/// The archive, if it stands in the deployment.
+fn raw_chart(helm: &HelmDeployment) -> Result<Option<Vec<u8>>, String> {
     if helm.raw_chart.is_empty() {
-        let why = "the chart must be in helm.rawChart: ociRepository is not supported by this gardenlet yet";
-        return Err(("OCIChartCannotBePulled", why.to_owned()));
+        return Ok(None);
     }
-    base64::decode(helm.raw_chart.as_bytes())
-        .map_err(|e| ("ChartInformationInvalid", format!("helm.rawChart is not base64: {e}")))
+    let archive = base64::decode(helm.raw_chart.as_bytes());
+    archive.map(Some).map_err(|e| format!("helm.rawChart is not base64: {e}"))
 }
 
 #[cfg(test)]
@@ -78,21 +109,58 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::base::clock::Timestamp;
+
+    const INJECTION: Injection<'_> =
+        Injection { namespace: "extension-ci", seed_name: "edge-1", garden: None };
+
+    fn verdict() -> Verdict {
+        Verdict::new(&[], Timestamp::from_unix(0))
+    }
 
     #[test]
-    fn what_is_not_supported_says_so() {
-        let chart = json!({"rawChart": "eA==", "values": null});
+    fn a_chart_stands_in_the_deployment_or_elsewhere() {
+        let chart = |helm| raw_chart(&serde_json::from_value(helm).unwrap());
+        assert_eq!(chart(json!({"rawChart": "eA==", "values": null})), Ok(Some(b"x".to_vec())));
+        assert_eq!(chart(json!({"ociRepository": {"ref": "r"}})), Ok(None));
+        assert!(chart(json!({"rawChart": "%"})).unwrap_err().starts_with("helm.rawChart is not base64: "));
+    }
+
+    #[test]
+    fn numbers_look_as_in_go() {
+        let map = json!({"apiVersion": "v1", "kind": "X", "list": [1, 1_000_000, 1.5, 123_456_789]});
+        let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"namespace": "extension-ci"}, "spec": {"replicas": 1_000_000}});
+        let objects = [("a".to_owned(), map), ("b".to_owned(), workload)].into();
+        let data = data(objects, INJECTION, &mut verdict()).unwrap();
+        let expected =
+            "\n---\napiVersion: v1\nkind: X\nlist:\n- 1\n- 1e+06\n- 1.5\n- 1.23456789e+08\n\n---\n";
+        assert_eq!(data["a"], expected);
+        assert!(data["b"].contains("\n  replicas: 1000000\n"), "{}", data["b"]);
+    }
+
+    #[test]
+    fn what_cannot_become_a_secret_is_not_valid() {
+        let large = json!({"apiVersion": "v1", "kind": "X", "text": "x".repeat(1 << 20)});
+        let set =
+            json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"namespace": "extension-ci"}});
         let table = [
-            (json!({"helm": chart}), Ok(b"x".to_vec())),
-            (json!({"helm": {"ociRepository": {"ref": "r"}}}), Err("OCIChartCannotBePulled")),
-            (json!({"helm": {"rawChart": "%"}}), Err("ChartInformationInvalid")),
-            (json!({"helm": chart, "injectGardenKubeconfig": true}), Err("ChartInformationInvalid")),
-            (json!({"helm": chart, "resources": [{"name": "r"}]}), Err("RenderingHelmValuesFailed")),
+            (
+                set,
+                "failed to inject the environment: environment cannot be injected into objects of kind ReplicaSet in apps/v1",
+            ),
+            (
+                large,
+                "the rendered manifests have 1048616 bytes; a Secret holds at most 1048576: split the chart",
+            ),
         ];
-        for (deployment, expected) in table {
-            let deployment: ControllerDeployment = serde_json::from_value(deployment).unwrap();
-            let found = archive(&deployment, deployment.helm.as_ref().unwrap());
-            assert_eq!(found.map_err(|(reason, _)| reason), expected);
+        for (object, expected) in table {
+            let mut verdict = verdict();
+            let failure = data([("a".to_owned(), object)].into(), INJECTION, &mut verdict).unwrap_err();
+            assert!(matches!(failure, Failure::Terminal(_)));
+            let valid = &verdict.valid;
+            let found = (valid.status.as_str(), valid.reason.as_str(), valid.message.as_str());
+            assert_eq!(found, ("False", "ChartCannotBeRendered", expected));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Required: whether extension objects exist in the seed that an installation serves (Gardener's
 //! `controllerinstallation-required`). The garden does not delete an installation that is required.
 //!
-//! Upstream watches twelve kinds for it. Here each kind is listed once in a while and reduced to the set of its types; a
-//! changed set wakes the installations that serve the kind.
+//! Upstream watches twelve kinds for it. Here each kind that an installation serves is listed once in a while and reduced to
+//! the set of its types; a changed set wakes the installations that serve the kind. Kinds that nobody serves are not asked
+//! for: no condition depends on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,6 +39,10 @@ impl ExistingTypes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn forget(&self, kind: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(kind);
+    }
+
     /// Remembers a list; true if it differs from the one before, or is the first.
     fn replace(&self, kind: &str, types: BTreeSet<String>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +54,7 @@ impl ExistingTypes {
     }
 }
 
-/// Lists the extension objects of one kind: its key is the kind's name.
+/// Lists the extension objects of one kind as long as it is served: its key is the kind's name.
 #[derive(Debug)]
 pub struct TypesReconciler {
     /// The seed.
@@ -82,11 +87,6 @@ struct ExtensionSpec {
     class: String,
 }
 
-/// Keys of [`TypesReconciler`]: the kinds.
-pub fn kinds() -> impl Iterator<Item = Key> {
-    extensions::SERVED.iter().map(|resource| Key::new("", resource.kind.as_ref()))
-}
-
 impl Reconciler for TypesReconciler {
     fn name(&self) -> &'static str {
         "controllerinstallation-required-types"
@@ -96,6 +96,12 @@ impl Reconciler for TypesReconciler {
         let Some(resource) = extensions::SERVED.iter().find(|r| r.kind == key.name.as_str()) else {
             return Ok(Outcome::Done);
         };
+        let served_by = self.served_by(&key.name);
+        if served_by.is_empty() {
+            // The next installation that serves it asks for it again.
+            self.types.forget(&key.name);
+            return Ok(Outcome::Done);
+        }
         let mut types = BTreeSet::new();
         let listed =
             self.seed.list_all::<ExtensionObject>(resource, "", &ListParams::default(), &mut |object| {
@@ -109,18 +115,21 @@ impl Reconciler for TypesReconciler {
             _ => {}
         }
         if self.types.replace(&key.name, types) {
-            for (installation, object) in self.installations.all() {
-                let registration = Key::new("", object.spec.registration_ref.name.as_str());
-                let serves = self
-                    .registrations
-                    .get(&registration)
-                    .is_some_and(|r| r.spec.resources.iter().any(|resource| resource.kind == key.name));
-                if serves {
-                    self.wake.add(installation);
-                }
-            }
+            served_by.into_iter().for_each(|installation| self.wake.add(installation));
         }
         Ok(Outcome::After(self.period))
+    }
+}
+
+impl TypesReconciler {
+    /// The installations whose registration names the kind.
+    fn served_by(&self, kind: &str) -> Vec<Key> {
+        let serves = |object: &ControllerInstallation| {
+            let registration = Key::new("", object.spec.registration_ref.name.as_str());
+            let registration = self.registrations.get(&registration);
+            registration.is_some_and(|r| r.spec.resources.iter().any(|resource| resource.kind == kind))
+        };
+        self.installations.all().into_iter().filter(|(_, o)| serves(o)).map(|(key, _)| key).collect()
     }
 }
 
@@ -135,6 +144,8 @@ pub struct RequiredReconciler {
     pub installations: Store<ControllerInstallation>,
     /// All registrations.
     pub registrations: Store<ControllerRegistration>,
+    /// The queue of [`TypesReconciler`].
+    pub lister: Lane,
 }
 
 impl Reconciler for RequiredReconciler {
@@ -148,7 +159,11 @@ impl Reconciler for RequiredReconciler {
         let Some(registration) = self.registrations.get(&registration) else { return Ok(Outcome::Done) };
         let old = &installation.status.conditions;
         let served = &registration.spec.resources;
-        if let Some(wanted) = decide(served, &self.types.snapshot(), old, cx.clock.now()) {
+        let existing = self.types.snapshot();
+        for unknown in served.iter().filter(|r| !existing.contains_key(&r.kind)) {
+            self.lister.add(Key::new("", unknown.kind.as_str()));
+        }
+        if let Some(wanted) = decide(served, &existing, old, cx.clock.now()) {
             cx.may_write()?;
             write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &[wanted])?;
         }
@@ -165,10 +180,11 @@ fn decide(
 ) -> Option<Condition> {
     let exists =
         |r: &&ControllerResource| existing.get(&r.kind).is_some_and(|types| types.contains(&r.type_name));
-    let needed: Vec<String> =
+    // Whether the registration is the primary one of its kind and type does not matter.
+    let needed: BTreeSet<String> =
         served.iter().filter(exists).map(|r| format!("{}/{}", r.kind, r.type_name)).collect();
     let (status, reason, message) = if !needed.is_empty() {
-        let objects = needed.join(" ");
+        let objects = needed.into_iter().collect::<Vec<_>>().join(" ");
         let message = format!("extension objects still exist in the seed: [{objects}]");
         (Status::True, "ExtensionObjectsExist", message)
     } else if served.iter().all(|r| existing.contains_key(&r.kind)) {
@@ -228,6 +244,8 @@ mod tests {
         let types = ExistingTypes::new();
         assert!(types.replace("Worker", BTreeSet::new()));
         assert!(!types.replace("Worker", BTreeSet::new()));
+        assert!(types.replace("Worker", BTreeSet::from(["local".to_owned()])));
+        types.forget("Worker");
         assert!(types.replace("Worker", BTreeSet::from(["local".to_owned()])));
     }
 }

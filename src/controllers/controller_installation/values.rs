@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+
+use crate::chart::Table;
 
 /// What the tree is made of.
 #[derive(Clone, Copy, Debug)]
@@ -16,16 +18,23 @@ pub(super) struct Facts<'a> {
     pub(super) garden_identity: &'a str,
     /// Every known gate.
     pub(super) feature_gates: &'a BTreeMap<String, bool>,
+    /// Name of the Secret with the kubeconfig for the garden, if the deployment asks for it.
+    pub(super) generic_kubeconfig: Option<&'a str>,
 }
 
-/// The tree.
-pub(super) fn mix_in(facts: Facts<'_>) -> Value {
-    json!({"gardener": {
+/// The tree, as the values that win over all others.
+pub(super) fn mix_in(facts: Facts<'_>) -> Table {
+    let mut garden = json!({"clusterIdentity": facts.garden_identity});
+    if let Some(name) = facts.generic_kubeconfig {
+        garden["genericKubeconfigSecretName"] = json!(name);
+    }
+    let tree = json!({
         "version": facts.version,
-        "garden": {"clusterIdentity": facts.garden_identity},
+        "garden": garden,
         "gardenlet": {"featureGates": facts.feature_gates},
         "seed": seed(facts.seed),
-    }})
+    });
+    Table::from_iter([("gardener".to_owned(), tree)])
 }
 
 fn seed(seed: &Value) -> Value {
@@ -66,34 +75,6 @@ fn is_protected(spec: &Value) -> bool {
     taints.into_iter().flatten().any(|taint| taint["key"] == "seed.gardener.cloud/protected")
 }
 
-/// `over` wins, nested maps merge.
-pub(super) fn merged(under: Value, over: Value) -> Value {
-    match (under, over) {
-        (Value::Object(mut under), Value::Object(over)) => {
-            for (key, value) in over {
-                let below = under.remove(&key).unwrap_or(Value::Null);
-                under.insert(key, merged(below, value));
-            }
-            Value::Object(under)
-        }
-        (_, over) => over,
-    }
-}
-
-/// The chart's values: what the deployment says, with the tree mixed in.
-///
-/// # Errors
-/// If the deployment's values are not a map.
-pub(super) fn chart_values(deployment: &Value, facts: Facts<'_>) -> Result<Value, String> {
-    let own = match deployment {
-        Value::Null => Value::Object(Map::new()),
-        Value::Object(_) => deployment.clone(),
-        // Not what it is: values may hold secrets.
-        _ => return Err("helm.values must be a map".to_owned()),
-    };
-    Ok(merged(own, mix_in(facts)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,13 +99,23 @@ mod tests {
         let gates =
             BTreeMap::from([("AllAlpha".to_owned(), false), ("DefaultSeccompProfile".to_owned(), true)]);
         let seed = example();
-        let facts =
-            Facts { seed: &seed, version: "v1.150.0", garden_identity: "garden-id", feature_gates: &gates };
+        let facts = Facts {
+            seed: &seed,
+            version: "v1.150.0",
+            garden_identity: "garden-id",
+            feature_gates: &gates,
+            generic_kubeconfig: Some("generic-garden-kubeconfig-12345678"),
+        };
+        let without = mix_in(Facts { generic_kubeconfig: None, ..facts });
+        assert_eq!(without["gardener"]["garden"], json!({"clusterIdentity": "garden-id"}));
         assert_eq!(
-            mix_in(facts),
+            Value::Object(mix_in(facts)),
             json!({"gardener": {
                 "version": "v1.150.0",
-                "garden": {"clusterIdentity": "garden-id"},
+                "garden": {
+                    "clusterIdentity": "garden-id",
+                    "genericKubeconfigSecretName": "generic-garden-kubeconfig-12345678",
+                },
                 "gardenlet": {"featureGates": {"AllAlpha": false, "DefaultSeccompProfile": true}},
                 "seed": {
                     "name": "edge-1",
@@ -145,21 +136,5 @@ mod tests {
                 },
             }})
         );
-    }
-
-    #[test]
-    fn the_mix_in_wins_and_maps_merge() {
-        let under = json!({"a": {"x": 1, "y": 2}, "b": [1], "gardener": {"version": "mine", "own": true}});
-        let over = json!({"a": {"y": 3}, "b": [2], "gardener": {"version": "v1"}});
-        let expected = json!({"a": {"x": 1, "y": 3}, "b": [2], "gardener": {"version": "v1", "own": true}});
-        assert_eq!(merged(under, over), expected);
-    }
-
-    #[test]
-    fn values_must_be_a_map() {
-        let (gates, seed) = (BTreeMap::new(), example());
-        let facts = Facts { seed: &seed, version: "v", garden_identity: "g", feature_gates: &gates };
-        assert!(chart_values(&Value::Null, facts).is_ok());
-        assert_eq!(chart_values(&json!([1]), facts).unwrap_err(), "helm.values must be a map");
     }
 }

@@ -1,6 +1,9 @@
 //! The Seed's condition `GardenletReady`: True while the heartbeat beats. Written on change only, by a worker: it has no
-//! influence on the heartbeat.
+//! influence on the heartbeat. What people should know of a seed that is well all the same stands in its message, which no
+//! program reads.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::condition::{self, Condition, Finding, Status};
@@ -18,7 +21,6 @@ use super::Beat;
 pub const GARDENLET_READY: &str = "GardenletReady";
 
 /// Repairs the condition when somebody (the garden after missed beats, a reconciliation of the Seed) has changed it.
-#[derive(Debug)]
 pub struct ReadyCondition {
     /// The garden.
     pub garden: Garden,
@@ -26,18 +28,34 @@ pub struct ReadyCondition {
     pub seeds: Store<Seed>,
     /// The heartbeat.
     pub beat: Beat,
+    /// A sentence that is added to the message.
+    pub remarks: Arc<dyn Fn() -> Option<String> + Send + Sync>,
     /// `leaseResyncSeconds`: how often to look.
     pub resync: Duration,
 }
 
+impl fmt::Debug for ReadyCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadyCondition").field("resync", &self.resync).finish_non_exhaustive()
+    }
+}
+
+const MESSAGE: &str = "Gardenlet is posting ready status.";
+
 /// The condition that should stand there, if it differs from what does.
-fn decide(conditions: &[Condition], healthy: bool, now: Timestamp) -> Option<Condition> {
+fn decide(
+    conditions: &[Condition],
+    healthy: bool,
+    remark: Option<&str>,
+    now: Timestamp,
+) -> Option<Condition> {
     if !healthy {
         // The garden finds out by the Lease; a dead agent could not write this either.
         return None;
     }
     let current = condition::find_or_init(conditions, GARDENLET_READY, now);
-    let finding = Finding::new(GARDENLET_READY, "Gardenlet is posting ready status.");
+    let message = remark.map_or_else(|| MESSAGE.to_owned(), |remark| format!("{MESSAGE} {remark}"));
+    let finding = Finding::new(GARDENLET_READY, message);
     let wanted = current.updated(now, Status::True, finding);
     (condition::find(conditions, GARDENLET_READY) != Some(&wanted)).then_some(wanted)
 }
@@ -50,7 +68,8 @@ impl Reconciler for ReadyCondition {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(seed) = self.seeds.get(key) else { return Ok(Outcome::Done) };
         let healthy = self.beat.is_healthy(&cx.clock);
-        if let Some(wanted) = decide(&seed.status.conditions, healthy, cx.clock.now()) {
+        let remark = (self.remarks)();
+        if let Some(wanted) = decide(&seed.status.conditions, healthy, remark.as_deref(), cx.clock.now()) {
             cx.may_write()?;
             write::conditions(&self.garden, &SEED, key, &seed.status.conditions, &[wanted])?;
         }
@@ -72,14 +91,22 @@ mod tests {
     fn when_the_condition_is_written() {
         let now = Timestamp::from_unix(200);
         let good = ready(Status::True, GARDENLET_READY);
-        assert_eq!(decide(std::slice::from_ref(&good), true, now), None);
-        assert_eq!(decide(&[], false, now), None);
+        assert_eq!(decide(std::slice::from_ref(&good), true, None, now), None);
+        assert_eq!(decide(&[], false, None, now), None);
         let other = [ready(Status::Unknown, "StatusUnknown"), ready(Status::Progressing, GARDENLET_READY)];
         for before in other {
-            let wanted = decide(std::slice::from_ref(&before), true, now).unwrap();
+            let wanted = decide(std::slice::from_ref(&before), true, None, now).unwrap();
             assert_eq!((wanted.status, wanted.reason.as_str()), (Status::True, "GardenletReady"));
             assert_eq!(wanted.last_transition_time, now);
         }
-        assert!(decide(&[], true, now).is_some());
+        assert!(decide(&[], true, None, now).is_some());
+        let remarked =
+            decide(std::slice::from_ref(&good), true, Some("Somebody else applies."), now).unwrap();
+        assert_eq!(remarked.message, "Gardenlet is posting ready status. Somebody else applies.");
+        assert_eq!(
+            (remarked.status, remarked.last_transition_time),
+            (Status::True, good.last_transition_time)
+        );
+        assert_eq!(decide(std::slice::from_ref(&remarked), true, None, now).unwrap().message, good.message);
     }
 }

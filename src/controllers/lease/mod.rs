@@ -33,6 +33,8 @@ pub const NAMESPACE: &str = "gardener-system-seed-lease";
 
 /// After a look that found no Seed. The registration is on its way: the first beat shall not wait a whole period for it.
 const UNREGISTERED_RETRY: Duration = Duration::from_millis(100);
+/// After a look that found a Seed gone which was there before.
+const GONE_RETRY: Duration = Duration::from_secs(10);
 
 /// How the heartbeat beats.
 #[derive(Clone, Debug)]
@@ -107,6 +109,17 @@ pub struct Heartbeat {
     pub metrics: Metrics,
 }
 
+/// What the beats so far have shown.
+#[derive(Debug, Default)]
+struct Past {
+    /// The last one was missed.
+    failing: bool,
+    /// There was a good one.
+    beaten: bool,
+    /// The Seed was there and is gone.
+    gone: bool,
+}
+
 /// What is known of the Lease.
 #[derive(Debug, Default)]
 struct Known {
@@ -120,7 +133,7 @@ impl Heartbeat {
     /// Beats until `stop`. Runs on a thread of its own.
     pub fn run(&self, stop: &Stop) {
         let mut known = Known::default();
-        let mut failing = false;
+        let mut past = Past::default();
         let mut unregistered = Backoff::new(UNREGISTERED_RETRY, self.options.resync);
         self.beat.begin(self.clock.mono(), self.threshold());
         while !stop.is_stopped() {
@@ -128,13 +141,13 @@ impl Heartbeat {
             self.progress.beat("heartbeat", self.patience());
             let result = self.once(&mut known);
             if !stop.is_stopped() {
-                self.report(&result, &mut failing);
+                self.report(&result, &mut past);
             }
             let spent = self.clock.mono().saturating_sub(begun);
-            let pause = if matches!(result, Err(Missed::Unregistered)) {
-                unregistered.next_delay()
-            } else {
-                self.options.resync.saturating_sub(spent).max(Duration::from_millis(100))
+            let pause = match result {
+                Err(Missed::Unregistered) if past.gone => GONE_RETRY.max(self.options.resync),
+                Err(Missed::Unregistered) => unregistered.next_delay(),
+                _ => self.options.resync.saturating_sub(spent).max(Duration::from_millis(100)),
             };
             stop.wait(&self.clock, pause);
         }
@@ -146,9 +159,9 @@ impl Heartbeat {
         self.options.resync * self.options.miss_threshold
     }
 
-    /// Longer than the longest beat: both limits and the pause, twice.
+    /// Longer than the longest beat: both limits and the pause, twice, and the longest pause.
     fn patience(&self) -> Duration {
-        (self.options.probe_timeout + self.options.renew_timeout + self.options.resync) * 2
+        (self.options.probe_timeout + self.options.renew_timeout + self.options.resync) * 2 + GONE_RETRY
     }
 
     fn once(&self, known: &mut Known) -> Result<(), Missed> {
@@ -171,7 +184,8 @@ impl Heartbeat {
         if known.written {
             let patch = Patch::Merge(json!({"spec": spec(name, now)}));
             match garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch) {
-                Err(e) if e.is_not_found() => *known = Known::default(),
+                // The authorizer forgets the lease with its Seed: 403 may mean the same as 404.
+                Err(e) if e.is_not_found() || e.is_denied() => *known = Known::default(),
                 other => return other.map(drop).map_err(Missed::Lease),
             }
         }
@@ -199,12 +213,14 @@ impl Heartbeat {
         Ok(())
     }
 
-    fn report(&self, result: &Result<(), Missed>, failing: &mut bool) {
+    fn report(&self, result: &Result<(), Missed>, past: &mut Past) {
         if matches!(result, Err(Missed::Unregistered)) {
-            // No beat is due; the first one has as long as any other.
-            log::debug!(seed = self.options.seed_name.as_str(); "There is no Seed yet");
-            return;
+            return self.pause(past);
         }
+        if std::mem::take(&mut past.gone) {
+            self.beat.begin(self.clock.mono(), self.threshold());
+        }
+        past.beaten |= result.is_ok();
         self.beat.record(result.is_ok(), self.clock.mono(), self.threshold());
         let label = if result.is_ok() { "success" } else { "error" };
         self.metrics.add(
@@ -214,16 +230,28 @@ impl Heartbeat {
             1.0,
         );
         match result {
-            Ok(()) if *failing => {
-                *failing = false;
+            Ok(()) if past.failing => {
+                past.failing = false;
                 log::info!(seed = self.options.seed_name.as_str(); "The seed's lease is renewed again");
             }
-            Err(missed) if !*failing => {
-                *failing = true;
+            Err(missed) if !past.failing => {
+                past.failing = true;
                 let err = chain(missed);
                 log::warn!(seed = self.options.seed_name.as_str(), err = err.as_str(); "The seed's lease was not renewed");
             }
             _ => {}
+        }
+    }
+
+    /// There is no Seed. Before the first beat it is on its way, and has as long as any other beat. A Seed that was there
+    /// is gone: no beat is due any more, and a probe that fails for it would only get the agent restarted.
+    fn pause(&self, past: &mut Past) {
+        let seed = self.options.seed_name.as_str();
+        if !past.beaten {
+            log::debug!(seed; "There is no Seed yet");
+        } else if !std::mem::replace(&mut past.gone, true) {
+            log::info!(seed; "The Seed is gone; its lease is not renewed");
+            self.beat.end();
         }
     }
 }

@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use crate::api::gardener::{BACKUP_BUCKET, CONTROLLER_INSTALLATION, SEED, SHOOT};
 use crate::api::meta::{Key, Resource};
 use crate::api::resources::MANAGED_RESOURCE;
-use crate::kube::Patch;
 use crate::kube::request::ListParams;
+use crate::kube::{Client, Error as KubeError, Patch};
 use crate::runtime::controller::{Context, Failure};
+use crate::runtime::write;
 
 use super::decide::Observed;
-use super::{Error, FINALIZER, SeedReconciler, kube_error};
+use super::{FINALIZER, SeedReconciler, kube_error};
 
 /// How far a round came.
 pub(super) enum Step {
@@ -20,9 +21,17 @@ pub(super) enum Step {
     Wait(Duration),
     /// Something is not done yet. Come back after this time.
     Again(Duration),
+    /// Something still needs the Seed: what, and when to look again.
+    Blocked(String, Duration),
     /// The Seed is gone.
     Gone,
 }
+
+/// How often to look whether Shoots have gone, and other things.
+const SHOOTS_PERIOD: Duration = Duration::from_secs(60);
+const PERIOD: Duration = Duration::from_secs(5);
+/// Objects that are named; others are counted.
+const NAMED_MAX: usize = 3;
 
 /// One round of a deletion.
 pub(super) fn step(
@@ -31,35 +40,37 @@ pub(super) fn step(
     observed: &Observed,
     cx: &Context,
 ) -> Result<Step, Failure> {
-    let finalizers =
-        observed.live.pointer("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
-    if !finalizers.iter().any(|f| f == FINALIZER) {
+    if !has_finalizer(&observed.live) {
         return Ok(Step::Gone);
     }
     let seed = &key.name;
-    let own_shoots = format!("name.seed.gardener.cloud/{seed}=true");
-    let shoots = first(this, &SHOOT, &own_shoots, "", |o| o["spec"]["seedName"] == seed.as_str())?;
-    if let Some(shoot) = shoots {
-        return Err(Error::InUse(format!("Shoot {shoot} still runs on the Seed")).into());
+    let own = |object: &Value| object["spec"]["seedName"] == seed.as_str();
+    let labels = format!("name.seed.gardener.cloud/{seed}=true");
+    if let Some(found) = list(&this.garden, &SHOOT, &labels, "", own)? {
+        return Ok(found.block("Shoot", "delete it, or move it to another seed", SHOOTS_PERIOD));
     }
-    if let Some(bucket) = first(this, &BACKUP_BUCKET, "", "", |o| o["spec"]["seedName"] == seed.as_str())? {
-        return Err(Error::InUse(format!("BackupBucket {bucket} still belongs to the Seed")).into());
+    if !observed.live["spec"]["backup"].is_null() {
+        delete_own_bucket(this, &observed.live, cx)?;
     }
-    let own = format!("spec.seedRef.name={seed}");
-    if let Some(installation) = first(this, &CONTROLLER_INSTALLATION, "", &own, |_| true)? {
-        return Err(
-            Error::InUse(format!("ControllerInstallation {installation} still exists for the Seed")).into()
-        );
+    if let Some(found) = list(&this.garden, &BACKUP_BUCKET, "", "", own)? {
+        return Ok(found.block("BackupBucket", bucket_remedy(&found.first), PERIOD));
     }
-    if let Some(resource) = managed_resource(this)? {
-        return Err(
-            Error::InUse(format!("ManagedResource {resource} still exists in the seed cluster")).into()
-        );
+    let fields = format!("spec.seedRef.name={seed}");
+    if let Some(found) = list(&this.garden, &CONTROLLER_INSTALLATION, "", &fields, |_| true)? {
+        let remedy =
+            "the garden deletes it when no object in the seed needs its extension: see its conditions";
+        return Ok(found.block("ControllerInstallation", remedy, PERIOD));
+    }
+    let of_seed = |object: &Value| object["spec"]["class"] == "seed";
+    if let Some(found) = list(&this.seed, &MANAGED_RESOURCE, "", "", of_seed)? {
+        let remedy = "whoever made it in the seed cluster must delete it: see its conditions";
+        return Ok(found.block("ManagedResource", remedy, PERIOD));
     }
     cx.may_write()?;
-    let rest: Vec<Value> = finalizers.into_iter().filter(|f| f != FINALIZER).collect();
     let live = this.garden.find::<Value>(&SEED, "", seed)?;
     let Some(live) = live else { return Ok(Step::Gone) };
+    let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array).cloned();
+    let rest: Vec<Value> = finalizers.into_iter().flatten().filter(|f| f != FINALIZER).collect();
     let patch =
         json!({"metadata": {"finalizers": rest, "resourceVersion": live["metadata"]["resourceVersion"]}});
     match this.garden.patch::<Value>(&SEED, "", seed, "", &Patch::Merge(patch)) {
@@ -71,44 +82,154 @@ pub(super) fn step(
     }
 }
 
-/// The name of one object that matches.
-fn first(
-    this: &SeedReconciler,
+fn has_finalizer(object: &Value) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    finalizers.into_iter().flatten().any(|f| f == FINALIZER)
+}
+
+/// The bucket of the Seed itself has the Seed's uid for its name, and goes with it, as upstream. What else names the Seed
+/// is somebody's.
+fn delete_own_bucket(this: &SeedReconciler, seed: &Value, cx: &Context) -> Result<(), Failure> {
+    let bucket = Key::new("", seed["metadata"]["uid"].as_str().unwrap_or_default());
+    let found = this.garden.find::<Value>(&BACKUP_BUCKET, "", &bucket.name);
+    let found = found.map_err(kube_error("look for the Seed's BackupBucket"))?;
+    if found.is_some_and(|bucket| !is_deleting(&bucket)) {
+        cx.may_write()?;
+        write::delete(&this.garden, &BACKUP_BUCKET, &bucket)
+            .map_err(kube_error("delete the Seed's BackupBucket"))?;
+        log::info!(bucket = bucket.name.as_str(); "Deleted the BackupBucket of the Seed");
+    }
+    Ok(())
+}
+
+fn is_deleting(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Only a gardenlet with a BackupBucket controller removes a bucket at its provider; ours has none yet.
+fn bucket_remedy(bucket: &Value) -> &'static str {
+    match (is_deleting(bucket), has_finalizer(bucket)) {
+        (false, _) => "delete it once its backups are not needed any more",
+        (true, true) => {
+            "this gardenlet has no controller for it: delete the bucket at its provider, then remove the finalizer \
+             gardener (or let the gardenlet that made it finish)"
+        }
+        (true, false) => "whoever set its finalizers must remove them",
+    }
+}
+
+/// What still needs the Seed.
+#[derive(Debug)]
+struct Found {
+    first: Value,
+    names: Vec<String>,
+    count: usize,
+}
+
+impl Found {
+    fn block(&self, kind: &str, remedy: &str, period: Duration) -> Step {
+        let more = self.count - self.names.len();
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let names = self.names.join(", ");
+        Step::Blocked(format!("The Seed is still needed by {kind} {names}{more}: {remedy}."), period)
+    }
+}
+
+/// The objects that match; `None` if there are none, or not even their kind.
+fn list(
+    client: &Client,
     resource: &Resource,
     labels: &str,
     fields: &str,
     matches: impl Fn(&Value) -> bool,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<Found>, super::Error> {
     let params = ListParams {
         label_selector: labels.to_owned(),
         field_selector: fields.to_owned(),
         ..ListParams::default()
     };
-    let mut found = None;
-    this.garden
-        .list_all::<Value>(resource, "", &params, &mut |object| {
-            if found.is_none() && matches(&object) {
-                found = Some(name_of(&object));
-            }
-        })
-        .map_err(kube_error("look for what still needs the Seed"))?;
-    Ok(found)
-}
-
-fn managed_resource(this: &SeedReconciler) -> Result<Option<String>, Error> {
-    let mut found = None;
-    let listed = this.seed.list_all::<Value>(&MANAGED_RESOURCE, "", &ListParams::default(), &mut |object| {
-        if found.is_none() && object["spec"]["class"] == "seed" {
-            found = Some(name_of(&object));
+    let mut found: Option<Found> = None;
+    let listed = client.list_all::<Value>(resource, "", &params, &mut |object| {
+        if matches(&object) {
+            add(&mut found, object);
         }
     });
     match listed {
-        Err(e) if !e.is_not_found() => Err(kube_error("list ManagedResources in the seed")(e)),
+        Err(e) if !e.is_not_found() => Err(unlisted(e)),
         _ => Ok(found),
     }
 }
 
-fn name_of(object: &Value) -> String {
+fn unlisted(error: KubeError) -> super::Error {
+    kube_error("look for what still needs the Seed")(error)
+}
+
+fn add(found: &mut Option<Found>, object: Value) {
+    let name = described(&object);
+    let found = found.get_or_insert_with(|| Found { first: object, names: Vec::new(), count: 0 });
+    found.count += 1;
+    if found.names.len() < NAMED_MAX {
+        found.names.push(name);
+    }
+}
+
+/// The name, and what holds the object if it is going already.
+fn described(object: &Value) -> String {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    Key::new(text("namespace"), text("name")).to_string()
+    let name = Key::new(text("namespace"), text("name")).to_string();
+    if !is_deleting(object) {
+        return name;
+    }
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    let finalizers: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
+    format!("{name} (deleting since {}, finalizers: {})", text("deletionTimestamp"), finalizers.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(name: &str, finalizers: &Value, deleted: Option<&str>) -> Value {
+        json!({"metadata": {"name": name, "finalizers": finalizers, "deletionTimestamp": deleted}})
+    }
+
+    #[test]
+    fn what_blocks_a_deletion_is_named_with_its_remedy() {
+        let since = Some("2026-01-05T08:00:00Z");
+        let table = [
+            (bucket("a", &json!([]), None), "BackupBucket a: delete it once its backups"),
+            (
+                bucket("a", &json!(["gardener"]), since),
+                "BackupBucket a (deleting since 2026-01-05T08:00:00Z, finalizers: gardener): this gardenlet has no \
+                 controller for it",
+            ),
+            (bucket("a", &json!(["x", "y"]), since), "finalizers: x, y): whoever set its finalizers"),
+        ];
+        for (object, words) in table {
+            let mut found = None;
+            add(&mut found, object);
+            let found = found.unwrap();
+            let Step::Blocked(text, after) =
+                found.block("BackupBucket", bucket_remedy(&found.first), Duration::from_secs(5))
+            else {
+                panic!("not blocked")
+            };
+            assert!(text.contains(words), "{text}");
+            assert_eq!(after, Duration::from_secs(5));
+        }
+    }
+
+    #[test]
+    fn many_objects_are_counted() {
+        let mut found = None;
+        for n in 0..5 {
+            add(&mut found, json!({"metadata": {"namespace": "garden-a", "name": format!("s{n}")}}));
+        }
+        let Step::Blocked(text, _) = found.unwrap().block("Shoot", "delete it", PERIOD) else {
+            panic!("free")
+        };
+        let expected =
+            "The Seed is still needed by Shoot garden-a/s0, garden-a/s1, garden-a/s2 and 2 more: delete it.";
+        assert_eq!(text, expected);
+    }
 }

@@ -7,6 +7,7 @@
 mod decide;
 mod delete;
 pub mod register;
+mod registration;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE};
+use crate::api::core::{CONFIG_MAP, ConfigMap, EVENT, NAMESPACE};
 use crate::api::gardener::{self, SEED};
 use crate::api::meta::{Key, Metadata, Resource};
 use crate::base::clock::{Mono, Timestamp};
@@ -28,6 +29,7 @@ use crate::runtime::write;
 
 pub use decide::Agent;
 use decide::{Observed, Phase};
+pub use registration::{Absence, Registration};
 
 /// The finalizer of objects that Gardener looks after.
 pub const FINALIZER: &str = "gardener";
@@ -46,8 +48,6 @@ pub enum Error {
     NoNamespace(String),
     /// A definition is not served yet.
     Definitions(Vec<install::Waiting>),
-    /// Something still needs the Seed.
-    InUse(String),
     /// A request failed.
     Kube {
         /// What was tried.
@@ -71,7 +71,6 @@ impl fmt::Display for Error {
                 let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
                 write!(f, "custom resource definitions are not ready: {}", all.join("; "))
             }
-            Self::InUse(what) => f.write_str(what),
             Self::Kube { operation, .. } => f.write_str(operation),
         }
     }
@@ -109,6 +108,8 @@ pub struct SeedReconciler {
     pub reserved: BTreeMap<String, String>,
     /// `controllers.seed.syncPeriod`.
     pub sync_period: Duration,
+    /// Which Seed is served.
+    pub registration: Registration,
     /// `EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK`.
     pub any_version: bool,
     /// When the definitions were last made right.
@@ -136,17 +137,18 @@ impl Reconciler for SeedReconciler {
     }
 
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(mut live) = self.garden.find::<Value>(&SEED, "", &key.name)? else {
+        let Some(live) = self.garden.find::<Value>(&SEED, "", &key.name)? else {
             return Ok(Outcome::Done);
         };
-        if let Some(patch) = decide::finalizer_patch(&live) {
-            cx.may_write()?;
-            live = match self.garden.patch(&SEED, "", &key.name, "", &Patch::Merge(patch)) {
-                Err(e) if e.is_conflict() => return Ok(Outcome::After(CONFLICT_RETRY)),
-                other => other?,
-            };
+        let uid = live["metadata"]["uid"].as_str().unwrap_or_default();
+        if !self.registration.is_of(uid) {
+            // Somebody made it anew: it is registered first.
+            return Ok(Outcome::Done);
         }
-        let observed = self.observe(live)?;
+        let mut observed = self.observe(live)?;
+        if observed.deleting() {
+            self.registration.is_deleted(observed.live["metadata"]["uid"].as_str().unwrap_or_default());
+        }
         let phase = decide::phase(&observed);
         if matches!(phase, Phase::Begin) {
             cx.may_write()?;
@@ -154,7 +156,7 @@ impl Reconciler for SeedReconciler {
             match self.garden.replace_object::<Value>(&SEED, "", &key.name, "status", &object) {
                 // The garden and our own heartbeat write conditions at the same time: look again.
                 Err(e) if e.is_conflict() => return Ok(Outcome::After(CONFLICT_RETRY)),
-                other => drop(other?),
+                other => observed.live = other?,
             }
         }
         let result = if observed.deleting() {
@@ -198,12 +200,19 @@ impl SeedReconciler {
 
     /// Finalizer, namespaces and definitions; each write only if something differs.
     fn prepare(&self, key: &Key, observed: &Observed, cx: &Context) -> Result<delete::Step, Failure> {
-        if !self.any_version && !decide::is_supported(&observed.kubernetes_version) {
-            return Err(Error::Version(observed.kubernetes_version.clone()).into());
-        }
         let namespace = register::namespace_name(&key.name);
         if self.garden.find::<Metadata>(&NAMESPACE, "", &namespace)?.is_none() {
             return Err(Error::NoNamespace(namespace).into());
+        }
+        if let Some(patch) = decide::finalizer_patch(&observed.live) {
+            cx.may_write()?;
+            match self.garden.patch::<Value>(&SEED, "", &key.name, "", &Patch::Merge(patch)) {
+                Err(e) if e.is_conflict() => return Ok(delete::Step::Again(CONFLICT_RETRY)),
+                other => drop(other?),
+            }
+        }
+        if !self.any_version && !decide::is_supported(&observed.kubernetes_version) {
+            return Err(Error::Version(observed.kubernetes_version.clone()).into());
         }
         cx.may_write()?;
         self.namespaces(&observed.zones())?;
@@ -258,6 +267,10 @@ impl SeedReconciler {
         match result {
             Ok(delete::Step::Gone) => Ok(Outcome::Done),
             Ok(delete::Step::Again(after)) => Ok(Outcome::After(after)),
+            Ok(delete::Step::Blocked(why, after)) => {
+                self.tell_blocked(key, observed, &why, cx)?;
+                Ok(Outcome::After(after))
+            }
             Ok(delete::Step::Wait(after)) => {
                 if matches!(phase, Phase::Begin) && !observed.deleting() {
                     cx.may_write()?;
@@ -279,6 +292,27 @@ impl SeedReconciler {
                 Err(failure)
             }
         }
+    }
+}
+
+impl SeedReconciler {
+    /// The operation goes on and says what it waits for. Told once for each reason, in the status, as an event and in the
+    /// log.
+    fn tell_blocked(&self, key: &Key, observed: &Observed, why: &str, cx: &Context) -> Result<(), Failure> {
+        if decide::says(observed, why) {
+            return Ok(());
+        }
+        cx.may_write()?;
+        log::warn!(seed = key.name.as_str(), why; "The Seed cannot be deleted yet");
+        let now = cx.clock.now();
+        let event = decide::referenced_event(observed, why, now);
+        if let Err(e) = self.garden.create::<Value>(&EVENT, "default", &event) {
+            let err = chain(&e);
+            log::debug!(seed = key.name.as_str(), err = err.as_str(); "An event was not written");
+        }
+        let patch = Patch::Strategic(decide::blocked(why, now));
+        write::status_patch::<Value>(&self.garden, &SEED, key, &patch)?;
+        Ok(())
     }
 }
 

@@ -28,7 +28,9 @@ pub enum Error {
     /// The text of a version is longer than 256 bytes.
     VersionLength,
     /// A number of the version does not fit into 64 bits.
-    Number,
+    Number(String),
+    /// The version of a constraint is none.
+    ConstraintVersion,
     /// A numeric identifier of the pre-release starts with 0.
     LeadingZero,
     /// The constraint, which cannot be read.
@@ -44,7 +46,13 @@ impl fmt::Display for Error {
         match self {
             Self::Version => f.write_str("invalid semantic version"),
             Self::VersionLength => f.write_str("version string is too long (max 256 bytes)"),
-            Self::Number => f.write_str("error parsing version segment: value out of range"),
+            Self::Number(text) => {
+                write!(
+                    f,
+                    "error parsing version segment: strconv.ParseUint: parsing {text:?}: value out of range"
+                )
+            }
+            Self::ConstraintVersion => f.write_str("constraint parser error"),
             Self::LeadingZero => f.write_str("version segment starts with 0"),
             Self::Constraint(text) => write!(f, "improper constraint: {text:?}"),
             Self::ConstraintLength => f.write_str("constraint string is too long (max 512 bytes)"),
@@ -204,15 +212,18 @@ impl<'a> Parts<'a> {
     }
 
     fn version(&self, original: &str) -> Result<Version, Error> {
-        let number = |s: &str| if s.is_empty() { Ok(0) } else { s.parse().map_err(|_| Error::Number) };
+        let number =
+            |s: &str| if s.is_empty() { Ok(0) } else { s.parse().map_err(|_| Error::Number(s.to_owned())) };
         let zero = |id: &str| id.len() > 1 && id.starts_with('0') && id.bytes().all(|b| b.is_ascii_digit());
+        let [major, minor, patch] = self.numbers;
+        let (major, minor, patch) = (number(major)?, number(minor)?, number(patch)?);
         if self.pre.split('.').any(zero) {
             return Err(Error::LeadingZero);
         }
         Ok(Version {
-            major: number(self.numbers[0])?,
-            minor: number(self.numbers[1])?,
-            patch: number(self.numbers[2])?,
+            major,
+            minor,
+            patch,
             pre: self.pre.to_owned(),
             metadata: self.metadata.to_owned(),
             original: original.to_owned(),
@@ -357,7 +368,7 @@ fn group(text: &str) -> Result<Vec<Term>, Error> {
         let (spelling, operator) = operator.map_or(("", Operator::Equal), |o| *o);
         let version = rest[spelling.len()..].trim_start();
         let (parts, after) = Parts::read(version, is_loose_digit).ok_or_else(error)?;
-        terms.push(Term::new(operator, &parts).ok_or_else(error)?);
+        terms.push(Term::new(operator, &parts)?);
         let next = after.trim_start();
         if next.is_empty() {
             return Ok(terms);
@@ -371,7 +382,7 @@ fn group(text: &str) -> Result<Vec<Term>, Error> {
 }
 
 impl Term {
-    fn new(operator: Operator, parts: &Parts<'_>) -> Option<Self> {
+    fn new(operator: Operator, parts: &Parts<'_>) -> Result<Self, Error> {
         let is_open = |s: &str| matches!(s, "" | "x" | "X" | "*");
         let first_open = parts.numbers.iter().position(|s| is_open(s));
         let mut numbers = parts.numbers;
@@ -379,9 +390,9 @@ impl Term {
             *number = "";
         }
         let closed = Parts { numbers, ..*parts };
-        Some(Self {
+        Ok(Self {
             operator,
-            version: closed.version(parts.text).ok()?,
+            version: closed.version(parts.text).map_err(|_| Error::ConstraintVersion)?,
             minor_open: first_open == Some(1),
             patch_open: first_open == Some(2),
             open: first_open.is_some(),

@@ -15,7 +15,11 @@ fn versions_are_read_and_completed() {
     for text in ["", "v", "1.", "1.2.3.4", "a", "1.2.3-", "1.2-a..b", "1 ", "V1", "1.2.3-01", "1+", "-1"] {
         assert!(Version::parse(text).is_err(), "{text}");
     }
-    assert_eq!(Version::parse("99999999999999999999").unwrap_err(), Error::Number);
+    assert_eq!(
+        Version::parse("99999999999999999999").unwrap_err(),
+        Error::Number("99999999999999999999".to_owned())
+    );
+    assert_eq!(Constraint::parse("^1.18446744073709551616").unwrap_err(), Error::ConstraintVersion);
     assert_eq!(Version::parse(&"1".repeat(257)).unwrap_err(), Error::VersionLength);
     assert!(Version::is_strict("1.2.3-a+b") && !Version::is_strict("1.2") && !Version::is_strict("1.02.3"));
 }

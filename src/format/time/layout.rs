@@ -26,11 +26,16 @@ pub fn format(at: Timestamp, offset_s: i32, layout: &str) -> String {
 
 /// Writes what clocks and calendars show as a layout says.
 pub fn format_civil(civil: &Civil, layout: &str) -> String {
+    format_named(civil, "", layout)
+}
+
+/// The same with the name of the zone, where it has one.
+pub fn format_named(civil: &Civil, zone: &str, layout: &str) -> String {
     let mut out = String::new();
     let mut rest = layout;
     while let Some((literal, element, after)) = next(rest) {
         out.push_str(literal);
-        element.write(civil, &mut out);
+        element.write(civil, zone, &mut out);
         rest = after;
     }
     out + rest
@@ -41,12 +46,17 @@ pub fn format_civil(civil: &Civil, layout: &str) -> String {
 /// # Errors
 /// The text and the layout, if they do not match or the date does not exist.
 pub fn parse(layout: &str, text: &str) -> Result<Civil, Error> {
-    let error = || Error::new(text, layout);
     let mut reading = Reading::default();
     let (mut pattern, mut input) = (layout, text);
     while let Some((literal, element, after)) = next(pattern) {
-        input = input.strip_prefix(literal).ok_or_else(error)?;
-        input = element.read(input, &mut reading).ok_or_else(error)?;
+        let mismatch = |part: &str, rest: &str| Error::mismatch(text, layout, part, rest);
+        input = skip(input, literal).map_err(|rest| mismatch(literal, rest))?;
+        let spelling = &pattern[literal.len()..pattern.len() - after.len()];
+        let rest = element.read(input, &mut reading).ok_or_else(|| mismatch(spelling, input))?;
+        if let Some(what) = element.out_of_range(&reading) {
+            return Err(Error::refused(text, &format!("{what} out of range")));
+        }
+        input = rest;
         if element == Element::Second(true) || element == Element::Second(false) {
             // A fraction is accepted even where the layout has none.
             let fraction_follows = matches!(next(after), Some(("", Element::Fraction { .. }, _)));
@@ -56,10 +66,29 @@ pub fn parse(layout: &str, text: &str) -> Result<Civil, Error> {
         }
         pattern = after;
     }
-    if input != pattern {
-        return Err(error());
+    let rest = skip(input, pattern).map_err(|rest| Error::mismatch(text, layout, pattern, rest))?;
+    if !rest.is_empty() {
+        return Err(Error::refused(text, &format!("extra text: {}", super::quote(rest))));
     }
-    reading.civil().ok_or_else(error)
+    reading.civil().ok_or_else(|| Error::refused(text, "day out of range"))
+}
+
+/// What follows the literal part of a layout; a blank stands for any number of them, none at the end. The error is where
+/// the input differs.
+fn skip<'a>(mut input: &'a str, mut literal: &str) -> Result<&'a str, &'a str> {
+    while let Some(c) = literal.chars().next() {
+        if c == ' ' {
+            if !input.is_empty() && !input.starts_with(' ') {
+                return Err(input);
+            }
+            literal = literal.trim_start_matches(' ');
+            input = input.trim_start_matches(' ');
+            continue;
+        }
+        input = input.strip_prefix(c).ok_or(input)?;
+        literal = &literal[c.len_utf8()..];
+    }
+    Ok(input)
 }
 
 /// One element of a layout. A flag says whether it is padded with zeros.
@@ -163,7 +192,7 @@ fn next(layout: &str) -> Option<(&str, Element, &str)> {
 }
 
 impl Element {
-    fn write(self, civil: &Civil, out: &mut String) {
+    fn write(self, civil: &Civil, zone: &str, out: &mut String) {
         let number = |n: u32, zero: bool| if zero { format!("{n:02}") } else { n.to_string() };
         let name = |name: &str, short: bool| if short { name[..3].to_owned() } else { name.to_owned() };
         let month = usize::try_from(civil.month - 1).unwrap_or(0) % 12;
@@ -186,6 +215,7 @@ impl Element {
                 let text = if civil.hour < 12 { "AM" } else { "PM" };
                 if upper { text.to_owned() } else { text.to_lowercase() }
             }
+            Self::ZoneName if !zone.is_empty() => zone.to_owned(),
             Self::ZoneName if civil.offset_s == 0 => "UTC".to_owned(),
             Self::ZoneName => {
                 zone_text(civil.offset_s, false, civil.offset_s % 3_600 != 0, civil.offset_s % 60 != 0)
@@ -224,6 +254,19 @@ impl Element {
         };
         self.store(value, reading);
         Some(rest)
+    }
+
+    /// What was read and does not exist.
+    fn out_of_range(self, reading: &Reading) -> Option<&'static str> {
+        let (name, fits) = match self {
+            Self::Month(_) => ("month", reading.month.is_some_and(|m| (1..=12).contains(&m))),
+            Self::Hour => ("hour", reading.hour < 24),
+            Self::Hour12(_) => ("hour", reading.hour <= 12),
+            Self::Minute(_) => ("minute", reading.minute < 60),
+            Self::Second(_) => ("second", reading.second < 60),
+            _ => return None,
+        };
+        (!fits).then_some(name)
     }
 
     fn store(self, value: u32, reading: &mut Reading) {

@@ -6,23 +6,45 @@ use crate::base::clock::Timestamp;
 
 pub mod layout;
 pub mod seconds;
+pub mod zone;
 
-/// Why a text names no point in time.
+/// Why a text names no point in time, in Go's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    text: String,
-    layout: String,
+    message: String,
 }
 
 impl Error {
-    fn new(text: &str, layout: &str) -> Self {
-        Self { text: text.to_owned(), layout: layout.to_owned() }
+    /// A part of the text is not what a part of the layout says.
+    fn mismatch(text: &str, layout: &str, element: &str, rest: &str) -> Self {
+        let (whole, like) = (quote(text), quote(layout));
+        let message =
+            format!("parsing time {whole} as {like}: cannot parse {} as {}", quote(rest), quote(element));
+        Self { message }
     }
+
+    /// The text has the form, but does not do.
+    fn refused(text: &str, why: &str) -> Self {
+        Self { message: format!("parsing time {}: {why}", quote(text)) }
+    }
+}
+
+/// As Go's `time` quotes: bytes that are not printable ASCII in hexadecimal.
+fn quote(text: &str) -> String {
+    let mut out = String::from("\"");
+    for b in text.bytes() {
+        match b {
+            b'"' | b'\\' => out.extend(['\\', char::from(b)]),
+            b' '..0x80 => out.push(char::from(b)),
+            _ => out.push_str(&format!("\\x{b:02x}")),
+        }
+    }
+    out + "\""
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot read {:?} as a time like {:?}", self.text, self.layout)
+        f.write_str(&self.message)
     }
 }
 
@@ -81,7 +103,13 @@ const UNIX_DAYS: i64 = 719_468;
 impl Civil {
     /// What clocks and calendars show `offset_s` seconds east of Greenwich.
     pub fn at(at: Timestamp, offset_s: i32) -> Self {
-        let local = at.unix() + i64::from(offset_s);
+        Self::of_unix(at.unix(), at.subsec_nanos(), offset_s)
+    }
+
+    /// The same for seconds since 1970, also for those that no [`Timestamp`] holds: 300 million years around now.
+    pub fn of_unix(unix_s: i64, nanos: u32, offset_s: i32) -> Self {
+        const FAR_S: i64 = 10_000_000_000_000_000;
+        let local = unix_s.clamp(-FAR_S, FAR_S) + i64::from(offset_s);
         let (days, second) = (local.div_euclid(DAY_S), local.rem_euclid(DAY_S));
         let (year, month, day) = date_of(days);
         let small = |n: i64| u32::try_from(n).unwrap_or(0);
@@ -92,16 +120,20 @@ impl Civil {
             hour: small(second / 3_600),
             minute: small(second / 60 % 60),
             second: small(second % 60),
-            nanos: at.subsec_nanos(),
+            nanos,
             offset_s,
         }
     }
 
     /// The point in time.
     pub fn timestamp(&self) -> Timestamp {
+        Timestamp::from_unix(self.unix()).offset(i64::from(self.nanos))
+    }
+
+    /// Seconds since 1970, rounded down.
+    pub fn unix(&self) -> i64 {
         let clock = i64::from(self.hour) * 3_600 + i64::from(self.minute) * 60 + i64::from(self.second);
-        let seconds = self.days() * DAY_S + clock - i64::from(self.offset_s);
-        Timestamp::from_unix(seconds).offset(i64::from(self.nanos))
+        self.days() * DAY_S + clock - i64::from(self.offset_s)
     }
 
     /// Days since 1970-01-01.

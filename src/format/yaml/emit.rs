@@ -399,8 +399,14 @@ fn escape(c: char) -> String {
 fn number_text(n: &Number, dialect: Dialect) -> String {
     match n.as_f64() {
         Some(float) if n.is_f64() => {
-            let whole = number::whole(float).filter(|_| dialect != Dialect::V3);
-            whole.map_or_else(|| number::general(float), |i| i.to_string())
+            if dialect != Dialect::V2 {
+                return number::general(float);
+            }
+            match (number::whole(float), number::json(float)) {
+                (Some(whole), _) => whole.to_string(),
+                (None, json) if json.parse::<u64>().is_ok() => json,
+                _ => number::general(float),
+            }
         }
         _ => n.to_string(),
     }

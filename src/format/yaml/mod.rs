@@ -11,7 +11,9 @@ use serde_json::Value;
 mod emit;
 mod order;
 mod parse;
+mod resolve;
 mod scalar;
+mod scan;
 
 /// Which Go program is imitated when writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +103,15 @@ pub fn parse(text: &str) -> Result<Value, Error> {
     parse::document(text)
 }
 
+/// Reads the first document of a text as [`parse`] does, with the same errors; of a map, only the values of some keys are
+/// kept (all, if the document has anchors).
+///
+/// # Errors
+/// As of [`parse`].
+pub fn parse_part(text: &str, keys: &[&str]) -> Result<Value, Error> {
+    parse::part(text, keys)
+}
+
 /// Reads every document of a stream on its own: a broken one does not hide the others. Empty documents are left out.
 pub fn parse_all(text: &str) -> Vec<Document> {
     let mut documents = Vec::new();
@@ -126,6 +137,15 @@ pub fn emit(value: &Value, dialect: Dialect) -> String {
 /// Whether a line begins a document: `---` alone or before a blank.
 fn is_separator(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}
+
+/// An error without words at a place of a text.
+fn place(text: &str, at: usize) -> Error {
+    let above = &text[..at];
+    let line = above.matches('\n').count();
+    let column = above.rsplit('\n').next().unwrap_or("").chars().count();
+    let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX - 1) + 1;
+    Error { line: count(line), column: count(column), message: "".into(), go: Go::Decode }
 }
 
 fn push_document(documents: &mut Vec<Document>, text: &str, lines_above: u64) {

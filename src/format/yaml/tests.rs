@@ -19,6 +19,8 @@ fn documents_become_json() {
         ),
         ("a: !!str 12\nb: !!float 3\nd: !x 7", json!({"a": "12", "b": 3, "d": "7"})),
         ("a: !!binary aGk=", json!({"a": "hi"})),
+        ("a: !!binary 4oKBgmE=", json!({"a": "\u{2081}\u{fffd}a"})),
+        ("a: !!binary 4oJh", json!({"a": "\u{fffd}\u{fffd}a"})),
         ("a: 2020-01-02\n", json!({"a": "2020-01-02"})),
         ("a: &x {b: 1}\nc: *x\n", json!({"a": {"b": 1}, "c": {"b": 1}})),
         ("- 'it''s'\n- \"a\\tb\"\n", json!(["it's", "a\tb"])),
@@ -122,7 +124,7 @@ fn mutated_documents_are_values_or_errors() {
     ];
     let sample =
         "a: &x {b: [1, 'c', \"d\\n\"]}\ne: |-\n  f\n\n  g\nh: >+\n  i\n  j\n? k\n: *x\n<<: *x\n- l\n";
-    for seed in 0u64..4_000 {
+    for seed in 0u64..8_000 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut next = |max: usize| {
             state ^= state << 13;
@@ -143,7 +145,21 @@ fn mutated_documents_are_values_or_errors() {
             }
         }
         let text = chars.concat();
-        let result = std::panic::catch_unwind(|| parse(&text).map(|v| emit(&v, Dialect::V2)));
+        let result = std::panic::catch_unwind(|| {
+            let value = parse(&text);
+            let part = parse_part(&text, &["a", "h"]);
+            match (&value, &part) {
+                (Ok(Value::Object(all)), Ok(Value::Object(some))) => {
+                    assert_eq!((some.get("a"), some.get("h")), (all.get("a"), all.get("h")));
+                }
+                _ => assert_eq!(value, part),
+            }
+            for dialect in [Dialect::V2, Dialect::V3, Dialect::V4] {
+                if let Ok(value) = &value {
+                    assert_eq!(parse(&emit(value, dialect)).as_ref(), Ok(value));
+                }
+            }
+        });
         assert!(result.is_ok(), "seed {seed}: {text:?}");
     }
 }
@@ -238,6 +254,12 @@ fn scalars_are_quoted_only_where_they_must() {
 fn numbers_pass_through_json_in_two_dialects() {
     let value = json!([1_000_000.0, 123_456_789.5, 1e-7, 1e21, 7, -0.5]);
     assert_eq!(emit(&value, Dialect::V2), "- 1000000\n- 1.234567895e+08\n- 1e-07\n- 1e+21\n- 7\n- -0.5\n");
+    // Beyond 64 bits with a sign, and then without.
+    let value = json!([9.3e18, -9.3e18, 1e19, 1.8e19, 1.9e19, -0.0]);
+    let text =
+        "- 9300000000000000000\n- -9.3e+18\n- 10000000000000000000\n- 18000000000000000000\n- 1.9e+19\n- 0\n";
+    assert_eq!(emit(&value, Dialect::V2), text);
+    let value = json!([1_000_000.0, 123_456_789.5, 1e-7, 1e21, 7, -0.5]);
     assert_eq!(emit(&value, Dialect::V3), "- 1e+06\n- 1.234567895e+08\n- 1e-07\n- 1e+21\n- 7\n- -0.5\n");
 }
 
@@ -246,4 +268,155 @@ fn long_keys_are_written_with_a_question_mark() {
     let (short, long) = ("k".repeat(128), "k".repeat(129));
     assert_eq!(emit(&json!({ (short.clone()): [1] }), Dialect::V2), format!("{short}:\n- 1\n"));
     assert_eq!(emit(&json!({ (long.clone()): [1] }), Dialect::V2), format!("? {long}\n: - 1\n"));
+}
+
+#[test]
+fn the_grammar_is_that_of_yaml_1_1() {
+    for (text, value) in [
+        ("a: b\n  c\n\n  d # no\n", json!({"a": "b c\nd"})),
+        ("'a\n\n  b '' c\n '", json!("a\nb ' c ")),
+        ("\"a \\\n   b\\x41\\u00e9\\U0001F600\\e\n\n c\"", json!("a bAé\u{1f600}\u{1b}\nc")),
+        ("- a\n-\n- - b\n  - c\n-\n  d\n", json!(["a", null, ["b", "c"], "d"])),
+        ("k:\n- a\n- b\nl: c\n", json!({"k": ["a", "b"], "l": "c"})),
+        ("[a: b, c, {d, e: }, [], 'f': g]", json!([{"a": "b"}, "c", {"d": null, "e": null}, [], {"f": "g"}])),
+        ("a: &x 1\nb: [*x, &x 2, *x]\n", json!({"a": 1, "b": [1, 2, 2]})),
+        (
+            "%YAML 1.1\n%TAG !e! tag:yaml.org,2002:\n---\n- !e!str 1\n- !<tag:yaml.org,2002:int> 2\n- ! 3\n- !x%20y 4\n...\nrest: [",
+            json!(["1", 2, "3", "4"]),
+        ),
+        ("> \n a\n b\n\n   c\n d\n", json!("a b\n\n  c\nd\n")),
+        ("|2-\n   a\n  b\n", json!(" a\nb")),
+        ("a: |+\n  b\n\n\nc: >-\n  d\n\n  e\n", json!({"a": "b\n\n\n", "c": "d\ne"})),
+        ("a\u{85}b", json!("a b")),
+        ("'a\u{2028}b'", json!("a\u{2028}b")),
+        ("a\r\nb\rc", json!("a b c")),
+        ("--- |\n x\n--- y", json!("x\n")),
+        ("- 'x'#c\n", json!(["x"])),
+        ("{a: 1, <<: {a: 2, b: 3}}", json!({"a": 2, "b": 3})),
+        ("&a <<: {b: c}", json!({"b": "c"})),
+        ("a:\tb", json!({"a": "b"})),
+        ("{\n\ta: b\n}", json!({"a": "b"})),
+        ("---\n...\n", json!(null)),
+        ("- ? a\n  : b\n- c: d\n  e: f\n", json!([{"a": "b"}, {"c": "d", "e": "f"}])),
+        ("a: !!null\nb: !!str\n", json!({"a": null, "b": ""})),
+        (".inf: 1\n-.Inf: 2\n1e3: 3\n", json!({"-.inf": 2, ".inf": 1, "1000": 3})),
+        ("a: 1 2:3 ?x -y\n", json!({"a": "1 2:3 ?x -y"})),
+        ("[a b: c d]", json!([{"a b": "c d"}])),
+        ("{a: b:c}", json!({"a": "b:c"})),
+        ("{a:b}", json!({"a:b": null})),
+        ("{'a':b}", json!({"a": "b"})),
+        ("[a b, c: d]]", json!(["a b", {"c": "d"}])),
+        // What follows the first node, here an empty one, is not looked at.
+        ("&a &b c", json!(null)),
+    ] {
+        assert_eq!(parse(text), Ok(value), "{text:?}");
+    }
+}
+
+#[test]
+fn errors_are_worded_as_in_go() {
+    let (word, digits) = ("x".repeat(1_100), "found an indentation indicator equal to 0");
+    let (long, quoted, bracket) =
+        (format!("a: 1\n{word}: 1"), format!("\"{word}\": 1"), format!("{{{word}: 1}}"));
+    for (text, message) in [
+        ("a: b: c", "yaml: mapping values are not allowed in this context"),
+        ("\ta: 1", "yaml: found character that cannot start any token"),
+        ("a:\n\t- b", "yaml: line 2: found character that cannot start any token"),
+        ("a: 'x", "yaml: found unexpected end of stream"),
+        ("a: \"\\q\"", "yaml: found unknown escape character"),
+        ("a: \"\\xg\"", "yaml: did not find expected hexdecimal number"),
+        ("a: \"\\ud800\"", "yaml: found invalid Unicode character escape code"),
+        ("[a, b", "yaml: line 1: did not find expected ',' or ']'"),
+        ("{a: 1", "yaml: line 1: did not find expected ',' or '}'"),
+        ("{a: [1}", "yaml: did not find expected ',' or ']'"),
+        ("[a?b]", "yaml: did not find expected ',' or ']'"),
+        ("a: *", "yaml: did not find expected alphabetic or numeric character"),
+        ("!e!x a", "yaml: found undefined tag handle"),
+        ("!< a", "yaml: did not find expected tag URI"),
+        ("!<a b", "yaml: did not find the expected '>'"),
+        ("[!<a>,]", "yaml: did not find expected whitespace or line break"),
+        ("%FOO\n--- a", "yaml: found unknown directive name"),
+        ("%YAML 2.0\n---\n", "yaml: found incompatible YAML document"),
+        ("%YAML 1.1\n%YAML 1.1\n---\n", "yaml: line 1: found duplicate %YAML directive"),
+        ("%TAG !a! b\n%TAG !a! c\n--- a", "yaml: line 1: found duplicate %TAG directive"),
+        ("%YAML 1.1\na", "yaml: line 1: did not find expected <document start>"),
+        ("a: |0\n", digits),
+        ("a: |x\n", "yaml: did not find expected comment or line break"),
+        ("a: |\n \tb\n\tc", "yaml: line 2: found a tab character where an indentation space is expected"),
+        ("a\nb: c", "yaml: line 2: mapping values are not allowed in this context"),
+        ("- a\nb", "yaml: line 3: could not find expected ':'"),
+        ("a: 1\n- b", "yaml: line 1: did not find expected key"),
+        ("k\u{1}", "yaml: control characters are not allowed"),
+        ("'a\n---\nb'", "yaml: line 2: found unexpected document indicator"),
+        ("- - a\n - b", "yaml: line 1: did not find expected '-' indicator"),
+        ("a: - b", "yaml: block sequence entries are not allowed in this context"),
+        ("*a b", "yaml: unknown anchor 'a' referenced"),
+        ("...\n", "yaml: did not find expected node content"),
+        ("a: !!int x\nb: [", "yaml: line 2: did not find expected node content"),
+        ("~: 1", "unsupported map key of type: %!s(<nil>), key: <nil>, value: 1"),
+        ("? a\n: b\n? - c\n", "yaml: invalid map key: []interface {}{\"c\"}"),
+        (long.as_str(), "yaml: line 2: could not find expected ':'"),
+        (quoted.as_str(), "yaml: mapping values are not allowed in this context"),
+        (bracket.as_str(), "yaml: did not find expected ',' or '}'"),
+    ] {
+        let error = parse(text).unwrap_err().go_text();
+        assert!(error.ends_with(message), "{text:?}: {error}");
+        assert_eq!(parse_part(text, &["kind"]), parse(text), "{text:?}");
+    }
+}
+
+#[test]
+fn a_part_is_what_was_asked_for() {
+    let text = "a: {x: [1, {z: 2}]}\nkind: K\nspec: {l: [a, {b: c}], m: 'x'}\n";
+    assert_eq!(parse_part(text, &["a", "kind"]), Ok(json!({"a": {"x": [1, {"z": 2}]}, "kind": "K"})));
+    assert_eq!(parse_part("[a, b]", &["a"]), Ok(json!(["a", "b"])));
+    assert_eq!(parse_part("text", &["a"]), Ok(json!("text")));
+    // With anchors, all is kept.
+    assert_eq!(parse_part("b: &x 1\na: *x", &["a"]), Ok(json!({"a": 1, "b": 1})));
+    assert_eq!(parse_part("<<: {kind: K}", &["kind"]), Ok(json!({"kind": "K"})));
+}
+
+#[test]
+fn what_is_not_allowed_counts_where_it_is_read() {
+    // go-yaml reads on in chunks: what is complete before does not see it.
+    let far = " ".repeat(2_000);
+    assert_eq!(parse(&format!("--- a\n--- b\n{far}\u{1}")), Ok(json!("a")));
+    let error = parse(&format!("a: [\n]]{far}\u{1}")).unwrap_err();
+    assert_eq!((error.line, error.message.as_ref()), (2, "did not find expected key"));
+    let error = parse(&format!("a: b\n{far}c: ä\u{7}")).unwrap_err();
+    assert_eq!((error.line, error.column), (2, 2_005));
+}
+
+/// Each of these takes far too long if something is gone over again and again.
+#[test]
+fn long_texts_take_no_longer_than_they_are() {
+    let n = 30_000;
+    for text in [
+        "- ".repeat(n),
+        "? ".repeat(n),
+        "[".repeat(n),
+        "[a, ".repeat(n),
+        format!("[{}]", "a,".repeat(n)),
+        format!("{}{}", "[".repeat(120), "a,".repeat(n)),
+        format!("{{{}}}", "a: b, ".repeat(n)),
+        "a: b\n".repeat(n),
+        "&a ".repeat(n),
+        "!a ".repeat(n),
+        "x".repeat(n) + ": 1",
+        "'x ".repeat(n),
+        "\"\\\n".repeat(n),
+        "\"\\x41".repeat(n),
+        "\n".repeat(n),
+        "a\n".repeat(n),
+        "a\n\n".repeat(n),
+        "# a\n".repeat(n),
+        format!("|+\n{}", " \n".repeat(n)),
+        format!(">\n{}", " a\n\n".repeat(n)),
+        "\r".repeat(n),
+        "\u{2028}".repeat(n),
+        "--- a\n".repeat(n),
+        format!("a: &a b\n{}", "c: *a\n".repeat(n)),
+    ] {
+        drop(parse(&text).map(|value| emit(&value, Dialect::V2).len()));
+    }
 }

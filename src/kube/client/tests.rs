@@ -28,6 +28,16 @@ fn names(list: &[Metadata]) -> Vec<&str> {
 }
 
 #[test]
+fn a_server_that_cannot_be_used_is_named_without_its_password() {
+    for server in ["https://me:hunter2@garden:1:2", "https://me:hunter2@garden", "ftp://me:hunter2@garden"] {
+        let connection = Connection::new(server);
+        assert!(!format!("{connection:?}").contains("hunter2"));
+        let error = Client::new(connection, Options::default()).unwrap_err().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
 fn each_call_is_the_request_that_the_api_knows() {
     let (server, client) = answering(|_| Act::json(200, r#"{"metadata":{"name":"n"},"items":[]}"#));
     let object = json!({"metadata": {"name": "n"}});

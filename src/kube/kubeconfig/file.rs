@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::api::meta::or_default;
+use crate::base::redact;
 
 /// A kubeconfig file, entries by name.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -115,7 +116,7 @@ pub(super) struct Context {
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").field("server", &self.server).finish_non_exhaustive()
+        f.debug_struct("Cluster").field("server", &redact::url(&self.server)).finish_non_exhaustive()
     }
 }
 

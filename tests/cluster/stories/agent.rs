@@ -1,7 +1,9 @@
 //! The main job: the agent as a real process, from a bootstrap token to a seed with extensions.
 
-use gardenlet::api::core::{CONFIG_MAP, SECRET};
+use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET, SERVICE_ACCOUNT};
 use gardenlet::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION};
+use gardenlet::api::meta::Resource;
+use gardenlet::format::base64;
 use gardenlet::kube::{DeleteParams, Patch};
 use serde_json::{Value, json};
 
@@ -65,5 +67,53 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     // The manifests of the first values: nobody refers to them, and the garbage collector spares what is young.
     left.changed.retain(|_, object| object["metadata"]["labels"][COLLECTABLE] != "true");
     equal("left in the seed", &left.keys(), &Vec::new())?;
+    agent.ensure_running()
+}
+
+const TOKEN_REVIEW: Resource =
+    Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);
+
+/// Its values come from a Secret of the garden, and its workload gets a kubeconfig and a token that the garden knows.
+pub(crate) fn reaches_the_garden(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
+    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"hello": "good day"},
+        "metadata": {"name": "words", "namespace": "garden", "labels": {"gardener.cloud/role": "resource-reference"}}}))?;
+    register_demo(lab, 0)?;
+    let reference =
+        json!({"name": "w", "resourceRef": {"apiVersion": "v1", "kind": "Secret", "name": "words"}});
+    let more = json!({"injectGardenKubeconfig": true, "resources": [reference],
+        "helm": {"values": {"replicas": 0, "greeting": "{{ .resources.w.data.hello }}"}}});
+    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &Patch::Merge(more))?;
+    let name = installed(&garden, &mut agent)?;
+    let namespace = format!("extension-{name}");
+    wait::until("the greeting of the Secret", 60, || {
+        let map = seed.find::<Value>(&CONFIG_MAP, &namespace, "demo")?;
+        Ok::<_, gardenlet::kube::Error>(map.filter(|map| map["data"]["greeting"] == "good day"))
+    })?;
+    let volume = wait::until("the volume with the kubeconfig", 60, || {
+        let deployment = seed.find::<Value>(&DEPLOYMENT, &namespace, "demo")?.unwrap_or_default();
+        let volume = deployment.pointer("/spec/template/spec/volumes/0/projected").cloned();
+        Ok::<_, gardenlet::kube::Error>(volume)
+    })?;
+    let generic = volume.pointer("/sources/0/secret/name").and_then(Value::as_str).unwrap_or_default();
+    seed.get::<Value>(&SECRET, &namespace, generic)?;
+    let token = wait::until("the token", 60, || {
+        let secret = seed.find::<Value>(&SECRET, &namespace, "garden-access-extension")?.unwrap_or_default();
+        Ok::<_, gardenlet::kube::Error>(secret["data"]["token"].as_str().map(str::to_owned))
+    })?;
+    let token = base64::decode(token.as_bytes()).unwrap_or_default();
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+        "spec": {"token": String::from_utf8_lossy(&token)}});
+    let review = garden.create::<Value>(&TOKEN_REVIEW, "", &review)?;
+    let account = format!("system:serviceaccount:seed-{}:{namespace}", world::SEED);
+    equal("the account", &review["status"]["user"]["username"], &json!(account))?;
+    garden.delete(&CONTROLLER_REGISTRATION, "", "demo", &DeleteParams::default())?;
+    wait::until("the account to go", 60, || {
+        let account = garden.find::<Value>(&SERVICE_ACCOUNT, &format!("seed-{}", world::SEED), &namespace);
+        account.map(|found| found.is_none().then_some(()))
+    })?;
     agent.ensure_running()
 }

@@ -7,6 +7,7 @@ use gardenlet::format::base64;
 use gardenlet::kube::{
     Client, DeleteParams, Error, ListParams, Patch, Verdict, Watch, WatchEvent, WatchParams,
 };
+use gardenlet::pki::{Certificate, PrivateKey, request};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 
@@ -234,6 +235,64 @@ pub(crate) fn identity(lab: &mut Lab) -> Result<()> {
     client.replace(connection)?;
     client.get::<Metadata>(&NAMESPACE, "", "garden")?;
     Ok(())
+}
+
+/// A request that is written by hand, with all that a name may hold: the servers read it, and what they sign is asked for
+/// again as it stands.
+pub(crate) fn own_names(lab: &mut Lab) -> Result<()> {
+    let admin = lab.garden.client()?;
+    let der = |tag: u8, parts: &[&[u8]]| {
+        let content = parts.concat();
+        [&[tag, u8::try_from(content.len()).unwrap_or(0)][..], &content].concat()
+    };
+    let attribute =
+        |kind: u8, tag: u8, text: &str| der(0x30, &[&[6, 3, 0x55, 4, kind], &der(tag, &[text.as_bytes()])]);
+    let set = |attributes: &[&[u8]]| der(0x31, attributes);
+    let (c, o, cn) = (6, 10, 3);
+    let groups = [attribute(o, 12, "site-operators"), attribute(o, 12, "gardener.cloud:system:seeds")];
+    let country = set(&[&attribute(c, 19, "DE")]);
+    let common_name = set(&[&attribute(cn, 12, "gardener.cloud:system:seed:own")]);
+    let first = request::Subject {
+        common_name: "gardener.cloud:system:seed:own".to_owned(),
+        organizations: vec!["site-operators".to_owned(), "gardener.cloud:system:seeds".to_owned()],
+        name: der(0x30, &[&country, &set(&[&groups[0]]), &set(&[&groups[1]]), &common_name]),
+        alternative_names: [&[0x30, 18, 0x82, 16][..], b"edge.example.org"].concat(),
+    };
+    let issued = signed(&admin, "own-names-1", &first)?;
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    equal("the groups", &sorted(issued.organizations.clone()), &sorted(first.organizations.clone()))?;
+    equal("the alternative names", &issued.alternative_names, &first.alternative_names)?;
+    let again = signed(&admin, "own-names-2", &issued)?;
+    equal("the name in the next life", &again, &issued)
+}
+
+/// Whom the certificate names that an administrator lets be signed for this subject.
+fn signed(admin: &Client, name: &str, subject: &request::Subject) -> Result<request::Subject> {
+    let made = request::build(subject, &PrivateKey::generate()?)?;
+    let csr = json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name},
+        "spec": {
+            "request": base64::encode(made.pem.as_bytes()),
+            "signerName": "kubernetes.io/kube-apiserver-client",
+            "usages": ["digital signature", "key encipherment", "client auth"],
+        },
+    });
+    admin.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &csr)?;
+    let condition = json!({"type": "Approved", "status": "True", "reason": "ByHand", "message": "m"});
+    let approved = Patch::Merge(json!({"status": {"conditions": [condition]}}));
+    admin.patch::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", name, "approval", &approved)?;
+    let certificate = wait::until("the certificate", 20, || -> std::result::Result<_, Error> {
+        let request: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, "", name)?;
+        Ok(request["status"]["certificate"].as_str().map(str::to_owned))
+    })?;
+    admin.delete(&CERTIFICATE_SIGNING_REQUEST, "", name, &DeleteParams::default())?;
+    let pem = base64::decode(certificate.as_bytes()).doing(|| "decode the certificate".to_owned())?;
+    Ok(Certificate::parse_pem(&String::from_utf8_lossy(&pem))?.subject)
 }
 
 /// A token for a service account is made through its subresource, and the server accepts it.

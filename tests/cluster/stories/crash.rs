@@ -15,8 +15,9 @@ use crate::stories::steps::{installed, ready, register_demo};
 use crate::wait;
 use crate::world::{self, World};
 
-/// How many times the agent is killed at least.
+/// How many times the agent is killed at least, and with `tests/run --long`.
 const KILLS_MIN: usize = 20;
+const KILLS_LONG: usize = 120;
 /// How soon a restarted agent leads again. Somebody else would have to wait for 15 s.
 const LEASE_BACK_S: f64 = 3.0;
 
@@ -29,12 +30,13 @@ struct Left {
 pub(crate) fn sigkill(lab: &mut Lab) -> Result<()> {
     let undisturbed = run(lab, |_, _| Ok(()))?;
     lab.reset()?;
+    let wanted = if lab.environment.long { KILLS_LONG } else { KILLS_MIN };
     let mut kills = 0;
     let disturbed = run(lab, |lab, agent| {
-        kills = kill_after_writes(lab, agent)?;
+        kills = kill_after_writes(lab, agent, wanted)?;
         Ok(())
     })?;
-    ensure(kills >= KILLS_MIN, || format!("killed only {kills} times"))?;
+    ensure(kills >= wanted, || format!("killed only {kills} times"))?;
     undisturbed.garden.ensure_same(&disturbed.garden, "the garden, undisturbed and disturbed")?;
     undisturbed.seed.ensure_same(&disturbed.seed, "the seed, undisturbed and disturbed")
 }
@@ -61,8 +63,9 @@ fn run(lab: &mut Lab, disturb: impl FnOnce(&Lab, &mut Agent) -> Result<()>) -> R
 }
 
 /// Kills the agent after its first write three times, after its second three times, and so on. When nothing is left to
-/// write, new values are given to the extension. Returns how many kills followed a write.
-fn kill_after_writes(lab: &Lab, agent: &mut Agent) -> Result<usize> {
+/// write, new values are given to the extension. Ends after as many kills that followed a write as are wanted, or after
+/// five times as many lives; returns how many they were.
+fn kill_after_writes(lab: &Lab, agent: &mut Agent, wanted: usize) -> Result<usize> {
     let mut audits = [lab.garden.audit(), lab.seed.audit()];
     let mut kills = 0;
     for life in 0.. {
@@ -79,7 +82,7 @@ fn kill_after_writes(lab: &Lab, agent: &mut Agent) -> Result<usize> {
         let seconds = wait::seconds_since(started);
         ensure(seconds < LEASE_BACK_S, || format!("the lease was taken back after {seconds:.1} s"))?;
         kills += usize::from(writes > 0);
-        if kills >= KILLS_MIN || life > 5 * KILLS_MIN {
+        if kills >= wanted || life > 5 * wanted {
             break;
         }
         if written.is_err() {

@@ -1,11 +1,13 @@
 //! The stories, in the order in which they run.
 
 mod agent;
+mod applier;
 mod client;
 mod components;
 mod crash;
 mod identity;
 mod inside;
+mod oci;
 mod resources;
 mod semantics;
 mod servers;
@@ -23,6 +25,8 @@ pub(crate) enum Needs {
     Clusters,
     /// Clusters in which nothing happened yet.
     FreshClusters,
+    /// Fresh clusters, helm and a registry.
+    Registry,
     /// Fresh clusters, and a node in the seed.
     Node,
 }
@@ -48,6 +52,7 @@ pub(crate) const STORIES: &[Story] = &[
     story("client: refusals arrive as verdicts", Needs::Clusters, client::verdicts),
     story("client: watches resume, end and expire", Needs::Clusters, client::watches),
     story("client: a bootstrap token becomes a certificate", Needs::FreshClusters, client::identity),
+    story("client: a certificate's own names are kept", Needs::Clusters, client::own_names),
     story("client: a service account gets a token", Needs::Clusters, client::tokens),
     story("the API server does what the stand-in claims", Needs::Clusters, semantics::agree),
     story("a reset leaves nothing of an earlier story", Needs::Clusters, servers::reset),
@@ -64,6 +69,18 @@ pub(crate) const STORIES: &[Story] = &[
     ),
     story("agent: a seed joins its garden", Needs::FreshClusters, agent::joins),
     story("agent: an extension is installed, changed and removed", Needs::FreshClusters, agent::installs),
+    story(
+        "agent: a chart comes from a registry, by reference, tag and digest",
+        Needs::Registry,
+        oci::installs,
+    ),
+    story(
+        "agent: it takes the place of a resource manager, whose account is made anew",
+        Needs::FreshClusters,
+        applier::takes_the_place,
+    ),
+    story("agent: a registry sends it to a token service", Needs::Registry, oci::gets_tokens),
+    story("agent: an extension reaches the garden", Needs::FreshClusters, agent::reaches_the_garden),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),
     story(
@@ -91,7 +108,11 @@ const fn story(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>
 impl Story {
     /// What this machine lacks for it.
     pub(crate) fn missing(&self, environment: &Environment) -> Option<String> {
-        if self.needs == Needs::Node { environment.missing_node() } else { None }
+        match self.needs {
+            Needs::Node => environment.missing_node(),
+            Needs::Registry => environment.missing_registry(),
+            Needs::Clusters | Needs::FreshClusters => None,
+        }
     }
 }
 

@@ -19,16 +19,20 @@ pub(crate) fn register_demo(lab: &Lab, replicas: u8) -> Result<()> {
     lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))
 }
 
-/// Waits until the Seed is ready and its lease is there.
+/// Waits until the Seed is ready and reconciled and its lease is there.
 pub(crate) fn ready(lab: &Lab, agent: &mut Agent) -> Result<()> {
     let garden = lab.garden.client()?;
     while_running("the seed to be ready", 60, agent, || is_ready(&garden))
 }
 
-/// Something, once the Seed is ready and its lease is there.
+/// Something, once the Seed is ready, reconciled (the condition alone may come before), and its lease is there.
 pub(crate) fn is_ready(garden: &Client) -> Result<Option<()>> {
     let seed = garden.find::<Value>(&SEEDS, "", SEED)?;
-    if seed.is_none_or(|seed| condition(&seed, "GardenletReady") != "True") {
+    let is_ready = |seed: Value| {
+        condition(&seed, "GardenletReady") == "True"
+            && seed["status"]["lastOperation"]["state"] == "Succeeded"
+    };
+    if !seed.is_some_and(is_ready) {
         return Ok(None);
     }
     garden.get::<Value>(&LEASE, "gardener-system-seed-lease", SEED)?;

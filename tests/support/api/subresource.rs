@@ -57,7 +57,17 @@ pub fn get_scale(api: &Api, target: &Target) -> Result<Value, Failure> {
     Ok(scale_of(&api.get(&Target { subresource: String::new(), ..target.clone() })?))
 }
 
-/// PUT or PATCH of a scale.
+/// PATCH of a scale. As in a real server, a write that comes between is no conflict unless the patch names a version:
+/// the patch is applied again, five times at most.
+pub fn patch_scale(api: &Api, target: &Target, patch: &Patch, user: &User) -> Result<Value, Failure> {
+    let attempt = || set_scale(api, target, |scale| apply(scale, patch), user);
+    (1..5)
+        .map(|_| attempt())
+        .find(|result| !matches!(result, Err(failure) if failure.code == 409))
+        .unwrap_or_else(attempt)
+}
+
+/// PUT of a scale.
 pub fn set_scale(
     api: &Api,
     target: &Target,
@@ -79,7 +89,7 @@ pub fn set_scale(
 }
 
 /// Applies a patch of any kind to a value that is not stored as such.
-pub fn apply(value: &mut Value, patch: &Patch) -> Result<(), Failure> {
+fn apply(value: &mut Value, patch: &Patch) -> Result<(), Failure> {
     match patch {
         Patch::Merge(patch) => patch::merge(value, patch),
         Patch::Json(patch) => patch::json_patch(value, patch)?,

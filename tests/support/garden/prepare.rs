@@ -93,6 +93,13 @@ fn readers() -> Vec<Value> {
         ),
         cluster_role_binding(READERS, &group("system:authenticated")),
     ];
+    const USER_AUTH: &str = "gardener.cloud:system:user-auth";
+    let reviews = [
+        rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+        rule("authorization.k8s.io", &["selfsubjectaccessreviews"], &["create"]),
+    ];
+    all.push(cluster_role(USER_AUTH, &json!(reviews)));
+    all.push(cluster_role_binding(USER_AUTH, &group("system:authenticated")));
     for (namespace, name) in [
         ("kube-system", "cluster-identity"),
         ("gardener-system-public", "gardener-info"),

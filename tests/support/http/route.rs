@@ -219,10 +219,7 @@ fn special(
     let (status, value) = match (target.subresource.as_str(), info.verb.as_str()) {
         ("token", "create") => (201, subresource::token(api, &shared.tokens(), target, body(request)?)?),
         ("scale", "get") => (200, subresource::get_scale(api, target)?),
-        ("scale", "patch") => {
-            let patch = patch(request)?;
-            (200, subresource::set_scale(api, target, |scale| subresource::apply(scale, &patch), user)?)
-        }
+        ("scale", "patch") => (200, subresource::patch_scale(api, target, &patch(request)?, user)?),
         ("scale", "update") => {
             let new = body(request)?;
             let put = |scale: &mut Value| {

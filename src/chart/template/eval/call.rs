@@ -6,7 +6,7 @@ use super::super::ast::{Operand, OperandKind};
 use super::super::error::{Cause, Error, Fault};
 use super::super::functions::{Args, Function, Run};
 use super::{At, Exec, Slot};
-use crate::chart::value::{Map, MapKind, Object, Signature, Type, Value};
+use crate::chart::value::{List, ListKind, Map, MapKind, Object, Signature, Type, Value};
 use crate::limits::{TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 
 /// What is called.
@@ -134,6 +134,7 @@ impl<'t> Exec<'t, '_> {
         match wanted {
             Type::Any | Type::Reflect | Type::Bytes => Ok(Value::Nil),
             Type::Map => Ok(Value::Map(Map::nil())),
+            Type::List => Ok(Value::List(List::nil(ListKind::Any))),
             _ => Err(self.fail(format!("cannot assign nil to {}", wanted.name()))),
         }
     }
@@ -152,12 +153,16 @@ impl<'t> Exec<'t, '_> {
             (Type::Int64, OperandKind::Number(n)) if n.int.is_some() => {
                 return Ok(Value::Int64(n.int.unwrap_or_default()));
             }
+            (Type::Uint32, OperandKind::Number(n)) if n.int.is_some_and(|i| i >= 0) => {
+                return Ok(Value::Int(n.int.unwrap_or_default() & i64::from(u32::MAX)));
+            }
             (Type::Float, OperandKind::Number(n)) if n.float.is_some() => {
                 return Ok(Value::Float(n.float.unwrap_or_default()));
             }
             (Type::Bool, _) => "bool",
             (Type::Str, _) => "string",
             (Type::Int | Type::Int64, _) => "integer",
+            (Type::Uint32, _) => "unsigned integer",
             (Type::Float, _) => "float",
             _ => return Err(self.fail(format!("can't handle {word} for arg of type {}", wanted.name()))),
         };
@@ -178,6 +183,7 @@ impl<'t> Exec<'t, '_> {
             | (Type::Int64, Value::Int64(_))
             | (Type::Float, Value::Float(_))
             | (Type::Bytes, Value::Bytes(_)) => true,
+            (Type::List, Value::List(list)) => list.kind() == ListKind::Any,
             (Type::Map, Value::Map(map)) => map.kind() != MapKind::Strings,
             (Type::Native(name), Value::Native(object)) => object.type_name() == name,
             _ => false,
@@ -198,6 +204,7 @@ impl<'t> Exec<'t, '_> {
                 Err(self.fail(format!("wrong type for value; expected {want}; got interface {{}}")))
             }
             Type::Map => Ok(Value::Map(Map::nil())),
+            Type::List => Ok(Value::List(List::nil(ListKind::Any))),
             Type::Bytes => Ok(Value::Bytes(Rc::from(&[][..]))),
             _ => Err(self.fail(format!("invalid value; expected {}", wanted.name()))),
         }

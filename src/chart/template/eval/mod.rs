@@ -55,6 +55,18 @@ pub(super) struct Shared<'a> {
     pub(super) regexes: RefCell<HashMap<String, Rc<regex_lite::Regex>>>,
 }
 
+impl Shared<'_> {
+    /// Counts work against the maximum of one rendering.
+    pub(super) fn charge(&self, steps: u64) -> Result<(), String> {
+        let steps = self.steps.get().saturating_add(steps);
+        self.steps.set(steps);
+        if steps > self.options.steps_max {
+            return Err(format!("rendering took more than {} steps", self.options.steps_max));
+        }
+        Ok(())
+    }
+}
+
 /// What functions reach of the engine.
 #[derive(Clone, Copy)]
 pub(super) struct Engine<'a> {
@@ -187,11 +199,7 @@ impl<'t> Exec<'t, '_> {
     /// Counts the work, and looks at the stack: the guards that end a template which does not end by itself.
     fn step(&mut self) -> Result<(), Error> {
         let shared = self.engine.shared;
-        let steps = shared.steps.get() + 1;
-        shared.steps.set(steps);
-        if steps > shared.options.steps_max {
-            return Err(self.fail(format!("rendering took more than {} steps", shared.options.steps_max)));
-        }
+        shared.charge(1).map_err(|message| self.fail(message))?;
         if !shared.guard.has_room() {
             return Err(self.fail("templates nest too deeply"));
         }
@@ -262,7 +270,14 @@ impl<'t> Exec<'t, '_> {
                 return Err(self.fail(format!("range can't iterate over {}", text.to_str())));
             }
         };
-        if ran == 0 { self.otherwise(dot, branch) } else { Ok(Flow::Next) }
+        if ran > 0 {
+            return Ok(Flow::Next);
+        }
+        // In Go, a `break` ends the loop that it stands in, also from its `else`; a `continue` there is the outer loop's.
+        Ok(match self.otherwise(dot, branch)? {
+            Flow::Break => Flow::Next,
+            other => other,
+        })
     }
 
     fn check_single_variable(&mut self, branch: &'t Branch, value: &Value) -> Result<(), Error> {

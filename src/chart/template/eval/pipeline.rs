@@ -206,6 +206,10 @@ impl<'t> Exec<'t, '_> {
                     return Err(self.fail(format!("{name} is not a method but has arguments")));
                 }
                 let found = map.get(name);
+                if found.is_none() && self.engine.shared.options.missing_is_error {
+                    let name = super::super::unquote::quote(name.as_bytes());
+                    return Err(self.fail(format!("map has no entry for key {name}")));
+                }
                 Ok(match map.kind() {
                     MapKind::Strings => Slot::plain(found.unwrap_or_else(|| Value::str(""))),
                     MapKind::Any | MapKind::Values => Slot::boxed(found.unwrap_or_default()),

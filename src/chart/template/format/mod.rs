@@ -29,6 +29,10 @@ pub(super) fn print_action(out: &mut Vec<u8>, value: &Value) -> Result<(), Strin
     match value {
         Value::Nil | Value::NilInterface => out.extend_from_slice(b"<no value>"),
         Value::Str(s) => out.extend_from_slice(s.as_bytes()),
+        Value::Native(object) => match object.action_text() {
+            Some(text) => out.extend_from_slice(text.as_bytes()),
+            None => out.extend_from_slice(display(value)?.as_bytes()),
+        },
         _ => out.extend_from_slice(display(value)?.as_bytes()),
     }
     Ok(())

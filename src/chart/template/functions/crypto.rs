@@ -1,37 +1,86 @@
-//! Checksums, and the list of the functions that make keys and certificates.
+//! Checksums, passwords, keys and certificates, as sprig makes them.
+
+use std::any::Any as StdAny;
 
 use ring::digest;
+use serde_json::json;
 
-use super::{Answer, Args, Function, fixed, variadic};
-use crate::chart::value::Type::{Any, Str};
+use super::{Function, fixed};
+use crate::chart::value::Type::{Int, List, Native, Str, Uint32};
+use crate::chart::value::{Object, Text, Value};
+
+mod certificates;
+mod der;
+mod keys;
+mod passwords;
+
+/// What `genCA` and its siblings return.
+const CERTIFICATE: &str = "sprig.certificate";
 
 pub(super) const FUNCTIONS: &[Function] = &[
     fixed("sha1sum", &[Str], |a| Ok(hex(&digest::SHA1_FOR_LEGACY_USE_ONLY, a.bytes(0)).into())),
     fixed("sha256sum", &[Str], |a| Ok(hex(&digest::SHA256, a.bytes(0)).into())),
     fixed("sha512sum", &[Str], |a| Ok(hex(&digest::SHA512, a.bytes(0)).into())),
     fixed("adler32sum", &[Str], |a| Ok(adler32(a.bytes(0)).to_string().into())),
-    unavailable("bcrypt", |_| missing("bcrypt")),
-    unavailable("buildCustomCert", |_| missing("buildCustomCert")),
-    unavailable("decryptAES", |_| missing("decryptAES")),
-    unavailable("derivePassword", |_| missing("derivePassword")),
-    unavailable("encryptAES", |_| missing("encryptAES")),
-    unavailable("genCA", |_| missing("genCA")),
-    unavailable("genCAWithKey", |_| missing("genCAWithKey")),
-    unavailable("genPrivateKey", |_| missing("genPrivateKey")),
-    unavailable("genSelfSignedCert", |_| missing("genSelfSignedCert")),
-    unavailable("genSelfSignedCertWithKey", |_| missing("genSelfSignedCertWithKey")),
-    unavailable("genSignedCert", |_| missing("genSignedCert")),
-    unavailable("genSignedCertWithKey", |_| missing("genSignedCertWithKey")),
-    unavailable("htpasswd", |_| missing("htpasswd")),
+    fixed("bcrypt", &[Str], |a| Ok(passwords::bcrypt(a, a.bytes(0))?.into())),
+    fixed("htpasswd", &[Str, Str], passwords::htpasswd),
+    fixed("encryptAES", &[Str, Str], passwords::encrypt_aes),
+    fixed("decryptAES", &[Str, Str], passwords::decrypt_aes),
+    fixed("derivePassword", &[Uint32, Str, Str, Str, Str], passwords::derive),
+    fixed("genPrivateKey", &[Str], keys::generate),
+    fixed("buildCustomCert", &[Str, Str], certificates::build_custom),
+    fixed("genCA", &[Str, Int], certificates::authority),
+    fixed("genCAWithKey", &[Str, Int, Str], certificates::authority),
+    fixed("genSelfSignedCert", &[Str, List, List, Int], certificates::self_signed),
+    fixed("genSelfSignedCertWithKey", &[Str, List, List, Int, Str], certificates::self_signed),
+    fixed("genSignedCert", &[Str, List, List, Int, Native(CERTIFICATE)], certificates::signed),
+    fixed("genSignedCertWithKey", &[Str, List, List, Int, Native(CERTIFICATE), Str], certificates::signed),
 ];
 
-const fn unavailable(name: &'static str, run: fn(&Args<'_>) -> Answer) -> Function {
-    variadic(name, &[], Any, run)
+/// A certificate and its key, as PEM.
+#[derive(Clone, Debug)]
+struct Pair {
+    cert: Text,
+    key: Text,
 }
 
-fn missing(name: &str) -> Answer {
-    Err(format!("function \"{name}\" is not available yet").into())
+impl Object for Pair {
+    fn type_name(&self) -> &'static str {
+        CERTIFICATE
+    }
+
+    fn display(&self) -> String {
+        format!("{{{} {}}}", self.cert.to_str(), self.key.to_str())
+    }
+
+    fn is_stringer(&self) -> bool {
+        false
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        json!({"Cert": self.cert.to_str(), "Key": self.key.to_str()})
+    }
+
+    fn field(&self, name: &str) -> Option<Value> {
+        match name {
+            "Cert" => Some(self.cert.clone().into()),
+            "Key" => Some(self.key.clone().into()),
+            _ => None,
+        }
+    }
+
+    fn as_any(&self) -> &dyn StdAny {
+        self
+    }
 }
+
+/// What making keys and passwords counts as, in steps of a rendering, which take up to a microsecond each: nobody shall
+/// ask for much work with few words.
+const RSA_2048_STEPS: u64 = 200_000;
+const RSA_4096_STEPS: u64 = 1_000_000;
+const DSA_STEPS: u64 = 400_000;
+const BCRYPT_STEPS: u64 = 50_000;
+const SCRYPT_STEPS: u64 = 100_000;
 
 fn hex(algorithm: &'static digest::Algorithm, bytes: &[u8]) -> String {
     digest::digest(algorithm, bytes).as_ref().iter().map(|b| format!("{b:02x}")).collect()
@@ -45,3 +94,6 @@ fn adler32(bytes: &[u8]) -> u32 {
     });
     b << 16 | a
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,4 @@
-//! Dates and durations. The local zone is UTC, as in a container; names of other zones are taken for UTC, as Go does
-//! where it has no zone files.
+//! Dates and durations. The local zone is UTC, as in a container; so is a zone that the machine does not know.
 
 use std::any::Any;
 
@@ -8,7 +7,7 @@ use crate::base::clock::Timestamp;
 use crate::chart::value::Type::{Any as AnyType, Int, Native, Str};
 use crate::chart::value::{Object, Signature, Value};
 use crate::format::duration;
-use crate::format::time::{Civil, layout};
+use crate::format::time::{Civil, layout, zone};
 
 const TIME: &str = "time.Time";
 const NANOS: i64 = 1_000_000_000;
@@ -16,10 +15,10 @@ const NANOS: i64 = 1_000_000_000;
 pub(super) const FUNCTIONS: &[Function] = &[
     fixed("now", &[], |a| Ok(Value::native(Time::at(a.engine.shared.options.clock.now())))),
     fixed("date", &[Str, AnyType], |a| Ok(time_of(a, 1).format(&a.str(0)).into())),
-    fixed("dateInZone", &[Str, AnyType, Str], |a| Ok(time_of(a, 1).format(&a.str(0)).into())),
-    fixed("date_in_zone", &[Str, AnyType, Str], |a| Ok(time_of(a, 1).format(&a.str(0)).into())),
+    fixed("dateInZone", &[Str, AnyType, Str], |a| Ok(time_of(a, 1).format_in(&a.str(2), &a.str(0)).into())),
+    fixed("date_in_zone", &[Str, AnyType, Str], |a| Ok(time_of(a, 1).format_in(&a.str(2), &a.str(0)).into())),
     fixed("htmlDate", &[AnyType], |a| Ok(time_of(a, 0).format("2006-01-02").into())),
-    fixed("htmlDateInZone", &[AnyType, Str], |a| Ok(time_of(a, 0).format("2006-01-02").into())),
+    fixed("htmlDateInZone", &[AnyType, Str], |a| Ok(time_of(a, 0).format_in(&a.str(1), "2006-01-02").into())),
     fixed("dateModify", &[Str, Native(TIME)], |a| Ok(modified(a).unwrap_or_else(|_| a.any(1).clone()))),
     fixed("date_modify", &[Str, Native(TIME)], |a| Ok(modified(a).unwrap_or_else(|_| a.any(1).clone()))),
     fixed("mustDateModify", &[Str, Native(TIME)], |a| Ok(modified(a)?)),
@@ -46,7 +45,7 @@ impl Time {
     }
 
     fn utc(self) -> Self {
-        if self.0.offset_s == 0 { self } else { Self::at(self.0.timestamp()) }
+        Self(Civil::of_unix(self.unix(), self.0.nanos, 0))
     }
 
     /// In UTC, as a layout says.
@@ -54,8 +53,15 @@ impl Time {
         layout::format_civil(&self.utc().0, layout)
     }
 
+    /// As the clocks of a place show it.
+    fn format_in(self, place: &str, layout: &str) -> String {
+        let Some(zone) = zone::at(place, self.unix()) else { return self.format(layout) };
+        let civil = Civil::of_unix(self.unix(), self.0.nanos, zone.offset_s);
+        layout::format_named(&civil, &zone.name, layout)
+    }
+
     fn unix(self) -> i64 {
-        if self.is_zero() { -62_135_596_800 } else { self.0.timestamp().unix() }
+        self.0.unix()
     }
 
     fn is_zero(self) -> bool {
@@ -81,7 +87,7 @@ fn as_time(value: &Value) -> Option<Time> {
 /// A time, or an integer as seconds since 1970; anything else is now.
 fn time_of(a: &Args<'_>, index: usize) -> Time {
     match a.any(index) {
-        Value::Int(i) | Value::Int64(i) => Time::at(Timestamp::from_unix(*i)),
+        Value::Int(i) | Value::Int64(i) => Time(Civil::of_unix(*i, 0, 0)),
         other => as_time(other).unwrap_or_else(|| Time::at(a.engine.shared.options.clock.now())),
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::json::{as_array, as_map};
 use super::{Answer, Args, Function, fixed};
 use crate::chart::value::Type::{Any, Str};
-use crate::chart::value::{Numbers, Text, Value};
+use crate::chart::value::{Map, Numbers, Text, Value};
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
 
@@ -13,8 +13,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("toYaml", &[Any], |a| Ok(to_yaml(a.any(0), Dialect::V2).unwrap_or_default().into())),
     fixed("toYamlPretty", &[Any], |a| Ok(to_yaml(a.any(0), Dialect::V3).unwrap_or_default().into())),
     fixed("mustToYaml", &[Any], must_to_yaml),
-    fixed("fromYaml", &[Str], |a| Ok(as_map(from_yaml(&a.str(0)), YAML_PREFIX))),
-    fixed("fromYamlArray", &[Str], |a| Ok(as_array(from_yaml(&a.str(0)), YAML_PREFIX))),
+    fixed("fromYaml", &[Str], |a| Ok(as_map(from_yaml(&a.str(0), Map::new().into()), YAML_PREFIX))),
+    fixed("fromYamlArray", &[Str], |a| {
+        Ok(as_array(from_yaml(&a.str(0), Value::list(Vec::new())), YAML_PREFIX))
+    }),
     fixed("b64enc", &[Str], |a| Ok(base64::encode(a.bytes(0)).into())),
     fixed("b64dec", &[Str], |a| {
         Ok(base64::decode(a.bytes(0)).map_or_else(|e| e.to_string().into(), Text::from).into())
@@ -41,9 +43,10 @@ fn must_to_yaml(a: &Args<'_>) -> Answer {
 }
 
 /// The first document. Errors are worded as the library does that goes from YAML to JSON to Go.
-fn from_yaml(text: &str) -> Result<Value, String> {
+/// Nothing, or null, leaves what was there before.
+fn from_yaml(text: &str, before: Value) -> Result<Value, String> {
     let json = yaml::parse(text).map_err(|e| e.go_text())?;
-    Ok(Value::from_json(&json, Numbers::Float64Always))
+    Ok(if json.is_null() { before } else { Value::from_json(&json, Numbers::Float64Always) })
 }
 
 const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";

@@ -98,8 +98,8 @@ fn steps(start: i64, stop: i64, step: i64) -> Result<Vec<i64>, Cause> {
             return Err(format!("list has more than {TEMPLATE_LIST_ITEMS_MAX} items").into());
         }
         numbers.push(next);
-        let Some(more) = next.checked_add(step) else { break };
-        next = more;
+        // As in Go, where a step over the end of the numbers comes back from the other side.
+        next = next.wrapping_add(step);
     }
     Ok(numbers)
 }
@@ -115,7 +115,7 @@ fn seq(a: &Args<'_>) -> Answer {
     if end < start && step > 0 {
         return Ok("".into());
     }
-    let stop = end.saturating_add(if end < start { -1 } else { 1 });
+    let stop = end.wrapping_add(if end < start { -1 } else { 1 });
     let texts: Vec<String> = steps(start, stop, step)?.iter().map(ToString::to_string).collect();
     Ok(texts.join(" ").into())
 }

@@ -17,10 +17,10 @@ mod lists;
 mod math;
 mod paths;
 mod random;
-mod regex;
+pub(super) mod regex;
 mod strings;
 mod toml;
-mod urls;
+pub(super) mod urls;
 mod versions;
 mod words;
 

@@ -40,29 +40,43 @@ fn compiled(a: &Args<'_>) -> Result<Rc<Regex>, Cause> {
 /// The expression, or Go's words if it is none. An error is what Go would have taken.
 fn usable(a: &Args<'_>) -> Result<Result<Rc<Regex>, String>, Cause> {
     let pattern = a.str(0);
+    if std::str::from_utf8(a.bytes(0)).is_err() {
+        return Ok(Err(format!("error parsing regexp: invalid UTF-8: `{pattern}`")));
+    }
     let known = |shared: &Shared<'_>| shared.regexes.borrow().get(&*pattern).cloned();
     if let Some(regex) = known(a.engine.shared) {
         return Ok(Ok(regex));
     }
-    let translated = match syntax::translate(&pattern) {
-        Ok(translated) => translated,
-        Err(Mistake::Invalid(message)) => return Ok(Err(message)),
-        Err(Mistake::Unsupported) => {
-            return Err(
-                format!("regular expressions with Unicode classes are not supported: `{pattern}`").into()
-            );
-        }
-    };
-    let built = RegexBuilder::new(&translated).size_limit(TEMPLATE_REGEX_BYTES_MAX).build();
-    let regex = match built {
+    let regex = match build_or_refuse(&pattern)? {
         Ok(regex) => Rc::new(regex),
-        Err(e) => return Ok(Err(complaint(&pattern, &e))),
+        Err(message) => return Ok(Err(message)),
     };
     let mut cache = a.engine.shared.regexes.borrow_mut();
     if cache.len() < TEMPLATE_REGEXES_MAX {
         cache.insert(pattern.into_owned(), regex.clone());
     }
     Ok(Ok(regex))
+}
+
+/// Compiles an expression.
+///
+/// # Errors
+/// What is wrong with it.
+pub(in super::super) fn build(pattern: &str) -> Result<Regex, String> {
+    build_or_refuse(pattern)?
+}
+
+/// The expression, or Go's words if it is none. The outer error is what Go would have taken.
+fn build_or_refuse(pattern: &str) -> Result<Result<Regex, String>, String> {
+    let translated = match syntax::translate(pattern) {
+        Ok(translated) => translated,
+        Err(Mistake::Invalid(message)) => return Ok(Err(message)),
+        Err(Mistake::Unsupported) => {
+            return Err(format!("regular expressions with Unicode classes are not supported: `{pattern}`"));
+        }
+    };
+    let built = RegexBuilder::new(&translated).size_limit(TEMPLATE_REGEX_BYTES_MAX).build();
+    Ok(built.map_err(|e| complaint(pattern, &e)))
 }
 
 /// Go's words, where the mistake is a common one.

@@ -39,6 +39,17 @@ fn url_parse(a: &Args<'_>) -> Answer {
     ]))
 }
 
+/// Scheme, host with port, host alone.
+///
+/// # Errors
+/// Go's words for what is wrong.
+pub(in super::super) fn parts(text: &str) -> Result<(String, String, String), String> {
+    let url = Url::parse(text).map_err(|e| format!("parse {}: {e}", quote(text.as_bytes())))?;
+    let host = String::from_utf8_lossy(&url.host).into_owned();
+    let name = hostname(&host).to_owned();
+    Ok((url.scheme, host, name))
+}
+
 fn url_join(a: &Args<'_>) -> Answer {
     let map = a.map(0);
     let part = |key: &str| part(&map, key);
@@ -131,6 +142,9 @@ impl Url {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),
         };
+        if host.starts_with('[') && !host.contains(']') {
+            return Err("missing ']' in host".to_owned());
+        }
         let port = host.rsplit_once(']').map_or(host, |(_, rest)| rest);
         let number = port.split_once(':').map_or("", |(_, number)| number);
         if !number.bytes().all(|b| b.is_ascii_digit()) {

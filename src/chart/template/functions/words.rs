@@ -147,8 +147,11 @@ enum Word {
 }
 
 /// Letters that have no case, or are lower case, as far as this conversion is concerned.
+/// Letters that make words: not those of Chinese, Japanese and Korean.
 fn is_letter(c: char) -> bool {
-    c.is_alphabetic()
+    let is_ideograph =
+        matches!(c, '\u{3400}'..='\u{4d85}' | '\u{4e00}'..='\u{9fcc}' | '\u{20000}'..='\u{2b81d}');
+    c.is_alphabetic() && !is_ideograph
 }
 
 fn is_punctuation(c: char) -> bool {

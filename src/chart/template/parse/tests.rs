@@ -2,7 +2,7 @@ use super::*;
 use crate::limits::TEMPLATE_STACK_BYTES_MAX;
 
 fn parsed(text: &str) -> Result<Vec<Tree>, String> {
-    parse("t", text, StackGuard::new(TEMPLATE_STACK_BYTES_MAX)).map_err(|e| e.to_string())
+    parse("t", &text.into(), StackGuard::new(TEMPLATE_STACK_BYTES_MAX)).map_err(|e| e.to_string())
 }
 
 #[test]

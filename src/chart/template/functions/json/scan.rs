@@ -15,7 +15,7 @@ pub(super) fn mistake(text: &str) -> Option<String> {
                     let quoted = super::super::super::unquote::quote(char::from(*b).to_string().as_bytes());
                     format!("'{}'", &quoted[1..quoted.len() - 1])
                 }
-                None => String::new(),
+                None => "' '".to_owned(),
             };
             Some(format!("invalid character {found} {context}"))
         }
@@ -137,12 +137,12 @@ impl Scanner<'_> {
 
     fn escape(&mut self) -> Scan {
         self.at += 1;
-        match self.peek()? {
+        match self.within() {
             b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => self.at += 1,
             b'u' => {
                 self.at += 1;
                 for _ in 0..4 {
-                    if !self.peek()?.is_ascii_hexdigit() {
+                    if !self.within().is_ascii_hexdigit() {
                         return self.bad("in \\u hexadecimal character escape");
                     }
                     self.at += 1;
@@ -180,7 +180,7 @@ impl Scanner<'_> {
     }
 
     fn digit(&mut self, context: &str) -> Scan {
-        if self.peek()?.is_ascii_digit() { Ok(()) } else { self.bad(context) }
+        if self.within().is_ascii_digit() { Ok(()) } else { self.bad(context) }
     }
 
     fn digits(&mut self) {
@@ -191,12 +191,17 @@ impl Scanner<'_> {
 
     fn literal(&mut self, word: &str) -> Scan {
         for expected in word.chars() {
-            if char::from(self.peek()?) != expected {
+            if char::from(self.within()) != expected {
                 return self.bad(&format!("in literal {word} (expecting '{expected}')"));
             }
             self.at += 1;
         }
         Ok(())
+    }
+
+    /// Within a word, Go takes the end of the text for a blank.
+    fn within(&self) -> u8 {
+        self.bytes.get(self.at).copied().unwrap_or(b' ')
     }
 
     fn peek(&self) -> Result<u8, Mistake> {
@@ -231,6 +236,10 @@ mod tests {
             ("[1 2]", "invalid character '2' after array element"),
             ("[1,]", "invalid character ']' looking for beginning of value"),
             ("1 2", "invalid character '2' after top-level value"),
+            ("n", "invalid character ' ' in literal null (expecting 'u')"),
+            ("[-", "invalid character ' ' in numeric literal"),
+            ("\"\\", "invalid character ' ' in string escape code"),
+            ("\"", "unexpected end of JSON input"),
             ("tru3", "invalid character '3' in literal true (expecting 'e')"),
             ("-x", "invalid character 'x' in numeric literal"),
             ("1.x", "invalid character 'x' after decimal point in numeric literal"),

@@ -106,7 +106,7 @@ impl<'t> Parser<'t> {
     fn entry(&mut self, table: &Map) -> Parsed<()> {
         let path = self.path()?;
         if !self.take('=') {
-            return Err("expected key separator '='".to_owned());
+            return Err(self.no_separator());
         }
         self.blanks();
         let value = self.value()?;
@@ -129,6 +129,14 @@ impl<'t> Parser<'t> {
             path.push(match self.peek() {
                 Some('"') => self.basic_string()?,
                 Some('\'') => self.literal_string()?,
+                Some('=') | None if path.is_empty() => {
+                    return Err("unexpected '=': key name appears blank".to_owned());
+                }
+                Some('.') if path.is_empty() => {
+                    return Err("unexpected '.': keys cannot start with a '.'".to_owned());
+                }
+                Some('=') | None => return Err("unexpected '='".to_owned()),
+                Some('.') => return Err("unexpected '.'".to_owned()),
                 _ => self.bare_key()?,
             });
             self.blanks();
@@ -141,15 +149,20 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// What is said where neither `.` nor `=` follows a key, also one of no characters.
+    fn no_separator(&self) -> String {
+        match self.peek() {
+            None => "unexpected EOF; expected key separator '='".to_owned(),
+            Some(c) => format!("expected '.' or '=', but got {c:?} instead"),
+        }
+    }
+
     fn bare_key(&mut self) -> Parsed<String> {
         let rest = self.rest();
         let end =
             rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-').unwrap_or(rest.len());
         if end == 0 {
-            return Err(match self.peek() {
-                None | Some('\n') => "unexpected end of line; expected a key".to_owned(),
-                Some(c) => format!("invalid character {c:?} in a key"),
-            });
+            return Err(self.no_separator());
         }
         self.at += end;
         Ok(rest[..end].to_owned())

@@ -1,0 +1,397 @@
+//! The embedded applier while it has an identity and the lease that gardener-resource-manager uses itself: who may apply
+//! ManagedResources in this seed, and what becomes of a gardener-resource-manager that is there.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api::core::{DEPLOYMENT, SECRET, SERVICE_ACCOUNT};
+use crate::api::meta::{Key, Metadata};
+use crate::base::backoff::Backoff;
+use crate::base::clock::Mono;
+use crate::base::stop::Stop;
+use crate::base::thread;
+use crate::kube::{self, Applier, Patch};
+use crate::limits;
+use crate::resources::{self, Resources, Watched, reads_secret, wants_apply, wants_check};
+use crate::runtime::controller::Context;
+use crate::runtime::fence::Fence;
+use crate::runtime::informer::{self, Handler, Options};
+use crate::runtime::leader::{self, Elector, Listener};
+use crate::runtime::pool::Lane;
+use crate::runtime::store::Store;
+
+use super::controllers::{context, inform};
+use super::status::complain;
+use super::{Shared, join, seed, started};
+
+/// What it is called on the status page.
+pub(super) const PART: &str = "managedresource-applier";
+/// The other one there.
+const OTHER: &str = "gardener-resource-manager";
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Namespace, name and account of gardener-resource-manager.
+const GRM_NAMESPACE: &str = "garden";
+const GRM_NAME: &str = "gardener-resource-manager";
+/// Lifetime of the applier's token, and when it is renewed.
+const TOKEN_SECONDS: u32 = 3_600;
+const TOKEN_RENEW: Duration = Duration::from_secs(2_400);
+/// A token that was good for so long was a good one: if it is refused now, the next is asked for without delay.
+const TOKEN_GOOD: Duration = Duration::from_secs(60);
+/// How often to look whether a gardener-resource-manager that is to be gone is gone, while it still holds the lease.
+const RETIRE_AGAIN: Duration = Duration::from_secs(60);
+
+/// Why the applier does not get further.
+#[derive(Debug)]
+enum Error {
+    Token(kube::Error),
+    Client(kube::Error),
+    Retire(kube::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token(_) => write!(
+                f,
+                "get a token of service account {GRM_NAMESPACE}/{GRM_NAME} in the seed (create it and bind it to \
+                 cluster-admin, or set edge.resourceManager: External)"
+            ),
+            Self::Client(_) => f.write_str("make the applier's client"),
+            Self::Retire(_) => write!(f, "scale deployment {GRM_NAMESPACE}/{GRM_NAME} in the seed to 0"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let (Self::Token(source) | Self::Client(source) | Self::Retire(source)) = self;
+        Some(source)
+    }
+}
+
+/// Keeps the applier's identity and its lease until `stop`; the elector starts and ends the reconcilers.
+pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
+    shared.status.stage(PART, "getting an identity");
+    let clock = &shared.env.clock;
+    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    let fence = Fence::new(clock.clone(), &format!("{GRM_NAMESPACE}/{GRM_NAME}"));
+    let refused = stop.child();
+    let mut identity: Option<Identity> = None;
+    let mut elector: Option<JoinHandle<()>> = None;
+    while !stop.is_stopped() {
+        shared.status.progress.beat(seed::PART, TOKEN_RENEW * 2);
+        let begun = clock.mono();
+        let retired = retire(shared);
+        let renewed = renew(shared, &mut identity, &fence, &refused);
+        let seen = refused.wakes();
+        match &renewed {
+            Ok(identity) => {
+                shared.status.recovered(PART);
+                if elector.is_none() {
+                    elector = start_elector(shared, stop, identity, &fence);
+                }
+            }
+            Err(error) => complain(&shared.status, PART, error),
+        }
+        // In any case: a server that refuses each new token must not be asked without a pause.
+        stop.wait(clock, backoff.next_delay());
+        if retired && renewed.is_ok() {
+            refused.wait_since(clock, seen, TOKEN_RENEW);
+            if clock.mono().saturating_sub(begun) >= TOKEN_GOOD {
+                backoff.reset();
+            }
+        }
+    }
+    if let Some(elector) = elector {
+        join("applier election", elector);
+    }
+}
+
+/// Scales a gardener-resource-manager to 0, if the configuration says so in so many words: the default must not end a
+/// program that an operator deployed. False if that is still to be done.
+fn retire(shared: &Shared) -> bool {
+    if !shared.settings.edge.resource_manager_is_explicit {
+        return true;
+    }
+    match scale_down(&shared.clients.seed) {
+        Ok(scaled) => {
+            shared.status.recovered(OTHER);
+            if scaled {
+                shared.status.stage(OTHER, "scaled to 0");
+                log::info!(
+                    deployment = GRM_NAME;
+                    "Scaled to 0: edge.resourceManager is Embedded, the agent does its work"
+                );
+            }
+            true
+        }
+        Err(source) => {
+            complain(&shared.status, OTHER, &Error::Retire(source));
+            false
+        }
+    }
+}
+
+/// True if there was something to scale.
+fn scale_down(seed: &kube::Client) -> Result<bool, kube::Error> {
+    let live = seed.find::<Value>(&DEPLOYMENT, GRM_NAMESPACE, GRM_NAME)?;
+    // Absent means 1.
+    if live.is_none_or(|deployment| deployment["spec"]["replicas"] == 0) {
+        return Ok(false);
+    }
+    let patch = Patch::Merge(json!({"spec": {"replicas": 0}}));
+    seed.patch::<Metadata>(&DEPLOYMENT, GRM_NAMESPACE, GRM_NAME, "", &patch)?;
+    Ok(true)
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct TokenRequest {
+    status: TokenStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct TokenStatus {
+    token: String,
+}
+
+/// The clients of the applier: one for its work and one, with connections of its own, for its Lease.
+#[derive(Clone)]
+struct Identity {
+    applier: Applier,
+    election: kube::Client,
+}
+
+/// A fresh token for the applier's clients; the first makes the clients. They wake `refused` when the server does not
+/// take the token any more: the account may have been made anew.
+fn renew(
+    shared: &Shared,
+    identity: &mut Option<Identity>,
+    fence: &Fence,
+    refused: &Stop,
+) -> Result<Identity, Error> {
+    let request = json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": TOKEN_SECONDS},
+    });
+    let made = shared
+        .clients
+        .seed
+        .create_sub::<TokenRequest>(&SERVICE_ACCOUNT, GRM_NAMESPACE, GRM_NAME, "token", &request)
+        .map_err(Error::Token)?;
+    let connection = shared.clients.seed_connection.clone().with_token(made.status.token);
+    if let Some(present) = identity {
+        present.applier.replace(connection.clone()).map_err(Error::Client)?;
+        present.election.replace(connection).map_err(Error::Client)?;
+        return Ok(present.clone());
+    }
+    let made = Identity {
+        applier: Applier(shared.clients.seed_as(connection.clone(), fence, refused).map_err(Error::Client)?),
+        election: shared.clients.election_as(connection, refused).map_err(Error::Client)?,
+    };
+    *identity = Some(made.clone());
+    Ok(made)
+}
+
+fn start_elector(
+    shared: &Arc<Shared>,
+    stop: &Stop,
+    identity: &Identity,
+    fence: &Fence,
+) -> Option<JoinHandle<()>> {
+    let election = &shared.settings.leader_election;
+    let options = leader::Options {
+        namespace: GRM_NAMESPACE.to_owned(),
+        name: GRM_NAME.to_owned(),
+        holder: format!("{}_{}", shared.env.hostname, shared.instance_id),
+        lease_duration: election.lease_duration,
+        renew_deadline: election.renew_deadline,
+        retry_period: election.retry_period,
+    };
+    let part = Arc::new(ApplierPart {
+        shared: Arc::clone(shared),
+        stop: stop.clone(),
+        resources: Resources::new(identity.applier.clone(), resources::Settings::default()),
+        fence: fence.clone(),
+        standing: Mutex::default(),
+        started: AtomicBool::new(false),
+        informer: Mutex::default(),
+    });
+    let mut elector = Elector::new(
+        identity.election.clone(),
+        shared.env.clock.clone(),
+        options,
+        fence.clone(),
+        shared.env.metrics.clone(),
+        Arc::<ApplierPart>::clone(&part),
+    );
+    let running = stop.clone();
+    let run = move || {
+        elector.run(&running);
+        part.end();
+        part.join();
+    };
+    started("applier-election", stop, thread::spawn("applier-election", limits::SMALL_STACK_BYTES, run))
+}
+
+/// Since when another program holds the lease, and when that one is looked after next.
+#[derive(Clone, Copy)]
+struct Standing {
+    since: Mono,
+    retire_at: Mono,
+}
+
+/// The reconcilers of the applier, started and ended with its lease.
+struct ApplierPart {
+    shared: Arc<Shared>,
+    stop: Stop,
+    resources: Resources,
+    fence: Fence,
+    standing: Mutex<Option<Standing>>,
+    /// The informer of Secrets runs from the first time on: what it knows stays true without the lease.
+    started: AtomicBool,
+    informer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Listener for ApplierPart {
+    fn elected(&self) {
+        self.shared.status.stage(PART, "running");
+        self.shared.status.remark(None);
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let lanes = &self.shared.lanes;
+        lanes.apply.start(Arc::new(self.resources.applying()), self.context());
+        lanes.checks.start(Arc::new(self.resources.checks()), self.context());
+        lanes.garbage.start(Arc::new(self.resources.garbage_collector()), self.context());
+        lanes.garbage.add(Key::new("", "all"));
+        if !self.started.swap(true, Ordering::SeqCst) {
+            self.inform();
+        }
+        // Lanes forget their keys when the lease is lost, and the informer tells only what changes.
+        for (key, watched) in self.shared.managed.all() {
+            if wants_apply(None, Some(&watched)) {
+                lanes.apply.add(key.clone());
+            }
+            if wants_check(None, Some(&watched)) {
+                lanes.checks.add(key);
+            }
+        }
+    }
+
+    fn lost(&self) {
+        self.end();
+        self.shared.status.stage(PART, "waiting for the lease");
+    }
+
+    fn standing(&self, holder: &str) {
+        let status = &self.shared.status;
+        let now = self.shared.env.clock.mono();
+        let explicit = self.shared.settings.edge.resource_manager_is_explicit;
+        let mut standing = {
+            let known = *self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+            known.unwrap_or(Standing { since: now, retire_at: now + RETIRE_AGAIN })
+        };
+        if now >= standing.retire_at {
+            standing.retire_at = now + RETIRE_AGAIN;
+            retire(&self.shared);
+        }
+        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Some(standing);
+        let held = format!("lease {GRM_NAMESPACE}/{GRM_NAME} is held by {holder}");
+        // Before that it may be the lease of one that is dead.
+        let lives = now.saturating_sub(standing.since) > self.shared.settings.leader_election.lease_duration;
+        status.remark(lives.then(|| format!("The embedded applier of ManagedResources is passive: {held}.")));
+        let hint = if explicit { "" } else { " (edge.resourceManager: Embedded scales it to 0)" };
+        status.doing(PART, "passive");
+        if status.problem(PART, &format!("{held}: a gardener-resource-manager works in this seed{hint}")) {
+            log::info!(holder = holder; "Another resource manager works in this seed; the embedded one stays passive");
+        }
+    }
+
+    fn drain(&self) {
+        let clock = &self.shared.env.clock;
+        let deadline = clock.mono().saturating_add(self.shared.clients.applier_write_timeout);
+        for lane in self.lanes() {
+            if !lane.wait_until_idle(deadline.saturating_sub(clock.mono())) {
+                // No write outlives this time, and none begins without the lease.
+                log::warn!("The applier is still at work; its lease is given back all the same");
+                return;
+            }
+        }
+    }
+}
+
+impl ApplierPart {
+    fn context(&self) -> Context {
+        Context { fence: self.fence.clone(), ..context(&self.shared, &self.stop) }
+    }
+
+    fn lanes(&self) -> [&Lane; 3] {
+        [&self.shared.lanes.apply, &self.shared.lanes.checks, &self.shared.lanes.garbage]
+    }
+
+    fn end(&self) {
+        self.lanes().iter().for_each(|lane| lane.end());
+        self.shared.status.remark(None);
+    }
+
+    fn inform(&self) {
+        let shared = &self.shared;
+        let options = Options { metadata_only: true, ..Options::all("seed/secrets", SECRET) };
+        let handler = on_secret(shared, shared.managed.clone());
+        let informer = inform(shared, &self.stop, &shared.clients.seed, options, &Store::new(), handler);
+        *self.informer.lock().unwrap_or_else(PoisonError::into_inner) = informer;
+    }
+
+    /// Waits for the informer, which ends with the term.
+    fn join(&self) {
+        let informer = self.informer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(informer) = informer {
+            join("informer", informer);
+        }
+    }
+}
+
+/// Of a Secret only its version is kept.
+#[derive(Debug, Default)]
+struct SecretVersion {
+    metadata: crate::api::meta::ObjectMeta,
+}
+
+impl<'de> Deserialize<'de> for SecretVersion {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let full = Metadata::deserialize(d)?.metadata;
+        let mut metadata = crate::api::meta::ObjectMeta::default();
+        (metadata.name, metadata.namespace) = (full.name, full.namespace);
+        metadata.resource_version = full.resource_version;
+        Ok(Self { metadata })
+    }
+}
+
+impl informer::Object for SecretVersion {
+    fn metadata(&self) -> &crate::api::meta::ObjectMeta {
+        &self.metadata
+    }
+}
+
+/// Updates only: a Secret that appears after its ManagedResource is found by the retry.
+fn on_secret(shared: &Arc<Shared>, resources: Store<Watched>) -> Handler<SecretVersion> {
+    let shared = Arc::clone(shared);
+    Box::new(move |change| {
+        if change.old.is_none() || change.new.is_none() {
+            return;
+        }
+        for (key, watched) in resources.all() {
+            if reads_secret(&watched, &change.key) {
+                shared.lanes.apply.add(key);
+            }
+        }
+    })
+}

@@ -1,0 +1,171 @@
+//! The Seed object and its namespace in the garden: made, found again, or waited for.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::core::{NAMESPACE, SECRET};
+use crate::api::gardener::SEED;
+use crate::api::meta::Metadata;
+use crate::controllers::seed::Absence;
+use crate::controllers::seed::register::{self, Action};
+use crate::kube::Patch;
+use crate::kube::request::ListParams;
+
+use super::{BringUp, Error, Step, failed};
+
+/// How often to look for the seed's namespace.
+const NAMESPACE_POLL: Duration = Duration::from_millis(500);
+/// How often to look for a Seed that was deleted, and whether the one that waits for its namespace is still there.
+const SEED_POLL: Duration = Duration::from_secs(10);
+
+impl BringUp {
+    /// Makes the Seed, or brings it to its configuration. One that somebody deleted while we served it is not made again.
+    pub(super) fn register(&mut self) -> Result<Step, Error> {
+        let shared = self.shared.clone();
+        let config = &shared.settings.seed_config;
+        let (name, garden) = (config.name.as_str(), &self.garden()?.controllers);
+        let wrong = || failed(format!("register Seed {name}"));
+        let live = garden.find::<Value>(&SEED, "", name).map_err(wrong())?;
+        if live.is_none() {
+            match shared.registration.absence() {
+                Absence::Never => {}
+                Absence::Lost => {
+                    log::warn!(seed = name; "The garden has lost the Seed; registering it again");
+                }
+                Absence::Deleted => return Ok(self.deleted()),
+            }
+        }
+        let seed = match (register::decide(live.as_ref(), config), live) {
+            (Action::Create(object), _) => {
+                let seed = garden.create::<Value>(&SEED, "", &object).map_err(wrong())?;
+                log::info!(seed = name; "Registered the Seed");
+                seed
+            }
+            (Action::Patch(patch), _) => {
+                let patch = Patch::Merge(patch);
+                let seed = garden.patch::<Value>(&SEED, "", name, "", &patch).map_err(wrong())?;
+                log::info!(seed = name; "Brought the Seed to its configuration");
+                seed
+            }
+            (Action::Nothing, seed) => seed.unwrap_or_default(),
+        };
+        let metadata = &seed["metadata"];
+        let uid = metadata["uid"].as_str().unwrap_or_default();
+        shared.registration.serves(uid, !metadata["deletionTimestamp"].is_null());
+        shared.status.seed_is_gone(false);
+        self.registered_at = shared.env.clock.mono();
+        Ok(Step::Done)
+    }
+
+    fn deleted(&self) -> Step {
+        let name = self.seed_name();
+        if self.shared.status.seed_is_gone(true) {
+            log::warn!(seed = name; "The Seed was deleted; it is not made again, but joined when somebody makes it");
+        }
+        let why = format!(
+            "Seed {name} was deleted in the garden: create it again or restart the agent to join, or remove the agent"
+        );
+        Step::Waiting(why, SEED_POLL)
+    }
+
+    /// The garden makes it; until its authorizer knows the new Seed, the answer is 403.
+    pub(super) fn await_namespace(&mut self) -> Result<Step, Error> {
+        let name = register::namespace_name(self.seed_name());
+        let garden = &self.garden()?.controllers;
+        match garden.get::<Metadata>(&NAMESPACE, "", &name) {
+            Ok(_) => self.default_domains(&name).map(|()| Step::Done),
+            Err(e) if e.is_not_found() || e.is_denied() => {
+                let why = format!("namespace {name} is not there yet: {e}");
+                // Without its Seed it would never come.
+                if self.shared.env.clock.mono() >= self.registered_at.saturating_add(SEED_POLL)
+                    && let waiting @ Step::Waiting(..) = self.register()?
+                {
+                    return Ok(waiting);
+                }
+                Ok(Step::Waiting(why, NAMESPACE_POLL))
+            }
+            Err(e) => Err(failed(format!("read namespace {name} of the garden"))(e)),
+        }
+    }
+
+    /// Without `dns.defaults`, the garden's default domains become the Seed's.
+    fn default_domains(&self, namespace: &str) -> Result<(), Error> {
+        let garden = &self.garden()?.controllers;
+        let wrong = || failed("fill in the Seed's default domains");
+        let seed = garden.get::<Value>(&SEED, "", self.seed_name()).map_err(wrong())?;
+        if seed.pointer("/spec/dns/defaults").is_some_and(|d| !d.is_null()) {
+            return Ok(());
+        }
+        let params = ListParams {
+            label_selector: "gardener.cloud/role=default-domain".to_owned(),
+            metadata_only: true,
+            ..ListParams::default()
+        };
+        let mut secrets = Vec::new();
+        garden
+            .list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| secrets.push(secret))
+            .map_err(wrong())?;
+        let defaults = domains(secrets);
+        if defaults.is_empty() {
+            return Ok(());
+        }
+        let patch = Patch::Merge(json!({"spec": {"dns": {"defaults": defaults}}}));
+        garden.patch::<Value>(&SEED, "", self.seed_name(), "", &patch).map_err(wrong()).map(drop)
+    }
+}
+
+/// Default domains from the garden's Secrets, the most important first.
+fn domains(mut secrets: Vec<Metadata>) -> Vec<Value> {
+    let annotation =
+        |m: &Metadata, name: &str| m.metadata.annotations.get(&format!("dns.gardener.cloud/{name}")).cloned();
+    let priority = |m: &Metadata| {
+        annotation(m, "domain-default-priority").and_then(|p| p.parse::<i64>().ok()).unwrap_or(0)
+    };
+    secrets.sort_by(|a, b| priority(b).cmp(&priority(a)).then_with(|| a.metadata.name.cmp(&b.metadata.name)));
+    let entry = |m: &Metadata| {
+        let mut entry = json!({
+            "type": annotation(m, "provider")?,
+            "domain": annotation(m, "domain")?,
+            "credentialsRef": {"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": m.metadata.name},
+        });
+        if let Some(zone) = annotation(m, "zone") {
+            entry["zone"] = json!(zone);
+        }
+        Some(entry)
+    };
+    secrets.iter().filter_map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_domains_come_by_priority() {
+        let secret = |name: &str, priority: &str, zone: Option<&str>| {
+            let mut secret = Metadata::default();
+            secret.metadata.name = name.to_owned();
+            let mut set = |key: &str, value: &str| {
+                secret.metadata.annotations.insert(format!("dns.gardener.cloud/{key}"), value.to_owned());
+            };
+            set("provider", "local");
+            set("domain", &format!("{name}.example.org"));
+            set("domain-default-priority", priority);
+            if let Some(zone) = zone {
+                set("zone", zone);
+            }
+            secret
+        };
+        let found = domains(vec![secret("a", "1", None), secret("b", "10", Some("z")), Metadata::default()]);
+        let reference =
+            |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": name});
+        assert_eq!(
+            found,
+            [
+                json!({"type": "local", "domain": "b.example.org", "zone": "z", "credentialsRef": reference("b")}),
+                json!({"type": "local", "domain": "a.example.org", "credentialsRef": reference("a")}),
+            ]
+        );
+    }
+}

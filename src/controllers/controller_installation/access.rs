@@ -1,0 +1,164 @@
+//! How an extension reaches the garden: a kubeconfig without a token, which all its workloads share, and a Secret that
+//! the token requestor fills with the token of the extension's account in the garden.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde_json::{Value, json};
+
+use crate::api::core::SECRET;
+use crate::api::meta::Key;
+use crate::format::{base64, yaml};
+use crate::kube::{Connection, Trust};
+use crate::runtime::controller::{Context, Failure};
+use crate::runtime::write;
+
+use super::inject::{GardenAccess, MOUNT_PATH};
+use super::{InstallationReconciler, objects};
+
+/// The Secret with the token.
+pub(super) const TOKEN_SECRET: &str = "garden-access-extension";
+
+/// Writes the Secret with the kubeconfig into the extension's namespace; its name.
+///
+/// # Errors
+/// The seed's, or the system's if the CA of the garden cannot be read.
+pub(super) fn ensure_kubeconfig(
+    this: &InstallationReconciler,
+    namespace: &str,
+    cx: &Context,
+) -> Result<String, Failure> {
+    let connection = this.garden.connection();
+    let text = kubeconfig(&connection, this.garden_address.as_deref())?;
+    let data = BTreeMap::from([("kubeconfig".to_owned(), text)]);
+    let (key, object) = objects::unique_secret(namespace, "generic-garden-kubeconfig", &data);
+    cx.may_write()?;
+    match this.seed.create::<Value>(&SECRET, namespace, &object) {
+        // Its name is its content, and it is immutable.
+        Err(e) if !e.is_already_exists() => Err(e.into()),
+        _ => Ok(key.name),
+    }
+}
+
+/// `address` is what the configuration says, if it does: extensions may see the garden elsewhere than the agent.
+fn kubeconfig(connection: &Connection, address: Option<&str>) -> io::Result<String> {
+    let mut cluster = json!({"server": address.unwrap_or(&connection.server)});
+    match &connection.trust {
+        Trust::System => {}
+        Trust::Insecure => cluster["insecure-skip-tls-verify"] = json!(true),
+        Trust::Bundle(bundle) => {
+            cluster["certificate-authority-data"] = json!(base64::encode(&bundle.load()?));
+        }
+    }
+    let file = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "garden", "cluster": cluster}],
+        "users": [{"name": "extension", "user": {"tokenFile": format!("{MOUNT_PATH}/token")}}],
+        "contexts": [{"name": "garden", "context": {"cluster": "garden", "user": "extension"}}],
+        "current-context": "garden",
+    });
+    Ok(yaml::emit(&file, yaml::Dialect::V4))
+}
+
+/// The Secret for the token: there if somebody wants it, else gone. The names for the workloads, if somebody does.
+///
+/// # Errors
+/// The seed's.
+pub(super) fn ensure_token<'a>(
+    this: &InstallationReconciler,
+    (installation, registration): (&str, &str),
+    kubeconfig: Option<&'a str>,
+    cx: &Context,
+) -> Result<Option<GardenAccess<'a>>, Failure> {
+    let key = Key::new(objects::namespace_name(installation), TOKEN_SECRET);
+    cx.may_write()?;
+    let Some(kubeconfig) = kubeconfig else {
+        write::delete(&this.seed, &SECRET, &key)?;
+        return Ok(None);
+    };
+    write::ensure(&this.seed, &SECRET, &key, |secret| ask_for_token(secret, installation, registration))?;
+    Ok(Some(GardenAccess { kubeconfig, token: TOKEN_SECRET }))
+}
+
+/// What the token requestor reads. It writes the token at the same time; the patch touches other fields only.
+fn ask_for_token(secret: &mut Value, installation: &str, registration: &str) {
+    secret["type"] = json!("Opaque");
+    let metadata = &mut secret["metadata"];
+    metadata["labels"]["resources.gardener.cloud/purpose"] = json!("token-requestor");
+    metadata["labels"]["resources.gardener.cloud/class"] = json!("garden");
+    let labels = json!({objects::REGISTRATION_NAME_LABEL: registration});
+    let annotations = &mut metadata["annotations"];
+    annotations["serviceaccount.resources.gardener.cloud/name"] =
+        json!(objects::namespace_name(installation));
+    annotations["serviceaccount.resources.gardener.cloud/labels"] = json!(labels.to_string());
+    if let Some(data) = secret.get_mut("data").and_then(Value::as_object_mut) {
+        data.remove("kubeconfig");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::Material;
+
+    fn connection(trust: Trust) -> Connection {
+        Connection { trust, ..Connection::new("https://garden.example.org") }
+    }
+
+    #[test]
+    fn the_kubeconfig_is_that_of_upstream() {
+        // Written by client-go v0.36.1.
+        let expected = "apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: UEVN
+    server: https://garden.example.org
+  name: garden
+contexts:
+- context:
+    cluster: garden
+    user: extension
+  name: garden
+current-context: garden
+kind: Config
+users:
+- name: extension
+  user:
+    tokenFile: /var/run/secrets/gardener.cloud/garden/generic-kubeconfig/token
+";
+        let bundle = connection(Trust::Bundle(Material::inline("PEM")));
+        assert_eq!(kubeconfig(&bundle, None).unwrap(), expected);
+        let elsewhere = kubeconfig(&connection(Trust::Insecure), Some("https://g:6443")).unwrap();
+        let cluster = "- cluster:\n    insecure-skip-tls-verify: true\n    server: https://g:6443\n  name";
+        assert!(elsewhere.contains(cluster), "{elsewhere}");
+        let system = kubeconfig(&connection(Trust::System), None).unwrap();
+        assert!(system.contains("- cluster:\n    server: https://garden.example.org\n  name"), "{system}");
+    }
+
+    #[test]
+    fn the_requestor_is_told_which_account() {
+        let mut secret = json!({
+            "metadata": {"name": "garden-access-extension", "annotations": {"foreign": "1"}},
+            "data": {"token": "eA==", "kubeconfig": "eA=="},
+        });
+        ask_for_token(&mut secret, "ext-abcde", "ext");
+        let expected = json!({
+            "metadata": {
+                "name": "garden-access-extension",
+                "labels": {
+                    "resources.gardener.cloud/purpose": "token-requestor", "resources.gardener.cloud/class": "garden",
+                },
+                "annotations": {
+                    "foreign": "1",
+                    "serviceaccount.resources.gardener.cloud/name": "extension-ext-abcde",
+                    "serviceaccount.resources.gardener.cloud/labels":
+                        "{\"controllerregistration.core.gardener.cloud/name\":\"ext\"}",
+                },
+            },
+            "type": "Opaque",
+            "data": {"token": "eA=="},
+        });
+        assert_eq!(secret, expected);
+    }
+}

@@ -1,0 +1,194 @@
+//! Maps: in blocks and in brackets; their keys, which become text; merge keys.
+
+use serde_json::{Map, Value};
+
+use super::{Error, Go, Key, Kind, Loader, Mark, Place, Text, Token, resolve};
+
+impl Loader<'_> {
+    pub(super) fn block_mapping(&mut self, depth: usize) -> Result<Value, Error> {
+        use Kind::{BlockEnd, Key as KeyMark, Value as ValueMark};
+        let ends = [KeyMark, ValueMark, BlockEnd];
+        self.scanner.take();
+        let mut map = Map::new();
+        loop {
+            let (kind, mark) = self.scanner.peek()?;
+            match kind {
+                BlockEnd => break,
+                KeyMark => {}
+                _ => return Err(self.syntax(mark, "did not find expected key")),
+            }
+            self.scanner.take();
+            let (kind, _) = self.scanner.peek()?;
+            let key =
+                if ends.contains(&kind) { self.no_key(mark)? } else { self.key(Place::Entry, depth + 1)? };
+            let (kind, mark) = self.scanner.peek()?;
+            let mut absent = kind != ValueMark;
+            if !absent {
+                self.scanner.take();
+                absent = ends.contains(&self.scanner.peek()?.0);
+            }
+            self.entry(&mut map, key, mark, absent, Place::Entry, depth)?;
+        }
+        self.scanner.take();
+        Ok(Value::Object(map))
+    }
+
+    pub(super) fn flow_mapping(&mut self, depth: usize) -> Result<Value, Error> {
+        use Kind::{FlowEntry, FlowMappingEnd, Key as KeyMark, Value as ValueMark};
+        self.scanner.take();
+        let mut map = Map::new();
+        let mut first = true;
+        loop {
+            let (mut kind, mut mark) = self.scanner.peek()?;
+            if kind != FlowMappingEnd && !first {
+                if kind != FlowEntry {
+                    return Err(self.syntax(mark, "did not find expected ',' or '}'"));
+                }
+                self.scanner.take();
+                (kind, mark) = self.scanner.peek()?;
+            }
+            first = false;
+            match kind {
+                FlowMappingEnd => break,
+                KeyMark => {
+                    self.scanner.take();
+                    let (kind, _) = self.scanner.peek()?;
+                    let key = if matches!(kind, ValueMark | FlowEntry | FlowMappingEnd) {
+                        self.no_key(mark)?
+                    } else {
+                        self.key(Place::Brackets, depth + 1)?
+                    };
+                    self.flow_value(&mut map, key, FlowMappingEnd, depth)?;
+                }
+                _ => {
+                    let key = self.key(Place::Brackets, depth + 1)?;
+                    let (_, mark) = self.scanner.peek()?;
+                    self.entry(&mut map, key, mark, true, Place::Brackets, depth)?;
+                }
+            }
+        }
+        self.scanner.take();
+        Ok(Value::Object(map))
+    }
+
+    /// What follows a key within brackets that close with `end`.
+    pub(super) fn flow_value(
+        &mut self,
+        map: &mut Map<String, Value>,
+        key: Key,
+        end: Kind,
+        depth: usize,
+    ) -> Result<(), Error> {
+        let (kind, mark) = self.scanner.peek()?;
+        let mut absent = kind != Kind::Value;
+        if !absent {
+            self.scanner.take();
+            let (kind, _) = self.scanner.peek()?;
+            absent = kind == Kind::FlowEntry || kind == end;
+        }
+        self.entry(map, key, mark, absent, Place::Brackets, depth)
+    }
+
+    /// Reads the value of a key, unless it is `absent`, and puts it into the map.
+    fn entry(
+        &mut self,
+        map: &mut Map<String, Value>,
+        key: Key,
+        mark: Mark,
+        absent: bool,
+        place: Place,
+        depth: usize,
+    ) -> Result<(), Error> {
+        let kept = self.keep;
+        match (&key, self.keys) {
+            (Key::Text(text), Some(keys)) if depth == 0 => self.keep = keys.contains(&text.as_str()),
+            // Its type is looked at.
+            (Key::Merge, _) => self.keep = true,
+            _ => {}
+        }
+        let aliased = !absent && self.scanner.peek()?.0 == Kind::Alias;
+        let value = if absent { self.nothing(mark)? } else { self.node(place, depth + 1)? };
+        match key {
+            Key::Text(key) if self.keep => {
+                map.insert(key, value);
+            }
+            Key::Merge => self.merge(map, value, aliased, mark),
+            Key::Null(mark) => {
+                // The message shows the value.
+                self.gave_up |= self.keys.is_some();
+                let (message, go) = resolve::null_key(&value);
+                self.note(mark, message, go);
+            }
+            Key::Text(_) | Key::Wrong => {}
+        }
+        self.keep = kept;
+        Ok(())
+    }
+
+    /// Copies the entries of the merged map over those that stand there already; of a list, the first map wins.
+    fn merge(&mut self, map: &mut Map<String, Value>, value: Value, aliased: bool, mark: Mark) {
+        let maps = match value {
+            Value::Array(list) if !aliased => list,
+            value => vec![value],
+        };
+        for other in maps.into_iter().rev() {
+            let Value::Object(other) = other else {
+                self.note(mark, "map merge requires map or sequence of maps as the value", Go::Decode);
+                return;
+            };
+            map.extend(other);
+        }
+    }
+
+    pub(super) fn key(&mut self, place: Place, depth: usize) -> Result<Key, Error> {
+        let (mut kind, mark) = self.scanner.peek()?;
+        if kind == Kind::Plain || kind == Kind::Quoted {
+            self.count(1, mark)?;
+            let Token { text, .. } = self.scanner.take();
+            return Ok(self.scalar_key(Text::new(text, None, kind == Kind::Plain), mark));
+        }
+        let kept = std::mem::replace(&mut self.keep, true);
+        let value = match kind {
+            Kind::Anchor | Kind::Tag => {
+                let properties = self.properties(kind, mark)?;
+                kind = self.scanner.peek()?.0;
+                let scalar = kind == Kind::Plain || kind == Kind::Quoted;
+                if scalar && (properties.anchor.is_none() || self.scanner.is_next("<<")) {
+                    self.count(1, mark)?;
+                    let Token { text, .. } = self.scanner.take();
+                    self.keep = kept;
+                    let text = Text::new(text, properties.tag, kind == Kind::Plain);
+                    return Ok(self.scalar_key(text, mark));
+                }
+                self.content(properties, place, depth)?
+            }
+            _ => self.node(place, depth)?,
+        };
+        self.keep = kept;
+        Ok(self.resolved(resolve::key(value), mark))
+    }
+
+    fn scalar_key(&mut self, text: Text<'_>, mark: Mark) -> Key {
+        if text.is_merge() { Key::Merge } else { self.resolved(resolve::scalar_key(text), mark) }
+    }
+
+    fn resolved(&mut self, key: Result<Option<String>, resolve::Problem>, mark: Mark) -> Key {
+        match key {
+            Ok(Some(text)) => Key::Text(text),
+            Ok(None) => Key::Null(mark),
+            Err((message, go)) => {
+                self.note(mark, message, go);
+                Key::Wrong
+            }
+        }
+    }
+
+    pub(super) fn no_key(&mut self, mark: Mark) -> Result<Key, Error> {
+        self.nothing(mark).map(|_| Key::Null(mark))
+    }
+
+    pub(super) fn nothing(&mut self, mark: Mark) -> Result<Value, Error> {
+        self.count(1, mark)?;
+        Ok(Value::Null)
+    }
+}

@@ -1,0 +1,251 @@
+//! What can go wrong between a reference and its chart, sorted by what to do about it. No text holds credentials: not
+//! those of pull secrets, not those that redirects carry in their URLs, and nothing that a server wrote but its error code.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use super::digest::Digest;
+use super::manifest::Problem;
+use crate::net;
+
+/// What helps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Verdict {
+    /// Time may: try again.
+    Retry,
+    /// Somebody must change something outside: a Secret, a registry, a setting. Nobody tells us when, so try again, slowly.
+    Configuration,
+    /// Only another reference does.
+    Final,
+}
+
+/// Why there is no chart.
+#[derive(Debug)]
+pub enum Error {
+    /// The reference cannot be used.
+    Reference(&'static str),
+    /// A registry could not be talked to.
+    Net {
+        /// Host and port.
+        host: String,
+        /// The cause.
+        source: net::Error,
+    },
+    /// A registry answered with a status that helps nobody.
+    Status {
+        /// Host and port.
+        host: String,
+        /// What was asked for, such as `manifest 1.0.0`.
+        what: String,
+        /// The status.
+        status: u16,
+        /// The registry's error code, such as `MANIFEST_UNKNOWN`.
+        code: Option<String>,
+        /// When to come again, as the registry says.
+        retry_after: Option<Duration>,
+    },
+    /// The registry asks for credentials in a way that we cannot or will not answer.
+    Challenge {
+        /// Host and port.
+        host: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The registry asked for a pause that is not over.
+    Quiet {
+        /// Host and port.
+        host: String,
+    },
+    /// A redirect that is not followed.
+    Redirect {
+        /// Host and port.
+        host: String,
+        /// Why.
+        why: &'static str,
+    },
+    /// Content that is not what its digest says.
+    Digest {
+        /// `manifest` or `chart`.
+        what: &'static str,
+        /// The digest that was asked for.
+        expected: Digest,
+        /// That of what came.
+        found: Digest,
+    },
+    /// Content that is shorter than announced: the connection ended early.
+    Short {
+        /// Bytes that came.
+        bytes: u64,
+        /// Bytes that were announced.
+        expected: u64,
+    },
+    /// Content beyond what was announced or allowed.
+    Large {
+        /// `manifest` or `chart`.
+        what: &'static str,
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// The manifest leads to no chart.
+    Manifest {
+        /// Why.
+        problem: Problem,
+        /// The digest stands in the reference: the content will never be another.
+        is_pinned: bool,
+    },
+    /// A layout directory has no such artifact.
+    NotInLayout,
+    /// Reading or writing a file failed.
+    Disk {
+        /// What was tried.
+        operation: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// None of several sources had it.
+    Sources(Vec<(String, Self)>),
+    /// As many charts are being pulled as may be at once.
+    Busy,
+    /// The agent stops.
+    Stopped,
+}
+
+impl Error {
+    /// What helps.
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Self::Reference(_) => Verdict::Final,
+            Self::Net { source: net::Error::Tls(_) | net::Error::Request(_), .. }
+            | Self::Challenge { .. }
+            | Self::Redirect { .. }
+            | Self::Large { .. }
+            | Self::NotInLayout => Verdict::Configuration,
+            Self::Net { .. }
+            | Self::Quiet { .. }
+            | Self::Short { .. }
+            | Self::Disk { .. }
+            | Self::Digest { .. }
+            | Self::Busy
+            | Self::Stopped => Verdict::Retry,
+            Self::Status { status: 408 | 425 | 429 | 500..=599, .. } => Verdict::Retry,
+            Self::Status { .. } => Verdict::Configuration,
+            Self::Manifest { problem: Problem::NotAManifest, .. }
+            | Self::Manifest { is_pinned: false, .. } => Verdict::Configuration,
+            Self::Manifest { is_pinned: true, .. } => Verdict::Final,
+            Self::Sources(all) => {
+                all.iter().map(|(_, error)| error.verdict()).min().unwrap_or(Verdict::Retry)
+            }
+        }
+    }
+
+    /// Whether the registry says that there is nothing of that name.
+    pub(super) const fn is_not_found(&self) -> bool {
+        matches!(self, Self::Status { status: 404, .. } | Self::NotInLayout)
+    }
+
+    pub(super) fn disk(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Disk { operation, source }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reference(why) => write!(f, "could not parse reference: {why}"),
+            // Its text may be a URL, with whatever stands in it.
+            Self::Net { host, source: net::Error::Request(_) } => {
+                write!(f, "registry {host}: a request cannot be sent")
+            }
+            Self::Net { host, .. } => write!(f, "registry {host}"),
+            Self::Status { host, what, status, code, .. } => {
+                write!(f, "registry {host} answers {status} for {what}")?;
+                code.as_ref().map_or(Ok(()), |code| write!(f, " ({code})"))?;
+                match status {
+                    401 | 403 => f.write_str(": pullSecretRef is missing or does not allow it"),
+                    _ => Ok(()),
+                }
+            }
+            Self::Challenge { host, why } => write!(f, "registry {host}: {why}"),
+            // Without the time that is left: the text stands in a condition.
+            Self::Quiet { host } => write!(f, "registry {host} asked for a pause that is not over"),
+            Self::Redirect { host, why } => write!(f, "registry {host}: redirect refused: {why}"),
+            Self::Digest { what, expected, found } => {
+                write!(f, "the {what} that came has digest {found}, not {expected}")
+            }
+            Self::Short { bytes, expected } => {
+                write!(f, "the chart ended after {bytes} of {expected} bytes")
+            }
+            Self::Large { what, bytes_max } => write!(f, "{what} larger than {bytes_max} bytes"),
+            Self::Manifest { problem, .. } => problem.fmt(f),
+            Self::NotInLayout => f.write_str("the layout directory has no such artifact"),
+            Self::Disk { operation, .. } => f.write_str(operation),
+            Self::Sources(all) => {
+                f.write_str("no source has the chart")?;
+                for (source, error) in all {
+                    write!(f, "; {source}: {}", crate::base::error::chain(error))?;
+                }
+                Ok(())
+            }
+            Self::Busy => f.write_str("other charts are being pulled"),
+            Self::Stopped => f.write_str("pulling was stopped"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Net { source: net::Error::Request(_), .. } => None,
+            Self::Net { source, .. } => Some(source),
+            Self::Disk { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_sorted_by_what_to_do() {
+        let host = || "r".to_owned();
+        let status = |status| Error::Status {
+            host: host(),
+            what: "manifest 1".to_owned(),
+            status,
+            code: None,
+            retry_after: None,
+        };
+        let net = |source| Error::Net { host: host(), source };
+        let manifest = |problem, is_pinned| Error::Manifest { problem, is_pinned };
+        let table = [
+            (Error::Reference("x"), Verdict::Final),
+            (net(net::Error::Timeout("x")), Verdict::Retry),
+            (net(net::Error::Tls(net::TlsError::UnknownIssuer)), Verdict::Configuration),
+            (status(429), Verdict::Retry),
+            (status(503), Verdict::Retry),
+            (status(404), Verdict::Configuration),
+            (status(401), Verdict::Configuration),
+            (manifest(Problem::NoHelmLayer, true), Verdict::Final),
+            (manifest(Problem::NoHelmLayer, false), Verdict::Configuration),
+            (manifest(Problem::NotAManifest, true), Verdict::Configuration),
+            (Error::Large { what: "chart", bytes_max: 1 }, Verdict::Configuration),
+            (Error::Sources(vec![(host(), status(404)), (host(), status(500))]), Verdict::Retry),
+            (Error::Sources(vec![(host(), status(404))]), Verdict::Configuration),
+        ];
+        for (error, expected) in table {
+            assert_eq!(error.verdict(), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn no_url_reaches_a_text() {
+        let source = net::Error::Request("https://r/x?signature=hunter2".to_owned());
+        let error = Error::Net { host: "r".to_owned(), source };
+        assert_eq!(crate::base::error::chain(&error), "registry r: a request cannot be sent");
+        let nested = Error::Sources(vec![("mirror".to_owned(), error)]);
+        assert!(!crate::base::error::chain(&nested).contains("hunter2"));
+    }
+}

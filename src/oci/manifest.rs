@@ -1,0 +1,158 @@
+//! Manifests and indexes: which layer is the chart. No IO.
+
+use serde::Deserialize;
+
+use super::digest::Digest;
+
+/// The layer that holds a chart (Helm's media type).
+const CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+/// What we ask a registry for.
+pub(super) const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.index.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// What a manifest leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// The chart.
+    Chart(Blob),
+    /// Another manifest, out of an index.
+    Manifest(Digest),
+}
+
+/// Content by its digest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Blob {
+    pub(super) digest: Digest,
+    pub(super) bytes: u64,
+}
+
+/// Why a manifest leads to no chart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Problem {
+    /// It is no manifest.
+    NotAManifest,
+    /// It has no layers.
+    NoLayers,
+    /// None of its layers is a chart.
+    NoHelmLayer,
+    /// The layer has no usable digest or size.
+    BadLayer,
+    /// The index has nothing for us.
+    EmptyIndex,
+    /// An index in an index in an index.
+    DeepIndex,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NotAManifest => "the registry's answer is no OCI manifest",
+            // The two of Gardener.
+            Self::NoLayers => "no layers found",
+            Self::NoHelmLayer => "no helm layer found in artifact",
+            Self::BadLayer => "the helm layer has no usable digest or size",
+            Self::EmptyIndex => "the image index has no entry without a platform or for linux/amd64",
+            Self::DeepIndex => "the image index leads to other indexes only",
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    #[serde(default)]
+    schema_version: u32,
+    layers: Option<Vec<Descriptor>>,
+    manifests: Option<Vec<Descriptor>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Descriptor {
+    media_type: String,
+    digest: String,
+    size: u64,
+    platform: Option<Platform>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Platform {
+    os: String,
+    architecture: String,
+}
+
+/// Reads a manifest or an index. What it is follows from its fields: media types in headers are missing or wrong too often.
+///
+/// Of an index, the first entry counts that has no platform or is for linux/amd64, as upstream resolves it.
+pub(super) fn read(content: &[u8]) -> Result<Next, Problem> {
+    let document: Document = serde_json::from_slice(content).map_err(|_| Problem::NotAManifest)?;
+    if document.schema_version != 2 {
+        return Err(Problem::NotAManifest);
+    }
+    match (document.layers, document.manifests) {
+        (Some(layers), _) if layers.is_empty() => Err(Problem::NoLayers),
+        (Some(layers), _) => {
+            let layer = layers.iter().find(|layer| layer.media_type == CHART).ok_or(Problem::NoHelmLayer)?;
+            let digest = Digest::parse(&layer.digest).ok_or(Problem::BadLayer)?;
+            if layer.size == 0 {
+                return Err(Problem::BadLayer);
+            }
+            Ok(Next::Chart(Blob { digest, bytes: layer.size }))
+        }
+        (None, Some(manifests)) => {
+            let ours = manifests.iter().find(|entry| is_ours(entry.platform.as_ref()));
+            let digest = ours.and_then(|entry| Digest::parse(&entry.digest));
+            digest.map(Next::Manifest).ok_or(Problem::EmptyIndex)
+        }
+        (None, None) => Err(Problem::NoLayers),
+    }
+}
+
+fn is_ours(platform: Option<&Platform>) -> bool {
+    platform.is_none_or(|platform| platform.os == "linux" && platform.architecture == "amd64")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_first_helm_layer_is_the_chart() {
+        let hex = |digit: &str| format!("sha256:{}", digit.repeat(64));
+        let digest = |digit: &str| Digest::parse(&hex(digit)).unwrap();
+        let layer = |kind: &str, digit: &str| json!({"mediaType": kind, "digest": hex(digit), "size": 7});
+        let manifest = |layers: &[Value]| json!({"schemaVersion": 2, "config": {}, "layers": layers});
+        let index = |entries: Value| json!({"schemaVersion": 2, "manifests": entries});
+        let provenance = layer("application/vnd.cncf.helm.chart.provenance.v1.prov", "1");
+        let arm = json!({"digest": hex("4"), "platform": {"os": "linux", "architecture": "arm64"}});
+        let amd = json!({"digest": hex("5"), "platform": {"os": "linux", "architecture": "amd64"}});
+        let blob = |digit: &str| Ok(Next::Chart(Blob { digest: digest(digit), bytes: 7 }));
+        let table = [
+            (manifest(&[provenance.clone(), layer(CHART, "2"), layer(CHART, "3")]), blob("2")),
+            (manifest(&[]), Err(Problem::NoLayers)),
+            (json!({"schemaVersion": 2, "config": {}}), Err(Problem::NoLayers)),
+            (manifest(&[provenance]), Err(Problem::NoHelmLayer)),
+            (
+                manifest(&[json!({"mediaType": CHART, "digest": "sha512:1", "size": 7})]),
+                Err(Problem::BadLayer),
+            ),
+            (manifest(&[json!({"mediaType": CHART, "digest": hex("2")})]), Err(Problem::BadLayer)),
+            (index(json!([arm, amd])), Ok(Next::Manifest(digest("5")))),
+            (index(json!([arm, {"digest": hex("6")}])), Ok(Next::Manifest(digest("6")))),
+            (index(json!([arm])), Err(Problem::EmptyIndex)),
+            (index(json!([])), Err(Problem::EmptyIndex)),
+            (json!({"schemaVersion": 1, "layers": []}), Err(Problem::NotAManifest)),
+            (json!([1]), Err(Problem::NotAManifest)),
+            (json!("text"), Err(Problem::NotAManifest)),
+        ];
+        for (document, expected) in table {
+            assert_eq!(read(document.to_string().as_bytes()), expected, "{document}");
+        }
+        assert_eq!(read(b"<html>"), Err(Problem::NotAManifest));
+        assert_eq!(read("[".repeat(100_000).as_bytes()), Err(Problem::NotAManifest));
+    }
+}

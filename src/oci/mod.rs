@@ -1,0 +1,453 @@
+//! Charts out of OCI registries: from a reference to verified bytes.
+//!
+//! What upstream does (`pkg/utils/oci` of Gardener v1.150 with go-containerregistry) and more: sources beside the registry
+//! itself, a cache on disk, downloads that go on where they broke off. A tag is asked for anew each time; content that has
+//! a digest comes from the cache if it is there, without any network.
+
+mod cache;
+mod challenge;
+mod digest;
+mod error;
+mod layout;
+mod login;
+mod manifest;
+mod reference;
+mod session;
+mod source;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::base::backoff::Backoff;
+use crate::base::clock::{Clock, Mono};
+use crate::base::error::chain;
+use crate::base::stop::Stop;
+use crate::config::settings::Registry;
+use crate::limits;
+use crate::net;
+
+use cache::{Begun, Partial};
+use layout::Layout;
+use manifest::{Blob, Next};
+use session::{Question, Session};
+use source::{Endpoint, Source};
+use wire::{Running, Wire};
+
+pub use cache::{Cache, Content};
+pub use digest::Digest;
+pub use error::{Error, Verdict};
+pub use login::Keychain;
+pub use manifest::Problem;
+pub use reference::{Reference, Target};
+pub use wire::Network;
+
+/// The pause after a first failure, and the longest one.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// What a try must bring so that it does not count as a failed one.
+const PROGRESS_BYTES: u64 = 4 << 10;
+/// How long a pull waits for its turn, and how often it looks.
+const TURN_PATIENCE: Duration = Duration::from_secs(1);
+const TURN_LOOK: Duration = Duration::from_millis(50);
+/// Hosts whose wish for a pause is remembered.
+const QUIET_HOSTS_MAX: usize = 64;
+
+/// What is to be pulled, and with what.
+#[derive(Debug)]
+pub struct Order {
+    /// Which artifact.
+    pub reference: Reference,
+    /// Logins.
+    pub keychain: Keychain,
+    /// PEM of the only CAs that are believed, if any.
+    pub ca_bundle: Option<Arc<[u8]>>,
+}
+
+/// Pulls charts. What it shares between pulls is the cache, and who asked to be left alone.
+#[derive(Debug)]
+pub struct Puller {
+    network: Network,
+    registries: Vec<Registry>,
+    cache: Cache,
+    running: Running,
+    quiet: Mutex<BTreeMap<String, Mono>>,
+    /// Pulls that are under way.
+    under_way: AtomicUsize,
+    /// Connections wait in real time.
+    clock: Clock,
+}
+
+/// A turn; it ends when this is dropped.
+struct Turn<'a>(&'a AtomicUsize);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// One pull: until when it may take, and who may end it.
+#[derive(Clone, Copy)]
+struct Errand<'a> {
+    order: &'a Order,
+    stop: &'a Stop,
+    deadline: Mono,
+}
+
+impl Errand<'_> {
+    const fn is_pinned(&self) -> bool {
+        matches!(self.order.reference.target, Target::Digest(_))
+    }
+}
+
+impl Puller {
+    /// Pulls that end when `stop` is pulled.
+    pub fn new(network: Network, registries: Vec<Registry>, cache: Cache, stop: &Stop) -> Self {
+        let (running, quiet) = (Running::until(stop), Mutex::default());
+        let (under_way, clock) = (AtomicUsize::new(0), Clock::system());
+        Self { network, registries, cache, running, quiet, under_way, clock }
+    }
+
+    /// Measures the time that a pull takes on another clock.
+    #[must_use]
+    pub fn on_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// The chart's archive (`.tgz`).
+    ///
+    /// # Errors
+    /// [`Error`]; its verdict says what helps.
+    pub fn pull(&self, order: &Order, stop: &Stop) -> Result<Content, Error> {
+        if let Target::Digest(digest) = order.reference.target
+            && let Some(found) = self.cached(digest, true)
+        {
+            return found;
+        }
+        let _turn = self.turn(stop)?;
+        let deadline = self.clock.mono().saturating_add(Duration::from_secs(limits::OCI_PULL_S_MAX));
+        let errand = Errand { order, stop, deadline };
+        let mut failures = Vec::new();
+        let sources = source::sources(&order.reference, &self.registries);
+        let last = sources.len().saturating_sub(1);
+        for (index, source) in sources.into_iter().enumerate() {
+            let (name, result) = match &source {
+                Source::Layout(dir) => (dir.display().to_string(), pull_from_layout(errand, dir)),
+                Source::Mirror(endpoint) => {
+                    (endpoint.host.clone(), self.pull_from_registry(errand, endpoint, false))
+                }
+                Source::Registry(endpoint) => {
+                    (endpoint.host.clone(), self.pull_from_registry(errand, endpoint, true))
+                }
+            };
+            match result {
+                Ok(content) => return Ok(content),
+                Err(Error::Stopped) => return Err(Error::Stopped),
+                Err(error) => {
+                    if index < last {
+                        let (reference, err) = (order.reference.to_string(), chain(&error));
+                        log::warn!(reference = reference.as_str(), source = name.as_str(), err = err.as_str(); "A source of charts failed, going on with the next");
+                    }
+                    failures.push((name, error));
+                }
+            }
+        }
+        match failures.len() {
+            1 => Err(failures.remove(0).1),
+            _ => Err(Error::Sources(failures)),
+        }
+    }
+
+    /// A turn to use the network. Who waits longer holds a thread that others need: it comes again.
+    fn turn(&self, stop: &Stop) -> Result<Turn<'_>, Error> {
+        let until = self.clock.mono().saturating_add(TURN_PATIENCE);
+        loop {
+            let take = |now| (now < limits::OCI_PULLS_MAX).then_some(now + 1);
+            if self.under_way.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
+                return Ok(Turn(&self.under_way));
+            }
+            if self.clock.mono() >= until {
+                return Err(Error::Busy);
+            }
+            if stop.wait(&self.clock, TURN_LOOK) {
+                return Err(Error::Stopped);
+            }
+        }
+    }
+
+    /// What the cache holds from the manifest to the chart; none if anything is missing.
+    fn cached(&self, digest: Digest, is_pinned: bool) -> Option<Result<Content, Error>> {
+        let mut next = digest;
+        for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
+            let content = self.cache.find(next)?.read_all(limits::OCI_MANIFEST_BYTES_MAX).ok()?;
+            match manifest::read(&content) {
+                Ok(Next::Chart(blob)) => return self.cache.find(blob.digest).map(Ok),
+                Ok(Next::Manifest(digest)) => next = digest,
+                Err(problem) => return Some(Err(Error::Manifest { problem, is_pinned })),
+            }
+        }
+        None
+    }
+
+    fn pull_from_registry(
+        &self,
+        errand: Errand<'_>,
+        endpoint: &Endpoint,
+        is_itself: bool,
+    ) -> Result<Content, Error> {
+        let order = errand.order;
+        self.respect_pause(&endpoint.host)?;
+        let login = order.keychain.find(&endpoint.host, &endpoint.repository).cloned();
+        // The order's CAs are for its registry, not for what stands in for it.
+        let bundle = order.ca_bundle.clone().filter(|_| is_itself);
+        let (running, host) = (self.running.clone(), endpoint.host.clone());
+        let wire = Wire::new(&self.network, &self.registries, running, host, bundle);
+        let mut session = Session::new(wire, endpoint.clone(), login);
+        if let Target::Tag(tag) = &order.reference.target
+            && let Some(digest) = self.patiently(errand, || resolve(&mut session, tag))?
+            && let Some(found) = self.cached(digest, false)
+        {
+            return found;
+        }
+        let mut target = order.reference.target.clone();
+        for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
+            let (digest, content) = self.patiently(errand, || fetch_manifest(&mut session, &target))?;
+            let next = manifest::read(&content);
+            let next = next.map_err(|problem| Error::Manifest { problem, is_pinned: errand.is_pinned() })?;
+            self.cache.put(digest, &content);
+            match next {
+                Next::Manifest(digest) => target = Target::Digest(digest),
+                Next::Chart(blob) => return self.chart(errand, &mut session, blob),
+            }
+        }
+        Err(Error::Manifest { problem: Problem::DeepIndex, is_pinned: errand.is_pinned() })
+    }
+
+    /// The chart itself: from the cache, or into it.
+    fn chart(&self, errand: Errand<'_>, session: &mut Session<'_>, blob: Blob) -> Result<Content, Error> {
+        check_size(blob)?;
+        loop {
+            let mut partial = match self.cache.begin(blob.digest, errand.stop)? {
+                Begun::There(content) => return Ok(content),
+                Begun::Fetch(partial) => partial,
+            };
+            let was_begun = partial.bytes() > 0;
+            self.download(errand, session, blob, &mut partial)?;
+            match partial.finish() {
+                // What an earlier pull has left may be damaged; what came now is not tried again.
+                Err(Error::Digest { .. }) if was_begun => {}
+                Ok(content) => {
+                    let (reference, host) = (errand.order.reference.to_string(), session.host());
+                    log::info!(reference = reference.as_str(), source = host, digest = blob.digest.to_string().as_str(), bytes = blob.bytes; "Chart pulled");
+                    return Ok(content);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Downloads what is missing, going on after each interruption for as long as something arrives.
+    fn download(
+        &self,
+        errand: Errand<'_>,
+        session: &mut Session<'_>,
+        blob: Blob,
+        partial: &mut Partial<'_>,
+    ) -> Result<(), Error> {
+        if partial.bytes() > blob.bytes {
+            partial.restart()?;
+        }
+        while partial.bytes() < blob.bytes {
+            let before = partial.bytes();
+            let step = self.patiently(errand, || {
+                let start = partial.bytes();
+                match self.receive(errand, session, blob, partial) {
+                    Err(error) if partial.bytes() >= start.saturating_add(PROGRESS_BYTES) => {
+                        if error.verdict() == Verdict::Retry { Ok(()) } else { Err(error) }
+                    }
+                    other => other,
+                }
+            });
+            step?;
+            if partial.bytes() < blob.bytes && partial.bytes() <= before {
+                return Err(Error::Short { bytes: partial.bytes(), expected: blob.bytes });
+            }
+        }
+        Ok(())
+    }
+
+    /// One request for the rest of a chart.
+    fn receive(
+        &self,
+        errand: Errand<'_>,
+        session: &mut Session<'_>,
+        blob: Blob,
+        partial: &mut Partial<'_>,
+    ) -> Result<(), Error> {
+        let total = errand.deadline.saturating_sub(self.clock.mono());
+        let (path, from) = (format!("blobs/{}", blob.digest), partial.bytes());
+        let question = Question { from, total, ..Question::small("GET", &path, "*/*") };
+        let mut response = match session.ask(question) {
+            Err(Error::Status { status: 416, .. }) if from > 0 => {
+                partial.restart()?;
+                session.ask(Question { from: 0, ..question })?
+            }
+            other => other?,
+        };
+        let is_rest = response.status == 206;
+        if is_rest && !begins_at(response.header("content-range"), partial.bytes()) {
+            partial.restart()?;
+            return Err(Error::Short { bytes: 0, expected: blob.bytes });
+        }
+        if !is_rest && partial.bytes() > 0 {
+            // A registry that knows no ranges begins anew.
+            partial.restart()?;
+        }
+        let mut buffer = [0; 16 << 10];
+        loop {
+            if errand.stop.is_stopped() {
+                return Err(Error::Stopped);
+            }
+            if self.clock.mono() >= errand.deadline {
+                let source = net::Error::Timeout("whole pull");
+                return Err(Error::Net { host: session.host().to_owned(), source });
+            }
+            let amount = response.body.read(&mut buffer).map_err(|error| {
+                match net::Error::from_io("read the chart", error) {
+                    net::Error::Closed => Error::Stopped,
+                    source => Error::Net { host: session.host().to_owned(), source },
+                }
+            })?;
+            let bytes = u64::try_from(amount).unwrap_or(u64::MAX);
+            if partial.bytes().saturating_add(bytes) > blob.bytes {
+                partial.restart()?;
+                return Err(Error::Large { what: "chart", bytes_max: blob.bytes });
+            }
+            if amount == 0 {
+                break;
+            }
+            partial.write(&buffer[..amount])?;
+        }
+        if partial.bytes() < blob.bytes {
+            return Err(Error::Short { bytes: partial.bytes(), expected: blob.bytes });
+        }
+        Ok(())
+    }
+
+    /// Tries again what time may heal, a few times.
+    fn patiently<T>(
+        &self,
+        errand: Errand<'_>,
+        mut attempt: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
+        loop {
+            let error = match attempt() {
+                Ok(result) => return Ok(result),
+                Err(error) => error,
+            };
+            let mut pause = backoff.next_delay();
+            if let Error::Status { host, retry_after: Some(wanted), .. } = &error {
+                if *wanted > RETRY_MAX {
+                    self.note_pause(host, *wanted);
+                    return Err(error);
+                }
+                pause = pause.max(*wanted);
+            }
+            let is_over = backoff.failures() >= limits::OCI_ATTEMPTS_MAX
+                || self.clock.mono().saturating_add(pause) >= errand.deadline;
+            let is_hopeless = error.verdict() != Verdict::Retry
+                || matches!(error, Error::Stopped | Error::Quiet { .. } | Error::Disk { .. });
+            if is_over || is_hopeless {
+                return Err(error);
+            }
+            if errand.stop.wait(&self.clock, pause) {
+                return Err(Error::Stopped);
+            }
+        }
+    }
+
+    fn note_pause(&self, host: &str, wanted: Duration) {
+        let now = self.clock.mono();
+        // An hour is the longest that a registry can make us wait: nobody would know why.
+        let until = now.saturating_add(wanted.min(Duration::from_secs(3_600)));
+        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        quiet.retain(|_, until| *until > now);
+        if quiet.len() < QUIET_HOSTS_MAX {
+            quiet.insert(host.to_owned(), until);
+        }
+    }
+
+    fn respect_pause(&self, host: &str) -> Result<(), Error> {
+        let quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        match quiet.get(host) {
+            Some(until) if *until > self.clock.mono() => Err(Error::Quiet { host: host.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn pull_from_layout(errand: Errand<'_>, dir: &std::path::Path) -> Result<Content, Error> {
+    let reference = &errand.order.reference;
+    let layout = Layout::open(dir, &reference.repository);
+    let mut digest = layout.resolve(reference)?;
+    let is_pinned = errand.is_pinned();
+    for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
+        let content = layout.manifest(digest)?;
+        match manifest::read(&content).map_err(|problem| Error::Manifest { problem, is_pinned })? {
+            Next::Manifest(next) => digest = next,
+            Next::Chart(blob) => {
+                check_size(blob)?;
+                return layout.chart(blob);
+            }
+        }
+    }
+    Err(Error::Manifest { problem: Problem::DeepIndex, is_pinned })
+}
+
+fn check_size(blob: Blob) -> Result<(), Error> {
+    let bytes_max = u64::try_from(limits::CHART_ARCHIVE_BYTES_MAX).unwrap_or(u64::MAX);
+    if blob.bytes > bytes_max { Err(Error::Large { what: "chart", bytes_max }) } else { Ok(()) }
+}
+
+/// What a tag points to now, if the registry says it in a header.
+fn resolve(session: &mut Session<'_>, tag: &str) -> Result<Option<Digest>, Error> {
+    let path = format!("manifests/{tag}");
+    match session.ask(Question::small("HEAD", &path, manifest::ACCEPT)) {
+        Ok(response) => Ok(response.header("docker-content-digest").and_then(Digest::parse)),
+        // Not every registry takes HEAD; GET says why.
+        Err(error @ Error::Status { .. }) if error.verdict() != Verdict::Retry => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A manifest with its digest, verified.
+fn fetch_manifest(session: &mut Session<'_>, target: &Target) -> Result<(Digest, Vec<u8>), Error> {
+    let path = format!("manifests/{target}");
+    let mut response = session.ask(Question::small("GET", &path, manifest::ACCEPT))?;
+    let announced = response.header("docker-content-digest").and_then(Digest::parse);
+    let content = response.body.read_all(limits::OCI_MANIFEST_BYTES_MAX).map_err(|source| match source {
+        net::Error::Closed => Error::Stopped,
+        net::Error::TooLarge { bytes_max, .. } => {
+            Error::Large { what: "manifest", bytes_max: u64::try_from(bytes_max).unwrap_or(u64::MAX) }
+        }
+        source => Error::Net { host: session.host().to_owned(), source },
+    })?;
+    let found = Digest::of(&content);
+    let expected = if let Target::Digest(digest) = target { Some(*digest) } else { announced };
+    match expected {
+        Some(expected) if expected != found => Err(Error::Digest { what: "manifest", expected, found }),
+        _ => Ok((found, content)),
+    }
+}
+
+/// `Content-Range: bytes 5-9/10`.
+fn begins_at(header: Option<&str>, from: u64) -> bool {
+    let first =
+        header.and_then(|text| text.trim().strip_prefix("bytes ")?.split('-').next()?.parse::<u64>().ok());
+    first == Some(from)
+}

@@ -1,0 +1,201 @@
+//! Connections to the hosts of one pull: registry, token service, where redirects lead. Each host has a pool of its own,
+//! so that nobody but the one it was made for is shown a client certificate.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::error::Error;
+use super::source::{entry, host_key};
+use crate::base::clock::Clock;
+use crate::base::stop::Stop;
+use crate::config::settings::Registry;
+use crate::limits;
+use crate::net::{
+    self, CertificatePair, ClockFloor, Dial, Http, Limits, Party, ProxyPolicy, Roots, TlsError, Traffic, Url,
+};
+
+/// How the machine reaches others.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// Opens sockets.
+    pub dialer: Arc<dyn Dial>,
+    /// Which connection goes through which proxy; a variable that cannot be used fails each pull.
+    pub proxy: Result<ProxyPolicy, String>,
+    /// `SSL_CERT_FILE`.
+    pub ca_file: Option<PathBuf>,
+    /// Judges certificates.
+    pub clock: Clock,
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Time limits of a request within `total`.
+pub(super) const fn limits_of(total: Duration) -> Limits {
+    Limits {
+        connect: CONNECT_TIMEOUT,
+        total: Some(total),
+        response: Some(RESPONSE_TIMEOUT),
+        read: Some(READ_TIMEOUT),
+    }
+}
+
+/// Pools that a stop ends.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Running(Arc<Mutex<Pools>>);
+
+#[derive(Debug, Default)]
+struct Pools {
+    next: u64,
+    open: Vec<(u64, Http)>,
+    ended: bool,
+}
+
+impl Running {
+    /// Ends when `stop` is pulled.
+    pub(super) fn until(stop: &Stop) -> Self {
+        let running = Self::default();
+        let pools = Arc::downgrade(&running.0);
+        stop.on_stop(move || {
+            let Some(pools) = pools.upgrade() else { return };
+            let open = {
+                let mut pools = pools.lock().unwrap_or_else(PoisonError::into_inner);
+                pools.ended = true;
+                std::mem::take(&mut pools.open)
+            };
+            open.iter().for_each(|(_, http)| http.shutdown());
+        });
+        running
+    }
+
+    fn add(&self, http: &Http) -> u64 {
+        let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if pools.ended {
+            http.shutdown();
+        }
+        pools.next += 1;
+        let number = pools.next;
+        pools.open.push((number, http.clone()));
+        number
+    }
+
+    fn remove(&self, number: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).open.retain(|(other, _)| *other != number);
+    }
+}
+
+/// See the module.
+pub(super) struct Wire<'a> {
+    network: &'a Network,
+    registries: &'a [Registry],
+    /// CAs of the order. They replace all others, but those that are configured for another host.
+    bundle: Option<Arc<[u8]>>,
+    /// The host that the order is about.
+    host: String,
+    running: Running,
+    pools: Vec<(String, u64, Http)>,
+}
+
+impl Drop for Wire<'_> {
+    fn drop(&mut self) {
+        self.pools.iter().for_each(|(_, number, _)| self.running.remove(*number));
+    }
+}
+
+impl<'a> Wire<'a> {
+    pub(super) const fn new(
+        network: &'a Network,
+        registries: &'a [Registry],
+        running: Running,
+        host: String,
+        bundle: Option<Arc<[u8]>>,
+    ) -> Self {
+        Self { network, registries, bundle, host, running, pools: Vec::new() }
+    }
+
+    /// The pool for the host of a URL.
+    pub(super) fn http(&mut self, url: &Url) -> Result<Http, Error> {
+        let origin = format!("{}://{}", url.scheme, url.authority());
+        if let Some((_, _, http)) = self.pools.iter().find(|(known, _, _)| *known == origin) {
+            return Ok(http.clone());
+        }
+        let host = host_key(url);
+        let proxy = self
+            .network
+            .proxy
+            .clone()
+            .map_err(|problem| Error::Net { host: host.clone(), source: net::Error::Proxy(problem) })?;
+        let http = Http::new(net::Settings {
+            dialer: Arc::clone(&self.network.dialer),
+            party: Arc::new(self.party(&host)),
+            server_name: None,
+            proxy,
+            ca_file: self.network.ca_file.clone(),
+            clock: self.network.clock.clone(),
+            floor: ClockFloor::default(),
+            user_agent: concat!("gardenlet/", env!("CARGO_PKG_VERSION")).to_owned(),
+            idle_connections_max: 1,
+            traffic: Traffic::default(),
+        });
+        let number = self.running.add(&http);
+        self.pools.push((origin, number, http.clone()));
+        Ok(http)
+    }
+
+    fn party(&self, host: &str) -> HostParty {
+        let entry = entry(self.registries, host);
+        let file = entry.and_then(|entry| entry.ca_file.clone());
+        let trust = match (&self.bundle, file) {
+            (Some(bundle), None) => Trust::Bundle(Arc::clone(bundle)),
+            (Some(bundle), Some(_)) if host == self.host => Trust::Bundle(Arc::clone(bundle)),
+            (_, Some(file)) => Trust::File(file),
+            (None, None) => Trust::System(self.network.ca_file.clone()),
+        };
+        let pair = entry.and_then(|entry| Some((entry.certificate_file.clone()?, entry.key_file.clone()?)));
+        HostParty { trust, pair }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Trust {
+    System(Option<PathBuf>),
+    File(PathBuf),
+    Bundle(Arc<[u8]>),
+}
+
+/// Whom we believe and who we are at one host. Files are read for each handshake: they may have been renewed.
+#[derive(Debug)]
+struct HostParty {
+    trust: Trust,
+    pair: Option<(PathBuf, PathBuf)>,
+}
+
+impl Party for HostParty {
+    fn roots(&self) -> Result<Roots, TlsError> {
+        Ok(match &self.trust {
+            Trust::System(file) => Roots::System(file.clone()),
+            Trust::File(path) => Roots::Pem(read_pem(path)?),
+            Trust::Bundle(pem) => Roots::Pem(Arc::clone(pem)),
+        })
+    }
+
+    fn certificate(&self) -> Result<Option<CertificatePair>, TlsError> {
+        let Some((certificate, key)) = &self.pair else { return Ok(None) };
+        Ok(Some(CertificatePair { chain_pem: read_pem(certificate)?, key_pem: read_pem(key)? }))
+    }
+}
+
+fn read_pem(path: &Path) -> Result<Arc<[u8]>, TlsError> {
+    let unusable = |why: String| TlsError::Material(format!("{}: {why}", path.display()));
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|e| unusable(e.to_string()))?;
+    file.take(limits::OCI_PEM_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|e| unusable(e.to_string()))?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > limits::OCI_PEM_BYTES_MAX {
+        return Err(unusable(format!("larger than {} bytes", limits::OCI_PEM_BYTES_MAX)));
+    }
+    Ok(bytes.into())
+}

@@ -1,0 +1,97 @@
+//! Charts that helm has put into a real registry with TLS and users.
+
+use gardenlet::api::core::CONFIG_MAP;
+use gardenlet::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION};
+use gardenlet::kube::{Client, ListParams, Patch};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::failure::{Result, ensure};
+use crate::lab::Lab;
+use crate::registry::Registry;
+use crate::stories::steps::{installed, ready, while_running};
+use crate::support::garden::prepare;
+use crate::tokens::Tokens;
+use crate::world::{self, World};
+
+/// By reference, by tag and by digest; then without the registry, in a program that was killed and started again.
+pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let mut registry = Registry::start(lab)?;
+    let digest = registry.push_demo(lab)?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
+    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": registry.secrets()}))?;
+
+    let repository = Registry::repository();
+    let mut objects = prepare::extension("demo", b"", &Value::Null);
+    objects[0]["helm"] = chart(&json!({"ref": format!("oci://{repository}:1.0.0")}), "by reference");
+    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))?;
+    let name = installed(&garden, &mut agent)?;
+    wait_for_greeting(&seed, &mut agent, &name, "by reference")?;
+
+    let rollouts = [
+        (json!({"ref": null, "repository": repository, "tag": "1.0.0"}), "by tag"),
+        (json!({"ref": null, "repository": repository, "tag": "gone", "digest": digest}), "by digest"),
+    ];
+    for (place, greeting) in &rollouts {
+        roll_out(&garden, place, greeting)?;
+        wait_for_greeting(&seed, &mut agent, &name, greeting)?;
+    }
+    // A tag that nobody has pushed says so, and what runs goes on.
+    roll_out(&garden, &json!({"digest": null}), "never")?;
+    while_running("the condition to say that the tag is unknown", 60, &mut agent, || {
+        let found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+        let text = found.iter().map(|installation| installation["status"].to_string()).collect::<String>();
+        Ok((text.contains("OCIChartCannotBePulled") && text.contains("MANIFEST_UNKNOWN")).then_some(()))
+    })?;
+    registry.kill();
+    agent.kill();
+    agent.restart()?;
+    roll_out(&garden, &json!({"digest": digest}), "without a registry")?;
+    wait_for_greeting(&seed, &mut agent, &name, "without a registry")?;
+    installed(&garden, &mut agent)?;
+    agent.ensure_running()
+}
+
+/// The same from a registry that knows no users, but a service that gives them tokens.
+pub(crate) fn gets_tokens(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let registry = Registry::start_with_tokens(lab)?;
+    registry.push_demo(lab)?;
+    let asked = || registry.tokens.as_ref().map_or(0, Tokens::asked);
+    ensure(asked() > 0, || "helm has asked for no token".to_owned())?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
+    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": registry.secrets()}))?;
+    let mut objects = prepare::extension("demo", b"", &Value::Null);
+    let place = json!({"repository": Registry::repository(), "tag": "1.0.0"});
+    objects[0]["helm"] = chart(&place, "with a token");
+    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))?;
+    let name = installed(&garden, &mut agent)?;
+    wait_for_greeting(&seed, &mut agent, &name, "with a token")?;
+    ensure(asked() > 0, || "the agent has asked for no token".to_owned())
+}
+
+fn chart(place: &Value, greeting: &str) -> Value {
+    let mut repository = place.clone();
+    repository["pullSecretRef"] = json!({"name": "oci-pull"});
+    repository["caBundleSecretRef"] = json!({"name": "oci-ca"});
+    json!({"ociRepository": repository, "values": {"replicas": 0, "greeting": greeting}})
+}
+
+fn roll_out(garden: &Client, place: &Value, greeting: &str) -> Result<()> {
+    let patch = Patch::Merge(json!({"helm": chart(place, greeting)}));
+    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &patch)?;
+    Ok(())
+}
+
+fn wait_for_greeting(seed: &Client, agent: &mut Agent, name: &str, expected: &str) -> Result<()> {
+    let namespace = format!("extension-{name}");
+    while_running(&format!("the greeting {expected:?}"), 60, agent, || {
+        let map = seed.find::<Value>(&CONFIG_MAP, &namespace, "demo")?;
+        Ok(map.filter(|map| map["data"]["greeting"] == expected).map(drop))
+    })
+}

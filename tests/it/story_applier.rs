@@ -1,0 +1,246 @@
+//! Who applies ManagedResources in a seed: the agent, or a gardener-resource-manager; and what follows from it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::encoding::rfc3339_micro;
+use crate::support::http::faults::Action;
+use crate::support::json::text;
+use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World, wait_for};
+
+const GRM: (&str, &str) = ("garden", "gardener-resource-manager");
+const EXTENSIONS: &str = "extensions.gardener.cloud";
+
+/// A gardener-resource-manager that is deployed, and the lease of one that lives.
+fn deploy(world: &World) {
+    let labels = json!({"app": "gardener-resource-manager"});
+    world.seed.apply(&[json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "gardener-resource-manager", "namespace": "garden"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}})]);
+    let lease = json!({"metadata": {"name": "gardener-resource-manager", "namespace": "garden"}, "spec": lease_of(world)});
+    world.seed.create("coordination.k8s.io/v1", "leases", &lease);
+}
+
+fn lease_of(world: &World) -> Value {
+    let now = rfc3339_micro(world.clock.now());
+    json!({"holderIdentity": "gardener-resource-manager-7d9f_x", "leaseDurationSeconds": 15, "acquireTime": now,
+        "renewTime": now, "leaseTransitions": 3})
+}
+
+fn renew(world: &World) {
+    world.seed.merge(LEASES, "leases", GRM, &json!({"spec": lease_of(world)}));
+}
+
+fn replicas(world: &World) -> Value {
+    world.seed.get("apps", "deployments", GRM.0, GRM.1).unwrap()["spec"]["replicas"].clone()
+}
+
+fn holder(world: &World, lease: &str) -> String {
+    let lease = world.seed.get(LEASES, "leases", "garden", lease).unwrap_or_default();
+    text(&lease, "/spec/holderIdentity").to_owned()
+}
+
+fn agent_with(world: &World, resource_manager: &str) -> Agent {
+    let mut config = world.config();
+    config["edge"]["resourceManager"] = json!(resource_manager);
+    world.agent_with(&config)
+}
+
+fn ready_message(world: &World) -> String {
+    world.seed_condition("GardenletReady").map(|c| c.2).unwrap_or_default()
+}
+
+#[test]
+fn an_explicit_choice_scales_a_resource_manager_to_nothing() {
+    let world = World::start(&Options::calm("chosen"));
+    deploy(&world);
+    let agent = agent_with(&world, "Embedded");
+    world.seed.wait_for("the end of the other one", |_| {
+        renew(&world);
+        (replicas(&world) == 0).then_some(())
+    });
+    world.wait_for_log(&["INFO", "Scaled to 0", "deployment=gardener-resource-manager"]);
+    world.wait_until_ready();
+    // Somebody scales it up again, and it is faster.
+    world.seed.merge("apps", "deployments", GRM, &json!({"spec": {"replicas": 1}}));
+    world.seed.wait_for("its second end", |_| {
+        renew(&world);
+        (replicas(&world) == 0).then_some(())
+    });
+    world.skip(Duration::from_secs(20));
+    world.seed.wait_for("the lease", |_| holder(&world, GRM.1).starts_with("host-1_").then_some(()));
+    agent.stop();
+}
+
+#[test]
+fn without_that_choice_a_resource_manager_goes_on_and_people_are_told() {
+    let world = World::start(&Options::calm("default"));
+    deploy(&world);
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    let upstream = "Gardenlet is posting ready status.";
+    let passive = format!(
+        "{upstream} The embedded applier of ManagedResources is passive: lease garden/gardener-resource-manager is held \
+         by gardener-resource-manager-7d9f_x."
+    );
+    world.garden.wait_for("a condition that says so", |_| {
+        renew(&world);
+        (ready_message(&world) == passive).then_some(())
+    });
+    assert_eq!(world.seed_condition("GardenletReady").unwrap().0, "True");
+    world.garden.wait_for("an installation that says so", |_| {
+        renew(&world);
+        let (status, reason, message) = world.installation_condition("echo", "Installed")?;
+        let told = message.ends_with(passive.strip_prefix(upstream)?);
+        (status == "False" && reason == "InstallationPending" && told).then_some(())
+    });
+    assert_eq!(replicas(&world), 2);
+    let told =
+        world.log().iter().filter(|line| line.contains("7d9f_x") && line.contains("stays passive")).count();
+    assert_eq!(told, 1);
+
+    world.skip(Duration::from_secs(20));
+    installed(&world, "echo");
+    world.garden.wait_for("the usual message", |_| (ready_message(&world) == upstream).then_some(()));
+    assert_eq!(replicas(&world), 2);
+    agent.stop();
+}
+
+#[test]
+fn what_another_resource_manager_reports_is_told_at_once() {
+    let world = World::start(&Options::calm("external"));
+    deploy(&world);
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let mut config = world.config();
+    config["edge"]["resourceManager"] = json!("External");
+    // Whoever waits for the next round waits in vain.
+    config["controllers"] = json!({"controllerInstallationCare": {"syncPeriod": "24h"}});
+    let agent = world.agent_with(&config);
+    let name = world.seed.wait_for("the ManagedResource", |seed| {
+        seed.store().names(MANAGED_RESOURCES, "managedresources", "garden").pop()
+    });
+    let report = |status: &str, message: &str| {
+        let condition = |kind: &str, status: &str| {
+            json!({"type": kind, "status": status, "reason": "R", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z"})
+        };
+        let conditions = [
+            condition("ResourcesApplied", "True"),
+            condition("ResourcesHealthy", status),
+            condition("ResourcesProgressing", "False"),
+        ];
+        let status = json!({"status": {"observedGeneration": 1, "conditions": conditions}});
+        world.seed.merge_status(MANAGED_RESOURCES, "managedresources", ("garden", &name), &status);
+    };
+    let wait_for_healthy = |status: &str, words: &str| {
+        world.garden.wait_for("the condition", |_| {
+            let (found, _, message) = world.installation_condition("echo", "Healthy")?;
+            (found == status && message.contains(words)).then_some(())
+        });
+    };
+    report("True", "fine");
+    wait_for_healthy("True", "healthy");
+    let mark = world.seed.request_count();
+    for n in 0..3 {
+        report("False", &format!("broken {n}"));
+        wait_for_healthy("False", &format!("is False: broken {n}"));
+    }
+    // All of it is known from the watch.
+    let asked = world.seed.requests_since(mark);
+    assert!(!asked.iter().any(|r| r.method == "GET" && r.path.ends_with(&name)), "{asked:?}");
+    assert_eq!(replicas(&world), 2);
+    assert_eq!(holder(&world, GRM.1), "gardener-resource-manager-7d9f_x");
+    agent.stop();
+}
+
+#[test]
+fn an_account_that_is_made_anew_costs_no_more_than_moments() {
+    let world = World::start(&Options::calm("renamed"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    let name = installed(&world, "echo");
+    let account = world.seed.get("", "serviceaccounts", GRM.0, GRM.1).unwrap();
+    world.seed.delete("", "serviceaccounts", GRM.0, GRM.1);
+    let begun = world.clock.mono();
+    let fresh =
+        json!({"metadata": {"name": GRM.1, "namespace": GRM.0, "labels": account["metadata"]["labels"]}});
+    let mark = world.seed.request_count();
+    world.seed.create("v1", "serviceaccounts", &fresh);
+    let values = json!({"helm": {"values": {"greeting": "from the new account"}}});
+    world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
+    world.seed.wait_for("the new value", |seed| {
+        let map = seed.get("", "configmaps", &format!("extension-{name}"), "echo")?;
+        (map["data"]["greeting"] == "from the new account").then_some(())
+    });
+    let lasted = world.clock.mono().saturating_sub(begun);
+    assert!(lasted < Duration::from_secs(120), "{lasted:?}");
+    let tokens = world.seed.requests_since(mark).iter().filter(|r| r.path.ends_with("/token")).count();
+    assert!((1..=4).contains(&tokens), "{tokens} tokens");
+    agent.stop();
+}
+
+#[test]
+fn the_lease_is_given_back_only_when_nothing_is_written_any_more() {
+    let world = World::start(&Options::calm("drained"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    let name = installed(&world, "echo");
+    let written = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&written);
+    let slow =
+        world.seed.faults().on("PUT", "/configmaps/echo").once().then(Action::Delay(Duration::from_secs(4)));
+    let tell = Action::TellAfter(Arc::new(move |_| told.store(true, Ordering::SeqCst)));
+    world.seed.faults().on("PUT", "/configmaps/echo").then(tell);
+    let values = json!({"helm": {"values": {"greeting": "late"}}});
+    world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
+    wait_for("a slow write", || (slow.hits() == 1).then_some(()));
+    // Another instance leads: the term ends in good order.
+    let spec = json!({"holderIdentity": "host-2_x", "leaseDurationSeconds": 15, "renewTime": rfc3339_micro(world.clock.now())});
+    world.seed.merge(LEASES, "leases", ("garden", "gardenlet-leader-election"), &json!({"spec": spec}));
+    world.seed.wait_for("the lease to be free", |_| {
+        let free = holder(&world, GRM.1).is_empty();
+        assert!(!free || written.load(Ordering::SeqCst), "a write came after the lease was given back");
+        free.then_some(())
+    });
+    let map = world.seed.get("", "configmaps", &format!("extension-{name}"), "echo").unwrap();
+    assert_eq!(map["data"]["greeting"], "late");
+    agent.stop();
+}
+
+#[test]
+fn only_kinds_that_somebody_serves_are_listed() {
+    let world = World::start(&Options::new("lists"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    installed(&world, "echo");
+    let object = json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Extension",
+        "metadata": {"name": "echo", "namespace": "garden"}, "spec": {"type": "echo", "class": "seed"}});
+    world.seed.create("extensions.gardener.cloud/v1alpha1", "extensions", &object);
+    let required = |status: &str| {
+        world.garden.wait_for(&format!("Required={status}"), |_| {
+            world.installation_condition("echo", "Required").filter(|c| c.0 == status)
+        })
+    };
+    let (_, reason, message) = required("True");
+    assert_eq!(reason, "ExtensionObjectsExist");
+    assert_eq!(message, "extension objects still exist in the seed: [Extension/echo]");
+    world.seed.delete(EXTENSIONS, "extensions", "garden", "echo");
+    required("False");
+    let listed = |r: &&crate::support::http::record::Recorded| {
+        r.method == "GET" && r.info.group == EXTENSIONS && r.info.verb == "list"
+    };
+    let kinds: std::collections::BTreeSet<String> =
+        world.seed.requests().iter().filter(listed).map(|r| r.path.clone()).collect();
+    assert_eq!(
+        kinds.into_iter().collect::<Vec<_>>(),
+        ["/apis/extensions.gardener.cloud/v1alpha1/extensions"]
+    );
+    agent.stop();
+}

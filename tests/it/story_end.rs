@@ -1,0 +1,97 @@
+//! However far the agent is, when it ends it has ended: nothing of it holds the state directory any more.
+
+use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use gardenlet::base::clock::Clock;
+use serde_json::json;
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::garden::prepare;
+use crate::support::http::faults::{Action, Seen};
+use crate::world::{Agent, CORE, Options, World, wait_for};
+
+/// After how many requests a life ends: in the middle of the bootstrap, of the first installation, of a later change.
+const REQUESTS: [usize; 12] = [2, 5, 9, 14, 20, 27, 35, 45, 60, 80, 105, 140];
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Crash,
+    Signal,
+}
+
+/// Whether the lock is free, looked at once: the agent itself waits for it, and would hide what still holds it.
+fn is_free(world: &World) -> bool {
+    let lock = File::options().write(true).open(world.path("state-host-1").join("lock")).unwrap();
+    match lock.try_lock() {
+        Ok(()) => true,
+        Err(TryLockError::WouldBlock) => false,
+        Err(TryLockError::Error(e)) => panic!("{e}"),
+    }
+}
+
+/// Threads of this process by name. Those of other stories are among them.
+fn threads() -> BTreeMap<String, usize> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc/self/task").unwrap() {
+        let comm = entry.unwrap().path().join("comm");
+        *all.entry(std::fs::read_to_string(comm).unwrap_or_default()).or_default() += 1;
+    }
+    all
+}
+
+/// One story of many lives. Each has something to do, and ends while it does it.
+fn ends(seed: &'static str, end: End, more: usize) {
+    let world = World::start(&Options { factor: 20, ..Options::new(seed) });
+    let mut config = world.config();
+    // Time passes while threads end; nobody is to lose a lease by it.
+    config["leaderElection"] = json!({"leaseDuration": "300s", "renewDeadline": "200s", "retryPeriod": "2s"});
+    let agent = Agent::new(&world, "host-1", &config, world.pod());
+    world.garden.apply(&prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"})));
+    let asked = Arc::new(AtomicUsize::new(0));
+    for cluster in [&*world.garden, &world.seed] {
+        let asked = asked.clone();
+        let tell = Action::TellAfter(Arc::new(move |_: &Seen| {
+            asked.fetch_add(1, Ordering::SeqCst);
+        }));
+        cluster.faults().when(|seen| seen.user_agent.starts_with("gardenlet/")).then(tell);
+    }
+    let real = Clock::system();
+    for requests in REQUESTS.map(|requests| requests + more) {
+        asked.store(0, Ordering::SeqCst);
+        let values = json!({"helm": {"values": {"greeting": format!("for {requests} requests")}}});
+        world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
+        agent.launch();
+        wait_for("requests of the agent", || (asked.load(Ordering::SeqCst) >= requests).then_some(()));
+        assert!(!is_free(&world), "the look can fail");
+        let begun = real.mono();
+        match end {
+            End::Crash => agent.crash(),
+            End::Signal => agent.stop(),
+        }
+        let took = real.mono() - begun;
+        assert!(is_free(&world), "{end:?} after {requests} requests and {took:?}: {:?}", threads());
+        // A stop may wait for what cannot be broken off, but not for a deadline of seconds.
+        assert!(took < Duration::from_secs(5), "{end:?} after {requests} requests: {took:?}");
+    }
+    agent.launch();
+    world.wait_until_ready();
+    installed(&world, "echo");
+    agent.stop();
+    assert!(is_free(&world));
+}
+
+#[test]
+fn a_crash_leaves_nothing_behind() {
+    ends("ending", End::Crash, 0);
+}
+
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    ends("signalled", End::Signal, 1);
+}

@@ -1,0 +1,103 @@
+//! An extension whose chart is in a registry: installed by tag, by digest and by reference, renewed, and kept while the
+//! registry is away.
+
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::encoding::base64;
+use crate::support::garden::prepare;
+use crate::support::registry::{Access, Registry};
+use crate::world::{CORE, Options, World, condition};
+
+const DEPLOYMENTS: &str = "controllerdeployments";
+
+fn secret(name: &str, role: &str, key: &str, value: &[u8]) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": "garden", "labels": {"gardener.cloud/role": role}},
+        "data": {key: base64(value)}})
+}
+
+fn pull_secret(registry: &Registry, password: &str) -> Value {
+    let config = json!({"auths": {registry.address.clone(): {"username": "robot", "password": password}}});
+    secret("pull", "helm-pull-secret", ".dockerconfigjson", config.to_string().as_bytes())
+}
+
+/// Registers the extension with its chart in the registry.
+fn register(world: &World, repository: &Value) {
+    let mut objects = prepare::extension("echo", b"", &json!({"greeting": "hello"}));
+    objects[0]["helm"] = json!({"values": {"greeting": "hello"}, "ociRepository": repository});
+    world.garden.apply(&objects);
+}
+
+fn wait_for_valid(world: &World, status: &str, words: &[&str]) {
+    world.garden.wait_for(&format!("Valid={status} with {words:?}"), |_| {
+        let installation = world.garden.installations("echo").pop()?;
+        let (found, reason, message) = condition(&installation, "Valid")?;
+        let all = words.iter().all(|word| reason.contains(word) || message.contains(word));
+        (found == status && all).then_some(())
+    });
+}
+
+fn greeting(world: &World, name: &str, expected: &str) {
+    world.seed.wait_for("the greeting", |seed| {
+        let echo = seed.get("example.org", "echoes", &format!("extension-{name}"), "first")?;
+        (echo["spec"]["text"] == expected).then_some(())
+    });
+}
+
+#[test]
+fn a_chart_in_a_registry_is_installed_in_every_form() {
+    let world = World::start(&Options::new("pulled"));
+    let mut registry = Registry::start(&world.clock);
+    let pinned = registry.push("charts/echo", "1", &charts::extension());
+    registry.protect(Access::TokenFor("robot", "hunter2"));
+    world.garden.apply(&[
+        secret("ca", "oci-ca-bundle", "bundle.crt", registry.ca.as_bytes()),
+        pull_secret(&registry, "hunter3"),
+    ]);
+    let repository = format!("oci://{}/charts/echo", registry.address);
+    let secrets = |mut fields: Value| {
+        fields["pullSecretRef"] = json!({"name": "pull"});
+        fields["caBundleSecretRef"] = json!({"name": "ca"});
+        fields
+    };
+    let agent = world.agent();
+    register(&world, &secrets(json!({"repository": repository, "tag": "1"})));
+    world.wait_until_ready();
+    wait_for_valid(&world, "False", &["OCIChartCannotBePulled", "chart pulling process failed: ", "401"]);
+    // The Secret is put right; nobody tells the agent.
+    world.garden.merge(
+        "",
+        "secrets",
+        ("garden", "pull"),
+        &json!({"data": pull_secret(&registry, "hunter2")["data"]}),
+    );
+    let name = installed(&world, "echo");
+    greeting(&world, &name, "hello");
+
+    let change = |repository: &Value, greeting: &str| {
+        let helm = json!({"helm": {"values": {"greeting": greeting}, "ociRepository": repository}});
+        world.garden.merge(CORE, DEPLOYMENTS, ("", "echo"), &helm);
+    };
+    change(
+        &secrets(json!({"repository": repository, "tag": null, "ref": format!("{repository}:1")})),
+        "by ref",
+    );
+    greeting(&world, &name, "by ref");
+    change(&secrets(json!({"ref": "nowhere:1"})), "never");
+    wait_for_valid(&world, "False", &["OCIChartCannotBePulled", "could not parse reference"]);
+    // The one that ran last goes on.
+    greeting(&world, &name, "by ref");
+    change(&secrets(json!({"ref": null, "tag": "1", "digest": pinned})), "by digest");
+    greeting(&world, &name, "by digest");
+
+    // Without the registry, and after a crash, a pinned chart is still there.
+    registry.down();
+    agent.crash_and_restart();
+    change(&json!({}), "from the cache");
+    greeting(&world, &name, "from the cache");
+    wait_for_valid(&world, "True", &["RegistrationValid"]);
+    assert!(!world.log().iter().any(|line| line.contains("hunter")));
+    agent.stop();
+}

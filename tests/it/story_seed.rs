@@ -1,0 +1,180 @@
+//! The Seed object goes while the agent runs: deleted, lost, or replaced by another one of the same name.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::api::store::{Id, State};
+use crate::support::garden::prepare;
+use crate::support::json::text;
+use crate::world::{Agent, CORE, LEASES, Options, World, wait_for};
+
+fn uid(world: &World) -> String {
+    text(&world.garden.seed(world.name).unwrap(), "/metadata/uid").to_owned()
+}
+
+/// The Seed as somebody else would make it.
+fn make_anew(world: &World) -> String {
+    let seed = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed",
+        "metadata": {"name": world.name}, "spec": prepare::seed_spec()});
+    world.garden.apply(&[seed]);
+    uid(world)
+}
+
+fn registrations(world: &World) -> usize {
+    world.garden.requests().iter().filter(|r| r.method == "POST" && r.path.ends_with("/seeds")).count()
+}
+
+fn wait_until_gone(world: &World) {
+    world.garden.wait_for("the end of the Seed", |g| g.seed(world.name).is_none().then_some(()));
+}
+
+/// The agent serves the Seed of this uid: lease and namespace belong to it.
+fn serves(world: &World, agent: &Agent, uid: &str) {
+    world.wait_until_ready();
+    world.garden.wait_for("the lease of the new Seed", |g| {
+        let lease = g.get(LEASES, "leases", "gardener-system-seed-lease", world.name)?;
+        (text(&lease, "/metadata/ownerReferences/0/uid") == uid).then_some(())
+    });
+    world.wait_for_condition("GardenletReady", "True");
+    let namespace = world.garden.get("", "namespaces", "", &format!("seed-{}", world.name)).unwrap();
+    assert_eq!(text(&namespace, "/metadata/ownerReferences/0/uid"), uid);
+    let seed = world.garden.seed(world.name).unwrap();
+    assert_eq!(seed["metadata"]["finalizers"], json!(["gardener"]));
+    assert_eq!(seed["metadata"]["labels"]["site"], "north", "it is as configured");
+    wait_for("readiness", || (agent.get(2728, "/readyz").0 == 200).then_some(()));
+    assert_eq!(agent.problem("garden"), None);
+}
+
+#[test]
+fn a_deleted_seed_stays_deleted_until_somebody_makes_it_anew() {
+    let world = World::start(&Options::new("deleted"));
+    let mut config = world.config();
+    // Time will jump; nobody is to lose a lease by it.
+    config["leaderElection"] = json!({"leaderElect": false});
+    let agent = world.agent_with(&config);
+    world.wait_until_ready();
+    let first = uid(&world);
+    world.garden.delete(CORE, "seeds", "", "deleted");
+    wait_until_gone(&world);
+    agent.wait_for_problem("garden", &["Seed deleted was deleted in the garden", "restart the agent"]);
+    world.wait_for_log(&["WARN", "The Seed was deleted", "seed=deleted"]);
+    let (status, body) = agent.get(2728, "/readyz?verbose");
+    assert!(status == 500 && body.contains("[-]seed failed"), "{body}");
+    let page = agent.get(2728, "/statusz").1;
+    assert!(page.contains("problem: Seed deleted was deleted in the garden"), "{page}");
+    assert!(!page.contains("watch garden/"), "{page}");
+    // It waits for hours, and nobody restarts it for that.
+    world.wait_for_log(&["INFO", "The Seed is gone; its lease is not renewed", "seed=deleted"]);
+    world.skip(Duration::from_secs(2 * 3_600));
+    assert_eq!((agent.get(2728, "/healthz").0, agent.get(2728, "/livez").0), (200, 200));
+    assert!(agent.is_alive() && world.garden.seed("deleted").is_none());
+    assert_eq!(registrations(&world), 1);
+
+    let second = make_anew(&world);
+    assert_ne!(first, second);
+    serves(&world, &agent, &second);
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    installed(&world, "echo");
+    assert_eq!(registrations(&world), 1);
+    agent.stop();
+}
+
+#[test]
+fn a_restart_joins_again() {
+    let world = World::start(&Options::new("rejoining"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    world.garden.delete(CORE, "seeds", "", "rejoining");
+    wait_until_gone(&world);
+    agent.wait_for_problem("garden", &["was deleted in the garden"]);
+    agent.stop();
+    agent.launch();
+    world.wait_until_ready();
+    serves(&world, &agent, &uid(&world));
+    agent.stop();
+}
+
+#[test]
+fn a_seed_that_the_garden_has_lost_is_registered_again() {
+    let world = World::start(&Options::new("lost"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let first = uid(&world);
+    // The garden comes back from a backup that does not know the seed.
+    world.garden.server().down();
+    world.garden.store().write(|state: &mut State| {
+        state.take(&Id::new(CORE, "seeds", "", "lost"));
+        state.compact();
+    });
+    world.garden.server().up().unwrap();
+    world.wait_for_log(&["WARN", "The garden has lost the Seed", "seed=lost"]);
+    world.garden.wait_for("the Seed", |g| g.seed("lost"));
+    assert_ne!(uid(&world), first);
+    serves(&world, &agent, &uid(&world));
+    assert_eq!(registrations(&world), 2);
+    agent.stop();
+}
+
+#[test]
+fn a_seed_that_is_replaced_at_once_is_joined() {
+    let world = World::start(&Options::new("replaced"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    // Deletion, the end of the finalizers by force, and the new one: all before anybody looks.
+    world.garden.store().write(|state: &mut State| {
+        let id = Id::new(CORE, "seeds", "", "replaced");
+        let mut seed: Value = (*state.take(&id).unwrap()).clone();
+        seed["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555".into();
+        seed["metadata"].as_object_mut().unwrap().remove("finalizers");
+        seed["status"] = json!({});
+        state.put(id, seed);
+    });
+    serves(&world, &agent, "11111111-2222-3333-4444-555555555555");
+    assert_eq!(registrations(&world), 1);
+    agent.stop();
+}
+
+#[test]
+fn a_backup_bucket_holds_the_seed_and_is_named() {
+    let world = World::start(&Options::new("backed-up"));
+    let mut config = world.config();
+    let credentials = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "backup"});
+    config["seedConfig"]["spec"]["backup"] = json!({"provider": "local", "credentialsRef": credentials});
+    let agent = world.agent_with(&config);
+    world.wait_until_ready();
+    let bucket = |name: &str, finalizers: Value| {
+        json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "BackupBucket",
+        "metadata": {"name": name, "finalizers": finalizers},
+        "spec": {"seedName": "backed-up", "provider": {"type": "local", "region": "north"},
+            "credentialsRef": credentials}})
+    };
+    // What another gardenlet has left behind: the Seed's own bucket, and one that somebody else made.
+    let own = uid(&world);
+    world.garden.apply(&[bucket(&own, json!(["gardener"])), bucket("foreign", json!([]))]);
+    world.garden.delete(CORE, "seeds", "", "backed-up");
+    let says = |words: &[&str]| {
+        world.garden.wait_for(&format!("an operation that says {words:?}"), |g| {
+            let operation = g.seed("backed-up")?["status"]["lastOperation"].clone();
+            let description = text(&operation, "/description");
+            let named = words.iter().all(|word| description.contains(word));
+            (named && operation["state"] == "Processing" && operation["type"] == "Delete").then_some(())
+        });
+    };
+    says(&["BackupBucket", &own, "(deleting since ", "finalizers: gardener)", "foreign"]);
+    world.wait_for_log(&["WARN", "The Seed cannot be deleted yet", "seed=backed-up", &own]);
+    let events = world.garden.store().list("events.k8s.io", "events", "default");
+    let event = events.iter().find(|e| e["reason"] == "ResourceReferenced").unwrap();
+    assert_eq!((&event["regarding"]["name"], &event["action"]), (&json!("backed-up"), &json!("Delete")));
+    assert!(text(event, "/note").contains(&own), "{event}");
+    // The administrator does what it says.
+    let done = json!({"metadata": {"finalizers": null}});
+    world.garden.merge(CORE, "backupbuckets", ("", &own), &done);
+    says(&["BackupBucket foreign: delete it"]);
+    world.garden.delete(CORE, "backupbuckets", "", "foreign");
+    wait_until_gone(&world);
+    assert!(world.garden.store().list(CORE, "backupbuckets", "").is_empty());
+    agent.stop();
+}

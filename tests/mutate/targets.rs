@@ -1,0 +1,331 @@
+//! What reads the inputs.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use gardenlet::api::core::Secret;
+use gardenlet::api::meta::Resource;
+use gardenlet::base::clock::{Clock, Timestamp};
+use gardenlet::base::stop::Stop;
+use gardenlet::chart::render::{self, KubeVersion, Mode, Options};
+use gardenlet::chart::{Chart, File, Metadata, Table, archive, manifest, set, values};
+use gardenlet::config;
+use gardenlet::format::semver::{Constraint, Version};
+use gardenlet::format::time::{self, layout};
+use gardenlet::format::{base64, brotli, cidr, duration, quantity, yaml};
+use gardenlet::kube::client::{self, Client};
+use gardenlet::kube::connection::Connection;
+use gardenlet::kube::kubeconfig;
+use gardenlet::kube::request::{ListParams, WatchParams};
+use gardenlet::limits::{RENDER_STACK_BYTES, WATCH_STACK_BYTES, WORKER_STACK_BYTES};
+use gardenlet::net::{Dial, ProxyPolicy, Url};
+use gardenlet::oci::{Cache, Digest, Keychain, Network, Order, Puller, Reference};
+use gardenlet::pki::{Certificate, PrivateKey};
+use serde_json::Value;
+
+use crate::corpus;
+
+/// One reader.
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    /// As the program has it where it reads this.
+    pub(crate) stack_bytes: usize,
+    /// What one input may take, on a busy machine and without optimisation.
+    pub(crate) patience: Duration,
+    pub(crate) memory_mib: u64,
+    pub(crate) corpus: fn() -> Vec<Vec<u8>>,
+    pub(crate) words: &'static [&'static str],
+    /// An error says what is wrong with the answer. The folder is for files.
+    pub(crate) check: fn(&[u8], &Path) -> Result<(), String>,
+}
+
+const SHORT: Duration = Duration::from_secs(5);
+/// A template may take millions of steps before a limit ends it.
+const RENDERING: Duration = Duration::from_secs(60);
+
+pub(crate) const TARGETS: &[Target] = &[
+    target(
+        "templates",
+        RENDER_STACK_BYTES,
+        || corpus::texts(corpus::TEMPLATES),
+        corpus::TEMPLATE_WORDS,
+        template,
+    ),
+    target("charts", RENDER_STACK_BYTES, corpus::charts, corpus::YAML_WORDS, chart),
+    target("yaml", WORKER_STACK_BYTES, || corpus::texts(corpus::YAML), corpus::YAML_WORDS, round_trip),
+    target(
+        "kubeconfig",
+        WORKER_STACK_BYTES,
+        || corpus::texts(corpus::KUBECONFIG),
+        corpus::KUBECONFIG_WORDS,
+        kubeconfig,
+    ),
+    target(
+        "config",
+        WORKER_STACK_BYTES,
+        || corpus::texts(corpus::CONFIG),
+        corpus::CONFIG_WORDS,
+        configuration,
+    ),
+    target("oci", WORKER_STACK_BYTES, || corpus::texts(corpus::OCI), corpus::OCI_WORDS, oci),
+    target(
+        "pki",
+        WORKER_STACK_BYTES,
+        corpus::certificates,
+        &["-----BEGIN CERTIFICATE-----\n", "-----END", "=="],
+        certificates,
+    ),
+    target("http", WATCH_STACK_BYTES, corpus::answers, corpus::ANSWER_WORDS, answer),
+    target("formats", WORKER_STACK_BYTES, corpus::formats, corpus::FORMAT_WORDS, formats),
+];
+
+const fn target(
+    name: &'static str,
+    stack_bytes: usize,
+    corpus: fn() -> Vec<Vec<u8>>,
+    words: &'static [&'static str],
+    check: fn(&[u8], &Path) -> Result<(), String>,
+) -> Target {
+    let (patience, memory_mib) =
+        if stack_bytes == RENDER_STACK_BYTES { (RENDERING, 1_024) } else { (SHORT, 256) };
+    Target { name, stack_bytes, patience, memory_mib, corpus, words, check }
+}
+
+fn text(input: &[u8]) -> String {
+    String::from_utf8_lossy(input).into_owned()
+}
+
+fn options(mode: Mode) -> Options {
+    Options {
+        mode,
+        name: "release".to_owned(),
+        namespace: "default".to_owned(),
+        values: Table::new(),
+        kube_version: KubeVersion::helm_default(),
+        api_versions: Vec::new(),
+        clock: Clock::system(),
+    }
+}
+
+/// The template over fixed values; what is no template may still be values.
+fn template(input: &[u8], _: &Path) -> Result<(), String> {
+    let _ = values::read(&text(input));
+    let given = "name: n\nlist: [1, two, 3.5, null]\nmap: {k: v, nested: {deep: [{}]}}\n";
+    let chart = Chart {
+        metadata: Metadata { name: "c".to_owned(), version: "0.1.0".to_owned(), ..Metadata::default() },
+        values: values::read(given).map_err(|error| error.to_string())?,
+        templates: vec![File { name: "templates/a.yaml".to_owned(), data: Arc::from(input) }],
+        ..Chart::default()
+    };
+    if let Ok(rendered) = render::render(chart, &options(Mode::Template)) {
+        rendered.to_text(true);
+    }
+    Ok(())
+}
+
+fn chart(input: &[u8], _: &Path) -> Result<(), String> {
+    let loaded = if input.starts_with(&[0x1f, 0x8b]) {
+        archive::load(input)
+    } else {
+        archive::load(&corpus::zipped(&with_checksums(input)))
+    };
+    if let Ok(chart) = loaded {
+        let _ = render::render(chart.clone(), &options(Mode::Template));
+        let _ = render::render(chart, &options(Mode::Extension)).map(|rendered| rendered.objects());
+    }
+    Ok(())
+}
+
+/// Else every change of a header ended there.
+fn with_checksums(input: &[u8]) -> Vec<u8> {
+    let mut bytes = input.to_vec();
+    for block in bytes.chunks_exact_mut(512).filter(|block| &block[257..262] == b"ustar") {
+        block[148..156].fill(b' ');
+        let sum: u32 = block.iter().copied().map(u32::from).sum();
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    }
+    bytes
+}
+
+/// What was written is read as what it was.
+fn round_trip(input: &[u8], _: &Path) -> Result<(), String> {
+    let input = text(input);
+    let _ = yaml::parse_part(&input, &["a", "kind"]);
+    let mut all: Vec<Value> =
+        yaml::parse_all(&input).into_iter().filter_map(|document| document.value.ok()).collect();
+    all.extend(yaml::parse(&input));
+    for value in all {
+        for dialect in [yaml::Dialect::V2, yaml::Dialect::V3, yaml::Dialect::V4] {
+            let written = yaml::emit(&value, dialect);
+            match yaml::parse(&written) {
+                Ok(read) if read == value => {}
+                Ok(_) => return Err(format!("{dialect:?} writes something else: {written:?}")),
+                // go-yaml since v3 writes a text that begins with a tab as a block, which no version of it reads: so do we.
+                Err(_) if dialect != yaml::Dialect::V2 && written.contains("\t\n") => {}
+                Err(error) => return Err(format!("{dialect:?} writes no YAML ({error}): {written:?}")),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn kubeconfig(input: &[u8], _: &Path) -> Result<(), String> {
+    if let Ok(parsed) = kubeconfig::parse(&text(input), Path::new("/nowhere")) {
+        let mut merged = parsed.clone();
+        merged.merge(parsed);
+        if let Ok(connection) = merged.select("") {
+            let _ = kubeconfig::render(&connection);
+            let _ = Client::new(connection, client::Options::default());
+        }
+    }
+    Ok(())
+}
+
+fn configuration(input: &[u8], _: &Path) -> Result<(), String> {
+    let _ = config::load(&text(input), "config.yaml");
+    Ok(())
+}
+
+/// Nothing may leave this machine: whoever dials has found what it looked for, or never will.
+#[derive(Debug)]
+struct Nobody(Stop);
+
+impl Dial for Nobody {
+    fn dial(&self, _: &str, _: u16, _: Duration) -> std::io::Result<TcpStream> {
+        self.0.stop();
+        Err(std::io::ErrorKind::ConnectionRefused.into())
+    }
+}
+
+/// The input as a reference, as logins, as the index of a layout and as a manifest in it.
+fn oci(input: &[u8], folder: &Path) -> Result<(), String> {
+    let _ = (Reference::parse(&text(input)), Digest::parse(&text(input)), Keychain::parse(input));
+    let digest = Digest::of(input);
+    let blobs = folder.join("blobs/sha256");
+    let blob = blobs.join(digest.hex());
+    let kept = std::fs::create_dir_all(&blobs)
+        .and_then(|()| std::fs::write(&blob, input))
+        .and_then(|()| std::fs::write(folder.join("index.json"), input));
+    kept.map_err(|error| error.to_string())?;
+    for reference in
+        ["r.invalid/charts/x:1".to_owned(), format!("r.invalid/charts/x@sha256:{}", digest.hex())]
+    {
+        let stop = Stop::new();
+        let network = Network {
+            dialer: Arc::new(Nobody(stop.clone())),
+            proxy: Ok(ProxyPolicy::none()),
+            ca_file: None,
+            clock: Clock::system(),
+        };
+        let registry = config::settings::Registry {
+            host: "r.invalid".to_owned(),
+            layout_dir: Some(folder.to_owned()),
+            insecure: true,
+            ..config::settings::Registry::default()
+        };
+        let order = Order {
+            reference: Reference::parse(&reference).map_err(str::to_owned)?,
+            keychain: Keychain::default(),
+            ca_bundle: None,
+        };
+        let _ = Puller::new(network, vec![registry], Cache::new(None, 1 << 20), &stop).pull(&order, &stop);
+    }
+    std::fs::remove_file(blob).map_err(|error| error.to_string())
+}
+
+fn certificates(input: &[u8], _: &Path) -> Result<(), String> {
+    let _ = (Certificate::parse_pem(&text(input)), Certificate::parse_der(input));
+    if let Ok(key) = PrivateKey::from_pkcs8(input.to_vec()) {
+        let _ = (key.public_key(), key.sign(b"x"));
+    }
+    let pem: Vec<u8> = input.to_vec();
+    let connection =
+        Connection::new("https://127.0.0.1:1").with_ca(pem.clone()).with_certificate(pem.clone(), pem);
+    let _ = kubeconfig::render(&connection);
+    let stop = Stop::new();
+    let options =
+        client::Options { dialer: Arc::new(Nobody(stop.clone())), stop, ..client::Options::default() };
+    if let Ok(client) = Client::new(connection, options) {
+        let _ = client.version();
+    }
+    Ok(())
+}
+
+/// A server that says the same to everybody.
+fn server() -> &'static (u16, Arc<Mutex<Vec<u8>>>) {
+    static SERVER: OnceLock<(u16, Arc<Mutex<Vec<u8>>>)> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let answer = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&answer);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut request = [0; 4_096];
+                let _ = stream.read(&mut request);
+                let answer = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let _ = stream.write_all(&answer);
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                // What was not read would reset the connection.
+                let _ = stream.set_read_timeout(Some(Duration::from_millis(100)));
+                let _ = stream.read(&mut request);
+            }
+        });
+        (port, answer)
+    })
+}
+
+fn answer(input: &[u8], _: &Path) -> Result<(), String> {
+    const SECRETS: Resource = Resource::new("", "v1", "Secret", "secrets", true);
+    let (port, answer) = server();
+    *answer.lock().unwrap_or_else(PoisonError::into_inner) = input.to_vec();
+    let options = client::Options { qps: 0.0, timeout: Duration::from_secs(1), ..client::Options::default() };
+    let client = Client::new(Connection::new(format!("http://127.0.0.1:{port}")), options);
+    let client = client.map_err(|error| error.to_string())?;
+    let _ = client.list::<Secret>(&SECRETS, "b", &ListParams::default());
+    let _ = client.list_each::<Secret>(&SECRETS, "b", &ListParams::default(), &mut |_| {});
+    let _ = client.version();
+    let params = WatchParams { timeout_seconds: 1, ..WatchParams::default() };
+    if let Ok(mut watch) = client.watch::<Secret>(&SECRETS, "b", &params) {
+        while let Some(Ok(_)) = watch.next() {}
+    }
+    Ok(())
+}
+
+fn formats(input: &[u8], _: &Path) -> Result<(), String> {
+    let _ = (brotli::decode(input, 1 << 20), base64::decode(input), base64::decode_url(input));
+    let text = text(input);
+    if let Ok(nanos) = duration::parse_nanos(&text) {
+        let written = duration::format_nanos(nanos);
+        if duration::parse_nanos(&written) != Ok(nanos) {
+            return Err(format!("{nanos} ns is written as {written}"));
+        }
+    }
+    let _ = duration::parse(&text).map(duration::format);
+    let _ = quantity::Quantity::parse(&text).map(|found| (found.whole(), found.milli()));
+    let constraint = Constraint::parse(&text);
+    let version = Version::parse(&text)
+        .map(|version| (version.inc_patch(), version.inc_minor(), version.inc_major(), version));
+    if let (Ok(constraint), Ok(other)) = (&constraint, Version::parse("1.2.3")) {
+        let _ = constraint.check(&other);
+    }
+    if let (Ok((.., version)), Ok(constraint)) = (version, Constraint::parse(">=1.2-0, <3 || ^0.1")) {
+        let _ = constraint.check(&version);
+    }
+    if let (Some(found), Some(other)) = (cidr::Cidr::parse(&text), cidr::Cidr::parse("10.0.0.0/8")) {
+        let _ = found.overlaps(other);
+    }
+    if let Ok(at) = time::parse_rfc3339(&text) {
+        let _ = (time::rfc3339(at), time::rfc3339_nanos(at));
+    }
+    let _ = layout::format(Timestamp::from_unix(1_000_000_000), 3_600, &text);
+    let _ = (layout::parse(&text, "2001-02-03"), layout::parse("2006-01-02T15:04:05.999Z07:00", &text));
+    let _ = set::apply(&text, set::Words::Typed, &mut Table::new());
+    let _ = set::apply(&text, set::Words::Text, &mut Table::new());
+    let _ = Url::parse(&text).map(|url| (url.authority(), url.base()));
+    let _ = (ProxyPolicy::fixed(&text), KubeVersion::of_flag(&text), manifest::split(&text).len());
+    Ok(())
+}

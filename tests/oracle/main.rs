@@ -1,0 +1,195 @@
+//! Random templates, rendered by this engine and by real Helm: what both print must be equal, and where one fails, the
+//! other must fail, too.
+//!
+//! `cargo test --test oracle [-- --seed=N --cases=N]`. The seed is printed. It is always the same, so that a change fails
+//! for what it changes; with `tests/run --long` it is new on each day, and the cases are many more. Cases that our engine renders go to Helm hundreds at a time; of those that
+//! it refuses, a sample goes there one by one. A case that differs is made smaller before it is shown.
+
+// A test program that talks to people through standard output.
+#![allow(clippy::print_stdout, clippy::disallowed_methods)]
+
+mod grammar;
+mod oracle;
+mod random;
+mod tree;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use gardenlet::limits::RENDER_STACK_BYTES;
+use oracle::{Helm, Outcome, PANICKED, ours};
+use random::Random;
+use tree::Tree;
+
+const SEED: u64 = 11;
+const CASES: usize = 8_000;
+const CASES_LONG: usize = 200_000;
+/// Cases that Helm renders at a time: its start takes as long as some hundred of them.
+const BATCH: usize = 400;
+/// Of the cases that our engine refuses, one in so many is shown to Helm.
+const REFUSED: usize = 20;
+/// Differences that are made smaller and shown; there are usually few causes.
+const SHOWN: usize = 10;
+/// Attempts at making a case smaller.
+const ATTEMPTS: usize = 200;
+const SECONDS_PER_DAY: u64 = 86_400;
+
+/// What stands for bytes that are no character.
+const BROKEN: char = '\u{fffd}';
+
+struct Plan {
+    seed: u64,
+    cases: usize,
+}
+
+fn main() -> ExitCode {
+    // Templates recurse: all on one deep stack, because a new one for each case takes longer than the case.
+    let run = std::thread::Builder::new().stack_size(RENDER_STACK_BYTES).spawn(compare);
+    run.ok().and_then(|thread| thread.join().ok()).unwrap_or(ExitCode::FAILURE)
+}
+
+fn compare() -> ExitCode {
+    let plan = Plan::read();
+    let program = variable("GARDENLET_TEST_CACHE")
+        .map_or_else(
+            || PathBuf::from(variable("HOME").unwrap_or_default()).join(".cache/gardenlet-tests"),
+            PathBuf::from,
+        )
+        .join("bin/helm");
+    if !program.is_file() {
+        println!("LEFT OUT: random templates against helm: there is no helm (tests/run builds it)");
+        let ci = variable("CI").is_some_and(|value| value != "false");
+        println!("{}", if ci { "0 passed, 1 failed, 0 skipped" } else { "0 passed, 0 failed, 1 skipped" });
+        return if ci { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    }
+    let folder = std::env::temp_dir().join(format!("gardenlet-oracle-{}", std::process::id()));
+    let helm = Helm::new(program, folder.clone());
+    let result = run(&plan, &helm);
+    let _ = std::fs::remove_dir_all(folder);
+    match result {
+        Ok(0) => {
+            println!("1 passed, 0 failed, 0 skipped");
+            ExitCode::SUCCESS
+        }
+        Ok(different) => {
+            println!(
+                "{different} cases differ; repeat with: cargo test --test oracle -- --seed={}",
+                plan.seed
+            );
+            println!("0 passed, 1 failed, 0 skipped");
+            ExitCode::FAILURE
+        }
+        Err(message) => {
+            println!("{message}\n0 passed, 1 failed, 0 skipped");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Plan {
+    fn read() -> Self {
+        let option = |name: &str| {
+            std::env::args()
+                .find_map(|argument| argument.strip_prefix(name).and_then(|text| text.parse::<u64>().ok()))
+        };
+        let today = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let today = today.map(|time| time.as_secs() / SECONDS_PER_DAY).unwrap_or_default();
+        let long = variable("GARDENLET_TESTS_LONG").is_some();
+        let usual = if long { CASES_LONG } else { CASES };
+        let cases = option("--cases=").and_then(|cases| usize::try_from(cases).ok()).unwrap_or(usual);
+        Self { seed: option("--seed=").unwrap_or(if long { today } else { SEED }), cases }
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Returns how many cases differ.
+fn run(plan: &Plan, helm: &Helm) -> Result<usize, String> {
+    let mut random = Random::new(plan.seed);
+    let (mut rendered, mut refused, mut asked, mut different) = (0, 0, 0, 0);
+    let mut left = plan.cases;
+    while left > 0 {
+        let mut batch: Vec<(Tree, String)> = Vec::new();
+        while left > 0 && batch.len() < BATCH {
+            left -= 1;
+            let tree = grammar::template(&mut random);
+            match ours(&tree.text()) {
+                Ok(text) => batch.push((tree, text)),
+                // What only our limits refuse, Helm would try for hours.
+                Err(message) if message.contains(" has more than ") => refused += 1,
+                Err(message) => {
+                    refused += 1;
+                    if refused % REFUSED == 0 || message == PANICKED {
+                        asked += 1;
+                        different += judge(helm, &tree, &Err(message), &helm.one(&tree.text())?, different)?;
+                    }
+                }
+            }
+        }
+        rendered += batch.len();
+        let cases: Vec<String> = batch.iter().map(|(tree, _)| tree.text()).collect();
+        let found = helm.batch(&cases)?;
+        for (n, (tree, text)) in batch.into_iter().enumerate() {
+            let theirs = found.get(&n).cloned().unwrap_or_else(|| Err("no result".to_owned()));
+            different += judge(helm, &tree, &Ok(text), &theirs, different)?;
+        }
+    }
+    println!(
+        "seed {}: {rendered} templates rendered, {refused} refused, of them {asked} also shown to helm",
+        plan.seed
+    );
+    Ok(different)
+}
+
+/// 1 if the outcomes differ.
+fn judge(helm: &Helm, tree: &Tree, own: &Outcome, theirs: &Outcome, before: usize) -> Result<usize, String> {
+    if !differ(own, theirs) {
+        return Ok(0);
+    }
+    if before < SHOWN {
+        let (tree, own, theirs) = shrink(helm, tree.clone(), own.clone(), theirs.clone())?;
+        println!("differs: {}", tree.text());
+        println!("  helm:      {theirs:?}\n  gardenlet: {own:?}");
+    }
+    Ok(1)
+}
+
+/// Messages are compared by tests/charts; here it counts that there is one.
+fn differ(own: &Outcome, theirs: &Outcome) -> bool {
+    match (own, theirs) {
+        // Of a text that was cut within a character, Go's libraries make something different each: it only has to be there.
+        (Ok(own), Ok(theirs)) if own.contains(BROKEN) && theirs.contains(BROKEN) => false,
+        (Ok(own), Ok(theirs)) => own != theirs,
+        (Err(message), Err(_)) => message == PANICKED,
+        _ => true,
+    }
+}
+
+fn shrink(
+    helm: &Helm,
+    mut tree: Tree,
+    mut own: Outcome,
+    mut theirs: Outcome,
+) -> Result<(Tree, Outcome, Outcome), String> {
+    let mut attempts = 0;
+    'again: loop {
+        for simple in tree.simpler() {
+            if attempts == ATTEMPTS {
+                break 'again;
+            }
+            attempts += 1;
+            let text = simple.text();
+            let (new_own, new_theirs) = (ours(&text), helm.one(&text)?);
+            // The kind of difference stays, or one cause would turn into another.
+            let same_kind = own.is_ok() == new_own.is_ok() && theirs.is_ok() == new_theirs.is_ok();
+            if same_kind && differ(&new_own, &new_theirs) {
+                (tree, own, theirs) = (simple, new_own, new_theirs);
+                continue 'again;
+            }
+        }
+        break;
+    }
+    Ok((tree, own, theirs))
+}

@@ -1,0 +1,73 @@
+//! A generated template as a tree, so that a case that fails can be made smaller without ceasing to be a template.
+
+/// What may stand in a place, and so what may take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// Text and actions; may be nothing.
+    Block,
+    /// One argument.
+    Operand,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Piece {
+    Text(String),
+    Tree(Tree),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    sort: Sort,
+    pieces: Vec<Piece>,
+}
+
+impl Tree {
+    pub(crate) fn leaf(sort: Sort, text: impl Into<String>) -> Self {
+        Self { sort, pieces: vec![Piece::Text(text.into())] }
+    }
+
+    pub(crate) fn new(sort: Sort, pieces: Vec<Piece>) -> Self {
+        Self { sort, pieces }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.push_str(text),
+                Piece::Tree(tree) => tree.write(out),
+            }
+        }
+    }
+
+    /// Trees with one place made simpler, the greatest changes first.
+    pub(crate) fn simpler(&self) -> Vec<Self> {
+        let mut found = Vec::new();
+        match self.sort {
+            Sort::Block if !self.pieces.is_empty() => found.push(Self::new(Sort::Block, Vec::new())),
+            Sort::Operand if self.pieces.len() > 1 => {
+                found.extend(
+                    ["nil", "1", "\"\"", "(list)", "(dict)"].map(|text| Self::leaf(Sort::Operand, text)),
+                );
+            }
+            _ => {}
+        }
+        for (n, piece) in self.pieces.iter().enumerate() {
+            let Piece::Tree(inner) = piece else { continue };
+            if inner.sort == self.sort {
+                found.push(inner.clone());
+            }
+            found.extend(inner.simpler().into_iter().map(|simple| {
+                let mut tree = self.clone();
+                tree.pieces[n] = Piece::Tree(simple);
+                tree
+            }));
+        }
+        found
+    }
+}
