@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::audit::Audit;
 use crate::environment::Environment;
+use crate::etcd::{Etcd, Stored};
 use crate::failure::{Doing, Result};
 use crate::process::{self, Process};
 use crate::sandbox::ADDRESS;
@@ -88,6 +89,8 @@ pub(crate) struct Cluster {
     pub(crate) front_proxy: Authority,
     /// In the order of their start; ended in the opposite order.
     servers: Vec<(Server, Process)>,
+    /// What was stored when the cluster had started.
+    pristine: Stored,
 }
 
 /// The programs of a cluster.
@@ -137,6 +140,7 @@ impl Cluster {
             authority,
             front_proxy,
             servers: Vec::new(),
+            pristine: Stored::default(),
         };
         cluster.write_kubeconfig(&cluster.kubeconfig(), "admin", Some("system:masters"))?;
         let users =
@@ -271,6 +275,17 @@ impl Cluster {
         })
     }
 
+    /// Publishes the cluster's own CA alone again.
+    fn restore_authority(&mut self) -> Result<()> {
+        let path = self.folder.join("root-ca.crt");
+        let published = fs::read_to_string(&path).doing(|| format!("read {}", path.display()))?;
+        if published != self.authority.certificate() {
+            write(&path, &self.authority.certificate())?;
+            self.kill(Server::Controllers);
+        }
+        Ok(())
+    }
+
     /// Ends one server at once; the others keep running.
     pub(crate) fn kill(&mut self, server: Server) {
         self.servers.retain(|(running, _)| *running != server);
@@ -304,13 +319,39 @@ impl Cluster {
     }
 
     pub(crate) fn start_servers(&mut self) -> Result<()> {
-        self.start(Server::Etcd)?;
-        self.start(Server::Api)?;
-        self.start(Server::Controllers)?;
-        if self.role.scheduler {
-            self.start(Server::Scheduler)?;
-        }
+        let mut wanted = vec![Server::Etcd, Server::Api, Server::Controllers];
+        wanted.extend(self.role.scheduler.then_some(Server::Scheduler));
+        self.servers.retain_mut(|(_, process)| process.ended().is_none());
+        wanted.retain(|server| self.process(*server).is_none());
+        wanted.into_iter().try_for_each(|server| self.start(server))
+    }
+
+    /// Remembers what is stored, once the servers have done all that they do at their start.
+    pub(crate) fn remember(&mut self) -> Result<()> {
+        self.pristine = self.etcd().settled()?;
         Ok(())
+    }
+
+    /// Everything as [`Cluster::remember`] found it. Servers that go on keep what is in their memory: caches of objects,
+    /// which follow, and of tokens, which are never the same in two stories.
+    pub(crate) fn rewind(&mut self) -> Result<()> {
+        self.restore_authority()?;
+        self.start_servers()?;
+        self.wait_ready()?;
+        self.etcd().rewind(&self.pristine)
+    }
+
+    /// Everything as at the start, by a new start.
+    pub(crate) fn renew(&mut self) -> Result<()> {
+        self.stop();
+        self.forget()?;
+        self.start_servers()?;
+        self.wait_ready()?;
+        self.remember()
+    }
+
+    fn etcd(&self) -> Etcd {
+        Etcd(self.role.etcd_port)
     }
 
     pub(crate) fn stop(&mut self) {
@@ -320,7 +361,7 @@ impl Cluster {
     }
 
     /// Forgets everything that was stored.
-    pub(crate) fn forget(&self) -> Result<()> {
+    fn forget(&self) -> Result<()> {
         let data = self.folder.join("etcd");
         fs::remove_dir_all(&data).doing(|| format!("remove {}", data.display()))
     }

@@ -32,8 +32,10 @@ impl Lab {
         let mut seed = Cluster::prepare(cluster::SEED, &environment, &state)?;
         garden.start_servers()?;
         seed.start_servers()?;
-        garden.wait_ready()?;
-        seed.wait_ready()?;
+        for cluster in [&mut garden, &mut seed] {
+            cluster.wait_ready()?;
+            cluster.remember()?;
+        }
         Ok(Self { garden, seed, environment, place: state.clone(), state, begun: 0, touched: false })
     }
 
@@ -53,12 +55,13 @@ impl Lab {
     /// Both clusters as they were at the start.
     pub(crate) fn reset(&mut self) -> Result<()> {
         for cluster in [&mut self.garden, &mut self.seed] {
-            cluster.stop();
-            cluster.forget()?;
-            cluster.start_servers()?;
+            // Servers that a failed story left behind, stopped by a signal or worse, are replaced.
+            if let Err(failure) = cluster.rewind() {
+                println!("       the {} is started anew: {failure}", cluster.role.name);
+                cluster.renew()?;
+            }
         }
-        self.garden.wait_ready()?;
-        self.seed.wait_ready()
+        Ok(())
     }
 
     /// A command with the programs of the harness in its `PATH`.

@@ -14,6 +14,7 @@ mod audit;
 mod chart;
 mod cluster;
 mod environment;
+mod etcd;
 mod failure;
 mod image;
 mod lab;

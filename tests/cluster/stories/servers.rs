@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use gardenlet::api::core::NAMESPACE;
+use gardenlet::api::core::{NAMESPACE, SERVICE_ACCOUNT};
 use gardenlet::api::meta::Metadata;
 use gardenlet::format::base64;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::audit;
 use crate::cluster::Server;
-use crate::failure::{Doing, Result, ensure, equal};
+use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::snapshot::{Difference, Snapshot};
 use crate::support::garden::prepare;
@@ -130,10 +130,50 @@ pub(crate) fn snapshot(lab: &mut Lab) -> Result<()> {
     seed.kubectl(&["delete", "configmap", "created", "changed"]).map(drop)
 }
 
-/// What an earlier story created is gone.
+/// What an earlier story created, changed and deleted is as it was, finalizers or not; and what is made again under the
+/// same names works.
 pub(crate) fn reset(lab: &mut Lab) -> Result<()> {
-    lab.garden.kubectl(&["create", "namespace", "left-over"])?;
     lab.reset()?;
-    let found = lab.garden.kubectl(&["get", "namespaces", "--output", "name"])?;
-    equal("left over", &found.contains("left-over"), &false)
+    let before = [Snapshot::take(&lab.garden)?, Snapshot::take(&lab.seed)?];
+    for _ in 0..2 {
+        for cluster in [&lab.garden, &lab.seed] {
+            cluster.apply(&left_over())?;
+            cluster.kubectl(&["wait", "--for=condition=Established", "crd/odds.example.org"])?;
+            let odd = json!({"apiVersion": "example.org/v1", "kind": "Odd",
+                "metadata": {"name": "one", "namespace": "left-over", "finalizers": ["example.org/never"]}});
+            wait::until("the kind to be served", 20, || cluster.apply(&odd).map(Some))?;
+            wait::until("an account of the namespace", 20, || {
+                cluster
+                    .client()?
+                    .find::<Metadata>(&SERVICE_ACCOUNT, "left-over", "default")
+                    .map_err(Failure::from)
+            })?;
+            cluster.kubectl(&["delete", "clusterrole", "view"])?;
+            cluster.kubectl(&["label", "namespace", "default", "changed=true"])?;
+            cluster.kubectl(&["delete", "namespace", "left-over", "--wait=false"])?;
+        }
+        lab.garden.kill(Server::Controllers);
+        lab.reset()?;
+        for (cluster, before) in [&lab.garden, &lab.seed].into_iter().zip(&before) {
+            let left = Snapshot::take(cluster)?.since(before);
+            equal("changed and gone", &(left.keys(), &left.gone), &(Vec::new(), &Vec::new()))?;
+        }
+    }
+    Ok(())
+}
+
+/// A namespace with objects that hold each other up, and a kind of its own.
+fn left_over() -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "left-over"}},
+        {"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "held", "namespace": "left-over", "finalizers": ["example.org/never"]}},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "service", "namespace": "left-over"},
+            "spec": {"ports": [{"port": 80}]}},
+        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "odds.example.org"},
+            "spec": {"group": "example.org", "scope": "Namespaced", "names": {"kind": "Odd", "plural": "odds"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}},
+    ]})
 }
