@@ -437,7 +437,7 @@ mod tests {
         term.spawn("good", 64 << 10, || {});
         assert!(!term.stop.is_stopped());
         // No system has so much room.
-        term.spawn("too large", usize::MAX / 8, || {});
+        term.spawn("too large", usize::MAX / 2, || {});
         assert!(term.stop.is_stopped());
         assert_eq!(term.threads.len(), 1);
         term.end(&Status::new(Clock::system()));

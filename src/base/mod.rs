@@ -3,7 +3,7 @@
 pub mod backoff;
 pub mod clock;
 pub mod error;
-#[cfg(target_env = "musl")]
+#[cfg(all(target_env = "musl", not(feature = "libc-heap")))]
 mod heap;
 pub mod log;
 pub mod metrics;
