@@ -40,7 +40,7 @@ use super::clients::{GardenClients, write_deadline};
 pub(super) struct Lanes {
     seed: Lane,
     ready: Lane,
-    installation: Lane,
+    pub(super) installation: Lane,
     pub(super) care: Lane,
     required: Lane,
     types: Lane,

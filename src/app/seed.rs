@@ -106,5 +106,8 @@ fn on_resource(shared: &Arc<Shared>) -> Handler<Watched> {
         if let Some(installation) = installation::wants_care(old, new) {
             shared.lanes.care.add(installation);
         }
+        if let Some(installation) = installation::wants_rollout(old, new) {
+            shared.lanes.installation.add(installation);
+        }
     })
 }

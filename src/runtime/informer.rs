@@ -1,8 +1,8 @@
 //! An informer keeps a [`Store`] equal to a list of the API server and tells what changed.
 //!
 //! A state machine: *empty* (list, page by page) -> *watching* (resume after each end at the last resourceVersion that an
-//! event or a bookmark named) -> *empty* again only when the server has forgotten that version. One thread and one
-//! connection each; there are few. An object that cannot be decoded is left out and named in the log; it does not break
+//! event or a bookmark named) -> *empty* again only when the server has forgotten that version, or has never known it: its
+//! storage was restored. One thread and one connection each; there are few. An object that cannot be decoded is left out and named in the log; it does not break
 //! the list.
 
 use std::collections::BTreeSet;
@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use crate::api::meta::{Key, ObjectMeta, Resource};
+use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::random;
 use crate::base::stop::Stop;
 use crate::base::thread;
+use crate::kube::error::Failure;
 use crate::kube::request::{ListItem, ListParams, WatchParams};
 use crate::kube::watch::{WatchEvent, WatchHandle};
 use crate::kube::{Client, Error, Verdict};
@@ -89,8 +90,7 @@ pub fn start<T: Object>(
         }
     });
     thread::spawn(&name, limits::WATCH_STACK_BYTES, move || {
-        let mut feed =
-            KindFeed { client, options, store: store.clone(), handler, running, stop: stop.clone() };
+        let mut feed = KindFeed::new(client, options, store.clone(), handler, running, stop.clone());
         run(&mut feed, &clock, &stop);
         // What it said is not looked after any more: the next term must not take it for true.
         store.clear();
@@ -191,6 +191,10 @@ struct KindFeed<T> {
     handler: Handler<T>,
     running: Running,
     stop: Stop,
+    /// The last watch broke off, or could not begin: the server may not be the one that it was.
+    doubtful: bool,
+    /// The server's past is not ours: the same version may mean another object.
+    other_past: bool,
 }
 
 impl<T: Object> Feed for KindFeed<T> {
@@ -222,6 +226,7 @@ impl<T: Object> Feed for KindFeed<T> {
                     undecodable.clear();
                 }
             })?;
+        (self.doubtful, self.other_past) = (false, false);
         undecodable.iter().for_each(|(key, reason)| self.complain(key, reason));
         for change in self.store.keep(&listed) {
             (self.handler)(&change);
@@ -230,6 +235,12 @@ impl<T: Object> Feed for KindFeed<T> {
     }
 
     fn follow(&mut self, version: &mut String) -> Result<(), Error> {
+        if std::mem::replace(&mut self.doubtful, true) && self.is_before(version)? {
+            log::warn!(watch = self.options.name, version = version.as_str();
+                "The server knows nothing of this resourceVersion yet: it was restored to an older state");
+            self.other_past = true;
+            return Err(Error::Api(Box::new(Failure { code: 410, ..Failure::default() })));
+        }
         let o = &self.options;
         let params = WatchParams {
             label_selector: o.label_selector.clone(),
@@ -258,17 +269,44 @@ impl<T: Object> Feed for KindFeed<T> {
                 WatchEvent::Undecodable(key, reason) => self.complain(&key, &reason),
             }
         }
+        self.doubtful = false;
         Ok(())
     }
 }
 
 impl<T: Object> KindFeed<T> {
+    fn new(
+        client: Client,
+        options: Options,
+        store: Store<T>,
+        handler: Handler<T>,
+        running: Running,
+        stop: Stop,
+    ) -> Self {
+        Self { client, options, store, handler, running, stop, doubtful: false, other_past: false }
+    }
+
+    /// Whether the server has not come as far as `version`. A watch from there would tell nothing until it has, and never
+    /// of what happens meanwhile. Versions that are no numbers cannot be compared.
+    fn is_before(&self, version: &str) -> Result<bool, Error> {
+        let o = &self.options;
+        let one = ListParams {
+            label_selector: o.label_selector.clone(),
+            field_selector: o.field_selector.clone(),
+            limit: 1,
+            metadata_only: o.metadata_only,
+            ..ListParams::default()
+        };
+        let now = self.client.list::<Metadata>(&o.resource, &o.namespace, &one)?.metadata.resource_version;
+        Ok(matches!((now.parse::<u64>(), version.parse::<u64>()), (Ok(now), Ok(known)) if now < known))
+    }
+
     /// Stores one object and tells of it, unless it is the version that is known.
     fn put(&self, object: T) -> Key {
         let key = key(object.metadata());
         let known = self.store.get(&key);
         let version = &object.metadata().resource_version;
-        if known.is_some_and(|known| known.metadata().resource_version == *version) {
+        if !self.other_past && known.is_some_and(|known| known.metadata().resource_version == *version) {
             return key;
         }
         if self.store.len() >= limits::STORE_OBJECTS_MAX && self.store.get(&key).is_none() {
@@ -293,6 +331,7 @@ fn key(metadata: &ObjectMeta) -> Key {
 mod tests {
     use super::*;
     use crate::base::clock::{Simulated, Timestamp};
+    use crate::net::testing::{Act, Server};
 
     /// Plays a list of results and writes down what it was asked.
     struct Script {
@@ -332,7 +371,7 @@ mod tests {
     }
 
     fn gone() -> Error {
-        Error::Api(Box::new(crate::kube::error::Failure { code: 410, ..Default::default() }))
+        Error::Api(Box::new(Failure { code: 410, ..Default::default() }))
     }
 
     #[test]
@@ -399,34 +438,28 @@ mod tests {
     fn a_server_cannot_send_a_watch_to_sleep() {
         let throttled = |s| {
             let retry_after = Some(Duration::from_secs(s));
-            Err(Error::Api(Box::new(crate::kube::error::Failure {
-                code: 429,
-                retry_after,
-                ..Default::default()
-            })))
+            Err(Error::Api(Box::new(Failure { code: 429, retry_after, ..Default::default() })))
         };
         let time = time_of(5_000, vec![throttled(86_400), Ok(())]);
         assert!(time > Duration::from_secs(100) && time < Duration::from_secs(3_600), "{time:?}");
     }
 
+    fn feed(server: &Server, store: Store<Plain>) -> KindFeed<Plain> {
+        let connection = crate::kube::Connection::new(server.url());
+        let client = Client::new(connection, crate::kube::Options::default()).unwrap();
+        let options = Options::all("test", crate::api::core::NAMESPACE);
+        KindFeed::new(client, options, store, Box::new(|_| {}), Running::default(), Stop::new())
+    }
+
     #[test]
     fn one_odd_object_does_not_break_the_list() {
-        use crate::net::testing::{Act, Server};
         let page = r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},
             {"metadata":{"name":"b","labels":7}},{"metadata":{"name":"c"}}]}"#;
         let server = Server::plain(move |_| Act::json(200, page));
-        let connection = crate::kube::Connection::new(server.url());
         let store = Store::<Plain>::new();
         let known = Plain { metadata: ObjectMeta { name: "b".to_owned(), ..ObjectMeta::default() } };
         store.put(Key::new("", "b"), known);
-        let mut feed = KindFeed {
-            client: Client::new(connection, crate::kube::Options::default()).unwrap(),
-            options: Options::all("test", crate::api::core::NAMESPACE),
-            store: store.clone(),
-            handler: Box::new(|_| {}),
-            running: Running::default(),
-            stop: Stop::new(),
-        };
+        let mut feed = feed(&server, store.clone());
         assert_eq!(feed.list().unwrap(), "9");
         // What was known of the odd one stays: it is not gone.
         let names: Vec<String> = store.all().into_iter().map(|(key, _)| key.name).collect();

@@ -29,3 +29,4 @@ mod story_process;
 mod story_rotation;
 mod story_seed;
 mod story_trouble;
+mod story_watch;

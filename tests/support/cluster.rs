@@ -203,6 +203,12 @@ impl TestCluster {
         self.store().write(State::compact);
     }
 
+    /// Everything as it was at a revision, as after a backup was restored: connections end, versions begin again there.
+    pub fn restore(&self, revision: u64) {
+        self.store().write(|state| state.restore(revision));
+        self.server.cut();
+    }
+
     pub fn url(&self) -> String {
         self.server.url()
     }

@@ -43,8 +43,6 @@ impl fmt::Debug for CareReconciler {
 
 /// The installation whose care a change of a ManagedResource wakes. `None`: not there.
 pub fn wants_care(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
-    let metadata = &new.or(old)?.metadata;
-    let name = metadata.labels.get(INSTALLATION_LABEL).filter(|name| !name.is_empty())?;
     let generations = |w: &Watched| (w.metadata.generation, w.status.observed_generation);
     let told = match (old, new) {
         (Some(old), Some(new)) => {
@@ -52,7 +50,24 @@ pub fn wants_care(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
         }
         _ => true,
     };
-    (told && metadata.namespace == GARDEN_NAMESPACE).then(|| Key::new("", name.as_str()))
+    told.then(|| installation_of(new.or(old)?)).flatten()
+}
+
+/// The installation that has to be rolled out again: somebody took its ManagedResource away, or the seed's storage was
+/// restored to an older state. Nothing in the garden changes then.
+pub fn wants_rollout(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
+    let went_back = |old: &Watched| {
+        new.is_none_or(|new| {
+            new.metadata.uid != old.metadata.uid || new.metadata.generation < old.metadata.generation
+        })
+    };
+    old.filter(|old| went_back(old)).and_then(installation_of)
+}
+
+/// Whose ManagedResource this is.
+fn installation_of(managed: &Watched) -> Option<Key> {
+    let name = managed.metadata.labels.get(INSTALLATION_LABEL).filter(|name| !name.is_empty())?;
+    (managed.metadata.namespace == GARDEN_NAMESPACE).then(|| Key::new("", name.as_str()))
 }
 
 const INSTALLATION_LABEL: &str = "controllerinstallation-name";
@@ -302,6 +317,26 @@ mod tests {
         ];
         for (name, old, new, expected) in table {
             let woken = wants_care(old.as_ref(), new.as_ref());
+            assert_eq!(woken, expected.then(|| Key::new("", "ci")), "{name}");
+        }
+        let generation = |generation| {
+            let mut watched = plain.clone();
+            watched.as_mut().unwrap().metadata.generation = generation;
+            watched
+        };
+        let mut another = plain.clone();
+        another.as_mut().unwrap().metadata.uid = "other".to_owned();
+        let table = [
+            ("new", &None, &plain, false),
+            ("same", &plain, &plain, false),
+            ("rolled out", &generation(2), &generation(3), false),
+            ("restored", &generation(3), &generation(2), true),
+            ("made anew", &plain, &another, true),
+            ("gone", &plain, &None, true),
+            ("elsewhere", &labelled(managed(2, &[]), "shoot--a--b", "ci"), &None, false),
+        ];
+        for (name, old, new, expected) in table {
+            let woken = wants_rollout(old.as_ref(), new.as_ref());
             assert_eq!(woken, expected.then(|| Key::new("", "ci")), "{name}");
         }
     }

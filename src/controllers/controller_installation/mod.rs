@@ -39,7 +39,7 @@ use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
-pub use care::{CareReconciler, wants_care};
+pub use care::{CareReconciler, wants_care, wants_rollout};
 pub use required::{ExistingTypes, RequiredReconciler, TypesReconciler};
 
 /// The finalizer of installations.

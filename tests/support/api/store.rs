@@ -105,6 +105,19 @@ impl State {
         self.compacted = self.revision;
     }
 
+    /// Everything as it was at a revision, which is the newest again: the storage was restored from a backup.
+    pub fn restore(&mut self, revision: u64) {
+        assert!(revision >= self.compacted, "the log does not reach back to revision {revision}");
+        while self.log.back().is_some_and(|change| change.revision > revision) {
+            let Some(change) = self.log.pop_back() else { break };
+            match change.before {
+                Some(before) => self.objects.insert(change.id, before),
+                None => self.objects.remove(&change.id),
+            };
+        }
+        self.revision = revision;
+    }
+
     /// The objects of a resource as they were at a revision; none if the log does not reach back.
     pub fn at(&self, revision: u64, group: &str, plural: &str) -> Option<BTreeMap<Id, Arc<Value>>> {
         if revision < self.compacted {

@@ -1,0 +1,64 @@
+//! What watches may tell, or fail to tell, and the agent still arrives.
+
+use serde_json::json;
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::world::{CORE, Options, World};
+
+fn greet(world: &World, greeting: &str) {
+    let values = json!({"helm": {"values": {"greeting": greeting}}});
+    world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
+}
+
+fn wait_for_greeting(world: &World, name: &str, greeting: &str) {
+    world.seed.wait_for(&format!("the greeting {greeting:?}"), |seed| {
+        let map = seed.get("", "configmaps", &format!("extension-{name}"), "echo")?;
+        (map["data"]["greeting"] == greeting).then_some(())
+    });
+}
+
+/// The garden's storage comes back from a backup: its versions begin again at an older one, and a watch from the newest
+/// version that the agent knows would stay silent until the garden has come that far a second time.
+#[test]
+fn a_garden_that_goes_back_in_time_is_followed() {
+    let world = World::start(&Options::new("restored"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    let name = installed(&world, "echo");
+    world.wait_until_ready();
+    let backup = world.garden.store().read().revision;
+    for greeting in ["one", "two", "three"] {
+        greet(&world, greeting);
+        wait_for_greeting(&world, &name, greeting);
+    }
+    world.garden.restore(backup);
+    // Nobody writes: what was true then is true again.
+    wait_for_greeting(&world, &name, "hello");
+    world.wait_for_log(&["WARN", "restored to an older state"]);
+    greet(&world, "again");
+    wait_for_greeting(&world, &name, "again");
+    installed(&world, "echo");
+    agent.stop();
+}
+
+/// The same in the seed: what the agent has written since the backup is written again.
+#[test]
+fn a_seed_that_goes_back_in_time_is_repaired() {
+    let world = World::start(&Options::new("recovered"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    let name = installed(&world, "echo");
+    world.wait_until_ready();
+    let backup = world.seed.store().read().revision;
+    for greeting in ["one", "two"] {
+        greet(&world, greeting);
+        wait_for_greeting(&world, &name, greeting);
+    }
+    world.seed.restore(backup);
+    wait_for_greeting(&world, &name, "two");
+    greet(&world, "three");
+    wait_for_greeting(&world, &name, "three");
+    installed(&world, "echo");
+    agent.stop();
+}
