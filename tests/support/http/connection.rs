@@ -82,7 +82,7 @@ impl Exchange<'_> {
         match reply {
             Reply::Watch(watched) => {
                 self.shared.record.update(sequence, |r| r.status = 200);
-                let again = watch::serve(self.shared, stream, &watched, &actions, (&date, sequence))?;
+                let again = watch::serve(self.shared, stream, &watched, &actions, (&date, &seen))?;
                 Ok(if again { Next::KeepAlive } else { Next::Close })
             }
             Reply::Whole(response) => self.after(stream, &seen, &actions, &date, response),
@@ -175,7 +175,11 @@ impl Exchange<'_> {
         if !self.shared.allows(&user, info) {
             return forbidden(&user, info).into();
         }
-        let stale = actions.iter().find_map(|a| if let Action::Stale(r) = a { Some(*r) } else { None });
+        let stale = actions.iter().find_map(|action| match action {
+            Action::Stale(revision) => Some(*revision),
+            Action::StaleBy(n) => Some(self.shared.api.store.read().revision.saturating_sub(*n)),
+            _ => None,
+        });
         answer(self.shared, self.request, info, &user, stale)
     }
 
@@ -192,6 +196,11 @@ impl Exchange<'_> {
             match action {
                 Action::TellAfter(listener) => listener(seen),
                 Action::DelayAnswer(time) => self.shared.pause(*time),
+                Action::RefuseAfter(failure) => {
+                    if let Reply::Whole(refusal) = Reply::from(failure.clone()) {
+                        response = refusal;
+                    }
+                }
                 Action::DropAfter => {
                     self.shared.record.update(seen.sequence, |r| r.ended = true);
                     return Ok(Next::Close);

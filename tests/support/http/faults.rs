@@ -53,8 +53,12 @@ pub enum Action {
     Delay(Duration),
     /// Processed at once, answered after this time.
     DelayAnswer(Duration),
+    /// The request takes effect, the answer is this failure: as a server whose storage is slow answers.
+    RefuseAfter(Failure),
     /// A read is answered from the state at this revision.
     Stale(u64),
+    /// A read is answered from the state so many revisions ago.
+    StaleBy(u64),
     /// The `Date` header is wrong by so many seconds.
     WrongDate(i64),
     /// A watch leaves out its n-th event, from 0.
@@ -65,6 +69,11 @@ pub enum Action {
     HalfEvent(u64),
     /// A watch sends this as an ERROR event and ends.
     WatchError(Failure),
+    /// From the first event on for which this says so, a watch tells nothing for this time, then ends: its version is
+    /// gone. What happened meanwhile is seen by nobody.
+    Blind(Arc<dyn Fn(&Seen) -> bool + Send + Sync>, Duration),
+    /// The event for which this says so, and those after it, come so much later.
+    Late(Arc<dyn Fn(&Seen) -> bool + Send + Sync>, Duration),
     /// Nothing happens to the request; the test is told before it is processed.
     Tell(Arc<dyn Fn(&Seen) + Send + Sync>),
     /// The test is told after the request took effect and before it is answered.
@@ -84,7 +93,10 @@ impl Action {
             Self::Silence(_) => "silence",
             Self::Delay(_) => "delay",
             Self::DelayAnswer(_) => "delay answer",
-            Self::Stale(_) => "stale",
+            Self::RefuseAfter(_) => "refuse after",
+            Self::Stale(_) | Self::StaleBy(_) => "stale",
+            Self::Blind(..) => "blind",
+            Self::Late(..) => "late",
             Self::WrongDate(_) => "wrong date",
             Self::SkipEvent(_) => "skip event",
             Self::EndAfterEvents(_) => "end after events",

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use gardenlet::base::clock::Mono;
 use serde_json::Value;
 
-use super::faults::Action;
+use super::faults::{Action, Seen, failure};
 use super::message::{stream_head, write_chunk};
 use super::server::Shared;
 use super::tls::Stream;
@@ -21,6 +22,10 @@ const LOOK: Duration = Duration::from_millis(40);
 struct Sender<'a> {
     stream: &'a mut Stream,
     actions: &'a [Action],
+    seen: &'a Seen,
+    shared: &'a Shared,
+    /// Until when it tells nothing.
+    blind_until: Option<Mono>,
     /// Events so far, counting those that were left out.
     count: u64,
     sent: u64,
@@ -40,9 +45,17 @@ impl Sender<'_> {
         line.push(b'\n');
         let number = self.count;
         self.count += 1;
+        if self.blind_until.is_some() {
+            return Ok(());
+        }
         for action in self.actions {
             match action {
                 Action::SkipEvent(n) if *n == number => return Ok(()),
+                Action::Blind(begins, time) if begins(self.seen) => {
+                    self.blind_until = Some(self.shared.api.clock.mono() + *time);
+                    return Ok(());
+                }
+                Action::Late(begins, time) if begins(self.seen) => self.shared.pause(*time),
                 Action::EndAfterEvents(n) if *n <= number => return Err(End::Proper),
                 Action::HalfEvent(n) if *n == number => {
                     line.truncate(line.len() / 2);
@@ -64,11 +77,12 @@ pub fn serve(
     stream: &mut Stream,
     (target, query): &(Target, Query),
     actions: &[Action],
-    (date, sequence): (&str, u64),
+    (date, seen): (&str, &Seen),
 ) -> io::Result<bool> {
+    let sequence = seen.sequence;
     stream.write_all(&stream_head(date))?;
     stream.flush()?;
-    let mut sender = Sender { stream, actions, count: 0, sent: 0 };
+    let mut sender = Sender { stream, actions, seen, shared, blind_until: None, count: 0, sent: 0 };
     let end = follow(shared, &mut sender, target, query, sequence);
     let sent = sender.sent;
     shared.record.update(sequence, |r| {
@@ -120,6 +134,18 @@ fn follow(shared: &Shared, sender: &mut Sender<'_>, target: &Target, query: &Que
         }
         let now = clock.mono();
         let over = now >= deadline;
+        match sender.blind_until {
+            Some(until) if now < until && !shared.is_stopping() && !sender.stream.is_closed() => {
+                shared.api.store.wait_after(revision, LOOK);
+                continue;
+            }
+            Some(_) => {
+                sender.blind_until = None;
+                let gone = event("ERROR", &failure(410, None).status());
+                return sender.send(&gone).err().unwrap_or(End::Proper);
+            }
+            None => {}
+        }
         if query.bookmarks && (now >= next_bookmark || over) {
             next_bookmark = now + BOOKMARK_PERIOD;
             // Bookmarks are no events: faults do not count them.
