@@ -9,6 +9,8 @@ mod patches;
 mod refusals;
 mod watches;
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
@@ -48,23 +50,33 @@ pub fn checks() -> Vec<Check> {
     .collect()
 }
 
+/// Checks at the same time: most of them wait for the server.
+const PARALLEL: usize = 4;
+
 /// Runs all checks; the names and reasons of those that failed.
 pub fn run(client: &Client) -> Vec<String> {
-    let mut failed = Vec::new();
-    for (number, check) in checks().iter().enumerate() {
-        let namespace = format!("semantics-{number}");
-        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        let place = Place { client, namespace };
-        let outcome = place
-            .client
-            .create::<Value>(&NAMESPACE, "", &object)
-            .map_err(|e| format!("namespace: {}", chain(&e)))
-            .and_then(|_| (check.run)(&place));
-        if let Err(why) = outcome {
-            failed.push(format!("{}: {why}", check.name));
+    let (checks, next, failed) = (checks(), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(check) = checks.get(number) else { return };
+                    if let Err(why) = run_one(client, number, check) {
+                        failed.lock().unwrap().push(format!("{}: {why}", check.name));
+                    }
+                }
+            });
         }
-    }
-    failed
+    });
+    failed.into_inner().unwrap()
+}
+
+fn run_one(client: &Client, number: usize, check: &Check) -> Outcome {
+    let namespace = format!("semantics-{number}");
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    client.create::<Value>(&NAMESPACE, "", &object).map_err(|e| format!("namespace: {}", chain(&e)))?;
+    (check.run)(&Place { client, namespace })
 }
 
 /// A named check function, as the parts list them.
