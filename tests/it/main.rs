@@ -13,6 +13,7 @@ mod crash;
 mod faults;
 mod garden;
 mod oci;
+mod packaging;
 mod render_child;
 mod resources;
 mod server;

@@ -1,0 +1,92 @@
+{{- define "gardenlet.labels" -}}
+app: gardener
+role: gardenlet
+chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 32 | quote }}
+release: {{ .Release.Name | quote }}
+heritage: {{ .Release.Service | quote }}
+{{- end }}
+
+{{- /* What marks objects that are replaced by others of another name, and removed when nobody refers to them. */ -}}
+{{- define "gardenlet.collectable" -}}
+{{ include "gardenlet.labels" . }}
+resources.gardener.cloud/garbage-collectable-reference: "true"
+{{- end }}
+
+{{- define "gardenlet.clusterName" -}}
+gardener.cloud:system:gardenlet{{ with .part }}:{{ . }}{{ end }}
+{{- if .root.Values.isolateClusterResources }}:{{ .root.Release.Namespace }}{{ end }}
+{{- end }}
+
+{{- define "gardenlet.image" -}}
+{{- with .Values.image -}}
+{{- $tag := .tag | default $.Chart.AppVersion -}}
+{{- if .ref -}}
+{{ .ref }}
+{{- else if hasPrefix "sha256:" $tag -}}
+{{ required ".Values.image.repository is required" .repository }}@{{ $tag }}
+{{- else -}}
+{{ required ".Values.image.repository is required" .repository }}:{{ $tag }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* The configuration as the agent reads it: contents of kubeconfigs have become files and Secrets. */ -}}
+{{- define "gardenlet.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $head := dict "apiVersion" "gardenlet.config.gardener.cloud/v1alpha1" "kind" "GardenletConfiguration" -}}
+{{- $garden := $config.gardenClientConnection | default dict -}}
+{{- $seed := $config.seedClientConnection | default dict -}}
+{{- if $garden.kubeconfig }}{{ $_ := set $garden "kubeconfig" "/etc/gardenlet/kubeconfig-garden/kubeconfig" }}{{ end -}}
+{{- if $seed.kubeconfig }}{{ $_ := set $seed "kubeconfig" "/etc/gardenlet/kubeconfig-seed/kubeconfig" }}{{ end -}}
+{{- with $garden.bootstrapKubeconfig -}}
+{{- $at := .secretRef | default . -}}
+{{- $_ := set $garden "bootstrapKubeconfig" (dict "name" $at.name "namespace" ($at.namespace | default $.Release.Namespace)) -}}
+{{- end -}}
+{{- $election := $config.leaderElection | default dict -}}
+{{- $_ := set $election "resourceNamespace" ($election.resourceNamespace | default .Release.Namespace) -}}
+{{- $_ := set $config "leaderElection" $election -}}
+{{- $edge := $config.edge | default dict -}}
+{{- $_ := set $edge "stateDir" ($edge.stateDir | default "/var/lib/gardenlet") -}}
+{{- $_ := set $config "edge" $edge -}}
+{{- with .Values.nodeToleration }}{{ $_ := set $config "nodeToleration" ($config.nodeToleration | default .) }}{{ end -}}
+{{- toYaml (merge $head $config) }}
+{{- end }}
+
+{{- /* Objects named after their content: a change makes another object, and with it other pods. */ -}}
+{{- define "gardenlet.configName" -}}
+gardenlet-configmap-{{ include "gardenlet.config" . | sha256sum | trunc 8 }}
+{{- end }}
+{{- define "gardenlet.gardenKubeconfigName" -}}
+gardenlet-kubeconfig-garden-{{ .Values.config.gardenClientConnection.kubeconfig | sha256sum | trunc 8 }}
+{{- end }}
+{{- define "gardenlet.seedKubeconfigName" -}}
+gardenlet-kubeconfig-seed-{{ .Values.config.seedClientConnection.kubeconfig | sha256sum | trunc 8 }}
+{{- end }}
+{{- define "gardenlet.imagesName" -}}
+gardenlet-imagevector-overwrite-{{ .Values.imageVectorOverwrite | sha256sum | trunc 8 }}
+{{- end }}
+{{- define "gardenlet.componentImagesName" -}}
+gardenlet-imagevector-overwrite-components-{{ .Values.componentImageVectorOverwrites | sha256sum | trunc 8 }}
+{{- end }}
+
+{{- /* Tells the garbage collection which of them are in use. */ -}}
+{{- define "gardenlet.references" -}}
+{{- $config := include "gardenlet.configName" . -}}
+reference.resources.gardener.cloud/configmap-{{ $config | sha256sum | trunc 8 }}: {{ $config }}
+{{- if .Values.imageVectorOverwrite }}
+{{- $name := include "gardenlet.imagesName" . }}
+reference.resources.gardener.cloud/configmap-{{ $name | sha256sum | trunc 8 }}: {{ $name }}
+{{- end }}
+{{- if .Values.componentImageVectorOverwrites }}
+{{- $name := include "gardenlet.componentImagesName" . }}
+reference.resources.gardener.cloud/configmap-{{ $name | sha256sum | trunc 8 }}: {{ $name }}
+{{- end }}
+{{- if (.Values.config.gardenClientConnection).kubeconfig }}
+{{- $name := include "gardenlet.gardenKubeconfigName" . }}
+reference.resources.gardener.cloud/secret-{{ $name | sha256sum | trunc 8 }}: {{ $name }}
+{{- end }}
+{{- if (.Values.config.seedClientConnection).kubeconfig }}
+{{- $name := include "gardenlet.seedKubeconfigName" . }}
+reference.resources.gardener.cloud/secret-{{ $name | sha256sum | trunc 8 }}: {{ $name }}
+{{- end }}
+{{- end }}
