@@ -1,7 +1,6 @@
 //! Keys, certificate requests and certificates, as the garden and the Go programs read and write them.
 
 pub mod certificate;
-mod der;
 pub mod key;
 pub mod request;
 

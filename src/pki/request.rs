@@ -5,9 +5,8 @@
 
 use ring::digest;
 
-use crate::format::base64;
+use crate::format::{base64, der};
 
-use super::der::{self, SEQUENCE};
 use super::{Error, PrivateKey, key};
 
 /// Who a certificate is for.
@@ -48,33 +47,23 @@ const ATTRIBUTES: u8 = 0xa0;
 /// If the key cannot sign.
 pub fn build(subject: &Subject, key: &PrivateKey) -> Result<Request, Error> {
     let public_key = key.public_key();
-    let version = der::value(der::INTEGER, &[0]);
+    let version = der::element(der::INTEGER, &[0]);
     let name = if subject.name.is_empty() { distinguished_name(subject) } else { subject.name.clone() };
-    let attributes = der::value(ATTRIBUTES, &attributes(subject));
-    let info = der::all(SEQUENCE, &[&version, &name, &public_key, &attributes]);
-    let algorithm = der::all(SEQUENCE, &[&der::value(der::OBJECT_IDENTIFIER, ECDSA_WITH_SHA256)]);
-    // The first byte counts the bits that do not belong to it.
-    let signature = der::all(der::BIT_STRING, &[&[0], &key.sign(&info)?]);
-    let request = der::all(SEQUENCE, &[&info, &algorithm, &signature]);
+    let attributes = der::element(ATTRIBUTES, &attributes(subject));
+    let info = der::sequence(&[&version, &name, &public_key, &attributes]);
+    let algorithm = der::sequence(&[&der::oid(ECDSA_WITH_SHA256)]);
+    let signature = der::bit_string(&key.sign(&info)?);
+    let request = der::sequence(&[&info, &algorithm, &signature]);
     Ok(Request { pem: key::pem("CERTIFICATE REQUEST", &request), public_key })
 }
 
 /// In Go's order: one set of all organizations, then the common name.
 fn distinguished_name(subject: &Subject) -> Vec<u8> {
-    let attribute = |kind: &[u8], text: &str| {
-        der::all(SEQUENCE, &[&der::value(der::OBJECT_IDENTIFIER, kind), &string(text)])
-    };
+    let attribute = |kind: &[u8], text: &str| der::sequence(&[&der::oid(kind), &der::text(text.as_bytes())]);
     let organizations = subject.organizations.iter().map(|o| attribute(ORGANIZATION, o)).collect::<Vec<_>>();
     let organizations = if organizations.is_empty() { Vec::new() } else { der::set_of(organizations) };
     let common_name = der::set_of(vec![attribute(COMMON_NAME, &subject.common_name)]);
-    der::all(SEQUENCE, &[&organizations, &common_name])
-}
-
-/// A PrintableString where the characters allow it, as Go does.
-fn string(text: &str) -> Vec<u8> {
-    let printable = |b: u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b);
-    let tag = if text.bytes().all(printable) { der::PRINTABLE_STRING } else { der::UTF8_STRING };
-    der::value(tag, text.as_bytes())
+    der::sequence(&[&organizations, &common_name])
 }
 
 /// One attribute that asks for one extension, if there are alternative names.
@@ -82,11 +71,10 @@ fn attributes(subject: &Subject) -> Vec<u8> {
     if subject.alternative_names.is_empty() {
         return Vec::new();
     }
-    let identifier = |kind: &[u8]| der::value(der::OBJECT_IDENTIFIER, kind);
-    let names = der::value(der::OCTET_STRING, &subject.alternative_names);
-    let extension = der::all(SEQUENCE, &[&identifier(SUBJECT_ALTERNATIVE_NAME), &names]);
-    let extensions = der::set_of(vec![der::all(SEQUENCE, &[&extension])]);
-    der::all(SEQUENCE, &[&identifier(EXTENSION_REQUEST), &extensions])
+    let names = der::element(der::OCTET_STRING, &subject.alternative_names);
+    let extension = der::sequence(&[&der::oid(SUBJECT_ALTERNATIVE_NAME), &names]);
+    let extensions = der::set_of(vec![der::sequence(&[&extension])]);
+    der::sequence(&[&der::oid(EXTENSION_REQUEST), &extensions])
 }
 
 /// The name of a CertificateSigningRequest: `prefix` and a digest of key, subject and usages, so that the same request
@@ -198,8 +186,8 @@ mod tests {
     #[test]
     fn the_name_of_a_certificate_is_kept_byte_for_byte() {
         let attribute = |kind: &[u8], tag: u8, text: &str| {
-            let value = der::value(tag, text.as_bytes());
-            der::all(SEQUENCE, &[&der::value(der::OBJECT_IDENTIFIER, kind), &value])
+            let value = der::element(tag, text.as_bytes());
+            der::sequence(&[&der::oid(kind), &value])
         };
         let (country, unit, mail): (&[u8], &[u8], &[u8]) =
             (&[0x55, 4, 6], &[0x55, 4, 11], &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1]);
@@ -214,7 +202,7 @@ mod tests {
             der::set_of(vec![attribute(COMMON_NAME, der::UTF8_STRING, "gardener.cloud:system:seed:edge-1")]),
             der::set_of(vec![attribute(mail, 0x16, "a@example.org")]),
         ];
-        let name = der::value(SEQUENCE, &parts.concat());
+        let name = der::element(der::SEQUENCE, &parts.concat());
         let (_, read) = X509Name::from_der(&name).unwrap();
         let subject = Subject {
             common_name: "gardener.cloud:system:seed:edge-1".to_owned(),

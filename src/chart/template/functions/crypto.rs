@@ -10,7 +10,6 @@ use crate::chart::value::Type::{Int, List, Native, Str, Uint32};
 use crate::chart::value::{Object, Text, Value};
 
 mod certificates;
-mod der;
 mod keys;
 mod passwords;
 

@@ -8,12 +8,12 @@ use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, ParsedExtension, X509Certificate};
 
 use super::super::{Answer, Args, Cause};
+use super::Pair;
 use super::keys::{self, Key};
-use super::{Pair, der};
 use crate::base::random;
 use crate::chart::value::{Text, Value};
-use crate::format::base64;
 use crate::format::time::{Civil, layout};
+use crate::format::{base64, der};
 use crate::pki::key::pem;
 
 /// `buildCustomCert`: takes both parts out of Base64 and looks whether they are what they should be.
@@ -171,7 +171,7 @@ impl Template {
 fn extension(number: u8, critical: bool, value: &[u8]) -> Vec<u8> {
     let critical = if critical { &der::BOOLEAN_TRUE[..] } else { &[] };
     let value = der::element(der::OCTET_STRING, value);
-    der::sequence(&[&der::element(der::OID, &[0x55, 0x1d, number]), critical, &value])
+    der::sequence(&[&der::oid(&[0x55, 0x1d, number]), critical, &value])
 }
 
 /// Who signs.
@@ -233,15 +233,13 @@ fn dns_name(item: &Value) -> Result<Text, Cause> {
 
 /// A distinguished name with at most a common name.
 fn name(common: &[u8]) -> Result<Vec<u8>, Cause> {
-    const COMMON_NAME: [u8; 5] = [der::OID, 3, 0x55, 0x04, 0x03];
+    const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
     if common.is_empty() {
         return Ok(der::sequence(&[]));
     }
     let invalid = "error creating certificate: asn1: string not valid UTF-8";
     std::str::from_utf8(common).map_err(|_| invalid)?;
-    let printable = |b: &u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(b);
-    let tag = if common.iter().all(printable) { der::PRINTABLE_STRING } else { der::UTF8_STRING };
-    let attribute = der::sequence(&[&COMMON_NAME, &der::element(tag, common)]);
+    let attribute = der::sequence(&[&der::oid(&COMMON_NAME), &der::text(common)]);
     Ok(der::sequence(&[&der::element(der::SET, &attribute)]))
 }
 

@@ -10,9 +10,9 @@ use rsa::traits::{PrivateKeyParts as _, PublicKeyParts as _};
 use x509_parser::pem::Pem;
 
 use super::super::{Answer, Args, Cause};
-use super::der::{self, Reader};
 use super::{DSA_STEPS, RSA_2048_STEPS, RSA_4096_STEPS};
 use crate::base::random;
+use crate::format::der::{self, Reader};
 use crate::pki::PrivateKey;
 use crate::pki::key::pem;
 
@@ -190,7 +190,7 @@ impl Key {
         let mut parts = Reader::new(der).enter(der::SEQUENCE)?;
         parts.read(der::INTEGER)?;
         let digits = parts.read(der::OCTET_STRING)?;
-        let named = parts.enter(CONTEXT_0).and_then(|mut p| find_curve(p.read(der::OID)?));
+        let named = parts.enter(CONTEXT_0).and_then(|mut p| find_curve(p.read(der::OBJECT_IDENTIFIER)?));
         let curve = curve.or(named)?;
         let point = parts.enter(CONTEXT_1)?.read(der::BIT_STRING)?.strip_prefix(&[0])?.to_vec();
         let digits = &digits[digits.iter().take_while(|b| **b == 0).count()..];
@@ -203,11 +203,11 @@ impl Key {
         let mut parts = Reader::new(der).enter(der::SEQUENCE)?;
         parts.read(der::INTEGER)?;
         let mut algorithm = parts.enter(der::SEQUENCE)?;
-        let oid = algorithm.read(der::OID)?;
+        let oid = algorithm.read(der::OBJECT_IDENTIFIER)?;
         let key = parts.read(der::OCTET_STRING)?;
         match oid {
             RSA_OID => Self::from_pkcs1(key),
-            EC_OID => Self::from_sec1(key, Some(find_curve(algorithm.read(der::OID)?)?)),
+            EC_OID => Self::from_sec1(key, Some(find_curve(algorithm.read(der::OBJECT_IDENTIFIER)?)?)),
             ED25519_OID => {
                 let seed = Reader::new(key).read(der::OCTET_STRING)?.to_vec();
                 (seed.len() == 32).then_some(Self::Ed25519 { seed })
@@ -221,14 +221,14 @@ impl Key {
             Self::Rsa { pkcs1 } => pem("RSA PRIVATE KEY", pkcs1),
             Self::Dsa { parts } => pem("DSA PRIVATE KEY", parts),
             Self::Ec { curve, number, point } => {
-                let parameters = der::element(CONTEXT_0, &der::element(der::OID, curve.oid));
+                let parameters = der::element(CONTEXT_0, &der::oid(curve.oid));
                 let public = der::element(CONTEXT_1, &der::bit_string(point));
                 let number = der::element(der::OCTET_STRING, number);
                 let key = der::sequence(&[&der::unsigned(&[1]), &number, &parameters, &public]);
                 pem("EC PRIVATE KEY", &key)
             }
             Self::Ed25519 { seed } => {
-                let algorithm = der::sequence(&[&der::element(der::OID, ED25519_OID)]);
+                let algorithm = der::sequence(&[&der::oid(ED25519_OID)]);
                 let inner = der::element(der::OCTET_STRING, &der::element(der::OCTET_STRING, seed));
                 pem("PRIVATE KEY", &der::sequence(&[&der::unsigned(&[]), &algorithm, &inner]))
             }
@@ -246,16 +246,16 @@ impl Key {
                 let numbers: Option<Vec<_>> = (0..3).map(|_| parts.read(der::INTEGER)).collect();
                 let numbers = numbers.ok_or("x509: malformed key")?;
                 let (n, e) = (der::element(der::INTEGER, numbers[1]), der::element(der::INTEGER, numbers[2]));
-                let algorithm = der::sequence(&[&der::element(der::OID, RSA_OID), &der::NULL]);
+                let algorithm = der::sequence(&[&der::oid(RSA_OID), &der::NULL]);
                 Ok((algorithm, der::sequence(&[&n, &e])))
             }
             Self::Ec { curve, point, .. } => {
-                let (kind, curve) = (der::element(der::OID, EC_OID), der::element(der::OID, curve.oid));
+                let (kind, curve) = (der::oid(EC_OID), der::oid(curve.oid));
                 Ok((der::sequence(&[&kind, &curve]), point.clone()))
             }
             Self::Ed25519 { seed } => {
                 let pair = Ed25519KeyPair::from_seed_unchecked(seed).map_err(|e| e.to_string())?;
-                let algorithm = der::sequence(&[&der::element(der::OID, ED25519_OID)]);
+                let algorithm = der::sequence(&[&der::oid(ED25519_OID)]);
                 Ok((algorithm, pair.public_key().as_ref().to_vec()))
             }
             Self::Dsa { .. } => Err("x509: unsupported public key type: *dsa.PublicKey".to_owned()),
@@ -267,11 +267,10 @@ impl Key {
     /// # Errors
     /// If it cannot sign certificates.
     pub(super) fn signature_algorithm(&self) -> Result<Vec<u8>, String> {
-        let named = |oid| der::element(der::OID, oid);
         match self {
-            Self::Rsa { .. } => Ok(der::sequence(&[&named(RSA_SHA256_OID), &der::NULL])),
-            Self::Ec { curve, .. } => Ok(der::sequence(&[&named(curve.signature_oid)])),
-            Self::Ed25519 { .. } => Ok(der::sequence(&[&named(ED25519_OID)])),
+            Self::Rsa { .. } => Ok(der::sequence(&[&der::oid(RSA_SHA256_OID), &der::NULL])),
+            Self::Ec { curve, .. } => Ok(der::sequence(&[&der::oid(curve.signature_oid)])),
+            Self::Ed25519 { .. } => Ok(der::sequence(&[&der::oid(ED25519_OID)])),
             Self::Dsa { .. } => {
                 Err("x509: certificate private key does not implement crypto.Signer".to_owned())
             }
