@@ -34,6 +34,7 @@ use crate::base::thread;
 use crate::chart::child::Renderer;
 use crate::config::settings::Settings;
 use crate::controllers::seed::Registration;
+use crate::format::hex;
 use crate::kube;
 use crate::limits;
 use crate::net::Dial;
@@ -227,7 +228,7 @@ fn open_state(settings: &Settings, env: &Environment) -> Result<StateDir, Error>
 fn instance_id(state: &StateDir, env: &Environment) -> Result<String, Error> {
     if let (None, Some(uid)) = (state.path(), env.variable("POD_UID")) {
         let digest = ring::digest::digest(&ring::digest::SHA256, uid.as_bytes());
-        return Ok(digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect());
+        return Ok(hex::encode(digest.as_ref()));
     }
     state.instance_id().map_err(Error::State)
 }

@@ -5,6 +5,7 @@ pub mod brotli;
 pub mod cidr;
 pub mod der;
 pub mod duration;
+pub mod hex;
 pub mod number;
 pub mod quantity;
 pub mod semver;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use ring::digest::{Context, SHA256};
 
+use crate::format::hex;
+
 const PREFIX: &str = "sha256:";
 
 /// The SHA-256 of some content.
@@ -38,7 +40,7 @@ impl Digest {
 
     /// The digits.
     pub fn hex(self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(&self.0)
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::names;
 use super::object::{annotation, map_at, text};
-use crate::format::{brotli, yaml};
+use crate::format::{brotli, hex, yaml};
 use crate::limits;
 
 /// One key of a Secret.
@@ -72,7 +72,7 @@ pub(super) fn decode(manifests: &[Manifest], scope_of: &mut dyn FnMut(&str, &str
             }
         }
     }
-    decoded.checksum = hash.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    decoded.checksum = hex::encode(hash.finish().as_ref());
     decoded
 }
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn sha256(data: &[u8]) -> String {
-        digest::digest(&digest::SHA256, data).as_ref().iter().map(|b| format!("{b:02x}")).collect()
+        hex::encode(digest::digest(&digest::SHA256, data).as_ref())
     }
 
     #[test]

@@ -8,7 +8,7 @@ use ring::digest;
 use serde_json::{Map, Value, json};
 
 use crate::api::meta::Key;
-use crate::format::base64;
+use crate::format::{base64, hex};
 
 /// Where ManagedResources of the seed and their Secrets live.
 pub(super) const GARDEN_NAMESPACE: &str = "garden";
@@ -57,18 +57,9 @@ pub(super) fn label_namespace(namespace: &mut Value, facts: NamespaceFacts<'_>) 
         json!(facts.zones.join(","));
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut out, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
-}
-
 /// SHA-256 in hexadecimal digits.
 pub(super) fn sha256_hex(bytes: &[u8]) -> String {
-    hex(digest::digest(&digest::SHA256, bytes).as_ref())
+    hex::encode(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
 /// First eight digits of SHA-256 over the digests of the values, in the order of their keys. Keys do not enter.

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::{Function, fixed};
 use crate::chart::value::Type::{Int, List, Native, Str, Uint32};
 use crate::chart::value::{Object, Text, Value};
+use crate::format::hex;
 
 mod certificates;
 mod keys;
@@ -17,9 +18,9 @@ mod passwords;
 const CERTIFICATE: &str = "sprig.certificate";
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    fixed("sha1sum", &[Str], |a| Ok(hex(&digest::SHA1_FOR_LEGACY_USE_ONLY, a.bytes(0)).into())),
-    fixed("sha256sum", &[Str], |a| Ok(hex(&digest::SHA256, a.bytes(0)).into())),
-    fixed("sha512sum", &[Str], |a| Ok(hex(&digest::SHA512, a.bytes(0)).into())),
+    fixed("sha1sum", &[Str], |a| Ok(checksum(&digest::SHA1_FOR_LEGACY_USE_ONLY, a.bytes(0)).into())),
+    fixed("sha256sum", &[Str], |a| Ok(checksum(&digest::SHA256, a.bytes(0)).into())),
+    fixed("sha512sum", &[Str], |a| Ok(checksum(&digest::SHA512, a.bytes(0)).into())),
     fixed("adler32sum", &[Str], |a| Ok(adler32(a.bytes(0)).to_string().into())),
     fixed("bcrypt", &[Str], |a| Ok(passwords::bcrypt(a, a.bytes(0))?.into())),
     fixed("htpasswd", &[Str, Str], passwords::htpasswd),
@@ -81,8 +82,8 @@ const DSA_STEPS: u64 = 400_000;
 const BCRYPT_STEPS: u64 = 50_000;
 const SCRYPT_STEPS: u64 = 100_000;
 
-fn hex(algorithm: &'static digest::Algorithm, bytes: &[u8]) -> String {
-    digest::digest(algorithm, bytes).as_ref().iter().map(|b| format!("{b:02x}")).collect()
+fn checksum(algorithm: &'static digest::Algorithm, bytes: &[u8]) -> String {
+    hex::encode(digest::digest(algorithm, bytes).as_ref())
 }
 
 fn adler32(bytes: &[u8]) -> u32 {

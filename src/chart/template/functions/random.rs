@@ -5,7 +5,7 @@ use super::{Answer, Args, Function, fixed};
 use crate::base::random;
 use crate::chart::value::Type::{Int, Str};
 use crate::chart::value::Value;
-use crate::format::base64;
+use crate::format::{base64, hex};
 
 const DIGITS: &[u8] = b"0123456789";
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -64,6 +64,6 @@ fn shuffle(a: &Args<'_>) -> Answer {
 fn uuid(mut bytes: [u8; 16]) -> String {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    let hex = hex::encode(&bytes);
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
