@@ -7,6 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Timestamp;
+use crate::format::percent;
 
 /// Where the API serves a kind.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -78,14 +79,10 @@ impl Resource {
 /// RFC 3986 `pchar` as it is, the rest as `%XX`. A segment of dots only is encoded too: paths must not climb.
 fn encode_segment(out: &mut String, segment: &str) {
     let only_dots = segment.bytes().all(|b| b == b'.');
-    for byte in segment.bytes() {
-        let plain = byte.is_ascii_alphanumeric() || b"-_~!$&'()*+,;=:@".contains(&byte);
-        if plain || (byte == b'.' && !only_dots) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
+    percent::encode(out, segment.as_bytes(), &|byte| {
+        let plain = percent::is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte);
+        plain && !(byte == b'.' && only_dots)
+    });
 }
 
 /// Identifies an object of a kind within a cluster.

@@ -7,6 +7,7 @@ pub mod der;
 pub mod duration;
 pub mod hex;
 pub mod number;
+pub mod percent;
 pub mod quantity;
 pub mod semver;
 pub mod time;

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::meta::{Key, Resource, or_default};
+use crate::format::percent;
 use crate::limits;
 
 /// HTTP methods of the API.
@@ -321,13 +322,7 @@ impl Query {
         self.separator = '&';
         self.path.push_str(key);
         self.path.push('=');
-        for byte in value.bytes() {
-            if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-                self.path.push(char::from(byte));
-            } else {
-                self.path.push_str(&format!("%{byte:02X}"));
-            }
-        }
+        percent::encode(&mut self.path, value.as_bytes(), &percent::is_unreserved);
     }
 }
 

@@ -12,7 +12,7 @@ use super::login::Login;
 use super::source::{Endpoint, host_key};
 use super::wire::{Wire, limits_of};
 use crate::base::redact::Secret;
-use crate::format::base64;
+use crate::format::{base64, percent};
 use crate::limits;
 use crate::net::{self, Limits, Request, Response, Url};
 
@@ -273,17 +273,16 @@ fn resolve(from: &Url, location: &str) -> Option<String> {
 
 /// `application/x-www-form-urlencoded`.
 fn encode(pairs: &[(&str, &str)]) -> String {
-    let escape = |text: &str| {
-        text.bytes().fold(String::new(), |mut out, byte| {
-            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                out.push(char::from(byte));
-            } else {
-                out.push_str(&format!("%{byte:02X}"));
-            }
-            out
-        })
-    };
-    pairs.iter().map(|(key, value)| format!("{key}={}", escape(value))).collect::<Vec<_>>().join("&")
+    let mut out = String::new();
+    for (key, value) in pairs {
+        if !out.is_empty() {
+            out.push('&');
+        }
+        out.push_str(key);
+        out.push('=');
+        percent::encode(&mut out, value.as_bytes(), &percent::is_unreserved);
+    }
+    out
 }
 
 #[derive(Deserialize)]

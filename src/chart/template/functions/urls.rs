@@ -4,6 +4,7 @@ use super::super::unquote::quote;
 use super::{Answer, Args, Function, fixed};
 use crate::chart::value::Type::{Map as MapType, Str};
 use crate::chart::value::{Map, Text, Value};
+use crate::format::percent;
 
 pub(super) const FUNCTIONS: &[Function] =
     &[fixed("urlParse", &[Str], url_parse), fixed("urlJoin", &[MapType], url_join)];
@@ -238,7 +239,7 @@ enum Part {
 }
 
 fn stays(b: u8, part: Part) -> bool {
-    if b.is_ascii_alphanumeric() || b"-_.~".contains(&b) {
+    if percent::is_unreserved(b) {
         return true;
     }
     match part {
@@ -251,13 +252,7 @@ fn stays(b: u8, part: Part) -> bool {
 
 fn escape(bytes: &[u8], part: Part) -> String {
     let mut out = String::with_capacity(bytes.len());
-    for b in bytes {
-        if stays(*b, part) {
-            out.push(char::from(*b));
-        } else {
-            out.push_str(&format!("%{b:02X}"));
-        }
-    }
+    percent::encode(&mut out, bytes, &|b| stays(b, part));
     out
 }
 
