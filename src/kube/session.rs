@@ -13,9 +13,8 @@ use super::request::Request;
 use super::watch::Line;
 use crate::base::clock::{Clock, Mono};
 use crate::base::redact::{self, Secret};
-use crate::format::base64;
 use crate::net::{
-    self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, TlsError, Traffic, Url,
+    self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, TlsError, Traffic, Url, login,
 };
 
 /// Idle connections that a client keeps.
@@ -233,14 +232,11 @@ impl Login {
     fn new(connection: &Connection, clock: &Clock) -> Self {
         match &connection.identity.credentials {
             Credentials::None => Self::Fixed(None),
-            Credentials::Token(token) => Self::Fixed(Some(bearer(token.expose()))),
+            Credentials::Token(token) => Self::Fixed(Some(login::bearer(token.expose()))),
             Credentials::TokenFile(path) => {
                 Self::File { path: path.clone(), clock: clock.clone(), cached: Mutex::new(None) }
             }
-            Credentials::Basic { username, password } => {
-                let login = base64::encode(format!("{username}:{}", password.expose()).as_bytes());
-                Self::Fixed(Some(Secret::new(format!("Basic {login}"))))
-            }
+            Credentials::Basic { username, password } => Self::Fixed(Some(login::basic(username, password))),
             Credentials::Exec(plugin) => Self::Exec(Arc::new(exec_cache(plugin, connection, clock))),
         }
     }
@@ -265,7 +261,7 @@ impl Login {
                     return Ok((Some(header.clone()), false));
                 }
                 let header = match (read_token(path), &*cached) {
-                    (Ok(token), _) => bearer(&token),
+                    (Ok(token), _) => login::bearer(&token),
                     // A file that is being replaced: what worked a minute ago goes on working.
                     (Err(error), Some((header, _))) => {
                         log::warn!(err = error.to_string().as_str(); "Token file unreadable");
@@ -278,7 +274,7 @@ impl Login {
             }
             Self::Exec(cache) => {
                 let (token, certificate_changed) = cache.token()?;
-                Ok((token.map(|token| bearer(token.expose())), certificate_changed))
+                Ok((token.map(|token| login::bearer(token.expose())), certificate_changed))
             }
         }
     }
@@ -301,10 +297,6 @@ impl Login {
 
 fn exec_cache(plugin: &Arc<ExecPlugin>, connection: &Connection, clock: &Clock) -> ExecCache {
     ExecCache::new(Arc::clone(plugin), connection.clone(), clock.clone())
-}
-
-fn bearer(token: &str) -> Secret<String> {
-    Secret::new(format!("Bearer {token}"))
 }
 
 fn read_token(path: &Path) -> Result<String, kubeconfig::Error> {

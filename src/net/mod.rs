@@ -5,6 +5,7 @@ mod buffers;
 pub mod dial;
 pub mod error;
 pub mod http;
+pub mod login;
 pub mod proxy;
 #[cfg(test)]
 pub(crate) mod testing;

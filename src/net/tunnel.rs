@@ -3,9 +3,9 @@
 use std::io::{self, Read, Write};
 
 use super::error::Error;
+use super::login;
 use super::url::{Url, authority};
 use super::wire::Channel;
-use crate::format::base64;
 
 /// All of a proxy's answer to CONNECT.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
@@ -29,8 +29,8 @@ fn connect(channel: &mut Channel, proxy: &Url, host: &str, port: u16, agent: &st
     let target = authority(host, port);
     let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nUser-Agent: {agent}\r\n");
     if let Some((user, password)) = &proxy.login {
-        let login = base64::encode(format!("{user}:{}", password.expose()).as_bytes());
-        request.push_str(&format!("Proxy-Authorization: Basic {login}\r\n"));
+        let login = login::basic(user, password);
+        request.push_str(&format!("Proxy-Authorization: {}\r\n", login.expose()));
     }
     request.push_str("\r\n");
     channel.write_all(request.as_bytes()).and_then(|()| channel.flush()).map_err(broken)?;

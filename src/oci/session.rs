@@ -12,9 +12,9 @@ use super::login::Login;
 use super::source::{Endpoint, host_key};
 use super::wire::{Wire, limits_of};
 use crate::base::redact::Secret;
-use crate::format::{base64, percent};
+use crate::format::percent;
 use crate::limits;
-use crate::net::{self, Limits, Request, Response, Url};
+use crate::net::{self, Limits, Request, Response, Url, login};
 
 /// A request that is answered from memory, without the body of a chart.
 const SMALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -121,16 +121,15 @@ impl<'a> Session<'a> {
 
     /// The header that answers a challenge; none if there is nothing to answer it with.
     fn answer(&mut self, challenge: &Challenge) -> Result<Option<Secret<String>>, Error> {
-        let header = |kind: &str, value: &str| Some(Secret::new(format!("{kind} {value}")));
         match (challenge, &self.login) {
-            (Challenge::Basic, Some(Login::Basic(user, password))) => {
-                Ok(header("Basic", &base64::encode(format!("{user}:{}", password.expose()).as_bytes())))
-            }
+            (Challenge::Basic, Some(Login::Basic(user, password))) => Ok(Some(login::basic(user, password))),
             (Challenge::Basic, _) => Ok(None),
-            (Challenge::Bearer { .. }, Some(Login::Registry(token))) => Ok(header("Bearer", token.expose())),
+            (Challenge::Bearer { .. }, Some(Login::Registry(token))) => {
+                Ok(Some(login::bearer(token.expose())))
+            }
             (Challenge::Bearer { realm, service, scope }, _) => {
                 let token = self.token(realm, service.as_deref(), scope.as_deref())?;
-                Ok(header("Bearer", token.expose()))
+                Ok(Some(login::bearer(token.expose())))
             }
         }
     }
@@ -159,10 +158,7 @@ impl<'a> Session<'a> {
             }
         }
         let login = match &self.login {
-            Some(Login::Basic(user, password)) => {
-                let plain = format!("{user}:{}", password.expose());
-                Some(Secret::new(format!("Basic {}", base64::encode(plain.as_bytes()))))
-            }
+            Some(Login::Basic(user, password)) => Some(login::basic(user, password)),
             _ => None,
         };
         let separator = if realm.contains('?') { '&' } else { '?' };
