@@ -59,7 +59,7 @@ pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
 /// Actions and calls of one rendering.
 pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
 /// A file that describes a time zone; the largest of them has 4 kB.
-pub const ZONE_FILE_BYTES_MAX: u64 = 1 << 16;
+pub const ZONE_FILE_BYTES_MAX: usize = 1 << 16;
 /// Compiled regular expressions that one rendering keeps.
 pub const TEMPLATE_REGEXES_MAX: usize = 128;
 /// Size of one compiled regular expression.
@@ -147,6 +147,6 @@ pub const OCI_PULLS_MAX: usize = 2;
 /// Time that one pull may take; what has arrived is kept for the next one.
 pub const OCI_PULL_S_MAX: u64 = 300;
 /// A file with certificates or a key for a registry.
-pub const OCI_PEM_BYTES_MAX: u64 = 1 << 20;
+pub const OCI_PEM_BYTES_MAX: usize = 1 << 20;
 /// Charts that are kept in memory where there is no state directory.
 pub const CHART_CACHE_MEMORY_BYTES_MAX: usize = 2 << 20;

@@ -17,6 +17,7 @@ use serde_json::Value as Json;
 
 use super::render::{self, KubeVersion, Mode, Options};
 use super::{Table, archive, expand, values};
+use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::stop::Stop;
@@ -235,7 +236,8 @@ impl Renderer {
 
 /// What came back from the process, and how it ended.
 struct Outcome {
-    output: io::Result<Vec<u8>>,
+    /// Nothing if it is too long.
+    output: io::Result<Option<Vec<u8>>>,
     status: io::Result<ExitStatus>,
     timed_out: bool,
 }
@@ -261,9 +263,7 @@ fn ask(
         return Err(Error::Timeout(limit));
     }
     let output = outcome.output.map_err(Error::Talk)?;
-    if output.len() > RENDER_OUTPUT_BYTES_MAX {
-        return Err(Error::OutputBytes(RENDER_OUTPUT_BYTES_MAX));
-    }
+    let output = output.ok_or(Error::OutputBytes(RENDER_OUTPUT_BYTES_MAX))?;
     match serde_json::from_slice(&output) {
         Ok(answer) => Answer::into_result(answer),
         // No complete answer: it died before it could give one.
@@ -302,19 +302,12 @@ fn converse(
         let sent = head.iter().try_for_each(|part| stdin.write_all(part));
         let _ = sent.and_then(|()| archive.send(&mut stdin));
     }
-    let output = stdout.map_or(Ok(Vec::new()), |stdout| read_max(stdout, RENDER_OUTPUT_BYTES_MAX));
+    let nothing = Ok(Some(Vec::new()));
+    let output = stdout.map_or(nothing, |mut stdout| capped::read(&mut stdout, RENDER_OUTPUT_BYTES_MAX));
     done.stop();
     let timed_out = watch.join().unwrap_or(false);
     let status = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
     Ok(Outcome { output, status, timed_out })
-}
-
-/// Reads at most one byte more than `max`.
-fn read_max(reader: impl Read, max: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let limit = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-    reader.take(limit).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// The command `render-child`: one request in, one answer out. Returns the exit code.
@@ -349,15 +342,16 @@ fn limit_resources() {
 }
 
 fn receive(input: &mut dyn Read) -> io::Result<(Request, Vec<u8>)> {
+    let too_long = || io::Error::other("too long");
     let mut length = [0; 4];
     input.read_exact(&mut length)?;
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
     if length > RENDER_REQUEST_BYTES_MAX {
-        return Err(io::Error::other("too long"));
+        return Err(too_long());
     }
     let mut request = vec![0; length];
     input.read_exact(&mut request)?;
-    let archive = read_max(input, CHART_ARCHIVE_BYTES_MAX)?;
+    let archive = capped::read(input, CHART_ARCHIVE_BYTES_MAX)?.ok_or_else(too_long)?;
     Ok((serde_json::from_slice(&request)?, archive))
 }
 

@@ -1,7 +1,9 @@
 //! Brotli (RFC 7932): reading what others compressed, and writing streams that others can read.
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
+
+use crate::base::capped;
 
 /// Why a stream was not read.
 #[derive(Debug)]
@@ -36,14 +38,9 @@ impl std::error::Error for Error {
 /// A broken stream, or one that is longer.
 pub fn decode(stream: &[u8], bytes_max: usize) -> Result<Vec<u8>, Error> {
     const BUFFER_BYTES: usize = 16 << 10;
-    let mut out = Vec::new();
-    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
-    let reader = brotli_decompressor::Decompressor::new(stream, BUFFER_BYTES);
-    reader.take(limit).read_to_end(&mut out).map_err(Error::Stream)?;
-    if out.len() > bytes_max {
-        return Err(Error::OutputBytes(bytes_max));
-    }
-    Ok(out)
+    let mut reader = brotli_decompressor::Decompressor::new(stream, BUFFER_BYTES);
+    let content = capped::read(&mut reader, bytes_max).map_err(Error::Stream)?;
+    content.ok_or(Error::OutputBytes(bytes_max))
 }
 
 /// Writes a stream of uncompressed blocks: valid everywhere, three bytes longer per 64 KiB.

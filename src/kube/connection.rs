@@ -1,12 +1,12 @@
 //! Where an API server is and who we are to it. A [`Connection`] is cheap to clone and never formats a secret.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::kubeconfig::exec::ExecPlugin;
+use crate::base::capped;
 use crate::base::redact::{self, Secret};
 use crate::limits;
 
@@ -170,13 +170,5 @@ impl fmt::Debug for Material {
 
 /// Reads a file that is at most as large as a configuration file may be.
 pub(crate) fn read_small(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let max = limits::CONFIG_FILE_BYTES_MAX;
-    fs::File::open(path)?
-        .take(u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1))
-        .read_to_end(&mut bytes)?;
-    if bytes.len() > max {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {max} bytes")));
-    }
-    Ok(bytes)
+    capped::read_file(path, limits::CONFIG_FILE_BYTES_MAX)
 }

@@ -21,6 +21,7 @@ use super::trust::{Anonymous, CertificateClock, ClockFloor, Party};
 use super::tunnel;
 use super::url::Url;
 use super::wire::{Channel, Conduit, Timer};
+use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::limits;
 
@@ -154,15 +155,9 @@ impl Body {
     /// # Errors
     /// Those of the connection, and [`Error::TooLarge`] beyond `bytes_max`.
     pub fn read_all(&mut self, bytes_max: usize) -> Result<Vec<u8>, Error> {
-        let mut bytes = Vec::new();
-        let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
-        self.take(limit)
-            .read_to_end(&mut bytes)
-            .map_err(|error| Error::from_io("read the response", error))?;
-        if bytes.len() > bytes_max {
-            return Err(Error::TooLarge { what: "response", bytes_max });
-        }
-        Ok(bytes)
+        let read =
+            capped::read(self, bytes_max).map_err(|error| Error::from_io("read the response", error))?;
+        read.ok_or(Error::TooLarge { what: "response", bytes_max })
     }
 }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use super::digest::{Digest, Hasher};
 use super::error::Error;
+use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::stop::Stop;
@@ -47,19 +48,13 @@ impl Content {
     /// # Errors
     /// [`Error::Disk`], and [`Error::Large`] beyond `bytes_max`.
     pub fn read_all(self, bytes_max: usize) -> Result<Vec<u8>, Error> {
-        let max = u64::try_from(bytes_max).unwrap_or(u64::MAX);
-        let mut bytes = Vec::new();
-        match self {
-            Self::File(file) => {
-                let read = file.take(max.saturating_add(1)).read_to_end(&mut bytes);
-                read.map_err(Error::disk("read the chart cache"))?;
-            }
-            Self::Bytes(content) => bytes.extend_from_slice(&content),
-        }
-        if bytes.len() > bytes_max {
-            return Err(Error::Large { what: "chart", bytes_max: max });
-        }
-        Ok(bytes)
+        let read = match self {
+            Self::File(mut file) => capped::read(&mut file, bytes_max),
+            Self::Bytes(content) => capped::read(&mut &*content, bytes_max),
+        };
+        let large =
+            || Error::Large { what: "chart", bytes_max: u64::try_from(bytes_max).unwrap_or(u64::MAX) };
+        read.map_err(Error::disk("read the chart cache"))?.ok_or_else(large)
     }
 }
 

@@ -1,14 +1,13 @@
 //! Connections to the hosts of one pull: registry, token service, where redirects lead. Each host has a pool of its own,
 //! so that nobody but the one it was made for is shown a client certificate.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::error::Error;
 use super::source::{entry, host_key};
+use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::config::settings::Registry;
@@ -190,12 +189,8 @@ impl Party for HostParty {
 }
 
 fn read_pem(path: &Path) -> Result<Arc<[u8]>, TlsError> {
-    let unusable = |why: String| TlsError::Material(format!("{}: {why}", path.display()));
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|e| unusable(e.to_string()))?;
-    file.take(limits::OCI_PEM_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|e| unusable(e.to_string()))?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > limits::OCI_PEM_BYTES_MAX {
-        return Err(unusable(format!("larger than {} bytes", limits::OCI_PEM_BYTES_MAX)));
+    match capped::read_file(path, limits::OCI_PEM_BYTES_MAX) {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(error) => Err(TlsError::Material(format!("{}: {error}", path.display()))),
     }
-    Ok(bytes.into())
 }

@@ -1,10 +1,9 @@
 //! Zones of the machine: offset and name of a place's time, from the files that the tz database is compiled to (RFC 9636).
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use super::{Civil, DAY_S, days_in, days_of};
+use crate::base::capped;
 use crate::limits::ZONE_FILE_BYTES_MAX;
 
 const DIRECTORY: &str = "/usr/share/zoneinfo";
@@ -24,14 +23,12 @@ pub fn at(place: &str, unix_s: i64) -> Option<Zone> {
     if place.is_empty() || place.starts_with(['/', '\\']) || place.contains("..") {
         return None;
     }
-    let mut data = Vec::new();
-    let file = File::open(Path::new(DIRECTORY).join(place)).ok()?;
-    file.take(ZONE_FILE_BYTES_MAX + 1).read_to_end(&mut data).ok()?;
+    let data = capped::read_file(&Path::new(DIRECTORY).join(place), ZONE_FILE_BYTES_MAX).ok()?;
     look_up(&data, unix_s)
 }
 
 fn look_up(data: &[u8], unix_s: i64) -> Option<Zone> {
-    if u64::try_from(data.len()).ok()? > ZONE_FILE_BYTES_MAX {
+    if data.len() > ZONE_FILE_BYTES_MAX {
         return None;
     }
     let mut input = data;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::Error;
 use crate::api::meta::or_default;
+use crate::base::capped;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::redact::Secret;
 use crate::base::stop::Stop;
@@ -241,19 +242,15 @@ fn read_aside(pipe: Option<impl Read + Send + 'static>) -> io::Result<Receiver<i
     let (sender, receiver) = mpsc::channel();
     drop(thread::spawn("exec-output", limits::SMALL_STACK_BYTES, move || {
         // Nobody listens any more after the timeout.
-        let _ = sender.send(pipe.map_or_else(|| Ok(Vec::new()), read_capped));
+        let _ = sender.send(pipe.map_or_else(|| Ok(Vec::new()), read_output));
     })?);
     Ok(receiver)
 }
 
-fn read_capped(pipe: impl Read) -> io::Result<Vec<u8>> {
+fn read_output(mut pipe: impl Read) -> io::Result<Vec<u8>> {
     let max = limits::EXEC_OUTPUT_BYTES_MAX;
-    let mut bytes = Vec::new();
-    pipe.take(u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() > max {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("output larger than {max} bytes")));
-    }
-    Ok(bytes)
+    capped::read(&mut pipe, max)?
+        .ok_or_else(|| io::Error::new(io::ErrorKind::FileTooLarge, format!("output larger than {max} bytes")))
 }
 
 fn wait_or_kill(child: &mut Child, patience: Duration) -> io::Result<std::process::ExitStatus> {
