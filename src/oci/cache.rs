@@ -118,7 +118,7 @@ impl Cache {
         }
         let path = self.folder()?.join(digest.hex());
         let mut file = File::open(&path).ok()?;
-        let found = hash(&mut file, Hasher::new()).map(|(hasher, _)| hasher.finish());
+        let found = hash(&mut file).map(|(hasher, _)| hasher.finish());
         match found {
             Ok(found) if found == digest => {
                 file.rewind().ok()?;
@@ -264,12 +264,13 @@ fn open_part(folder: &Path, digest: Digest) -> io::Result<(File, Hasher, u64)> {
     let path = folder.join(format!("{}.{PART}", digest.hex()));
     let mut options = OpenOptions::new();
     let mut file = options.create(true).truncate(false).read(true).write(true).mode(0o600).open(path)?;
-    let (hasher, bytes) = hash(&mut file, Hasher::new())?;
+    let (hasher, bytes) = hash(&mut file)?;
     Ok((file, hasher, bytes))
 }
 
-fn hash(file: &mut File, mut hasher: Hasher) -> io::Result<(Hasher, u64)> {
-    let (mut buffer, mut bytes) = ([0; 16 << 10], 0);
+/// Digests all that comes, and counts it.
+pub(super) fn hash(file: &mut dyn Read) -> io::Result<(Hasher, u64)> {
+    let (mut hasher, mut buffer, mut bytes) = (Hasher::new(), [0; 16 << 10], 0);
     loop {
         let amount = match file.read(&mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

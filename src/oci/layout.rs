@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::cache::Content;
-use super::digest::{Digest, Hasher};
+use super::cache::{Content, hash};
+use super::digest::Digest;
 use super::error::Error;
 use super::manifest::Blob;
 use super::reference::{Reference, Target};
@@ -76,18 +76,10 @@ impl Layout {
     /// A chart, verified.
     pub(super) fn chart(&self, blob: Blob) -> Result<Content, Error> {
         let mut file = self.file(&self.blob(blob.digest))?;
-        let (mut hasher, mut buffer, mut left) = (Hasher::new(), [0; 16 << 10], blob.bytes);
-        loop {
-            let amount = file.read(&mut buffer).map_err(Error::disk("read the layout directory"))?;
-            let bytes = u64::try_from(amount).unwrap_or(u64::MAX);
-            if bytes > left {
-                return Err(Error::Large { what: "chart", bytes_max: blob.bytes });
-            }
-            if bytes == 0 {
-                break;
-            }
-            left -= bytes;
-            hasher.update(&buffer[..amount]);
+        let read = hash(&mut (&file).take(blob.bytes.saturating_add(1)));
+        let (hasher, bytes) = read.map_err(Error::disk("read the layout directory"))?;
+        if bytes > blob.bytes {
+            return Err(Error::Large { what: "chart", bytes_max: blob.bytes });
         }
         let found = hasher.finish();
         if found != blob.digest {
