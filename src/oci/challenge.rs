@@ -138,15 +138,7 @@ mod tests {
 
     #[test]
     fn no_header_makes_the_parser_panic_or_hang() {
-        let letters: Vec<char> = "ab=\", \\é\t".chars().collect();
-        for seed in 0..50_000usize {
-            let mut n = seed;
-            let text: String = std::iter::from_fn(|| {
-                let letter = letters[n % letters.len()];
-                n /= letters.len();
-                (n > 0).then_some(letter)
-            })
-            .collect();
+        for text in super::super::testing::texts("ab=\", \\é\t", 50_000) {
             let _ = parse(&text);
         }
     }

@@ -14,6 +14,8 @@ mod manifest;
 mod reference;
 mod session;
 mod source;
+#[cfg(test)]
+mod testing;
 mod wire;
 
 use std::collections::BTreeMap;

@@ -178,15 +178,7 @@ mod tests {
 
     #[test]
     fn no_text_makes_the_parser_panic() {
-        let letters: Vec<char> = "a.:/@[]é%s\u{0}".chars().collect();
-        for seed in 0..20_000usize {
-            let mut n = seed;
-            let text: String = std::iter::from_fn(|| {
-                let letter = letters[n % letters.len()];
-                n /= letters.len();
-                (n > 0).then_some(letter)
-            })
-            .collect();
+        for text in super::super::testing::texts("a.:/@[]é%s\u{0}", 20_000) {
             let _ = Reference::parse(&text);
         }
     }
