@@ -39,13 +39,13 @@ const DEPENDENCIES: &[&str] = &[
     "aes",
     "bcrypt",
     "brotli-decompressor",
+    "dlmalloc",
     "dsa",
     "env_logger",
     "flate2",
     "lexopt",
     "log",
     "miniserde",
-    "rcgen",
     "regex-lite",
     "ring",
     "rsa",
@@ -380,10 +380,17 @@ fn no_file_names_registries_or_folders_of_one_machine() {
     assert_eq!(about(foreign_names, "tests/run", &format!("cd \"$dir{}main\"\n", MACHINE[0])), 0);
 }
 
+/// What is linked, on every target or on one of them.
 fn dependencies(manifest: &str) -> Vec<&str> {
-    let section = manifest.split("\n[dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
-    let named = section.lines().filter(|line| line.contains('=') && !line.starts_with('#'));
-    let mut found: Vec<&str> = named.map(|line| line.split([' ', '=', '.']).next().unwrap()).collect();
+    let is_linked = |table: &str| table == "dependencies" || table.ends_with(".dependencies");
+    let mut found = Vec::new();
+    for section in manifest.split("\n[").skip(1) {
+        let (table, lines) = section.split_once("]\n").unwrap_or((section, ""));
+        let named = lines.lines().filter(|line| line.contains('=') && !line.starts_with('#'));
+        found.extend(
+            named.filter(|_| is_linked(table)).map(|line| line.split([' ', '=', '.']).next().unwrap()),
+        );
+    }
     found.sort_unstable();
     found
 }
@@ -391,8 +398,9 @@ fn dependencies(manifest: &str) -> Vec<&str> {
 #[test]
 fn dependencies_are_the_agreed_ones() {
     assert_eq!(dependencies(&fs::read_to_string("Cargo.toml").unwrap()), DEPENDENCIES);
-    let sample = "[package]\nname = \"x\"\n\n[dependencies]\n# Why = because.\nb = \"1\"\na.version = \"2\"\n\n[lints]\nc = 1\n";
-    assert_eq!(dependencies(sample), ["a", "b"]);
+    let sample = "[package]\nname = \"x\"\n\n[dependencies]\n# Why = because.\nb = \"1\"\na.version = \"2\"\n\n[lints]\nc = 1\n\n\
+        [target.'cfg(unix)'.dependencies]\nd = \"1\"\n\n[dev-dependencies]\ne = \"1\"\n\n[build-dependencies]\nf = \"1\"\n";
+    assert_eq!(dependencies(sample), ["a", "b", "d"]);
 }
 
 fn names_version(changelog: &str, version: &str) -> bool {
