@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::meta::{ObjectMeta, Resource, or_default};
 
@@ -96,6 +97,12 @@ pub const VALIDATING_WEBHOOK_CONFIGURATION: Resource = Resource::new(
 /// apiregistration.k8s.io/v1 APIService.
 pub const API_SERVICE: Resource =
     Resource::new("apiregistration.k8s.io", "v1", "APIService", "apiservices", false);
+
+/// authentication.k8s.io/v1 TokenRequest: asks for a token of an account that lives for so many seconds. The answer has
+/// it in `status`, as `token` and `expirationTimestamp`.
+pub fn token_request(lifetime_s: u64) -> Value {
+    json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": lifetime_s}})
+}
 
 /// A Secret as the program reads it. Values are base64, as in JSON; it formats without them.
 #[derive(Clone, PartialEq, Eq, Default, Deserialize)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::base::clock::Timestamp;
 use crate::format::percent;
@@ -83,6 +84,11 @@ fn encode_segment(out: &mut String, segment: &str) {
         let plain = percent::is_unreserved(byte) || b"!$&'()*+,;=:@".contains(&byte);
         plain && !(byte == b'.' && only_dots)
     });
+}
+
+/// A text field of an object; empty if it is missing or something else.
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 /// Identifies an object of a kind within a cluster.

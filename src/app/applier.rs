@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::core::{DEPLOYMENT, SECRET, SERVICE_ACCOUNT};
-use crate::api::meta::{Key, Metadata};
+use crate::api::core::{DEPLOYMENT, SECRET, SERVICE_ACCOUNT, token_request};
+use crate::api::meta::{Key, Metadata, text};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::stop::Stop;
@@ -40,7 +40,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const GRM_NAMESPACE: &str = "garden";
 const GRM_NAME: &str = "gardener-resource-manager";
 /// Lifetime of the applier's token, and when it is renewed.
-const TOKEN_SECONDS: u32 = 3_600;
+const TOKEN_SECONDS: u64 = 3_600;
 const TOKEN_RENEW: Duration = Duration::from_secs(2_400);
 /// A token that was good for so long was a good one: if it is refused now, the next is asked for without delay.
 const TOKEN_GOOD: Duration = Duration::from_secs(60);
@@ -151,18 +151,6 @@ fn scale_down(seed: &kube::Client) -> Result<bool, kube::Error> {
     Ok(true)
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct TokenRequest {
-    status: TokenStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct TokenStatus {
-    token: String,
-}
-
 /// The clients of the applier: one for its work and one, with connections of its own, for its Lease.
 #[derive(Clone)]
 struct Identity {
@@ -178,17 +166,14 @@ fn renew(
     fence: &Fence,
     refused: &Stop,
 ) -> Result<Identity, Error> {
-    let request = json!({
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": TOKEN_SECONDS},
-    });
+    let request = token_request(TOKEN_SECONDS);
     let made = shared
         .clients
         .seed
-        .create_sub::<TokenRequest>(&SERVICE_ACCOUNT, GRM_NAMESPACE, GRM_NAME, "token", &request)
+        .create_sub::<Value>(&SERVICE_ACCOUNT, GRM_NAMESPACE, GRM_NAME, "token", &request)
         .map_err(Error::Token)?;
-    let connection = shared.clients.seed_connection.clone().with_token(made.status.token);
+    let connection =
+        shared.clients.seed_connection.clone().with_token(text(&made["status"]["token"]).to_owned());
     if let Some(present) = identity {
         present.applier.replace(connection.clone()).map_err(Error::Client)?;
         present.election.replace(connection).map_err(Error::Client)?;

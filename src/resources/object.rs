@@ -4,14 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+pub(super) use crate::api::meta::text;
+
 /// The group of an `apiVersion`: empty for `v1`.
 pub(super) fn group_of(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
-}
-
-/// A text field; empty if it is missing or something else.
-pub(super) fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 /// A map of texts, as labels and annotations are. What is not text is left out.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::objects::{REFERENCE_PREFIX, sha256_hex};
 use super::typed;
+use crate::api::meta::text;
 
 /// Where the kubeconfig and its token are mounted.
 pub(super) const MOUNT_PATH: &str = "/var/run/secrets/gardener.cloud/garden/generic-kubeconfig";
@@ -227,10 +228,6 @@ fn put(owner: &mut Value, list: &str, item: &Value) {
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 #[cfg(test)]

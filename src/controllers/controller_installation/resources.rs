@@ -7,7 +7,7 @@ use std::fmt;
 use serde_json::{Map, Value, json};
 
 use crate::api::core::{CONFIG_MAP, ConfigMap, SECRET, Secret};
-use crate::api::meta::ObjectMeta;
+use crate::api::meta::{ObjectMeta, text};
 use crate::format::base64;
 use crate::kube::{self, Garden};
 
@@ -116,8 +116,4 @@ fn decoded(reference: &str, key: &str, value: &str) -> Result<(String, String), 
     let bytes = base64::decode(value.as_bytes())
         .map_err(|_| Error::Garbled { reference: reference.to_owned(), key: key.to_owned() })?;
     Ok((key.to_owned(), String::from_utf8_lossy(&bytes).into_owned()))
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::api::meta::text;
 use crate::chart::Table;
 
 /// What the tree is made of.
@@ -60,10 +61,6 @@ fn seed(seed: &Value) -> Value {
         out["ingressDomain"] = domain.clone();
     }
     out
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 fn volume_provider(spec: &Value) -> &str {

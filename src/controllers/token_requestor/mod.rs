@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::core::{SECRET, SERVICE_ACCOUNT};
-use crate::api::meta::{Key, Resource, or_default};
+use crate::api::core::{SECRET, SERVICE_ACCOUNT, token_request};
+use crate::api::meta::{Key, Resource, or_default, text};
 use crate::base::clock::Timestamp;
 use crate::base::random;
 use crate::format::{duration, time};
@@ -41,21 +41,6 @@ pub struct TokenRequestor {
     pub seed: Seed,
     /// The namespace of the accounts in the garden.
     pub namespace: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct TokenRequest {
-    status: TokenStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct TokenStatus {
-    #[serde(deserialize_with = "or_default")]
-    token: String,
-    #[serde(deserialize_with = "or_default")]
-    expiration_timestamp: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -89,11 +74,11 @@ impl Reconciler for TokenRequestor {
         }
         cx.may_write()?;
         let account = self.ensure_account(&secret)?;
-        let made = self.request(&account, &secret)?;
+        let made = &self.request(&account, &secret)?["status"];
         let now = cx.clock.now();
-        let expires = time::parse_rfc3339(&made.expiration_timestamp)?;
+        let expires = time::parse_rfc3339(text(&made["expirationTimestamp"]))?;
         let wait = renewal(expires.since(now), random::unit());
-        self.write(key, &secret, (&made.token, bundle.as_deref()), now.plus(wait))?;
+        self.write(key, &secret, (text(&made["token"]), bundle.as_deref()), now.plus(wait))?;
         log::info!(account = account.to_string().as_str(); "Requested a token of the garden");
         Ok(Outcome::After(wait))
     }
@@ -160,17 +145,14 @@ impl TokenRequestor {
         Ok(key)
     }
 
-    fn request(&self, account: &Key, secret: &Value) -> Result<TokenStatus, Failure> {
+    fn request(&self, account: &Key, secret: &Value) -> Result<Value, Failure> {
         let lifetime = match annotation(secret, EXPIRATION) {
             "" => EXPIRATION_DEFAULT,
             text => duration::parse(text)?,
         };
-        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-            "spec": {"expirationSeconds": lifetime.as_secs()}});
+        let request = token_request(lifetime.as_secs());
         let (namespace, name) = (account.namespace.as_str(), account.name.as_str());
-        let made =
-            self.garden.create_sub::<TokenRequest>(&SERVICE_ACCOUNT, namespace, name, "token", &request)?;
-        Ok(made.status)
+        Ok(self.garden.create_sub(&SERVICE_ACCOUNT, namespace, name, "token", &request)?)
     }
 
     /// With resourceVersion: whoever asks for the token may be changing the kubeconfig around it.
@@ -208,7 +190,7 @@ fn is_relevant(secret: &Value) -> bool {
 }
 
 fn annotation<'a>(secret: &'a Value, name: &str) -> &'a str {
-    secret["metadata"]["annotations"][name].as_str().unwrap_or_default()
+    text(&secret["metadata"]["annotations"][name])
 }
 
 /// What Go's `strconv.ParseBool` takes for true.
