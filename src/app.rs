@@ -37,7 +37,7 @@ use crate::controllers::seed::Registration;
 use crate::format::hex;
 use crate::kube;
 use crate::limits;
-use crate::net::Dial;
+use crate::net::{Dial, ProxyEnv, SystemCas};
 use crate::oci;
 use crate::resources::Watched;
 use crate::runtime::fence::Fence;
@@ -73,6 +73,14 @@ impl Environment {
     /// A variable of the environment; an empty one counts as absent.
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn proxies(&self) -> ProxyEnv {
+        ProxyEnv::from_lookup(|name| self.variable(name).map(str::to_owned))
+    }
+
+    fn system_cas(&self) -> SystemCas {
+        SystemCas::from_lookup(|name| self.variable(name).map(str::to_owned))
     }
 }
 

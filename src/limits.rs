@@ -32,6 +32,10 @@ pub const YAML_ALIAS_NODES_PER_BYTE_MAX: usize = 20;
 pub const CONFIG_FILE_BYTES_MAX: usize = 1 << 20;
 /// Problems of one configuration that are reported.
 pub const CONFIG_PROBLEMS_MAX: usize = 200;
+/// A file with the CAs of the system.
+pub const SYSTEM_CAS_BYTES_MAX: usize = 4 << 20;
+/// Files that are looked at in a folder with CAs.
+pub const SYSTEM_CA_FILES_MAX: usize = 2_000;
 /// What an exec plugin may print.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 1 << 20;
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::base::stop::Stop;
 use crate::config::settings::{ClientConnection, LeaderElection, Settings};
 use crate::kube::{self, Client, Connection, Garden, Options, Seed, in_cluster, kubeconfig};
-use crate::net::ProxyEnv;
 use crate::runtime::fence::Fence;
 
 use super::{Environment, Error};
@@ -143,9 +142,10 @@ fn options(env: &Environment) -> Options {
     Options {
         clock: env.clock.clone(),
         dialer: env.dialer.clone(),
-        proxy_env: ProxyEnv::from_lookup(|name| env.variable(name).map(str::to_owned)),
+        proxy_env: env.proxies(),
         stop: env.stop.clone(),
         metrics: env.metrics.clone(),
+        system_cas: env.system_cas(),
         ..Options::default()
     }
 }

@@ -1,6 +1,5 @@
 //! Which controllers run against the garden, what wakes them, and the heartbeat.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,7 +23,7 @@ use crate::controllers::seed::{self, Agent, SeedReconciler};
 use crate::controllers::token_requestor::{self, TokenRequestor};
 use crate::kube::Client;
 use crate::limits;
-use crate::net::{ProxyEnv, ProxyPolicy};
+use crate::net::ProxyPolicy;
 use crate::oci::{self, Puller};
 use crate::runtime::controller::{Context, Reconciler};
 use crate::runtime::informer::{self, Handler, Object, Options};
@@ -326,11 +325,10 @@ fn start_installations(shared: &Arc<Shared>, garden: &GardenClients, stores: &St
 /// What gets charts out of registries, over the same dialer and proxies as everything else.
 fn puller(shared: &Shared, stop: &Stop) -> Puller {
     let env = &shared.env;
-    let proxies = ProxyEnv::from_lookup(|name| env.variable(name).map(str::to_owned));
     let network = oci::Network {
         dialer: Arc::clone(&env.dialer),
-        proxy: ProxyPolicy::from_env(&proxies),
-        ca_file: env.variable("SSL_CERT_FILE").map(PathBuf::from),
+        proxy: ProxyPolicy::from_env(&env.proxies()),
+        system_cas: env.system_cas(),
         clock: env.clock.clone(),
     };
     Puller::new(network, shared.settings.edge.registries.clone(), shared.charts.clone(), stop)

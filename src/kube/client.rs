@@ -3,7 +3,6 @@
 //! The generic methods are a skin over [`super::send`], which is compiled once.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use crate::base::metrics::Metrics;
 use crate::base::random;
 use crate::base::redact;
 use crate::base::stop::Stop;
-use crate::net::{ClockFloor, Dial, ProxyEnv, SystemDialer};
+use crate::net::{ClockFloor, Dial, ProxyEnv, SystemCas, SystemDialer};
 
 /// Says whether a write may begin now: the lease under which it is made.
 pub trait Permit: Send + Sync + fmt::Debug {
@@ -65,8 +64,8 @@ pub struct Options {
     pub metrics: Metrics,
     /// What the clock can not be before, for certificates.
     pub floor: ClockFloor,
-    /// The CAs of the system, if they do not stand where distributions keep them (`SSL_CERT_FILE`).
-    pub ca_file: Option<PathBuf>,
+    /// Where the CAs of the system stand.
+    pub system_cas: SystemCas,
 }
 
 impl Default for Options {
@@ -85,7 +84,7 @@ impl Default for Options {
             stop: Stop::new(),
             metrics: Metrics::new(),
             floor: ClockFloor::default(),
-            ca_file: None,
+            system_cas: SystemCas::default(),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::watch::Line;
 use crate::base::clock::{Clock, Mono};
 use crate::base::redact::{self, Secret};
 use crate::net::{
-    self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, TlsError, Traffic, Url, login,
+    self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, SystemCas, TlsError, Traffic, Url, login,
 };
 
 /// Idle connections that a client keeps.
@@ -53,14 +53,14 @@ impl Session {
         let party = KubeParty {
             connection: Arc::clone(&connection),
             exec: login.exec(),
-            ca_file: options.ca_file.clone(),
+            system_cas: options.system_cas.clone(),
         };
         let settings = Settings {
             dialer: Arc::clone(&options.dialer),
             party: Arc::new(party),
             server_name: connection.tls_server_name.clone(),
             proxy: proxy.map_err(|problem| Error::Request(format!("proxy: {problem}")))?,
-            ca_file: options.ca_file.clone(),
+            system_cas: options.system_cas.clone(),
             clock: options.clock.clone(),
             floor: options.floor.clone(),
             user_agent: options.user_agent.clone(),
@@ -189,13 +189,13 @@ fn server_url(connection: &Connection) -> Result<Url, Error> {
 struct KubeParty {
     connection: Arc<Connection>,
     exec: Option<Arc<ExecCache>>,
-    ca_file: Option<PathBuf>,
+    system_cas: SystemCas,
 }
 
 impl Party for KubeParty {
     fn roots(&self) -> Result<Roots, TlsError> {
         match &self.connection.trust {
-            Trust::System => Ok(Roots::System(self.ca_file.clone())),
+            Trust::System => Ok(Roots::System(self.system_cas.clone())),
             Trust::Insecure => Ok(Roots::Insecure),
             Trust::Bundle(material) => {
                 let pem =

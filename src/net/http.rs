@@ -17,7 +17,7 @@ use super::error::{Error, TlsError};
 use super::proxy::ProxyPolicy;
 use super::tls;
 use super::traffic::Traffic;
-use super::trust::{Anonymous, CertificateClock, ClockFloor, Party};
+use super::trust::{Anonymous, CertificateClock, ClockFloor, Party, SystemCas};
 use super::tunnel;
 use super::url::Url;
 use super::wire::{Channel, Conduit, Timer};
@@ -41,8 +41,8 @@ pub struct Settings {
     pub server_name: Option<String>,
     /// Which connection goes through which proxy.
     pub proxy: ProxyPolicy,
-    /// The CAs of the system stand here (`SSL_CERT_FILE`); TLS to a proxy uses them, never the cluster's.
-    pub ca_file: Option<std::path::PathBuf>,
+    /// Where the CAs of the system stand; TLS to a proxy uses them, never the cluster's.
+    pub system_cas: SystemCas,
     /// Judges certificates.
     pub clock: Clock,
     /// What that clock can not be before.
@@ -324,7 +324,7 @@ impl Link {
         let mut channel = self.dial(proxy.unwrap_or(&target), timer, details)?;
         if let Some(proxy) = proxy {
             if proxy.scheme == "https" {
-                let party = Anonymous { ca_file: self.0.ca_file.clone() };
+                let party = Anonymous { system_cas: self.0.system_cas.clone() };
                 channel = self.secure(channel, &proxy.host, &party)?;
             }
             tunnel::open(&mut channel, proxy, &target.host, target.port, &self.0.user_agent)?;

@@ -47,7 +47,7 @@ fn settings(party: Arc<dyn Party>) -> Settings {
         party,
         server_name: None,
         proxy: ProxyPolicy::none(),
-        ca_file: None,
+        system_cas: SystemCas::default(),
         clock: Clock::system(),
         floor: ClockFloor::default(),
         user_agent: "test/1".to_owned(),
@@ -464,8 +464,8 @@ fn tls_to_the_proxy_uses_the_trust_of_the_system() {
     for (ca, text) in [(&system, "refused to connect"), (&cluster, "trusted CAs")] {
         let proxy = made(ca);
         let policy = ProxyPolicy::fixed(&format!("https://{}", proxy.address)).unwrap();
-        let settings =
-            Settings { proxy: policy, ca_file: Some(ca_file.clone()), ..settings(Told::trusting(&cluster)) };
+        let system_cas = SystemCas { file: Some(ca_file.clone()), ..SystemCas::default() };
+        let settings = Settings { proxy: policy, system_cas, ..settings(Told::trusting(&cluster)) };
         let error = get(&Http::new(settings), &server.url(), &limits()).unwrap_err();
         assert!(error.to_string().contains(text), "{error}");
     }

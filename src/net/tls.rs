@@ -56,7 +56,7 @@ fn config(party: &dyn Party, clock: CertificateClock) -> Result<ClientConfig, Tl
 fn verifier(roots: &Roots) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     let (store, pinned) = match roots {
         Roots::Insecure => return Ok(Arc::new(Verifier { webpki: None, pinned: Vec::new() })),
-        Roots::System(file) => (trust::system_roots(file.as_deref())?, Vec::new()),
+        Roots::System(cas) => (trust::system_roots(cas)?, Vec::new()),
         Roots::Pem(pem) => trust::bundle_roots(pem)?,
     };
     let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider())

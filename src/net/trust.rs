@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -13,7 +14,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 use super::error::TlsError;
+use crate::base::capped;
 use crate::base::clock::{Clock, Timestamp};
+use crate::limits::{SYSTEM_CA_FILES_MAX, SYSTEM_CAS_BYTES_MAX};
 
 /// Answers for each handshake.
 pub trait Party: Send + Sync + fmt::Debug {
@@ -33,8 +36,8 @@ pub trait Party: Send + Sync + fmt::Debug {
 /// Whom to believe.
 #[derive(Clone, Debug)]
 pub enum Roots {
-    /// The CAs of the system; of this file, if it is given.
-    System(Option<PathBuf>),
+    /// The CAs of the system.
+    System(SystemCas),
     /// PEM certificates.
     Pem(Arc<[u8]>),
     /// Everybody.
@@ -56,16 +59,35 @@ impl fmt::Debug for CertificatePair {
     }
 }
 
+/// Where the CAs of the system stand, if not only where distributions keep them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SystemCas {
+    /// `SSL_CERT_FILE`: a bundle instead of the distribution's.
+    pub file: Option<PathBuf>,
+    /// `SSL_CERT_DIR`: folders with certificates, besides.
+    pub folders: Vec<PathBuf>,
+}
+
+impl SystemCas {
+    /// What the variables of an environment say.
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
+        let read = |name: &str| lookup(name).unwrap_or_default();
+        let (file, folders) = (read("SSL_CERT_FILE"), read("SSL_CERT_DIR"));
+        let folders = folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect();
+        Self { file: (!file.is_empty()).then(|| file.into()), folders }
+    }
+}
+
 /// A party without certificate that believes the CAs of the system: what we are to proxies and registries.
 #[derive(Clone, Debug, Default)]
 pub struct Anonymous {
-    /// `SSL_CERT_FILE`, if set.
-    pub ca_file: Option<PathBuf>,
+    /// Where those are.
+    pub system_cas: SystemCas,
 }
 
 impl Party for Anonymous {
     fn roots(&self) -> Result<Roots, TlsError> {
-        Ok(Roots::System(self.ca_file.clone()))
+        Ok(Roots::System(self.system_cas.clone()))
     }
 
     fn certificate(&self) -> Result<Option<CertificatePair>, TlsError> {
@@ -114,21 +136,41 @@ const SYSTEM_BUNDLES: [&str; 6] = [
 ];
 
 /// The CAs of the system. Certificates among them that we cannot use are left out.
-pub(super) fn system_roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
-    let pem = match file {
-        Some(path) => fs::read(path)
-            .map_err(|error| TlsError::Material(format!("CAs of the system, {}: {error}", path.display())))?,
-        None => SYSTEM_BUNDLES.iter().find_map(|path| fs::read(path).ok()).ok_or_else(|| {
-            TlsError::Material("the system has no bundle of CAs; SSL_CERT_FILE can name one".to_owned())
-        })?,
+pub(super) fn system_roots(cas: &SystemCas) -> Result<RootCertStore, TlsError> {
+    let unusable = |path: &Path, error: io::Error| {
+        TlsError::Material(format!("CAs of the system, {}: {error}", path.display()))
+    };
+    let read = |path: &Path| capped::read_file(path, SYSTEM_CAS_BYTES_MAX);
+    let bundle = match &cas.file {
+        Some(path) => Some(read(path).map_err(|error| unusable(path, error))?),
+        None => SYSTEM_BUNDLES.iter().find_map(|path| read(Path::new(path)).ok()),
     };
     let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok));
-    if store.is_empty() {
-        Err(TlsError::Material("no usable CA in the system's bundle".to_owned()))
-    } else {
-        Ok(store)
+    let mut add = |pem: &[u8]| {
+        store.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).filter_map(Result::ok));
+    };
+    add(bundle.as_deref().unwrap_or_default());
+    for folder in &cas.folders {
+        let paths = certificate_files(folder).map_err(|error| unusable(folder, error))?;
+        // Other files may stand there, too.
+        paths.iter().filter_map(|path| read(path).ok()).for_each(|pem| add(&pem));
     }
+    if !store.is_empty() {
+        return Ok(store);
+    }
+    let nothing = if bundle.is_none() && cas.folders.is_empty() {
+        "the system has no bundle of CAs; SSL_CERT_FILE can name one"
+    } else {
+        "no usable CA among those of the system"
+    };
+    Err(TlsError::Material(nothing.to_owned()))
+}
+
+/// The files of a folder, each once: the links by which OpenSSL finds them lead to files beside them.
+fn certificate_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(folder)?.take(SYSTEM_CA_FILES_MAX).filter_map(|entry| Some(entry.ok()?.path()));
+    let is_name = |target: PathBuf| target.components().count() == 1;
+    Ok(paths.filter(|path| !fs::read_link(path).is_ok_and(is_name)).collect())
 }
 
 /// The CAs of a configured bundle, with the certificates as they are. Each must be usable: somebody put it there.
@@ -168,6 +210,8 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 mod tests {
     use super::*;
     use crate::base::clock::Simulated;
+    use crate::base::random;
+    use crate::net::testing::Ca;
 
     #[test]
     fn the_clock_never_reads_less_than_its_floor() {
@@ -177,6 +221,43 @@ mod tests {
         floor.raise(Timestamp::from_unix(5_000));
         floor.raise(Timestamp::from_unix(2_000));
         assert_eq!(floor.now(&clock).unix(), 5_000);
+    }
+
+    #[test]
+    fn the_cas_of_the_system_are_where_the_environment_says() {
+        let of = |file: &'static str, folders: &'static str| {
+            SystemCas::from_lookup(move |name| match name {
+                "SSL_CERT_FILE" => Some(file.to_owned()),
+                "SSL_CERT_DIR" => Some(folders.to_owned()),
+                _ => None,
+            })
+        };
+        assert_eq!(SystemCas::from_lookup(|_| None), SystemCas::default());
+        assert_eq!(of("", ":"), SystemCas::default());
+        let both = SystemCas { file: Some("/a.pem".into()), folders: vec!["/b".into(), "/c".into()] };
+        assert_eq!(of("/a.pem", "/b::/c"), both);
+
+        let place = std::env::temp_dir().join(format!("gardenlet-cas-{}", random::hex(12)));
+        let (empty, full) = (place.join("empty"), place.join("full"));
+        [&empty, &full].into_iter().for_each(|folder| fs::create_dir_all(folder).unwrap());
+        let [a, b, c] = ["a", "b", "c"].map(|name| Ca::new(name).pem());
+        fs::write(place.join("a.pem"), &a).unwrap();
+        fs::write(full.join("b.pem"), &b).unwrap();
+        fs::write(full.join("README"), "no certificate").unwrap();
+        std::os::unix::fs::symlink("b.pem", full.join("1234abcd.0")).unwrap();
+        fs::write(place.join("c.pem"), &c).unwrap();
+        std::os::unix::fs::symlink("../c.pem", full.join("c.pem")).unwrap();
+        let count = |file: Option<PathBuf>, folders: &[&PathBuf]| {
+            let folders = folders.iter().map(|folder| (*folder).clone()).collect();
+            system_roots(&SystemCas { file, folders }).map(|store| store.len()).map_err(|e| e.to_string())
+        };
+        assert_eq!(count(Some(place.join("a.pem")), &[]), Ok(1));
+        assert_eq!(count(Some(place.join("a.pem")), &[&empty, &full]), Ok(3), "each once");
+        let none = "no usable CA among those of the system".to_owned();
+        assert_eq!(count(Some(full.join("README")), &[&empty]), Err(none));
+        let missing = count(Some(place.join("a.pem")), &[&place.join("gone")]).unwrap_err();
+        assert!(missing.contains("/gone: No such file"), "{missing}");
+        fs::remove_dir_all(place).unwrap();
     }
 
     #[test]
@@ -193,7 +274,9 @@ mod tests {
         assert!(
             bundle_roots(not_der).unwrap_err().to_string().starts_with("CA bundle: unusable certificate")
         );
-        assert!(system_roots(Some(Path::new("/nonexistent"))).is_err());
+        let missing = SystemCas { file: Some("/nonexistent".into()), ..SystemCas::default() };
+        let text = system_roots(&missing).unwrap_err().to_string();
+        assert!(text.starts_with("CAs of the system, /nonexistent: No such file"), "{text}");
         assert!(!format!("{junk:?}").contains("106"), "no bytes in {junk:?}");
     }
 }

@@ -13,7 +13,7 @@ use crate::base::stop::Stop;
 use crate::config::settings::Registry;
 use crate::limits;
 use crate::net::{
-    self, CertificatePair, ClockFloor, Dial, Http, Limits, Party, ProxyPolicy, Roots, TlsError, Traffic, Url,
+    self, CertificatePair, ClockFloor, Dial, Http, Limits, Party, ProxyPolicy, Roots, SystemCas, TlsError, Traffic, Url,
 };
 
 /// How the machine reaches others.
@@ -23,8 +23,8 @@ pub struct Network {
     pub dialer: Arc<dyn Dial>,
     /// Which connection goes through which proxy; a variable that cannot be used fails each pull.
     pub proxy: Result<ProxyPolicy, String>,
-    /// `SSL_CERT_FILE`.
-    pub ca_file: Option<PathBuf>,
+    /// Where the CAs of the system stand.
+    pub system_cas: SystemCas,
     /// Judges certificates.
     pub clock: Clock,
 }
@@ -133,7 +133,7 @@ impl<'a> Wire<'a> {
             party: Arc::new(self.party(&host)),
             server_name: None,
             proxy,
-            ca_file: self.network.ca_file.clone(),
+            system_cas: self.network.system_cas.clone(),
             clock: self.network.clock.clone(),
             floor: ClockFloor::default(),
             user_agent: concat!("gardenlet/", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -152,7 +152,7 @@ impl<'a> Wire<'a> {
             (Some(bundle), None) => Trust::Bundle(Arc::clone(bundle)),
             (Some(bundle), Some(_)) if host == self.host => Trust::Bundle(Arc::clone(bundle)),
             (_, Some(file)) => Trust::File(file),
-            (None, None) => Trust::System(self.network.ca_file.clone()),
+            (None, None) => Trust::System(self.network.system_cas.clone()),
         };
         let pair = entry.and_then(|entry| Some((entry.certificate_file.clone()?, entry.key_file.clone()?)));
         HostParty { trust, pair }
@@ -161,7 +161,7 @@ impl<'a> Wire<'a> {
 
 #[derive(Clone, Debug)]
 enum Trust {
-    System(Option<PathBuf>),
+    System(SystemCas),
     File(PathBuf),
     Bundle(Arc<[u8]>),
 }
@@ -176,7 +176,7 @@ struct HostParty {
 impl Party for HostParty {
     fn roots(&self) -> Result<Roots, TlsError> {
         Ok(match &self.trust {
-            Trust::System(file) => Roots::System(file.clone()),
+            Trust::System(cas) => Roots::System(cas.clone()),
             Trust::File(path) => Roots::Pem(read_pem(path)?),
             Trust::Bundle(pem) => Roots::Pem(Arc::clone(pem)),
         })
