@@ -330,6 +330,7 @@ fn puller(shared: &Shared, stop: &Stop) -> Puller {
         proxy: ProxyPolicy::from_env(&env.proxies()),
         system_cas: env.system_cas(),
         clock: env.clock.clone(),
+        silence: oci::SILENCE,
     };
     Puller::new(network, shared.settings.edge.registries.clone(), shared.charts.clone(), stop)
 }

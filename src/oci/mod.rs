@@ -45,7 +45,7 @@ pub use error::{Error, Verdict};
 pub use login::Keychain;
 pub use manifest::Problem;
 pub use reference::{Reference, Target};
-pub use wire::Network;
+pub use wire::{Network, SILENCE};
 
 /// The pause after a first failure, and the longest one.
 const RETRY_FIRST: Duration = Duration::from_millis(500);

@@ -10,11 +10,11 @@ use super::challenge::{self, Challenge};
 use super::error::Error;
 use super::login::Login;
 use super::source::{Endpoint, host_key};
-use super::wire::{Wire, limits_of};
+use super::wire::Wire;
 use crate::base::redact::Secret;
 use crate::format::percent;
 use crate::limits;
-use crate::net::{self, Limits, Request, Response, Url, login};
+use crate::net::{self, Request, Response, Url, login};
 
 /// A request that is answered from memory, without the body of a chart.
 const SMALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
         }
         let request =
             Request { method: question.method, url: target, headers: &headers, body: None, gzip: false };
-        let response = exchange(&mut self.wire, &url, &request, &limits_of(question.total))?;
+        let response = exchange(&mut self.wire, &url, &request, question.total)?;
         Ok((response, url))
     }
 
@@ -183,7 +183,7 @@ impl<'a> Session<'a> {
         let method = if form.is_some() { "POST" } else { "GET" };
         let body = form.map(str::as_bytes);
         let request = Request { method, url: target, headers: &headers, body, gzip: false };
-        let mut response = exchange(&mut self.wire, url, &request, &limits_of(SMALL_TIMEOUT))?;
+        let mut response = exchange(&mut self.wire, url, &request, SMALL_TIMEOUT)?;
         let host = host_key(url);
         if response.status != 200 {
             return Err(refusal(&host, "token", &mut response));
@@ -199,10 +199,10 @@ fn exchange(
     wire: &mut Wire<'_>,
     url: &Url,
     request: &Request<'_>,
-    limits: &Limits,
+    total: Duration,
 ) -> Result<Response, Error> {
     let http = wire.http(url)?;
-    http.send(request, limits).map_err(|source| match source {
+    http.send(request, &wire.limits(total)).map_err(|source| match source {
         net::Error::Closed => Error::Stopped,
         source => Error::Net { host: host_key(url), source },
     })

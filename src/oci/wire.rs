@@ -27,21 +27,14 @@ pub struct Network {
     pub system_cas: SystemCas,
     /// Judges certificates.
     pub clock: Clock,
+    /// How long a registry may be silent in the middle of a response, in real time.
+    pub silence: Duration,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
-const READ_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Time limits of a request within `total`.
-pub(super) const fn limits_of(total: Duration) -> Limits {
-    Limits {
-        connect: CONNECT_TIMEOUT,
-        total: Some(total),
-        response: Some(RESPONSE_TIMEOUT),
-        read: Some(READ_TIMEOUT),
-    }
-}
+/// How long a registry may be silent in the middle of a response, usually.
+pub const SILENCE: Duration = Duration::from_secs(15);
 
 /// Pools that a stop ends.
 #[derive(Clone, Debug, Default)]
@@ -114,6 +107,16 @@ impl<'a> Wire<'a> {
         bundle: Option<Arc<[u8]>>,
     ) -> Self {
         Self { network, registries, bundle, host, running, pools: Vec::new() }
+    }
+
+    /// Time limits of a request within `total`.
+    pub(super) const fn limits(&self, total: Duration) -> Limits {
+        Limits {
+            connect: CONNECT_TIMEOUT,
+            total: Some(total),
+            response: Some(RESPONSE_TIMEOUT),
+            read: Some(self.network.silence),
+        }
     }
 
     /// The pool for the host of a URL.
