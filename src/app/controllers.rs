@@ -333,6 +333,7 @@ fn puller(shared: &Shared, stop: &Stop) -> Puller {
         silence: oci::SILENCE,
     };
     Puller::new(network, shared.settings.edge.registries.clone(), shared.charts.clone(), stop)
+        .counting(env.metrics.clone())
 }
 
 fn start_tokens(shared: &Arc<Shared>, garden: &GardenClients, stop: &Stop) {

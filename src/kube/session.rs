@@ -14,7 +14,8 @@ use super::watch::Line;
 use crate::base::clock::{Clock, Mono};
 use crate::base::redact::{self, Secret};
 use crate::net::{
-    self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, SystemCas, TlsError, Traffic, Url, login,
+    self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, SystemCas, TlsError, Traffic,
+    Url, login,
 };
 
 /// Idle connections that a client keeps.

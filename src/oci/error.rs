@@ -20,6 +20,17 @@ pub enum Verdict {
     Final,
 }
 
+impl Verdict {
+    /// As the label of a metric.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Configuration => "configuration",
+            Self::Final => "final",
+        }
+    }
+}
+
 /// Why there is no chart.
 #[derive(Debug)]
 pub enum Error {

@@ -27,6 +27,7 @@ use std::time::Duration;
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
+use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
 use crate::config::settings::Registry;
 use crate::limits;
@@ -81,6 +82,7 @@ pub struct Puller {
     under_way: AtomicUsize,
     /// Connections wait in real time.
     clock: Clock,
+    metrics: Metrics,
 }
 
 /// A turn; it ends when this is dropped.
@@ -110,8 +112,8 @@ impl Puller {
     /// Pulls that end when `stop` is pulled.
     pub fn new(network: Network, registries: Vec<Registry>, cache: Cache, stop: &Stop) -> Self {
         let (running, quiet) = (Running::until(stop), Mutex::default());
-        let (under_way, clock) = (AtomicUsize::new(0), Clock::system());
-        Self { network, registries, cache, running, quiet, under_way, clock }
+        let (under_way, clock, metrics) = (AtomicUsize::new(0), Clock::system(), Metrics::new());
+        Self { network, registries, cache, running, quiet, under_way, clock, metrics }
     }
 
     /// Measures the time that a pull takes on another clock.
@@ -120,11 +122,25 @@ impl Puller {
         Self { clock, ..self }
     }
 
+    /// Counts pulls, bytes and finds in the cache there.
+    #[must_use]
+    pub fn counting(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
+    }
+
     /// The chart's archive (`.tgz`).
     ///
     /// # Errors
     /// [`Error`]; its verdict says what helps.
     pub fn pull(&self, order: &Order, stop: &Stop) -> Result<Content, Error> {
+        let pulled = self.obtain(order, stop);
+        let result = pulled.as_ref().map_or_else(|error| error.verdict().label(), |_| "success");
+        let help = "Charts of registries that were asked for, by result: success, or what helps.";
+        self.metrics.add("gardenlet_chart_pulls_total", help, &[("result", result)], 1.0);
+        pulled
+    }
+
+    fn obtain(&self, order: &Order, stop: &Stop) -> Result<Content, Error> {
         if let Target::Digest(digest) = order.reference.target
             && let Some(found) = self.cached(digest, true)
         {
@@ -187,12 +203,20 @@ impl Puller {
         for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
             let content = self.cache.find(next)?.read_all(limits::OCI_MANIFEST_BYTES_MAX).ok()?;
             match manifest::read(&content) {
-                Ok(Next::Chart(blob)) => return self.cache.find(blob.digest).map(Ok),
+                Ok(Next::Chart(blob)) => {
+                    return self.cache.find(blob.digest).map(|found| Ok(self.hit(found)));
+                }
                 Ok(Next::Manifest(digest)) => next = digest,
                 Err(problem) => return Some(Err(Error::Manifest { problem, is_pinned })),
             }
         }
         None
+    }
+
+    fn hit(&self, found: Content) -> Content {
+        let help = "Charts of registries that were in the cache already.";
+        self.metrics.add("gardenlet_chart_cache_hits_total", help, &[], 1.0);
+        found
     }
 
     fn pull_from_registry(
@@ -234,7 +258,7 @@ impl Puller {
         check_size(blob)?;
         loop {
             let mut partial = match self.cache.begin(blob.digest, errand.stop)? {
-                Begun::There(content) => return Ok(content),
+                Begun::There(content) => return Ok(self.hit(content)),
                 Begun::Fetch(partial) => partial,
             };
             let was_begun = partial.bytes() > 0;
@@ -325,6 +349,7 @@ impl Puller {
                 }
             })?;
             let bytes = u64::try_from(amount).unwrap_or(u64::MAX);
+            self.count_bytes(amount);
             if partial.bytes().saturating_add(bytes) > blob.bytes {
                 partial.restart()?;
                 return Err(Error::Large { what: "chart", bytes_max: blob.bytes });
@@ -338,6 +363,13 @@ impl Puller {
             return Err(Error::Short { bytes: partial.bytes(), expected: blob.bytes });
         }
         Ok(())
+    }
+
+    fn count_bytes(&self, amount: usize) {
+        let help = "Bytes of charts that came from registries.";
+        // A buffer's length is exact in 32 bits.
+        let bytes = f64::from(u32::try_from(amount).unwrap_or(u32::MAX));
+        self.metrics.add("gardenlet_chart_pull_bytes_total", help, &[], bytes);
     }
 
     /// Tries again what time may heal, a few times.

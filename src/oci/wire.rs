@@ -13,7 +13,8 @@ use crate::base::stop::Stop;
 use crate::config::settings::Registry;
 use crate::limits;
 use crate::net::{
-    self, CertificatePair, ClockFloor, Dial, Http, Limits, Party, ProxyPolicy, Roots, SystemCas, TlsError, Traffic, Url,
+    self, CertificatePair, ClockFloor, Dial, Http, Limits, Party, ProxyPolicy, Roots, SystemCas, TlsError,
+    Traffic, Url,
 };
 
 /// How the machine reaches others.
