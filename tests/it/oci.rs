@@ -1,5 +1,6 @@
 //! Charts out of registries that misbehave: `oci::Puller` against the in-process registry.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,13 +12,16 @@ use gardenlet::base::random;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use gardenlet::config::settings;
-use gardenlet::net::{ProxyEnv, ProxyPolicy, SystemDialer};
-use gardenlet::oci::{Cache, Error, Keychain, Network, Order, Puller, Reference, Verdict};
+use gardenlet::net::{ProxyEnv, ProxyPolicy, SystemCas, SystemDialer};
+use gardenlet::oci::{Cache, Error, Keychain, Network, Order, Puller, Reference, SILENCE, Verdict};
 use serde_json::json;
 
 use crate::support::http::message::{Request, Response};
 use crate::support::pki::Authority;
-use crate::support::registry::{Access, Answer, CHART, INDEX, MANIFEST, Registry, digest, manifest, refusal};
+use crate::support::proxy::{Door, Proxy};
+use crate::support::registry::{
+    Access, Answer, CHART, INDEX, MANIFEST, NAME, Registry, STUCK, digest, manifest, refusal,
+};
 
 const REPOSITORY: &str = "charts/echo";
 
@@ -28,6 +32,7 @@ struct Place {
     registries: Vec<settings::Registry>,
     proxy: ProxyEnv,
     logins: String,
+    silence: Duration,
 }
 
 impl Place {
@@ -42,6 +47,7 @@ impl Place {
             registries: Vec::new(),
             proxy: ProxyEnv::default(),
             logins: "{}".to_owned(),
+            silence: SILENCE,
         }
     }
 
@@ -50,8 +56,9 @@ impl Place {
         let network = Network {
             dialer: Arc::new(SystemDialer),
             proxy: ProxyPolicy::from_env(&self.proxy),
-            ca_file: None,
+            system_cas: SystemCas::default(),
             clock: Clock::system(),
+            silence: self.silence,
         };
         Puller::new(network, self.registries.clone(), Cache::new(Some(&self.directory), 64 << 20), stop)
     }
@@ -108,6 +115,11 @@ impl Drop for Place {
 /// A chart that is no chart: nobody reads it here.
 fn chart(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|n| u8::try_from(n * 31 % 251).unwrap()).collect()
+}
+
+/// For those who pause between two tries.
+fn fast_clock() -> Clock {
+    Clock::new(Simulated::new(Timestamp::from_unix(1_767_600_000), 20))
 }
 
 fn is_blob(request: &Request) -> bool {
@@ -289,6 +301,35 @@ fn a_download_goes_on_where_it_broke_off() {
     assert_eq!(place.pull(&format!("@{pinned}")).unwrap(), chart);
     let seen = place.registry.take_seen();
     assert_eq!(seen.last().unwrap().header("range"), Some("bytes=150000-"));
+}
+
+/// It would be silent for two minutes: only the limit on silence makes the rest come.
+#[test]
+fn a_registry_that_falls_silent_is_asked_again() {
+    let mut place = Place::new();
+    // Long enough for a server on a busy machine, and cheap to wait for.
+    place.silence = Duration::from_secs(1);
+    let chart = chart(200_000);
+    place.registry.push(REPOSITORY, "1", &chart);
+    let count = AtomicUsize::new(0);
+    place.registry.twist(move |request, usual| {
+        let first = is_blob(request).then(|| count.fetch_add(1, Ordering::SeqCst) == 0)?;
+        first.then(|| Answer::Stuck(usual.clone(), 120_000))
+    });
+    let clock = Clock::system();
+    assert_eq!(place.pull(":1").unwrap(), chart);
+    assert!(clock.mono() < STUCK, "{:?}", clock.mono());
+    let seen = place.registry.take_seen();
+    assert_eq!(seen.last().unwrap().header("range"), Some("bytes=120000-"));
+    // One that never says more is given up after a few tries. They pause by a faster clock.
+    place.forget();
+    place.silence = Duration::from_millis(100);
+    place.registry.twist(|request, usual| is_blob(request).then(|| Answer::Stuck(usual.clone(), 0)));
+    let stop = Stop::new();
+    let error = place.puller(&stop).on_clock(fast_clock()).pull(&place.order(":1"), &stop).unwrap_err();
+    let text = chain(&error);
+    assert!(error.verdict() == Verdict::Retry && text.ends_with("timeout: silence of the server"), "{text}");
+    assert_eq!(place.seen().iter().filter(|line| line.contains("blobs")).count(), 4);
 }
 
 fn cut(usual: &Response, bytes: usize) -> Answer {
@@ -716,4 +757,42 @@ fn proxies_are_used_for_registries_too() {
     let head = asked.lock().unwrap().remove(0);
     assert!(head.starts_with("CONNECT registry.example.org:443 HTTP/1.1\r\n"), "{head}");
     assert_eq!(place.pull(":1").unwrap(), b"chart", "loopback is reached directly");
+}
+
+#[test]
+fn a_chart_comes_through_a_proxy_that_wants_a_login() {
+    for (scheme, door) in [("http", Door::Connect("u", "p:w")), ("socks5", Door::Socks5("u", "p:w"))] {
+        let mut place = Place::new();
+        let chart = chart(200_000);
+        place.registry.push(REPOSITORY, "1", &chart);
+        place.registry.protect(Access::TokenFor("robot", "hunter2"));
+        // What breaks off goes on through the proxy, too.
+        place.registry.twist(|request, usual| is_blob(request).then(|| cut(usual, 120_000)));
+        let target: SocketAddr = place.registry.address.parse().unwrap();
+        let proxy = Proxy::behind(target, door).unwrap();
+        // Loopback is reached directly, whatever the proxy: so the registry goes by a name that only the proxy knows.
+        let name = format!("{NAME}:{}", target.port());
+        place.logins = json!({"auths": {&name: {"username": "robot", "password": "hunter2"}}}).to_string();
+        let order = Order {
+            reference: Reference::parse(&format!("{name}/{REPOSITORY}:1")).unwrap(),
+            ..place.order(":1")
+        };
+        let mut pull = |password: &str| {
+            let url = format!("{scheme}://u:{password}@{}", proxy.address());
+            place.proxy = ProxyEnv::from_lookup(|variable| (variable == "HTTPS_PROXY").then(|| url.clone()));
+            let stop = Stop::new();
+            place
+                .puller(&stop)
+                .on_clock(fast_clock())
+                .pull(&order, &stop)
+                .and_then(|content| content.read_all(1 << 20))
+        };
+        let text = chain(&pull("hunter3").unwrap_err());
+        assert!(text.contains("wants other credentials") && !text.contains("hunter"), "{text}");
+        assert_eq!((proxy.bytes(), proxy.asked()), (0, Vec::new()), "{scheme}");
+        assert_eq!(pull("p%3Aw").unwrap(), chart, "{scheme}");
+        let asked = proxy.asked();
+        assert!(!asked.is_empty() && asked.iter().all(|asked| *asked == name), "{scheme}: {asked:?}");
+        assert!(proxy.bytes() > 200_000, "{scheme}");
+    }
 }

@@ -219,20 +219,28 @@ fn only_kinds_that_somebody_serves_are_listed() {
     let agent = world.agent();
     world.wait_until_ready();
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    // One more of the same kind and type, which is not the primary one: it counts as much.
+    let mut second = prepare::extension("second", &[], &json!({}));
+    second[0] = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ControllerDeployment",
+        "metadata": {"name": "second"}, "type": "custom", "providerConfig": {}});
+    second[1]["spec"]["resources"] = json!([{"kind": "Extension", "type": "echo", "primary": false}]);
+    world.garden.apply(&second);
     installed(&world, "echo");
     let object = json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Extension",
         "metadata": {"name": "echo", "namespace": "garden"}, "spec": {"type": "echo", "class": "seed"}});
     world.seed.create("extensions.gardener.cloud/v1alpha1", "extensions", &object);
-    let required = |status: &str| {
-        world.garden.wait_for(&format!("Required={status}"), |_| {
-            world.installation_condition("echo", "Required").filter(|c| c.0 == status)
+    let required = |registration: &str, status: &str| {
+        world.garden.wait_for(&format!("Required={status} of {registration}"), |_| {
+            world.installation_condition(registration, "Required").filter(|c| c.0 == status)
         })
     };
-    let (_, reason, message) = required("True");
-    assert_eq!(reason, "ExtensionObjectsExist");
-    assert_eq!(message, "extension objects still exist in the seed: [Extension/echo]");
+    for registration in ["echo", "second"] {
+        let (_, reason, message) = required(registration, "True");
+        assert_eq!(reason, "ExtensionObjectsExist");
+        assert_eq!(message, "extension objects still exist in the seed: [Extension/echo]");
+    }
     world.seed.delete(EXTENSIONS, "extensions", "garden", "echo");
-    required("False");
+    ["echo", "second"].into_iter().for_each(|registration| drop(required(registration, "False")));
     let listed = |r: &&crate::support::http::record::Recorded| {
         r.method == "GET" && r.info.group == EXTENSIONS && r.info.verb == "list"
     };

@@ -1,6 +1,8 @@
 //! An extension whose chart is in a registry: installed by tag, by digest and by reference, renewed, and kept while the
 //! registry is away.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -8,7 +10,7 @@ use crate::story_extension::installed;
 use crate::support::encoding::base64;
 use crate::support::garden::prepare;
 use crate::support::registry::{Access, Registry};
-use crate::world::{CORE, Options, World, condition};
+use crate::world::{Agent, CORE, Options, World, condition};
 
 const DEPLOYMENTS: &str = "controllerdeployments";
 
@@ -91,6 +93,17 @@ fn a_chart_in_a_registry_is_installed_in_every_form() {
     greeting(&world, &name, "by ref");
     change(&secrets(json!({"ref": null, "tag": "1", "digest": pinned})), "by digest");
     greeting(&world, &name, "by digest");
+    let (_, metrics) = agent.get(2729, "/metrics");
+    let bytes = charts::extension().len();
+    for line in [
+        "gardenlet_chart_pulls_total{result=\"success\"} ",
+        "gardenlet_chart_pulls_total{result=\"configuration\"} ",
+        "gardenlet_chart_cache_hits_total ",
+        // Once, however often it was asked for.
+        format!("gardenlet_chart_pull_bytes_total {bytes}\n").as_str(),
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
 
     // Without the registry, and after a crash, a pinned chart is still there.
     registry.down();
@@ -99,5 +112,33 @@ fn a_chart_in_a_registry_is_installed_in_every_form() {
     greeting(&world, &name, "from the cache");
     wait_for_valid(&world, "True", &["RegistrationValid"]);
     assert!(!world.log().iter().any(|line| line.contains("hunter")));
+    agent.stop();
+}
+
+/// No CA stands in the kubeconfig of the garden, none beside the chart: those count that the environment calls the system's.
+#[test]
+fn the_cas_of_the_environment_are_the_systems() {
+    let world = World::start(&Options::new("systemic"));
+    let registry = Registry::start(&world.clock);
+    registry.push("charts/echo", "1", &charts::extension());
+    let mut kubeconfig: Value =
+        serde_json::from_str(&world.garden.bootstrap_kubeconfig(&world.preparation.token())).unwrap();
+    let cluster = kubeconfig["clusters"][0]["cluster"].as_object_mut().unwrap();
+    assert!(cluster.remove("certificate-authority-data").is_some());
+    let data = json!({"data": {"kubeconfig": base64(kubeconfig.to_string().as_bytes())}});
+    world.seed.merge("", "secrets", ("garden", "gardenlet-kubeconfig-bootstrap"), &data);
+    let folder = world.path("cas");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("registry.pem"), &registry.ca).unwrap();
+    let mut variables = world.pod();
+    let mut set = |name: &str, path: &Path| variables.insert(name.to_owned(), path.display().to_string());
+    set("SSL_CERT_FILE", &world.file("garden.pem", &world.garden.ca()));
+    set("SSL_CERT_DIR", &folder);
+    let agent = Agent::new(&world, "host-1", &world.config(), variables);
+    agent.launch();
+    register(&world, &json!({"repository": format!("{}/charts/echo", registry.address), "tag": "1"}));
+    world.wait_until_ready();
+    let name = installed(&world, "echo");
+    greeting(&world, &name, "hello");
     agent.stop();
 }

@@ -21,8 +21,8 @@ use gardenlet::kube::connection::Connection;
 use gardenlet::kube::kubeconfig;
 use gardenlet::kube::request::{ListParams, WatchParams};
 use gardenlet::limits::{RENDER_STACK_BYTES, WATCH_STACK_BYTES, WORKER_STACK_BYTES};
-use gardenlet::net::{Dial, ProxyPolicy, Url};
-use gardenlet::oci::{Cache, Digest, Keychain, Network, Order, Puller, Reference};
+use gardenlet::net::{Dial, ProxyPolicy, SystemCas, Url};
+use gardenlet::oci::{Cache, Digest, Keychain, Network, Order, Puller, Reference, SILENCE};
 use gardenlet::pki::{Certificate, PrivateKey};
 use serde_json::Value;
 
@@ -217,8 +217,9 @@ fn oci(input: &[u8], folder: &Path) -> Result<(), String> {
         let network = Network {
             dialer: Arc::new(Nobody(stop.clone())),
             proxy: Ok(ProxyPolicy::none()),
-            ca_file: None,
+            system_cas: SystemCas::default(),
             clock: Clock::system(),
+            silence: SILENCE,
         };
         let registry = config::settings::Registry {
             host: "r.invalid".to_owned(),

@@ -1,4 +1,5 @@
-//! A TCP proxy that breaks connections on order: for faults in front of servers that do not misbehave themselves.
+//! A TCP proxy that breaks connections on order: for faults in front of servers that do not misbehave themselves. It may
+//! have a door, so that clients must know how to come in.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,6 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use gardenlet::base::thread;
+
+use super::encoding::base64;
 
 const STACK_BYTES: usize = 128 << 10;
 
@@ -24,6 +27,17 @@ pub enum Mode {
     Slow(Duration),
 }
 
+/// What a client must say before its bytes pass. Whatever it asks for, it gets to the one server.
+#[derive(Clone, Copy, Debug)]
+pub enum Door {
+    /// Nothing.
+    Open,
+    /// CONNECT with this user and password.
+    Connect(&'static str, &'static str),
+    /// SOCKS5 with this user and password.
+    Socks5(&'static str, &'static str),
+}
+
 struct State {
     mode: Mode,
     open: Vec<TcpStream>,
@@ -31,6 +45,9 @@ struct State {
 
 struct Shared {
     target: SocketAddr,
+    door: Door,
+    /// What clients asked for who came in: `host:port`.
+    asked: Mutex<Vec<String>>,
     state: Mutex<State>,
     changed: Condvar,
     stopping: AtomicBool,
@@ -65,9 +82,16 @@ pub struct Proxy {
 impl Proxy {
     /// Listens on a free port of loopback and forwards to `target`.
     pub fn start(target: SocketAddr) -> io::Result<Self> {
+        Self::behind(target, Door::Open)
+    }
+
+    /// The same behind a door.
+    pub fn behind(target: SocketAddr, door: Door) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let shared = Arc::new(Shared {
             target,
+            door,
+            asked: Mutex::default(),
             state: Mutex::new(State { mode: Mode::Pass, open: Vec::new() }),
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
@@ -104,6 +128,11 @@ impl Proxy {
         }
     }
 
+    /// What clients asked for who came in: `host:port`.
+    pub fn asked(&self) -> Vec<String> {
+        self.shared.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Connections so far.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
@@ -133,6 +162,9 @@ fn take(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
     if shared.state().mode == Mode::Refuse {
         return socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO));
     }
+    if let Some(asked) = enter(shared.door, &client)? {
+        shared.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+    }
     let server = TcpStream::connect_timeout(&shared.target, Duration::from_secs(5))?;
     let ends = [(client.try_clone()?, server.try_clone()?), (server, client)];
     for (from, to) in ends {
@@ -141,6 +173,65 @@ fn take(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
         drop(thread::spawn("proxy-forward", STACK_BYTES, move || forward(&forwarding, from, to))?);
     }
     Ok(())
+}
+
+/// Lets a client in that knows how; what it asks for.
+fn enter(door: Door, client: &TcpStream) -> io::Result<Option<String>> {
+    client.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let asked = match door {
+        Door::Open => None,
+        Door::Connect(user, password) => Some(connect(client, user, password)?),
+        Door::Socks5(user, password) => Some(socks5(client, user, password)?),
+    };
+    client.set_read_timeout(None)?;
+    Ok(asked)
+}
+
+fn connect(mut client: &TcpStream, user: &str, password: &str) -> io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(exactly::<1>(client)?);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let login = format!("Proxy-Authorization: Basic {}", base64(format!("{user}:{password}").as_bytes()));
+    if !head.lines().any(|line| line == login) {
+        client.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")?;
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    client.write_all(b"HTTP/1.1 200 Connection established\r\nX-Proxy: here\r\n\r\n")?;
+    let asked = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next());
+    asked.map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn socks5(mut client: &TcpStream, user: &str, password: &str) -> io::Result<String> {
+    let [5, count] = exactly(client)? else { return Err(io::ErrorKind::InvalidData.into()) };
+    let mut methods = vec![0; count.into()];
+    client.read_exact(&mut methods)?;
+    if !methods.contains(&2) {
+        client.write_all(&[5, 0xff])?;
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    client.write_all(&[5, 2])?;
+    let [1] = exactly(client)? else { return Err(io::ErrorKind::InvalidData.into()) };
+    let is_right = (short_text(client)?.as_str(), short_text(client)?.as_str()) == (user, password);
+    client.write_all(&[1, u8::from(!is_right)])?;
+    // By name, as one who cannot resolve it must ask.
+    let [5, 1, 0, 3] = exactly(client)? else { return Err(io::ErrorKind::InvalidData.into()) };
+    let asked = format!("{}:{}", short_text(client)?, u16::from_be_bytes(exactly(client)?));
+    client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
+    Ok(asked)
+}
+
+fn short_text(mut client: &TcpStream) -> io::Result<String> {
+    let mut text = vec![0; exactly::<1>(client)?[0].into()];
+    client.read_exact(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn exactly<const N: usize>(mut client: &TcpStream) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    client.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Carries bytes one way until either end closes.

@@ -23,6 +23,11 @@ pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub const CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
 
+/// How long a silent registry holds a connection.
+pub const STUCK: Duration = Duration::from_secs(120);
+/// The name by which proxies know it; its certificate is good for it.
+pub const NAME: &str = "registry.example.org";
+
 /// How the registry wants to be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -44,7 +49,9 @@ pub enum Answer {
     Cut(Response, usize),
     /// The body in pieces of so many bytes, with a pause before each.
     Slow(Response, usize, Duration),
-    /// Nothing, until the server ends.
+    /// The head and so many bytes of the body; then nothing for [`STUCK`], or until the server ends.
+    Stuck(Response, usize),
+    /// Nothing for [`STUCK`], or until the server ends.
     Silence,
 }
 
@@ -105,7 +112,7 @@ impl Registry {
         let now = clock.now();
         let authority = Authority::new("registry-ca", now);
         let day = Duration::from_secs(86_400);
-        let identity = authority.server(&[], now.minus(day), now.plus(365 * day));
+        let identity = authority.server(&[NAME.to_owned()], now.minus(day), now.plus(365 * day));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let shared = Arc::new(Shared {
@@ -280,7 +287,14 @@ impl Shared {
                         out.flush()?;
                     }
                 }
-                Answer::Silence => drop(self.stop.wait(&Clock::system(), Duration::from_secs(120))),
+                Answer::Stuck(response, bytes) => {
+                    let all = response.bytes(date, &request);
+                    out.write_all(&all[..all.len() - response.body.len() + bytes])?;
+                    out.flush()?;
+                    let _ = self.stop.wait(&Clock::system(), STUCK);
+                    return out.tcp().shutdown(Shutdown::Both);
+                }
+                Answer::Silence => drop(self.stop.wait(&Clock::system(), STUCK)),
             }
             out.flush()?;
         }
@@ -325,7 +339,7 @@ impl Shared {
             _ => {
                 let tokens = *lock(&self.tokens);
                 let repository = path.split("/manifests/").next()?.split("/blobs/").next()?;
-                let realm = format!("https://{}/token", self.address);
+                let realm = format!("https://{}/token", request.header("host").unwrap_or(&self.address));
                 (tokens == 0 || shown != format!("Bearer token-{tokens}")).then(|| {
                     format!(
                         "Bearer realm=\"{realm}\",service=\"registry\",scope=\"repository:{repository}:pull\""
