@@ -51,7 +51,7 @@ pub(super) fn metadata(metadata: &Metadata, is_root: bool) -> Value {
         ("Tags", text(&m.tags)),
         ("AppVersion", text(&m.app_version)),
         ("Deprecated", m.deprecated.into()),
-        ("Annotations", annotations(&m.annotations)),
+        ("Annotations", annotations(m.annotations.as_ref())),
         ("KubeVersion", text(&m.kube_version)),
         ("Dependencies", Value::list(dependencies.collect())),
         ("Type", text(&m.kind)),
@@ -59,10 +59,8 @@ pub(super) fn metadata(metadata: &Metadata, is_root: bool) -> Value {
     ])
 }
 
-fn annotations(annotations: &BTreeMap<String, String>) -> Value {
-    if annotations.is_empty() {
-        return Map::nil().with_kind(MapKind::Strings).into();
-    }
+fn annotations(annotations: Option<&BTreeMap<String, String>>) -> Value {
+    let Some(annotations) = annotations else { return Map::nil().with_kind(MapKind::Strings).into() };
     let entries: Entries =
         annotations.iter().map(|(k, v)| (Rc::from(k.as_str()), Value::str(v.as_str()))).collect();
     Map::of(MapKind::Strings, entries).into()

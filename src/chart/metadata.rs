@@ -24,7 +24,8 @@ pub struct Metadata {
     pub tags: String,
     pub app_version: String,
     pub deprecated: bool,
-    pub annotations: BTreeMap<String, String>,
+    /// Absent is not the same as empty for those who read them.
+    pub annotations: Option<BTreeMap<String, String>>,
     pub kube_version: String,
     pub dependencies: Vec<Dependency>,
     /// `type`: empty, `application` or `library`.
@@ -143,7 +144,7 @@ impl Metadata {
             None | Some(Value::Null) => {}
             Some(Value::Object(annotations)) => {
                 let pairs = annotations.iter().map(|(k, v)| Ok((k.clone(), text(v, "annotations")?)));
-                self.annotations = pairs.collect::<Result<_, Error>>()?;
+                self.annotations = Some(pairs.collect::<Result<_, Error>>()?);
             }
             Some(_) => return Err(Error::Type { field: "annotations", wanted: "a map" }),
         }
@@ -321,7 +322,10 @@ mod tests {
             ("1.1", "1.1", "x y")
         );
         assert_eq!(m.keywords, ["a", "1", "true"]);
-        assert_eq!(m.annotations["a"], "1.5");
+        assert_eq!(m.annotations.unwrap()["a"], "1.5");
+        let bare = |more: &str| read(&format!("apiVersion: v2\nname: a\nversion: 1.0.0\n{more}")).unwrap().annotations;
+        assert_eq!((bare(""), bare("annotations: null")), (None, None));
+        assert_eq!(bare("annotations: {}"), Some(BTreeMap::new()));
         assert_eq!((m.dependencies[0].version.as_str(), m.maintainers[0].name.as_str()), ("1", "m"));
     }
 

@@ -71,7 +71,15 @@ impl Time {
 
 /// A date, a time of day, or both, with or without an offset.
 pub(super) fn from_toml(text: &str) -> Option<Value> {
-    const LAYOUTS: [&str; 4] = ["2006-01-02T15:04:05Z07:00", "2006-01-02T15:04:05", "2006-01-02", "15:04:05"];
+    const LAYOUTS: [&str; 7] = [
+        "2006-01-02T15:04:05Z07:00",
+        "2006-01-02T15:04:05",
+        "2006-01-02",
+        "15:04:05",
+        "2006-01-02T15:04Z07:00",
+        "2006-01-02T15:04",
+        "15:04",
+    ];
     let text = text.replacen([' ', 't'], "T", 1).replace('z', "Z");
     let civil = LAYOUTS.iter().find_map(|layout| layout::parse(layout, &text).ok())?;
     Some(Value::native(Time(civil)))

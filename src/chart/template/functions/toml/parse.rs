@@ -9,13 +9,26 @@ use crate::limits::NESTING_DEPTH_MAX;
 
 /// The document as a map.
 pub(super) fn document(text: &str) -> Result<Value, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser { text, at: 0, headers: HashSet::new(), depth: 0 };
     let root = Map::new();
-    parser.document(&root).map_err(|message| {
+    let parsed = match text.char_indices().find(|(at, c)| is_forbidden(*c, &text[*at..])) {
+        Some((at, c)) => {
+            parser.at = at;
+            Err(format!("control character {c:?} is not allowed"))
+        }
+        None => parser.document(&root),
+    };
+    parsed.map_err(|message| {
         let line = 1 + text[..parser.at.min(text.len())].matches('\n').count();
         format!("toml: line {line}: {message}")
     })?;
     Ok(root.into())
+}
+
+/// Control characters stand nowhere, and line breaks are whole.
+fn is_forbidden(c: char, rest: &str) -> bool {
+    c.is_ascii_control() && !matches!(c, '\t' | '\n') && !rest.starts_with("\r\n")
 }
 
 struct Parser<'t> {
@@ -263,7 +276,6 @@ impl<'t> Parser<'t> {
                     self.at += rest.len() - rest.trim_start().len();
                 }
                 Some('\\') => out.push(self.escape()?),
-                Some('\r') if self.peek() == Some('\n') => {}
                 Some(c) => out.push(c),
             }
         }
@@ -275,7 +287,7 @@ impl<'t> Parser<'t> {
         let rest = self.rest();
         let end = rest.find("'''").ok_or("unexpected EOF; expected \"'''\"")?;
         self.at += end;
-        Ok(self.closing_quotes('\'', rest[..end].replace("\r\n", "\n")))
+        Ok(self.closing_quotes('\'', rest[..end].to_owned()))
     }
 
     /// Up to two quotes may stand before the three that end the string.
@@ -394,11 +406,15 @@ fn plain(word: &str) -> Option<Value> {
         return None;
     }
     let based = matches!(bytes, [b'0', b'x' | b'o' | b'b', ..]);
+    if matches!(bytes, [b'0', b'X' | b'O' | b'B', ..]) || (based && unsigned.len() < word.len()) {
+        return None;
+    }
     let leading_zero = matches!(bytes, [b'0', b'0'..=b'9' | b'_', ..]);
     if !leading_zero && let Some(i) = parse_int(word) {
         return Some(Value::Int64(i));
     }
-    if !based && !leading_zero && !unsigned.ends_with('.') && !unsigned.contains("._") {
+    let is_float = unsigned.contains(['.', 'e', 'E']) && !unsigned.ends_with('.') && !unsigned.contains("._");
+    if !based && !leading_zero && is_float {
         let float = parse_float(word).map(Value::Float);
         return float.or_else(|| dates::from_toml(word));
     }
