@@ -323,7 +323,9 @@ mod tests {
         );
         assert_eq!(m.keywords, ["a", "1", "true"]);
         assert_eq!(m.annotations.unwrap()["a"], "1.5");
-        let bare = |more: &str| read(&format!("apiVersion: v2\nname: a\nversion: 1.0.0\n{more}")).unwrap().annotations;
+        let bare = |more: &str| {
+            read(&format!("apiVersion: v2\nname: a\nversion: 1.0.0\n{more}")).unwrap().annotations
+        };
         assert_eq!((bare(""), bare("annotations: null")), (None, None));
         assert_eq!(bare("annotations: {}"), Some(BTreeMap::new()));
         assert_eq!((m.dependencies[0].version.as_str(), m.maintainers[0].name.as_str()), ("1", "m"));

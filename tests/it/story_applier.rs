@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_extension::installed;
 use crate::support::encoding::rfc3339_micro;
+use crate::support::garden::prepare;
 use crate::support::http::faults::Action;
 use crate::support::json::text;
 use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World, wait_for};

@@ -1393,9 +1393,12 @@ fn toml() {
         (r#"{{ fromToml "[a.b]\nc = 1\n[a]\nd = 2" }}|"#, Ok("map[a:map[b:map[c:1] d:2]]|")),
         (r#"{{ fromToml "a = [\n 1, # c\n 2,\n]\n" }}|"#, Ok("map[a:[1 2]]|")),
         (r#"{{ fromToml "\ufeffa = 1\r\nb = 2" }}|"#, Ok("map[a:1 b:2]|")),
-        (r#"{{ fromToml "a = 07:32\nb = 1979-05-27 07:32Z" | toJson }}|"#, Ok(r#"{"a":"0000-01-01T07:32:00Z","b":"1979-05-27T07:32:00Z"}|"#)),
         (
-            r#"{{ range list "a = 9223372036854775808" "a = 0XAB" "a = +0x1" "a = 1\rb = 2" "# \x01" "a = \"\x7f\"" }}{{ hasKey (fromToml .) "Error" }} {{ end }}"#,
+            r#"{{ fromToml "a = 07:32\nb = 1979-05-27 07:32Z" | toJson }}|"#,
+            Ok(r#"{"a":"0000-01-01T07:32:00Z","b":"1979-05-27T07:32:00Z"}|"#),
+        ),
+        (
+            r#"{{ range list "a = 9223372036854775808" "a = 0XAB" "a = +0x1" "a = 1\rb = 2" " # \x01" "a = \"\x7f\"" }}{{ hasKey (fromToml .) "Error" }} {{ end }}"#,
             Ok("true true true true true true "),
         ),
         (r#"{{ toToml (list (dict "a" 1)) }}"#, Ok("toml: top-level values must be Go maps or structs")),
