@@ -81,8 +81,12 @@ pub(super) fn from_toml(text: &str) -> Option<Value> {
         "15:04",
     ];
     let text = text.replacen([' ', 't'], "T", 1).replace('z', "Z");
-    let civil = LAYOUTS.iter().find_map(|layout| layout::parse(layout, &text).ok())?;
-    Some(Value::native(Time(civil)))
+    let (layout, civil) =
+        LAYOUTS.iter().find_map(|layout| Some((layout, layout::parse(layout, &text).ok()?)))?;
+    // Layouts take an hour of one digit; TOML does not.
+    let mut signs = layout.bytes().zip(text.bytes()).take_while(|(sign, _)| *sign != b'Z');
+    let is_aligned = signs.all(|(sign, found)| sign.is_ascii_digit() || sign == found);
+    is_aligned.then(|| Value::native(Time(civil)))
 }
 
 fn as_time(value: &Value) -> Option<Time> {
