@@ -2,6 +2,7 @@
 //! does not is escaped before ([`syntax`]), and the rules of empty matches and of `$` in replacements are Go's.
 
 mod syntax;
+mod unicode;
 
 use std::rc::Rc;
 
@@ -71,8 +72,8 @@ fn build_or_refuse(pattern: &str) -> Result<Result<Regex, String>, String> {
     let translated = match syntax::translate(pattern) {
         Ok(translated) => translated,
         Err(Mistake::Invalid(message)) => return Ok(Err(message)),
-        Err(Mistake::Unsupported) => {
-            return Err(format!("regular expressions with Unicode classes are not supported: `{pattern}`"));
+        Err(Mistake::UnknownClass(class)) => {
+            return Err(format!("the class {class} in a regular expression is not supported: `{pattern}`"));
         }
     };
     let built = RegexBuilder::new(&translated).size_limit(TEMPLATE_REGEX_BYTES_MAX).build();

@@ -1,12 +1,15 @@
-//! From Go's syntax of regular expressions to the engine's: escapes what Go takes for literal, refuses what Go refuses.
+//! From Go's syntax of regular expressions to the engine's: escapes what Go takes for literal, writes classes of Unicode out,
+//! refuses what Go refuses.
+
+use super::unicode;
 
 /// Why an expression cannot be used.
 #[derive(Debug, PartialEq)]
 pub(super) enum Mistake {
     /// Go's words.
     Invalid(String),
-    /// Go takes it, the engine does not.
-    Unsupported,
+    /// A class of Unicode that Go may know.
+    UnknownClass(String),
 }
 
 /// The expression in the engine's syntax.
@@ -31,7 +34,7 @@ pub(super) fn translate(pattern: &str) -> Result<String, Mistake> {
                 translation.copy(repeat.len());
                 continue;
             }
-            '\\' => translation.escape()?,
+            '\\' => translation.escape(false)?,
             '[' => translation.class()?,
             '(' if before.starts_with("(?") => translation.group()?,
             '}' | ']' => translation.literal(c),
@@ -83,7 +86,7 @@ impl<'p> Translation<'p> {
         &self.rest[..len + usize::from(lazy)]
     }
 
-    fn escape(&mut self) -> Result<(), Mistake> {
+    fn escape(&mut self, in_class: bool) -> Result<(), Mistake> {
         let tail = &self.rest[1..];
         let digits = octal(tail);
         if let Some(quoted) = tail.strip_prefix('Q') {
@@ -94,7 +97,7 @@ impl<'p> Translation<'p> {
             self.out.push_str(&format!("\\x{{{:x}}}", u32::from_str_radix(&tail[..digits], 8).unwrap_or(0)));
             self.rest = &tail[digits..];
         } else if tail.starts_with(['p', 'P']) {
-            return Err(Mistake::Unsupported);
+            self.unicode_class(in_class)?;
         } else if tail.starts_with(|c: char| c.is_ascii_alphanumeric() && !"AabBdDfnrsStvwWxz".contains(c)) {
             return Err(invalid("invalid escape sequence", &self.rest[..2]));
         } else if tail.starts_with("x{") {
@@ -102,6 +105,26 @@ impl<'p> Translation<'p> {
         } else {
             self.copy(1 + tail.chars().next().map_or(0, char::len_utf8));
         }
+        Ok(())
+    }
+
+    /// `\pL`, `\p{Greek}`, and what is not: `\P{Greek}`, `\p{^Greek}`.
+    fn unicode_class(&mut self, in_class: bool) -> Result<(), Mistake> {
+        let whole = self.rest;
+        let tail = &whole[2..];
+        let (name, rest) = match tail.strip_prefix('{') {
+            Some(inner) => {
+                inner.split_once('}').ok_or_else(|| invalid("invalid character class range", whole))?
+            }
+            None => tail.split_at(tail.chars().next().map_or(0, char::len_utf8)),
+        };
+        let positive = name.strip_prefix('^');
+        let negated = whole.starts_with("\\P") != positive.is_some();
+        let members = unicode::members(positive.unwrap_or(name), negated);
+        let written = &whole[..whole.len() - rest.len()];
+        let members = members.ok_or_else(|| Mistake::UnknownClass(written.to_owned()))?;
+        self.out.push_str(&if in_class { members } else { format!("[{members}]") });
+        self.rest = rest;
         Ok(())
     }
 
@@ -127,7 +150,7 @@ impl<'p> Translation<'p> {
                 }
                 // These have a meaning in the engine's classes only.
                 Some(c @ ('[' | '&' | '~')) => self.literal(c),
-                Some('\\') => self.escape()?,
+                Some('\\') => self.escape(true)?,
                 Some(c) => self.copy(c.len_utf8()),
             }
         }
@@ -197,6 +220,24 @@ mod tests {
             let want = want.map(str::to_owned).map_err(|text| Mistake::Invalid(text.to_owned()));
             assert_eq!(translate(pattern), want, "{pattern}");
         }
-        assert_eq!(translate(r"\pL"), Err(Mistake::Unsupported));
+        assert_eq!(translate(r"a\p{Thai}"), Err(Mistake::UnknownClass(r"\p{Thai}".to_owned())));
+        assert_eq!(translate(r"\pM"), Err(Mistake::UnknownClass(r"\pM".to_owned())));
+        let missing = r"error parsing regexp: invalid character class range: `\p{Greek`";
+        assert_eq!(translate(r"\p{Greek"), Err(Mistake::Invalid(missing.to_owned())));
+    }
+
+    #[test]
+    fn classes_of_unicode_are_written_out() {
+        let (inside, outside) = (unicode::members("Z", false).unwrap(), unicode::members("Z", true).unwrap());
+        for (pattern, want) in [
+            (r"\pZ+", format!("[{inside}]+")),
+            (r"\p{Z}a", format!("[{inside}]a")),
+            (r"\PZ\p{^Z}", format!("[{outside}][{outside}]")),
+            (r"\P{^Z}", format!("[{inside}]")),
+            (r"[^a\pZ\d]", format!(r"[^a{inside}\d]")),
+            (r"[\PZ]", format!("[{outside}]")),
+        ] {
+            assert_eq!(translate(pattern), Ok(want), "{pattern}");
+        }
     }
 }
