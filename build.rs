@@ -1,4 +1,5 @@
-//! Packs what the agent installs (`src/components`, all but Rust) into one compressed stream for the binary.
+//! Packs what the agent installs (`src/components`, all but Rust) into one compressed stream for the binary, and writes
+//! down how old the program is.
 //!
 //! The stream is made of files in the order of their paths, each a line `<path> <bytes>` followed by that many bytes.
 //! `src/components/archive.rs` reads it.
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
 
 use flate2::Compression;
@@ -20,6 +22,7 @@ const ROOT: &str = "src/components";
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={ROOT}");
+    println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
 
     let mut files = BTreeMap::new();
     collect(Path::new(ROOT), "", &mut files)?;
@@ -27,8 +30,20 @@ fn main() -> io::Result<()> {
 
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?);
     fs::write(out.join("components"), &packed)?;
+    fs::write(out.join("built"), built_unix_s().to_string())?;
     println!("components: {} files, {bytes} bytes, {} packed", files.len(), packed.len());
     Ok(())
+}
+
+/// `SOURCE_DATE_EPOCH`, or the time of the commit: the same sources give the same program. A working copy keeps the time
+/// of its first build; a new commit alone must not build everything anew.
+fn built_unix_s() -> i64 {
+    let commit = || {
+        let shown = Command::new("git").args(["log", "-1", "--format=%ct"]).output().ok()?;
+        String::from_utf8(shown.stdout).ok()
+    };
+    let text = env::var_os("SOURCE_DATE_EPOCH").and_then(|text| text.into_string().ok()).or_else(commit);
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Reads all files of a folder and of those below it, by their path from the root with `/` on every platform.

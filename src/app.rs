@@ -7,11 +7,13 @@
 
 mod applier;
 mod clients;
+mod clock;
 mod controllers;
 mod garden;
 mod host;
 mod networks;
 mod process;
+mod rebootstrap;
 mod seed;
 mod status;
 mod versions;
@@ -25,8 +27,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::base::backoff::Backoff;
-use crate::base::clock::{Clock, Mono};
+use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::garden_time::GardenTime;
 use crate::base::metrics::Metrics;
 use crate::base::state::{self, StateDir};
 use crate::base::stop::Stop;
@@ -45,7 +48,8 @@ use crate::runtime::leader::{self, Elector, Listener};
 use crate::runtime::pool::Pool;
 use crate::runtime::store::Store;
 
-pub use process::process;
+pub use process::{ask_for_identity, process};
+pub use rebootstrap::rebootstrap;
 pub use status::Status;
 
 /// What the agent is handed by its surroundings: `main`, a test, the playground.
@@ -53,6 +57,8 @@ pub use status::Status;
 pub struct Environment {
     /// Time.
     pub clock: Clock,
+    /// When the program was built: no clock can be before it.
+    pub built: Timestamp,
     /// Opens connections.
     pub dialer: Arc<dyn Dial>,
     /// Pulled to end the agent.
@@ -150,6 +156,8 @@ struct Shared {
     settings: Settings,
     env: Environment,
     state: StateDir,
+    /// What time it is.
+    time: GardenTime,
     /// 64 hexadecimal digits, stable per instance.
     instance_id: String,
     clients: clients::Clients,
@@ -176,7 +184,7 @@ pub fn run(settings: Settings, env: Environment) -> Result<(), Error> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_with(settings: Settings, env: Environment, status: Status) -> Result<(), Error> {
+pub fn run_with(settings: Settings, mut env: Environment, status: Status) -> Result<(), Error> {
     if env.variable("NAMESPACE") == Some("kube-system") {
         let why =
             "NAMESPACE=kube-system asks for the agent of a self-hosted shoot, which this program is not";
@@ -184,8 +192,10 @@ pub fn run_with(settings: Settings, env: Environment, status: Status) -> Result<
     }
     let state = open_state(&settings, &env)?;
     let instance_id = instance_id(&state, &env)?;
+    let time = clock::garden_time(&env, &state);
+    env.clock = time.local_clock();
     let fence = Fence::new(env.clock.clone(), &settings.leader_election.resource_name);
-    let clients = clients::Clients::new(&settings, &env, &fence)?;
+    let clients = clients::Clients::new(&settings, &env, &time, &fence)?;
     let servers = status::serve(&settings, &env, &status)?;
     let system = |operation: &str| {
         let operation = operation.to_owned();
@@ -200,6 +210,7 @@ pub fn run_with(settings: Settings, env: Environment, status: Status) -> Result<
         settings,
         env,
         state,
+        time,
         instance_id,
         clients,
         lanes,
@@ -386,7 +397,9 @@ fn govern(shared: &Arc<Shared>, leading: &Leading) {
     let (env, status) = (&shared.env, &shared.status);
     let mut term: Option<Term> = None;
     let mut backoff = Backoff::new(TERM_RETRY.0, TERM_RETRY.1);
+    let mut keeper = clock::Keeper::new(shared.time.clone(), shared.state.clone());
     while !env.stop.is_stopped() {
+        keeper.look(env, status);
         let seen = leading.changed.wakes();
         let ended = term.as_ref().map(|term| term.stop.is_stopped());
         let change = change(leading.now.load(Ordering::SeqCst), ended);
@@ -408,8 +421,9 @@ fn govern(shared: &Arc<Shared>, leading: &Leading) {
             Change::End | Change::None => {}
         }
         status.leading(term.is_some());
-        leading.changed.wait_since(&env.clock, seen, Duration::from_secs(60));
+        leading.changed.wait_since(&env.clock, seen, clock::LOOK);
     }
+    keeper.store();
     if let Some(term) = term {
         term.end(status);
     }

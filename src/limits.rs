@@ -24,6 +24,9 @@ pub const LIST_PAGES_MAX: usize = 4_000;
 /// API versions whose kinds are remembered.
 pub const DISCOVERY_VERSIONS_MAX: usize = 256;
 
+/// CAs of a garden that are trusted at once, while one is replaced by another.
+pub const CA_CERTIFICATES_MAX: usize = 32;
+
 /// Depth of YAML and JSON documents.
 pub const NESTING_DEPTH_MAX: usize = 128;
 /// Nodes that a YAML document may have after its aliases are resolved, per byte of its text.

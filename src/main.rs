@@ -11,11 +11,13 @@ fn main() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
     let (mut input, mut output, mut errors) = (io::stdin(), io::stdout(), io::stderr());
     let mut io = cli::Io { input: &mut input, output: &mut output, errors: &mut errors };
-    ExitCode::from(cli::main(args, &variable, &mut io, |loaded| {
-        let variables = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        app::process(loaded, variables, give_up)
+    let variables = || {
+        let all = std::env::vars_os();
+        all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+    };
+    let rebootstrap = |loaded: &_| app::ask_for_identity(loaded, variables());
+    ExitCode::from(cli::main(args, &variable, &mut io, &rebootstrap, |loaded| {
+        app::process(loaded, variables(), give_up)
     }))
 }
 

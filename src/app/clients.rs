@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::base::garden_time::GardenTime;
 use crate::base::stop::Stop;
 use crate::config::settings::{ClientConnection, LeaderElection, Settings};
 use crate::kube::{self, Client, Connection, Garden, Options, Seed, in_cluster, kubeconfig};
@@ -41,6 +42,8 @@ pub(super) struct Clients {
     pub(super) seed_connection: Connection,
     /// How long a write of the applier may take: it has a lease in any case.
     pub(super) applier_write_timeout: Duration,
+    /// Woken by each 401 of the garden.
+    pub(super) unauthorized: Stop,
     options: Options,
     election_timeout: Duration,
     garden: Mutex<Option<GardenClients>>,
@@ -56,12 +59,20 @@ pub(super) struct GardenClients {
 }
 
 impl Clients {
-    pub(super) fn new(settings: &Settings, env: &Environment, fence: &Fence) -> Result<Self, Error> {
+    pub(super) fn new(
+        settings: &Settings,
+        env: &Environment,
+        time: &GardenTime,
+        fence: &Fence,
+    ) -> Result<Self, Error> {
         let seed_connection = seed_connection(settings, env)?;
         let election_timeout = write_deadline(&settings.leader_election);
         // Leases are written without: that of the leader gives the permit, that of the seed asks for it itself.
-        let unlimited =
-            Options { qps: 0.0, write_timeout: write_timeout(&settings.leader_election), ..options(env) };
+        let unlimited = Options {
+            qps: 0.0,
+            write_timeout: write_timeout(&settings.leader_election),
+            ..options(env, time)
+        };
         let options = Options { permit: Some(fence.permit(election_timeout)), ..unlimited.clone() };
         let seed_options = limited(&options, &settings.seed_client_connection);
         let client =
@@ -69,12 +80,14 @@ impl Clients {
         let election =
             client(&Options { stop: Stop::new(), ..unlimited.clone() })?.with_deadline(election_timeout);
         let garden_options = limited(&options, &settings.garden_client_connection.connection);
+        let garden_options = Options { tells_time: true, ..garden_options };
         Ok(Self {
             seed: Seed(client(&seed_options)?),
             seed_heartbeat: Seed(client(&unlimited)?),
             election,
             seed_connection: seed_connection.clone(),
             applier_write_timeout: lease_write_timeout(&settings.leader_election),
+            unauthorized: Stop::new(),
             options: garden_options,
             election_timeout,
             garden: Mutex::default(),
@@ -128,9 +141,10 @@ impl Clients {
             }
             return Ok(clients.clone());
         }
-        let heartbeat = Options { qps: 0.0, permit: None, ..self.options.clone() };
+        let options = Options { unauthorized: Some(self.unauthorized.clone()), ..self.options.clone() };
+        let heartbeat = Options { qps: 0.0, permit: None, ..options.clone() };
         let clients = GardenClients {
-            controllers: Garden(Client::new(connection.clone(), self.options.clone())?),
+            controllers: Garden(Client::new(connection.clone(), options)?),
             heartbeat: Garden(Client::new(connection.clone(), heartbeat)?),
         };
         *garden = Some(clients.clone());
@@ -138,9 +152,10 @@ impl Clients {
     }
 }
 
-fn options(env: &Environment) -> Options {
+fn options(env: &Environment, time: &GardenTime) -> Options {
     Options {
         clock: env.clock.clone(),
+        time: Some(time.clone()),
         dialer: env.dialer.clone(),
         proxy_env: env.proxies(),
         stop: env.stop.clone(),
@@ -156,7 +171,7 @@ fn limited(options: &Options, connection: &ClientConnection) -> Options {
 }
 
 /// A kubeconfig if one is named, else the pod's ServiceAccount.
-fn seed_connection(settings: &Settings, env: &Environment) -> Result<Connection, Error> {
+pub(super) fn seed_connection(settings: &Settings, env: &Environment) -> Result<Connection, Error> {
     if let Some(path) = &settings.seed_client_connection.kubeconfig {
         return load(path);
     }

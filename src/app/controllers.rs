@@ -158,7 +158,8 @@ pub(super) fn start_heartbeat(
         },
         seed: shared.clients.seed_heartbeat.clone(),
         garden: garden.heartbeat.clone(),
-        clock: shared.env.clock.clone(),
+        // Stamps the lease: the garden compares it with its own clock.
+        clock: shared.time.garden_clock(),
         fence: shared.fence.clone(),
         beat: shared.status.beat.clone(),
         progress: shared.status.progress.clone(),
@@ -329,7 +330,7 @@ fn puller(shared: &Shared, stop: &Stop) -> Puller {
         dialer: Arc::clone(&env.dialer),
         proxy: ProxyPolicy::from_env(&env.proxies()),
         system_cas: env.system_cas(),
-        clock: env.clock.clone(),
+        clock: shared.time.garden_clock(),
         silence: oci::SILENCE,
     };
     Puller::new(network, shared.settings.edge.registries.clone(), shared.charts.clone(), stop)

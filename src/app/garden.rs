@@ -8,6 +8,7 @@ mod certificate;
 mod registration;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,16 +18,19 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::stop::Stop;
+use crate::config::settings::{SecretReference, Settings};
 use crate::config::version::GARDENER;
 use crate::format::yaml;
 use crate::identity::bootstrap::{Obtain, Obtained, Sources};
+use crate::identity::secret::{self, Operation};
+use crate::identity::trial::{self, Trial};
 use crate::identity::{self, cleanup};
 use crate::kube::{self, Connection, Verdict};
 
 use super::clients::GardenClients;
 use super::networks::{self, Mismatch};
 use super::status::complain;
-use super::{Shared, controllers, host, versions};
+use super::{Environment, Shared, controllers, host, versions};
 
 const PART: &str = "garden";
 /// After a failed stage: the first delay and the longest.
@@ -45,9 +49,17 @@ const SPREAD: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 enum Error {
     Identity(identity::Error),
-    Kube { operation: String, source: kube::Error },
+    Kube {
+        operation: String,
+        source: kube::Error,
+    },
     Version(String),
     Config(String),
+    /// The same with a cause that the error itself does not name.
+    Explained {
+        cause: String,
+        source: Box<Error>,
+    },
 }
 
 impl fmt::Display for Error {
@@ -56,6 +68,7 @@ impl fmt::Display for Error {
             Self::Identity(_) => f.write_str("get an identity for the garden"),
             Self::Kube { operation, .. } => f.write_str(operation),
             Self::Version(what) | Self::Config(what) => f.write_str(what),
+            Self::Explained { cause, .. } => f.write_str(cause),
         }
     }
 }
@@ -65,6 +78,7 @@ impl std::error::Error for Error {
         match self {
             Self::Identity(source) => Some(source),
             Self::Kube { source, .. } => Some(source),
+            Self::Explained { source, .. } => Some(&**source),
             Self::Version(_) | Self::Config(_) => None,
         }
     }
@@ -77,13 +91,24 @@ impl From<identity::Error> for Error {
 }
 
 impl Error {
-    fn verdict(&self) -> Option<Verdict> {
+    /// The error of the client at the bottom, if it is one.
+    fn client(&self) -> Option<&kube::Error> {
         match self {
-            Self::Kube { source, .. } | Self::Identity(identity::Error::Kube { source, .. }) => {
-                Some(source.verdict())
-            }
-            _ => None,
+            Self::Kube { source, .. } => Some(source),
+            Self::Identity(source) => source.cause(),
+            Self::Explained { source, .. } => source.client(),
+            Self::Version(_) | Self::Config(_) => None,
         }
+    }
+
+    fn verdict(&self) -> Option<Verdict> {
+        self.client().map(kube::Error::verdict)
+    }
+
+    /// It is about who somebody is: us or the server.
+    fn is_about_identity(&self) -> bool {
+        self.client()
+            .is_some_and(|error| matches!(trial::judge(Some(error)), Trial::Refused | Trial::Untrusted))
     }
 
     /// The garden, or the way to it, was in trouble: other agents saw the same, and will come back with us.
@@ -157,7 +182,6 @@ struct BringUp {
 pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     let mut bring_up = BringUp::new(shared, stop);
     if bring_up.pass(&ACCESS) {
-        bring_up.keeper = certificate::Keeper::new(shared, bring_up.connection.as_ref());
         bring_up.serve_seeds();
     }
     if let Some(heartbeat) = bring_up.heartbeat.take() {
@@ -169,14 +193,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
 impl BringUp {
     fn new(shared: &Arc<Shared>, stop: &Stop) -> Self {
         let settings = &shared.settings.garden_client_connection;
-        let key =
-            |s: &crate::config::settings::SecretReference| Key::new(s.namespace.clone(), s.name.clone());
-        let sources = Sources {
-            kubeconfig_secret: settings.kubeconfig_secret.as_ref().map(key),
-            bootstrap_secret: settings.bootstrap_kubeconfig.as_ref().map(key),
-            kubeconfig_path: settings.connection.kubeconfig.clone(),
-            keep_bootstrap: shared.settings.edge.bootstrap_keep,
-        };
+        let sources = sources(&shared.settings, &shared.env);
         let seed_name = shared.settings.seed_config.name.clone();
         let clock = shared.env.clock.clone();
         let obtain = Obtain::new(sources, seed_name, settings.validity, clock, shared.state.clone());
@@ -240,6 +257,7 @@ impl BringUp {
                     after
                 }
                 Err(error) => {
+                    let error = self.explained(error);
                     complain(&shared.status, PART, &error);
                     self.was_in_trouble |= error.is_common();
                     error.delay(backoff.next_delay())
@@ -249,6 +267,20 @@ impl BringUp {
             self.stop.wait(&shared.env.clock, wait);
         }
         false
+    }
+
+    /// With what is wrong with our own identity, if the server does not know us.
+    fn explained(&mut self, error: Error) -> Error {
+        if self.connection.is_none() || !error.is_about_identity() {
+            return error;
+        }
+        if let Some(keeper) = &mut self.keeper {
+            keeper.in_doubt = true;
+        }
+        match self.identity_problem() {
+            Some(cause) => Error::Explained { cause, source: Box::new(error) },
+            None => error,
+        }
     }
 
     fn seed_name(&self) -> &str {
@@ -280,6 +312,9 @@ impl BringUp {
             Obtained::Ready(connection) => {
                 cleanup::certificate(&connection)?;
                 self.adopt(connection)?;
+                self.keeper = certificate::Keeper::new(&shared, self.connection.as_ref());
+                // Before the first request: what can be seen from here is told by its name.
+                self.tell_problem();
                 Ok(Step::Done)
             }
         }
@@ -287,11 +322,11 @@ impl BringUp {
 
     /// From now on the garden is reached over this connection.
     fn adopt(&mut self, connection: Connection) -> Result<(), Error> {
-        let mut used = connection.clone();
-        if let Some(host) = self.host {
-            host.clone_into(&mut used.server);
-        }
-        let clients = self.shared.clients.use_garden(&used).map_err(failed("connect to the garden"))?;
+        let clients = self
+            .shared
+            .clients
+            .use_garden(&self.as_reached(&connection))
+            .map_err(failed("connect to the garden"))?;
         self.connection = Some(connection);
         if self.heartbeat.is_none() {
             self.heartbeat = controllers::start_heartbeat(&self.shared, &clients, &self.stop);
@@ -300,18 +335,35 @@ impl BringUp {
         Ok(())
     }
 
+    /// The connection with the server's address as seen from here.
+    fn as_reached(&self, connection: &Connection) -> Connection {
+        let mut used = connection.clone();
+        if let Some(host) = self.host {
+            host.clone_into(&mut used.server);
+        }
+        used
+    }
+
     fn refresh_ca(&mut self) -> Result<Step, Error> {
         let Some(connection) = self.connection.clone() else { return Ok(Step::Done) };
-        let refreshed = cleanup::refreshed(&self.garden()?.controllers, &connection)?;
-        if let Some(connection) = refreshed {
-            if let Some(secret) = &self.shared.settings.garden_client_connection.kubeconfig_secret {
-                let key = Key::new(secret.namespace.clone(), secret.name.clone());
-                cleanup::store_refreshed(&self.shared.clients.seed, &key, &connection)?;
+        let published = cleanup::published(&self.garden()?.controllers)?;
+        if let Some(connection) = cleanup::widened(&connection, &published) {
+            self.store_trust(connection.clone())?;
+            if let Some(keeper) = &mut self.keeper {
+                keeper.adopted(&connection)?;
             }
-            log::info!("The garden's CA has changed");
-            self.adopt(connection)?;
         }
         Ok(Step::Done)
+    }
+
+    /// Believes other CAs from now on.
+    fn store_trust(&mut self, connection: Connection) -> Result<(), Error> {
+        if let Some(secret) = &self.shared.settings.garden_client_connection.kubeconfig_secret {
+            let key = Key::new(secret.namespace.clone(), secret.name.clone());
+            cleanup::store_refreshed(&self.shared.clients.seed, &key, &connection)?;
+        }
+        log::info!("The garden's CA has changed");
+        self.adopt(connection)
     }
 
     fn find_host(&mut self) -> Result<Step, Error> {
@@ -330,8 +382,15 @@ impl BringUp {
             return Ok(Step::Done);
         }
         let current = cleanup::certificate(connection)?;
-        let bootstrap = self.shared.settings.garden_client_connection.bootstrap_kubeconfig.as_ref();
-        let bootstrap = bootstrap.map(|s| Key::new(s.namespace.clone(), s.name.clone()));
+        let Sources { kubeconfig_secret, bootstrap_secret: bootstrap, .. } =
+            sources(&self.shared.settings, &self.shared.env);
+        if let Some(key) = &kubeconfig_secret
+            && secret::load(&self.shared.clients.seed, key)?
+                .is_some_and(|stored| stored.operation == Operation::Rebootstrap)
+        {
+            // They are there for the next identity; a token that was made anew has the name of the one before.
+            return Ok(Step::Done);
+        }
         let garden = &self.garden()?.controllers;
         cleanup::remove_bootstrap_credentials(
             garden,
@@ -381,6 +440,21 @@ impl BringUp {
         }
         episode.stop();
         running.end();
+    }
+}
+
+/// Where an identity may come from. The service manager's credential counts after the configured file.
+pub(super) fn sources(settings: &Settings, env: &Environment) -> Sources {
+    let garden = &settings.garden_client_connection;
+    let key = |s: &SecretReference| Key::new(s.namespace.clone(), s.name.clone());
+    let credential =
+        env.variable("CREDENTIALS_DIRECTORY").map(|dir| Path::new(dir).join("bootstrap-kubeconfig"));
+    Sources {
+        kubeconfig_secret: garden.kubeconfig_secret.as_ref().map(key),
+        bootstrap_secret: garden.bootstrap_kubeconfig.as_ref().map(key),
+        bootstrap_files: settings.edge.bootstrap_kubeconfig.clone().into_iter().chain(credential).collect(),
+        kubeconfig_path: garden.connection.kubeconfig.clone(),
+        keep_bootstrap: settings.edge.bootstrap_keep,
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::log as logging;
 use crate::base::metrics::Metrics;
@@ -15,12 +15,12 @@ use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::chart::child::Renderer;
 use crate::config::Loaded;
-use crate::config::version::{GARDENER, PROGRAM};
+use crate::config::version::{BUILT_UNIX_S, GARDENER, PROGRAM};
 use crate::kube::in_cluster::SERVICE_ACCOUNT_DIRECTORY;
 use crate::limits;
 use crate::net::SystemDialer;
 
-use super::{Environment, run};
+use super::{Environment, rebootstrap, run};
 
 /// How long an orderly stop may take.
 const GRACE: Duration = Duration::from_secs(5);
@@ -47,16 +47,7 @@ pub fn process(loaded: Loaded, variables: BTreeMap<String, String>, give_up: fn(
         log::warn!(err = err.as_str(); "Signals are not watched for");
     }
     limit_grace(&stop, &clock, give_up);
-    let env = Environment {
-        clock,
-        dialer: Arc::new(SystemDialer),
-        stop,
-        metrics: Metrics::new(),
-        hostname: hostname(&variables),
-        variables,
-        renderer: Renderer::own_program(),
-        service_account_dir: PathBuf::from(SERVICE_ACCOUNT_DIRECTORY),
-    };
+    let env = environment(clock, stop, variables);
     match run(loaded.settings, env) {
         Ok(()) => SUCCESS,
         Err(error) => {
@@ -64,6 +55,28 @@ pub fn process(loaded: Loaded, variables: BTreeMap<String, String>, give_up: fn(
             log::error!(err = err.as_str(); "The gardenlet cannot start");
             FAILURE
         }
+    }
+}
+
+/// The command `rebootstrap`: what was done, or why not, in words.
+///
+/// # Errors
+/// As [`rebootstrap`].
+pub fn ask_for_identity(loaded: &Loaded, variables: BTreeMap<String, String>) -> Result<String, String> {
+    rebootstrap(&loaded.settings, &environment(Clock::system(), Stop::new(), variables))
+}
+
+fn environment(clock: Clock, stop: Stop, variables: BTreeMap<String, String>) -> Environment {
+    Environment {
+        clock,
+        built: Timestamp::from_unix(BUILT_UNIX_S),
+        dialer: Arc::new(SystemDialer),
+        stop,
+        metrics: Metrics::new(),
+        hostname: hostname(&variables),
+        variables,
+        renderer: Renderer::own_program(),
+        service_account_dir: PathBuf::from(SERVICE_ACCOUNT_DIRECTORY),
     }
 }
 

@@ -36,6 +36,7 @@ struct State {
     /// Whether the agent was ready before; see [`Status::is_ready`].
     was_ready: bool,
     remark: Option<String>,
+    clock_remark: Option<String>,
     parts: BTreeMap<&'static str, Part>,
     informers: BTreeMap<&'static str, (Synced, Mono)>,
 }
@@ -89,10 +90,21 @@ impl Status {
         self.lock().remark = remark;
     }
 
+    /// The same, about the clock.
+    pub(super) fn clock_remark(&self, remark: Option<String>) {
+        self.lock().clock_remark = remark;
+    }
+
     /// See [`Status::remark`], for those who write conditions.
     pub(super) fn remarks(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let state = Arc::clone(&self.state);
-        move || state.lock().unwrap_or_else(PoisonError::into_inner).remark.clone()
+        move || {
+            let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            match (&state.clock_remark, &state.remark) {
+                (Some(clock), Some(other)) => Some(format!("{clock} {other}")),
+                (clock, other) => clock.as_ref().or(other.as_ref()).cloned(),
+            }
+        }
     }
 
     /// A part cannot go on. True if that is news.

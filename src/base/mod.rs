@@ -4,6 +4,7 @@ pub mod backoff;
 pub mod capped;
 pub mod clock;
 pub mod error;
+pub mod garden_time;
 #[cfg(all(target_env = "musl", not(feature = "libc-heap")))]
 mod heap;
 pub mod log;

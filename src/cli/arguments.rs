@@ -18,6 +18,10 @@ pub(super) enum Command {
         config: PathBuf,
     },
     ConfigPrintDefaults,
+    /// Ask for a new identity.
+    Rebootstrap {
+        config: PathBuf,
+    },
     /// Render a chart; the arguments are read there.
     Render(Vec<OsString>),
     /// The process that renders for an agent.
@@ -88,6 +92,7 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
     match words[..] {
         [] | ["run"] => Ok(Command::Run { config: config.ok_or(Usage::NoConfig)? }),
         ["config", "validate"] => Ok(Command::ConfigValidate { config: config.ok_or(Usage::NoConfig)? }),
+        ["rebootstrap"] => Ok(Command::Rebootstrap { config: config.ok_or(Usage::NoConfig)? }),
         ["config", "print-defaults"] => Ok(Command::ConfigPrintDefaults),
         ["version"] => Ok(Command::Version { raw: false }),
         ["help"] => Ok(Command::Help),

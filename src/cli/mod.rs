@@ -29,6 +29,8 @@ Usage:
   gardenlet --config=FILE                   run the agent
   gardenlet config validate --config=FILE   report everything that is wrong with a configuration
   gardenlet config print-defaults           print the configuration that an empty one stands for
+  gardenlet rebootstrap --config=FILE       let the agent, running or stopped, get a new identity for the garden from a
+                                            bootstrap kubeconfig; nothing is deleted before the new one is there
   gardenlet render ...                      render a chart (see gardenlet render --help)
   gardenlet --version[=true|false|raw]
   gardenlet --help
@@ -49,11 +51,13 @@ pub struct Io<'a> {
     pub errors: &'a mut dyn Write,
 }
 
-/// Does what the arguments (without the program's name) say and returns the exit code. `run` is the agent.
+/// Does what the arguments (without the program's name) say and returns the exit code. `run` is the agent;
+/// `rebootstrap` asks for a new identity.
 pub fn main(
     args: Vec<OsString>,
     variable: &dyn Fn(&str) -> Option<String>,
     io: &mut Io<'_>,
+    rebootstrap: &dyn Fn(&Loaded) -> Result<String, String>,
     run: impl FnOnce(Loaded) -> u8,
 ) -> u8 {
     let command = match arguments::parse(args) {
@@ -65,6 +69,13 @@ pub fn main(
     match command {
         Command::Run { config } => match load_to_run(&config, variable) {
             Ok(loaded) => run(loaded),
+            Err(problems) => report(io, &config, &problems),
+        },
+        Command::Rebootstrap { config } => match load_to_run(&config, variable) {
+            Ok(loaded) => match rebootstrap(&loaded) {
+                Ok(done) => print(io, &done),
+                Err(why) => fail(io, format_args!("gardenlet rebootstrap: {why}")),
+            },
             Err(problems) => report(io, &config, &problems),
         },
         Command::ConfigValidate { config } => validate(io, &config),

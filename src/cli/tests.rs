@@ -15,7 +15,11 @@ fn command(line: &str, variables: &[(&str, &str)]) -> Ended {
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let args = line.split_whitespace().map(OsString::from).collect();
-    let code = main(args, &variable, &mut io, |it| {
+    let rebootstrap = |loaded: &Loaded| match loaded.settings.edge.bootstrap_keep {
+        true => Ok("done\n".to_owned()),
+        false => Err("nowhere".to_owned()),
+    };
+    let code = main(args, &variable, &mut io, &rebootstrap, |it| {
         loaded = Some(it);
         7
     });
@@ -156,4 +160,16 @@ fn the_printed_defaults_are_a_configuration_but_for_the_seed() {
     let file = TempFile::new("defaults.yaml", format!("{}{seed}", ended.output));
     let checked = command(&format!("config validate --config {}", file.name()), &[]);
     assert_eq!((checked.code, checked.errors.as_str()), (0, ""));
+}
+
+#[test]
+fn a_new_identity_is_asked_for() {
+    let garden = "gardenClientConnection: {kubeconfigSecret: {name: s, namespace: garden}}\n";
+    let file = TempFile::new("asking", format!("{GOOD}{garden}"));
+    let ended = command(&format!("rebootstrap --config={}", file.name()), &[]);
+    assert_eq!((ended.code, ended.errors.as_str()), (2, "gardenlet rebootstrap: nowhere\n"));
+    let file = TempFile::new("keeping", format!("{GOOD}{garden}edge: {{bootstrap: {{keep: true}}}}\n"));
+    let ended = command(&format!("rebootstrap --config={}", file.name()), &[]);
+    assert_eq!((ended.code, ended.output.as_str()), (0, "done\n"));
+    assert!(command("rebootstrap", &[]).errors.contains("--config is missing"));
 }

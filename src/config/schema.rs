@@ -332,5 +332,6 @@ const EDGE: &[Field] = &[
     field("edge.components.disabled", List).not_yet(),
     field("edge.components.disabled[]", Text),
     field("edge.bootstrap.keep", Bool).default("false"),
+    field("edge.bootstrap.kubeconfig", Text),
     field("edge.etcd", Any).not_yet(),
 ];

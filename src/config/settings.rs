@@ -189,8 +189,10 @@ pub struct Edge {
     pub chart_cache_bytes_max: u64,
     /// How registries are reached that need more than their name.
     pub registries: Vec<Registry>,
-    /// The bootstrap Secret stays in the seed after it was used.
+    /// Bootstrap credentials stay where they are after they were used: the Secret in the seed, the token in the garden.
     pub bootstrap_keep: bool,
+    /// A file with a bootstrap kubeconfig. It may come later, and it is never deleted.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
 }
 
 /// An item of `edge.registries`. What belongs to the connection counts wherever that host is talked to, as a mirror too.
@@ -373,6 +375,7 @@ impl Edge {
             chart_cache_bytes_max: r.bytes("chartCache.maxSize"),
             registries: r.items("registries").map(Registry::read).collect(),
             bootstrap_keep: r.flag("bootstrap.keep"),
+            bootstrap_kubeconfig: r.path("bootstrap.kubeconfig"),
         }
     }
 }

@@ -194,6 +194,7 @@ fn every_default() {
         ("edge.liveness.stallTimeout", json!("2m0s")),
         ("edge.chartCache.maxSize", json!("64Mi")),
         ("edge.bootstrap.keep", json!(false)),
+        ("edge.bootstrap.kubeconfig", Value::Null),
     ];
     let document = settings(&[("exposureClassHandlers[0].name", json!("internet"))]).document;
     for (path, expected) in table {
@@ -749,6 +750,11 @@ fn fields_without_effect_are_warnings() {
             json!({"name": "a", "namespace": "b"}),
             "gardenClientConnection.bootstrapKubeconfig: has no effect without kubeconfigSecret, which is where the agent's own kubeconfig is kept",
         ),
+        (
+            "edge.bootstrap.kubeconfig",
+            json!("/b"),
+            "edge.bootstrap.kubeconfig: has no effect without gardenClientConnection.kubeconfigSecret",
+        ),
         ("edge.etcd", json!({}), "edge.etcd: not yet supported: the value is checked and then ignored"),
         (
             "edge.registries",
@@ -815,7 +821,7 @@ seedConfig:
   spec:
     dns: {internal: {type: local, domain: i.example.org, credentialsRef: {apiVersion: v1, kind: Secret, namespace: garden, name: d}}}
     newer: 1
-edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s}, bootstrap: {keep: true}}
+edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s}, bootstrap: {keep: true, kubeconfig: /b}}
 ";
     let settings = load(text, "c.yaml").unwrap().settings;
     let garden = &settings.garden_client_connection;
@@ -856,6 +862,7 @@ edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s
     assert_eq!((edge.workers, edge.resource_manager), (8, ResourceManager::External));
     assert!(edge.resource_manager_is_explicit && edge.bootstrap_keep);
     assert_eq!(edge.state_dir.as_deref(), Some("/state".as_ref()));
+    assert_eq!(edge.bootstrap_kubeconfig.as_deref(), Some("/b".as_ref()));
     assert_eq!(edge.heartbeat.renew_timeout, Duration::from_secs(5));
     assert_eq!(edge.heartbeat.probe_timeout, Duration::from_secs(2));
     assert_eq!(edge.liveness_stall_timeout, Duration::from_secs(120));

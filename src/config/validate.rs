@@ -39,7 +39,7 @@ fn set_absent(value: &mut Value, path: &[&str], to: Value) {
 pub(super) fn check(document: &Value, problems: &mut Problems) {
     let r = Reader::new(document);
     rotation(r, problems);
-    bootstrap(r.at("gardenClientConnection"), problems);
+    bootstrap(r.at("gardenClientConnection"), r.at("edge"), problems);
     leader_election(r.at("leaderElection"), problems);
     backup_entry(r.at("controllers.backupEntry"), problems);
     resources(r.at("resources"), problems);
@@ -55,11 +55,15 @@ fn rotation(r: Reader<'_>, problems: &mut Problems) {
     }
 }
 
-fn bootstrap(r: Reader<'_>, problems: &mut Problems) {
+fn bootstrap(r: Reader<'_>, edge: Reader<'_>, problems: &mut Problems) {
     if !r.at("bootstrapKubeconfig").is_absent() && r.at("kubeconfigSecret").is_absent() {
         let message =
             "has no effect without kubeconfigSecret, which is where the agent's own kubeconfig is kept";
         problems.warning("gardenClientConnection.bootstrapKubeconfig", message);
+    }
+    if !edge.at("bootstrap.kubeconfig").is_absent() && r.at("kubeconfigSecret").is_absent() {
+        let message = "has no effect without gardenClientConnection.kubeconfigSecret";
+        problems.warning("edge.bootstrap.kubeconfig", message);
     }
 }
 

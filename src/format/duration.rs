@@ -29,6 +29,17 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
+/// A duration for people, rounded: `20 s`, `5 min`, `3 h`, `12 days`. Small changes rarely change the text.
+pub fn rough(duration: Duration) -> String {
+    let s = duration.as_secs();
+    match s {
+        0..55 => format!("{} s", s.saturating_add(5) / 10 * 10),
+        55..3_570 => format!("{} min", (s + 30) / 60),
+        3_570..171_000 => format!("{} h", (s + 1_800) / 3_600),
+        _ => format!("{} days", s.saturating_add(43_200) / 86_400),
+    }
+}
+
 /// Reads a duration, which may be negative, into nanoseconds (Go's `time.ParseDuration`).
 ///
 /// # Errors
@@ -180,6 +191,22 @@ pub mod option {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn people_want_it_rough() {
+        let table = [
+            (0, "0 s"),
+            (12, "10 s"),
+            (58, "1 min"),
+            (90, "2 min"),
+            (3_599, "1 h"),
+            (90_000, "25 h"),
+            (259_200, "3 days"),
+        ];
+        for (s, expected) in table {
+            assert_eq!(rough(Duration::from_secs(s)), expected, "{s}");
+        }
+    }
 
     #[test]
     fn durations_go_both_ways() {

@@ -1,7 +1,8 @@
 //! The first identity: the kubeconfig Secret of an earlier life, a bootstrap token and a certificate request, or a
-//! kubeconfig that the operator supplies.
+//! kubeconfig that the operator supplies. And the next one, when the garden does not take the present one any more: any
+//! bootstrap credential that is there, or comes, will do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::api::core::SECRET;
@@ -21,6 +22,9 @@ pub struct Sources {
     pub kubeconfig_secret: Option<Key>,
     /// `gardenClientConnection.bootstrapKubeconfig`.
     pub bootstrap_secret: Option<Key>,
+    /// Files with a bootstrap kubeconfig, which may come later: `edge.bootstrap.kubeconfig`, and the credential
+    /// `bootstrap-kubeconfig` of the service manager.
+    pub bootstrap_files: Vec<PathBuf>,
     /// `gardenClientConnection.kubeconfig` or `GARDEN_KUBECONFIG`.
     pub kubeconfig_path: Option<PathBuf>,
     /// `edge.bootstrap.keep`: leave the bootstrap credentials where they are.
@@ -44,7 +48,83 @@ pub enum Obtained {
 /// Makes a client of the garden from a connection.
 pub type Connect<'a> = &'a dyn Fn(Connection) -> Result<Garden, kube::Error>;
 
-/// Gets the first identity, in steps.
+/// A kubeconfig that may be used to ask for a certificate.
+#[derive(Clone, Debug)]
+pub struct Credential {
+    /// Where it stands, in words.
+    pub place: String,
+    /// It stands in the Secret, which goes when it was used.
+    in_secret: bool,
+    connection: Connection,
+}
+
+impl Sources {
+    /// Whether there is a bootstrap to be done rather than a kubeconfig to be used.
+    fn wants_bootstrap(&self) -> bool {
+        self.bootstrap_secret.is_some()
+            || self.bootstrap_files.iter().any(|file| file.exists())
+            || (self.kubeconfig_path.is_none() && !self.bootstrap_files.is_empty())
+    }
+
+    /// The bootstrap credentials that are there now.
+    ///
+    /// # Errors
+    /// If there is none: names where it was looked, or what is wrong with what was found.
+    pub fn credentials(&self, seed: &Client) -> Result<Vec<Credential>, Error> {
+        let (mut found, mut looked, mut problem) = (Vec::new(), Vec::new(), None);
+        if let Some(key) = &self.bootstrap_secret {
+            let place = format!("secret {key} of the seed");
+            match secret::load(seed, key) {
+                Ok(None) => {}
+                Ok(Some(stored)) => {
+                    let connection = stored.connection;
+                    found.push(Credential { place: place.clone(), in_secret: true, connection });
+                }
+                Err(error @ Error::Kube { .. }) => return Err(error),
+                Err(error) => problem = Some(error),
+            }
+            looked.push(place);
+        }
+        for path in &self.bootstrap_files {
+            let place = format!("file {}", path.display());
+            if path.exists() {
+                match from_file(path) {
+                    Ok(connection) => {
+                        found.push(Credential { place: place.clone(), in_secret: false, connection });
+                    }
+                    Err(error) => problem = problem.or(Some(error)),
+                }
+            }
+            looked.push(place);
+        }
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        Err(problem.unwrap_or_else(|| nothing(&looked)))
+    }
+}
+
+fn nothing(looked: &[String]) -> Error {
+    let (place, remedy) = match looked {
+        [] => (
+            "gardenClientConnection.bootstrapKubeconfig or edge.bootstrap.kubeconfig".to_owned(),
+            "neither is set; name a place, and supply a bootstrap kubeconfig for the garden there",
+        ),
+        [one] if one.starts_with("file") => {
+            (one.clone(), "supply a bootstrap kubeconfig for the garden there")
+        }
+        [one] => (one.clone(), "supply a bootstrap kubeconfig for the garden in its key kubeconfig"),
+        more => (more.join(" or "), "supply a bootstrap kubeconfig for the garden in one of them"),
+    };
+    Error::NoKubeconfig { place, remedy }
+}
+
+fn from_file(path: &Path) -> Result<Connection, Error> {
+    let read = kubeconfig::load(&[path.to_owned()]).and_then(|config| config.select(""));
+    read.map_err(|source| Error::Kubeconfig { place: path.display().to_string(), source })
+}
+
+/// Gets an identity, in steps: the first one, or another one when the garden does not take it any more.
 #[derive(Debug)]
 pub struct Obtain {
     sources: Sources,
@@ -52,7 +132,9 @@ pub struct Obtain {
     validity: Option<Duration>,
     clock: Clock,
     state: StateDir,
-    bootstrap: Option<(Connection, Garden, Issuer)>,
+    bootstrap: Option<(Credential, Garden, Issuer)>,
+    /// Credentials that failed, until all have.
+    failed: Vec<Connection>,
 }
 
 /// The state directory's file of a pending bootstrap request.
@@ -67,10 +149,10 @@ impl Obtain {
         clock: Clock,
         state: StateDir,
     ) -> Self {
-        Self { sources, seed_name, validity, clock, state, bootstrap: None }
+        Self { sources, seed_name, validity, clock, state, bootstrap: None, failed: Vec::new() }
     }
 
-    /// One step.
+    /// One step to the first identity.
     ///
     /// # Errors
     /// [`Error`] names place and remedy; the next call tries again from where it stands.
@@ -80,29 +162,35 @@ impl Obtain {
             if let Some(stored) = secret::load(seed, key)? {
                 return Ok(Obtained::Ready(stored.connection));
             }
-            if self.sources.bootstrap_secret.is_some() {
-                return self.bootstrap_step(seed, connect);
+            if self.sources.wants_bootstrap() {
+                return self.again(seed, connect);
             }
         }
-        let path = self.sources.kubeconfig_path.clone().ok_or(Error::NotConfigured)?;
-        let read = kubeconfig::load(std::slice::from_ref(&path)).and_then(|config| config.select(""));
-        let wrong = |source| Error::Kubeconfig { place: path.display().to_string(), source };
-        Ok(Obtained::Ready(read.map_err(wrong)?))
+        let path = self.sources.kubeconfig_path.as_ref().ok_or(Error::NotConfigured)?;
+        from_file(path).map(Obtained::Ready)
     }
 
-    fn bootstrap_step(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
+    /// One step to another identity, whatever is stored.
+    ///
+    /// # Errors
+    /// As [`Obtain::step`].
+    pub fn again(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
         let (from, garden, mut issuer) = self.bootstrap_parts(seed, connect)?;
         let progress = issuer.step(&garden);
+        let (place, connection) = (from.place.clone(), from.connection.clone());
         self.bootstrap = Some((from, garden, issuer));
         match progress {
             Ok(Progress::Waiting { after, csr_name }) => {
                 Ok(Obtained::Waiting { after, what: format!("approval of certificate request {csr_name}") })
             }
             Ok(Progress::Issued(issued)) => self.store(seed, issued).map(Obtained::Ready),
-            Err(e) => {
-                // The Secret may hold another token by the next try.
+            Err(source) => {
+                // Another credential may do; and this one may be another one by the next try.
                 self.bootstrap = None;
-                Err(e)
+                if matches!(source, Error::Kube { .. }) {
+                    self.failed.push(connection);
+                }
+                Err(Error::Bootstrap { place, source: Box::new(source) })
             }
         }
     }
@@ -111,34 +199,38 @@ impl Obtain {
         &mut self,
         seed: &Client,
         connect: Connect<'_>,
-    ) -> Result<(Connection, Garden, Issuer), Error> {
+    ) -> Result<(Credential, Garden, Issuer), Error> {
         if let Some(parts) = self.bootstrap.take() {
             return Ok(parts);
         }
-        let key = self.sources.bootstrap_secret.clone().unwrap_or_default();
-        let stored = secret::load(seed, &key)?.ok_or_else(|| Error::NoKubeconfig {
-            place: format!("secret {key} of the seed"),
-            remedy: "supply a bootstrap kubeconfig for the garden in its key kubeconfig",
-        })?;
-        let garden = connect(stored.connection.clone())
-            .map_err(Error::kube("connect with the bootstrap kubeconfig"))?;
+        let mut all = self.sources.credentials(seed)?;
+        let untried = all.iter().position(|credential| !self.failed.contains(&credential.connection));
+        if untried.is_none() {
+            self.failed.clear();
+        }
+        let credential = all.swap_remove(untried.unwrap_or(0));
+        let garden = connect(credential.connection.clone())
+            .map_err(Error::kube(format!("connect with the bootstrap kubeconfig in {}", credential.place)))?;
         let subject = seed_subject(&self.seed_name);
         let issuer = Issuer::new(self.clock.clone(), self.state.clone(), SLOT, subject, self.validity);
-        Ok((stored.connection, garden, issuer))
+        Ok((credential, garden, issuer))
     }
 
     /// Secret first, then the bootstrap Secret goes, then the key on disk: a crash between them loses nothing.
     fn store(&mut self, seed: &Client, issued: Issued) -> Result<Connection, Error> {
         let Some((from, _, issuer)) = &mut self.bootstrap else { return Err(Error::NotConfigured) };
         let connection =
-            from.clone().with_certificate(issued.certificate_pem, issued.key_pem.expose().clone());
+            from.connection.clone().with_certificate(issued.certificate_pem, issued.key_pem.expose().clone());
         if let Some(key) = &self.sources.kubeconfig_secret {
             secret::store(seed, key, &connection, false)?;
         }
         issuer.discard();
+        let goes = from.in_secret && !self.sources.keep_bootstrap;
+        let (csr, place) = (issued.csr_name.as_str(), from.place.as_str());
+        log::info!(csr, from = place; "Received the certificate for the garden");
         self.bootstrap = None;
-        log::info!(csr = issued.csr_name.as_str(); "Received the certificate for the garden");
-        if let Some(key) = self.sources.bootstrap_secret.as_ref().filter(|_| !self.sources.keep_bootstrap) {
+        self.failed.clear();
+        if let Some(key) = self.sources.bootstrap_secret.as_ref().filter(|_| goes) {
             remove_bootstrap_secret(seed, key)?;
         }
         Ok(connection)

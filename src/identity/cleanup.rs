@@ -12,6 +12,7 @@ use crate::base::redact;
 use crate::format::base64;
 use crate::kube::connection::{Credentials, Material, Trust};
 use crate::kube::{Client, Connection, DeleteParams, Garden, Verdict};
+use crate::limits;
 use crate::pki::Certificate;
 
 use super::bootstrap::remove_bootstrap_secret;
@@ -35,40 +36,79 @@ pub fn certificate(connection: &Connection) -> Result<Certificate, Error> {
     Ok(Certificate::parse_pem(std::str::from_utf8(&chain).map_err(|_| none())?)?)
 }
 
-/// The connection with the CA that the garden publishes now; `None` if nothing changes.
+/// The CAs that the garden publishes now, PEM.
 ///
 /// # Errors
 /// If the garden does not publish one.
-pub fn refreshed(garden: &Garden, connection: &Connection) -> Result<Option<Connection>, Error> {
+pub fn published(garden: &Garden) -> Result<String, Error> {
     let key = Key::new(CA_NAMESPACE, CA_NAME);
     let published = garden
         .get::<ConfigMap>(&CONFIG_MAP, CA_NAMESPACE, CA_NAME)
         .map_err(Error::kube(format!("read the garden's CA from config map {key}")))?;
-    let pem = published.data.get(CA_KEY).map(String::as_str).unwrap_or_default();
+    let pem = published.data.get(CA_KEY).cloned().unwrap_or_default();
     if pem.is_empty() {
         return Err(Error::NoKubeconfig {
             place: format!("config map {key} of the garden"),
             remedy: "its key ca.crt must hold the garden's CA",
         });
     }
-    Ok(with_ca(connection, pem))
+    Ok(pem)
 }
 
-fn with_ca(connection: &Connection, pem: &str) -> Option<Connection> {
-    // As upstream: these two words switch verification off.
-    let trust = if pem == "none" || pem == "null" {
-        Trust::Insecure
-    } else {
-        Trust::Bundle(Material::inline(pem.as_bytes()))
+/// As upstream: these two words switch verification off.
+fn is_off(pem: &str) -> bool {
+    pem == "none" || pem == "null"
+}
+
+/// The connection with the published CAs besides those that it trusts; `None` if nothing changes. Some servers may still
+/// show certificates of the old CA, whichever comes first, the servers' certificates or the publication.
+pub fn widened(connection: &Connection, published: &str) -> Option<Connection> {
+    let trust = match &connection.trust {
+        _ if is_off(published) => Trust::Insecure,
+        Trust::Bundle(present) => {
+            let present = present.load().map(|pem| certificates_of(&pem)).unwrap_or_default();
+            let mut all = certificates_of(published.as_bytes());
+            let besides: Vec<String> = present.iter().filter(|c| !all.contains(c)).cloned().collect();
+            if !all.is_empty() && all.iter().all(|certificate| present.contains(certificate)) {
+                return None;
+            }
+            all.extend(besides);
+            all.truncate(limits::CA_CERTIFICATES_MAX);
+            let text = if all.len() > 1 { all.concat() } else { published.to_owned() };
+            Trust::Bundle(Material::inline(text))
+        }
+        _ => Trust::Bundle(Material::inline(published)),
     };
-    let same = match (&connection.trust, &trust) {
-        // A file that says the same is no other CA.
+    (!same_trust(&connection.trust, &trust)).then(|| connection.clone().with_trust(trust))
+}
+
+/// The connection with the published CAs alone; `None` if nothing changes.
+pub fn narrowed(connection: &Connection, published: &str) -> Option<Connection> {
+    let Trust::Bundle(present) = &connection.trust else { return None };
+    let is_more = present.load().is_ok_and(|pem| {
+        let (present, published) = (certificates_of(&pem), certificates_of(published.as_bytes()));
+        !published.is_empty() && present.iter().any(|certificate| !published.contains(certificate))
+    });
+    (is_more && !is_off(published)).then(|| connection.clone().with_ca(published))
+}
+
+/// The certificates of a PEM text as texts, the same for the same certificate.
+fn certificates_of(pem: &[u8]) -> Vec<String> {
+    const END: &str = "-----END CERTIFICATE-----";
+    let text = String::from_utf8_lossy(pem);
+    let blocks =
+        text.split_inclusive(END).filter_map(|block| block.find("-----BEGIN").map(|at| &block[at..]));
+    blocks.filter(|block| block.ends_with(END)).map(|block| format!("{block}\n")).collect()
+}
+
+/// Whether two trusts are the same; a file that says the same is no other one.
+pub fn same_trust(one: &Trust, other: &Trust) -> bool {
+    match (one, other) {
         (Trust::Bundle(old), Trust::Bundle(new)) => {
             old.load().is_ok_and(|old| new.load().is_ok_and(|new| old == new))
         }
         (old, new) => old == new,
-    };
-    (!same).then(|| connection.clone().with_trust(trust))
+    }
 }
 
 /// Stores a connection with another CA. A pending request for renewal stays pending.
@@ -233,17 +273,44 @@ mod tests {
         }
     }
 
+    fn pem(name: &str) -> String {
+        format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n")
+    }
+
     #[test]
-    fn the_ca_is_replaced_when_it_differs() {
-        let connection = Connection::new("https://garden").with_ca("old");
-        assert_eq!(with_ca(&connection, "old"), None);
-        assert_eq!(with_ca(&connection, "new"), Some(Connection::new("https://garden").with_ca("new")));
-        assert_eq!(with_ca(&connection, "none").unwrap().trust, Trust::Insecure);
+    fn a_new_ca_is_trusted_besides_the_old_one() {
+        let (old, new) = (pem("old"), pem("new"));
+        let (both, swapped) = (format!("{new}{old}"), format!("{old}{new}"));
+        // What is trusted, what is published; the trust besides, and the trust alone.
+        let table = [
+            (&old, &old, None, None),
+            (&old, &new, Some(&both), Some(&new)),
+            (&old, &both, Some(&both), None),
+            (&both, &new, None, Some(&new)),
+            (&both, &swapped, None, None),
+            (&both, &old, None, Some(&old)),
+        ];
+        let connection = |ca: &String| Connection::new("https://garden").with_ca(ca.as_str());
+        for (trusted, published, besides, alone) in table {
+            let text = format!("{trusted}, published {published}");
+            assert_eq!(widened(&connection(trusted), published), besides.map(connection), "{text}");
+            assert_eq!(narrowed(&connection(trusted), published), alone.map(connection), "{text}");
+        }
+        let system = Connection::new("https://garden");
+        assert_eq!(widened(&system, &new), Some(connection(&new)));
+        assert_eq!(narrowed(&system, &new), None);
+    }
+
+    #[test]
+    fn the_ca_can_be_switched_off_and_come_from_a_file() {
+        let connection = Connection::new("https://garden").with_ca(pem("old"));
+        assert_eq!(widened(&connection, "none").unwrap().trust, Trust::Insecure);
+        assert_eq!(narrowed(&connection, "none"), None);
         let path = std::env::temp_dir().join(format!("gardenlet-ca-{}", crate::base::random::hex(12)));
         let file = connection.with_trust(Trust::Bundle(Material::File(path.clone())));
-        assert!(with_ca(&file, "old").is_some());
-        std::fs::write(&path, "old").unwrap();
-        assert_eq!(with_ca(&file, "old"), None);
+        assert!(widened(&file, &pem("old")).is_some());
+        std::fs::write(&path, pem("old") + "# another one\n" + &pem("other")).unwrap();
+        assert_eq!(widened(&file, &pem("old")), None);
         std::fs::remove_file(path).unwrap();
     }
 }

@@ -30,6 +30,13 @@ pub enum Error {
         /// What the operator must do.
         remedy: &'static str,
     },
+    /// A bootstrap credential led to nothing.
+    Bootstrap {
+        /// Where it stands.
+        place: String,
+        /// The cause.
+        source: Box<Self>,
+    },
     /// Nothing in the configuration says how to reach the garden.
     NotConfigured,
     /// The request was denied or could not be signed.
@@ -56,6 +63,17 @@ impl Error {
     }
 }
 
+impl Error {
+    /// The error of the client at the bottom, if it is one.
+    pub fn cause(&self) -> Option<&kube::Error> {
+        match self {
+            Self::Kube { source, .. } => Some(source),
+            Self::Bootstrap { source, .. } => source.cause(),
+            _ => None,
+        }
+    }
+}
+
 impl From<pki::Error> for Error {
     fn from(source: pki::Error) -> Self {
         Self::Pki(source)
@@ -69,6 +87,7 @@ impl fmt::Display for Error {
             Self::Kubeconfig { place, .. } => write!(f, "read the kubeconfig in {place}"),
             Self::Pki(_) => f.write_str("make a certificate request"),
             Self::NoKubeconfig { place, remedy } => write!(f, "no kubeconfig in {place}: {remedy}"),
+            Self::Bootstrap { place, .. } => write!(f, "with the bootstrap kubeconfig in {place}"),
             Self::NotConfigured => f.write_str(
                 "nothing says how to reach the garden: set gardenClientConnection.kubeconfig, or bootstrapKubeconfig \
                  and kubeconfigSecret",
@@ -89,6 +108,7 @@ impl std::error::Error for Error {
             Self::Kube { source, .. } => Some(source),
             Self::Kubeconfig { source, .. } => Some(source),
             Self::Pki(source) => Some(source),
+            Self::Bootstrap { source, .. } => Some(&**source),
             _ => None,
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use miniserde::{Deserialize, Serialize};
 
 use crate::api::certificates::{CERTIFICATE_SIGNING_REQUEST, CertificateSigningRequest};
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::redact::Secret;
 use crate::base::state::StateDir;
 use crate::format::base64;
@@ -66,7 +66,18 @@ struct Pending {
     name: String,
     uid: String,
     key: PrivateKey,
+    /// Machine time, for the next life.
     begun: Timestamp,
+    /// The wait in this life began here, on the monotonic clock: the machine's may be set meanwhile ...
+    since: Mono,
+    /// ... after a wait of so long in an earlier life.
+    before: Duration,
+}
+
+impl Pending {
+    fn waited(&self, now: Mono) -> Duration {
+        now.saturating_sub(self.since).saturating_add(self.before)
+    }
 }
 
 /// One certificate for one subject, over as many requests as it takes.
@@ -113,10 +124,10 @@ impl Issuer {
         let pending = match self.pending.take() {
             Some(pending) if !pending.uid.is_empty() => pending,
             // The crash came between the key and the answer: the object may or may not exist.
-            Some(pending) => self.post(garden, pending.key, pending.begun)?,
-            None => self.post(garden, PrivateKey::generate()?, self.clock.now())?,
+            Some(pending) => self.post(garden, pending)?,
+            None => self.post(garden, self.fresh(PrivateKey::generate()?)?)?,
         };
-        if self.clock.now() > pending.begun.plus(PATIENCE) {
+        if pending.waited(self.clock.mono()) > PATIENCE {
             self.discard();
             return Err(Error::TimedOut { name: pending.name });
         }
@@ -147,7 +158,7 @@ impl Issuer {
         };
         match state {
             State::Pending => {
-                let after = self.clock.now().since(pending.begun).clamp(POLL_FIRST, POLL);
+                let after = pending.waited(self.clock.mono()).clamp(POLL_FIRST, POLL);
                 let csr_name = pending.name.clone();
                 self.pending = Some(pending);
                 Ok(Progress::Waiting { after, csr_name })
@@ -168,14 +179,20 @@ impl Issuer {
         }
     }
 
-    /// Posts a request for the key; the key is on disk before the server knows the request.
-    fn post(&mut self, garden: &Garden, key: PrivateKey, begun: Timestamp) -> Result<Pending, Error> {
+    fn fresh(&self, key: PrivateKey) -> Result<Pending, Error> {
         let request = request::build(&self.subject, &key)?;
         let name = csr::name(&request.public_key, &self.subject);
-        let mut pending = Pending { name, uid: String::new(), key, begun };
+        let (begun, since) = (self.clock.now(), self.clock.mono());
+        Ok(Pending { name, uid: String::new(), key, begun, since, before: Duration::ZERO })
+    }
+
+    /// Posts a request for the key; the key is on disk before the server knows the request.
+    fn post(&mut self, garden: &Garden, mut pending: Pending) -> Result<Pending, Error> {
+        let request = request::build(&self.subject, &pending.key)?;
         self.save(&pending);
         let object = csr::object(&pending.name, &request.pem, self.validity.map(|v| v.as_secs()));
         let made = garden.create::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, "", &object);
+        let is_new = made.is_ok();
         let made = match made {
             // The name is a digest of the new key: an object of this name is our own, posted without an answer.
             Err(e) if e.is_already_exists() => garden.get(&CERTIFICATE_SIGNING_REQUEST, "", &pending.name),
@@ -190,6 +207,11 @@ impl Issuer {
             }
         };
         pending.uid = made.metadata.uid;
+        if is_new {
+            // Its time begins now, however long it took to get it to the garden.
+            (pending.begun, pending.since, pending.before) =
+                (self.clock.now(), self.clock.mono(), Duration::ZERO);
+        }
         self.save(&pending);
         log::info!(csr = pending.name.as_str(), subject = self.subject.common_name.as_str(); "Posted a certificate request");
         Ok(pending)
@@ -213,13 +235,14 @@ impl Issuer {
         let text = String::from_utf8(self.state.read(self.slot)?).ok()?;
         let saved: Saved = miniserde::json::from_str(&text).ok()?;
         let begun = Timestamp::from_unix(saved.begun_unix_s);
-        let now = self.clock.now();
-        let fresh = begun <= now && now <= begun.plus(PATIENCE);
+        let (now, since) = (self.clock.now(), self.clock.mono());
+        // A clock without a battery may show a little less than before.
+        let fresh = begun <= now.plus(PATIENCE) && now <= begun.plus(PATIENCE);
         if !fresh || saved.common_name != self.subject.common_name {
             log::info!(csr = saved.name.as_str(); "The pending certificate request is too old, or not ours: making a new one");
             return None;
         }
         let key = PrivateKey::from_pkcs8(base64::decode(saved.key.as_bytes()).ok()?).ok()?;
-        Some(Pending { name: saved.name, uid: saved.uid, key, begun })
+        Some(Pending { name: saved.name, uid: saved.uid, key, begun, since, before: now.since(begun) })
     }
 }

@@ -10,5 +10,6 @@ pub mod error;
 pub mod issue;
 pub mod rotation;
 pub mod secret;
+pub mod trial;
 
 pub use error::Error;

@@ -10,12 +10,13 @@ use crate::api::meta::Key;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::random;
 use crate::base::state::StateDir;
-use crate::kube::{Client, Connection, Garden};
+use crate::kube::{Client, Connection, Garden, Trust};
 use crate::pki::Certificate;
 
-use super::cleanup::certificate;
+use super::Error;
+use super::cleanup::{certificate, same_trust};
 use super::issue::{Issuer, Progress};
-use super::{Error, secret};
+use super::secret::{self, Operation};
 
 /// How often the Secret is read.
 pub const LOOK: Duration = Duration::from_secs(10);
@@ -46,6 +47,8 @@ pub enum Step {
     Wait(Duration),
     /// Use this connection from now on, and say so with [`Rotation::adopted`]: the next step offers it again otherwise.
     Replace(Connection),
+    /// A renewal will not do: the certificate is lost, or somebody asked for an identity from the beginning.
+    Bootstrap,
 }
 
 /// The state directory's file of a pending renewal.
@@ -55,21 +58,26 @@ const SLOT: &str = "renewal-request";
 #[derive(Debug)]
 pub struct Rotation {
     clock: Clock,
+    garden_clock: Clock,
     state: StateDir,
     secret: Key,
     validity: Validity,
     current: Certificate,
     deadline: Timestamp,
     issuer: Option<Issuer>,
+    trust: Trust,
+    /// The garden does not take the certificate.
+    pub lost: bool,
 }
 
 impl Rotation {
-    /// `connection` is what the agent uses now.
+    /// `connection` is what the agent uses now. Deadlines are judged by the garden's clock.
     ///
     /// # Errors
     /// If it has no client certificate.
     pub fn new(
         clock: Clock,
+        garden_clock: Clock,
         state: StateDir,
         secret: Key,
         validity: Validity,
@@ -77,7 +85,18 @@ impl Rotation {
     ) -> Result<Self, Error> {
         let current = certificate(connection)?;
         let deadline = deadline(&current, validity, random::unit());
-        Ok(Self { clock, state, secret, validity, current, deadline, issuer: None })
+        Ok(Self {
+            clock,
+            garden_clock,
+            state,
+            secret,
+            validity,
+            current,
+            deadline,
+            issuer: None,
+            trust: connection.trust.clone(),
+            lost: false,
+        })
     }
 
     /// The certificate in use.
@@ -91,6 +110,8 @@ impl Rotation {
     /// If it has no client certificate.
     pub fn adopted(&mut self, connection: &Connection) -> Result<(), Error> {
         self.current = certificate(connection)?;
+        self.trust = connection.trust.clone();
+        self.lost = false;
         self.deadline = deadline(&self.current, self.validity, random::unit());
         Ok(())
     }
@@ -101,7 +122,8 @@ impl Rotation {
     /// [`Error`]; the certificate in use stays.
     pub fn step(&mut self, seed: &Client, garden: &Garden) -> Result<Step, Error> {
         let stored = secret::load(seed, &self.secret)?;
-        let renew = stored.as_ref().is_some_and(|s| s.renew);
+        let operation = stored.as_ref().map(|s| s.operation).unwrap_or_default();
+        let renew = operation == Operation::Renew;
         let stored = stored.map(|s| s.connection);
         if let Some(connection) = &stored {
             let other = certificate(connection)?;
@@ -112,8 +134,14 @@ impl Rotation {
                 }
                 return Ok(Step::Replace(connection.clone()));
             }
+            if !same_trust(&connection.trust, &self.trust) {
+                return Ok(Step::Replace(connection.clone()));
+            }
         }
-        if !renew && self.issuer.is_none() && self.clock.now() < self.deadline {
+        if self.lost || operation == Operation::Rebootstrap {
+            return Ok(Step::Bootstrap);
+        }
+        if !renew && self.issuer.is_none() && self.garden_clock.now() < self.deadline {
             return Ok(Step::Wait(LOOK));
         }
         self.renew(seed, garden, stored)
@@ -164,6 +192,7 @@ mod tests {
             not_before: Timestamp::from_unix(1_000),
             not_after: Timestamp::from_unix(2_000),
             public_key: Vec::new(),
+            is_ca: false,
         };
         let validity = Validity { validity: None, jitter_percent_min: 70, jitter_percent_max: 90 };
         let table = [(0.0, 1_700), (0.5, 1_800), (1.0, 1_900)];
@@ -212,7 +241,8 @@ mod tests {
     fn rotation(present: &Connection) -> Rotation {
         let validity = Validity { validity: None, jitter_percent_min: 70, jitter_percent_max: 90 };
         let key = Key::new("garden", "s");
-        Rotation::new(Clock::system(), StateDir::in_memory(), key, validity, present).unwrap()
+        Rotation::new(Clock::system(), Clock::system(), StateDir::in_memory(), key, validity, present)
+            .unwrap()
     }
 
     #[test]
@@ -252,7 +282,7 @@ mod tests {
         let mut rotation = rotation(&present);
         let offered = |rotation: &mut Rotation| match rotation.step(&seed, &garden).unwrap() {
             Step::Replace(connection) => Some(connection),
-            Step::Wait(_) => None,
+            Step::Wait(_) | Step::Bootstrap => None,
         };
         assert_eq!(offered(&mut rotation).unwrap().server, "https://wrong");
         // It could not be used; somebody corrects what stands around the certificate.

@@ -18,14 +18,28 @@ pub const KUBECONFIG_KEY: &str = "kubeconfig";
 pub const OPERATION_ANNOTATION: &str = "gardener.cloud/operation";
 /// Asks for a new certificate.
 pub const OPERATION_RENEW: &str = "renew";
+/// Asks for a new identity from a bootstrap credential, whatever the present one is worth.
+pub const OPERATION_REBOOTSTRAP: &str = "rebootstrap";
+
+/// What somebody asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operation {
+    /// Nothing that we know.
+    #[default]
+    None,
+    /// [`OPERATION_RENEW`].
+    Renew,
+    /// [`OPERATION_REBOOTSTRAP`].
+    Rebootstrap,
+}
 
 /// What the Secret says.
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// The connection that its kubeconfig describes.
     pub connection: Connection,
-    /// Somebody asked for a new certificate.
-    pub renew: bool,
+    /// What somebody asked for.
+    pub operation: Operation,
 }
 
 /// Reads a kubeconfig Secret; `None` if it does not exist or holds no kubeconfig.
@@ -42,8 +56,12 @@ pub fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
         return Ok(None);
     }
     let connection = parse(encoded, &format!("secret {key} of the seed"))?;
-    let renew = secret.metadata.annotations.get(OPERATION_ANNOTATION).is_some_and(|v| v == OPERATION_RENEW);
-    Ok(Some(Stored { connection, renew }))
+    let operation = match secret.metadata.annotations.get(OPERATION_ANNOTATION).map(String::as_str) {
+        Some(OPERATION_RENEW) => Operation::Renew,
+        Some(OPERATION_REBOOTSTRAP) => Operation::Rebootstrap,
+        _ => Operation::None,
+    };
+    Ok(Some(Stored { connection, operation }))
 }
 
 fn parse(encoded: &str, place: &str) -> Result<Connection, Error> {

@@ -19,11 +19,12 @@ use super::status;
 use super::watch::Watch;
 use crate::api::meta::{Resource, or_default};
 use crate::base::clock::Clock;
+use crate::base::garden_time::GardenTime;
 use crate::base::metrics::Metrics;
 use crate::base::random;
 use crate::base::redact;
 use crate::base::stop::Stop;
-use crate::net::{ClockFloor, Dial, ProxyEnv, SystemCas, SystemDialer};
+use crate::net::{Dial, ProxyEnv, SystemCas, SystemDialer};
 
 /// Says whether a write may begin now: the lease under which it is made.
 pub trait Permit: Send + Sync + fmt::Debug {
@@ -62,8 +63,10 @@ pub struct Options {
     pub stop: Stop,
     /// Where requests are counted.
     pub metrics: Metrics,
-    /// What the clock can not be before, for certificates.
-    pub floor: ClockFloor,
+    /// What judges certificates, and learns from the answers of the garden.
+    pub time: Option<GardenTime>,
+    /// The server is the garden: its answers tell the time.
+    pub tells_time: bool,
     /// Where the CAs of the system stand.
     pub system_cas: SystemCas,
 }
@@ -83,7 +86,8 @@ impl Default for Options {
             proxy_env: ProxyEnv::default(),
             stop: Stop::new(),
             metrics: Metrics::new(),
-            floor: ClockFloor::default(),
+            time: None,
+            tells_time: false,
             system_cas: SystemCas::default(),
         }
     }
@@ -165,11 +169,6 @@ impl Client {
     /// What the client uses now.
     pub fn connection(&self) -> Arc<Connection> {
         Arc::clone(&self.shared.session().connection)
-    }
-
-    /// By how many nanoseconds the server's clock is ahead of ours, as its answers show; `None` before the first one.
-    pub fn server_clock_offset(&self) -> Option<i64> {
-        self.shared.skew.nanos()
     }
 
     /// The same client with another total deadline for calls.

@@ -17,7 +17,6 @@ mod mutation;
 pub mod request;
 mod send;
 mod session;
-mod skew;
 mod status;
 pub mod watch;
 

@@ -13,11 +13,10 @@ use super::limiter::Limiter;
 use super::list::{Capped, read_page};
 use super::request::{ListMeta, ListParams, Method, Request, page_limit};
 use super::session::Session;
-use super::skew::Skew;
 use super::status;
 use super::watch::Line;
 use crate::api::meta::Resource;
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Mono};
 use crate::limits;
 use crate::net::{self, Limits, Traffic};
 
@@ -53,7 +52,6 @@ pub(super) struct Sender {
     pub(super) options: Options,
     limiter: Limiter,
     session: RwLock<Arc<Session>>,
-    pub(super) skew: Skew,
     traffic: Traffic,
 }
 
@@ -62,7 +60,7 @@ impl Sender {
         let traffic = Traffic::default();
         let session = RwLock::new(Arc::new(Session::new(connection, &options, &traffic)?));
         let limiter = Limiter::new(options.qps, options.burst, &options.clock);
-        Ok(Self { options, limiter, session, skew: Skew::default(), traffic })
+        Ok(Self { options, limiter, session, traffic })
     }
 
     pub(super) fn session(&self) -> Arc<Session> {
@@ -105,7 +103,7 @@ impl Sender {
         if let Some(permit) = self.options.permit.as_ref().filter(|_| !is_read) {
             permit.may_write().map_err(Error::Fenced)?;
         }
-        let sent_at = self.options.clock.now();
+        let sent = self.options.clock.mono();
         let limits = Limits {
             connect: CONNECT_TIMEOUT.min(deadline.left()),
             total: Some(deadline.left()),
@@ -113,7 +111,7 @@ impl Sender {
             read: None,
         };
         let mut response = self.counted(request, session.send(None, request, &limits))?;
-        self.skew.learn(response.header("date"), sent_at, self.options.clock.now());
+        self.learn_time(&session, response.header("date"), sent);
         let body = response
             .body
             .read_all(limits::RESPONSE_BODY_BYTES_MAX)
@@ -212,6 +210,17 @@ impl Sender {
         }
         self.limiter.acquire(&options.clock, &options.stop, deadline.total)?;
         Ok(self.session())
+    }
+
+    /// What the answer says about the time, if the server is the garden and has proved it.
+    fn learn_time(&self, session: &Session, date: Option<&str>, sent: Mono) {
+        let options = &self.options;
+        let Some(time) = options.time.as_ref().filter(|_| options.tells_time && session.is_verified()) else {
+            return;
+        };
+        if let Some(date) = date.and_then(status::parse_http_date) {
+            time.learn(date, sent, options.clock.mono());
+        }
     }
 
     /// Counts a response or its absence, as client-go does.

@@ -12,6 +12,7 @@ use super::kubeconfig::{self};
 use super::request::Request;
 use super::watch::Line;
 use crate::base::clock::{Clock, Mono};
+use crate::base::garden_time::GardenTime;
 use crate::base::redact::{self, Secret};
 use crate::net::{
     self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, SystemCas, TlsError, Traffic,
@@ -62,8 +63,8 @@ impl Session {
             server_name: connection.tls_server_name.clone(),
             proxy: proxy.map_err(|problem| Error::Request(format!("proxy: {problem}")))?,
             system_cas: options.system_cas.clone(),
-            clock: options.clock.clone(),
-            floor: options.floor.clone(),
+            clock: options.time.as_ref().map_or_else(|| options.clock.clone(), GardenTime::garden_clock),
+            second_clock: options.time.as_ref().map(GardenTime::machine_clock),
             user_agent: options.user_agent.clone(),
             idle_connections_max: IDLE_CONNECTIONS_MAX,
             traffic: traffic.clone(),
@@ -75,6 +76,11 @@ impl Session {
     /// The request for errors and logs: no query, no secret.
     pub(super) fn name(&self, request: &Request) -> String {
         format!("{} {}{}", request.method.as_str(), self.base_url, request.bare_path())
+    }
+
+    /// Whether the server has to prove who it is.
+    pub(super) fn is_verified(&self) -> bool {
+        self.connection.trust != Trust::Insecure && self.base_url.starts_with("https:")
     }
 
     /// The pool of the calls.

@@ -1,8 +1,12 @@
 //! What can go wrong between us and a server, sorted by whose fault it was.
 
+use std::time::Duration;
 use std::{fmt, io};
 
 use super::tls;
+use crate::base::clock::Timestamp;
+use crate::format::duration::rough;
+use crate::format::time::rfc3339;
 
 /// A request that got no usable response.
 #[derive(Debug)]
@@ -66,20 +70,31 @@ pub enum TlsError {
     Handshake(String),
 }
 
+/// How far two times are apart, roughly, and both.
+fn apart(at_s: u64, now_s: u64) -> (String, String, String) {
+    let text = |s: u64| rfc3339(Timestamp::from_unix(i64::try_from(s).unwrap_or(i64::MAX)));
+    // The day is enough: the text shall not change with each try.
+    (rough(Duration::from_secs(at_s.abs_diff(now_s))), text(at_s), text(now_s)[..10].to_owned())
+}
+
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownIssuer => f.write_str("the certificate was issued by none of the trusted CAs"),
-            Self::Expired { now_s, not_after_s } => write!(
-                f,
-                "the certificate expired {} s ago, or our clock is fast",
-                now_s.saturating_sub(*not_after_s)
-            ),
-            Self::NotYetValid { now_s, not_before_s } => write!(
-                f,
-                "the certificate becomes valid in {} s, or our clock is slow",
-                not_before_s.saturating_sub(*now_s)
-            ),
+            Self::Expired { now_s, not_after_s } => {
+                let (by, at, now) = apart(*not_after_s, *now_s);
+                write!(
+                    f,
+                    "the peer's certificate expired at {at}, or our clock, which shows {now}, is {by} or more ahead"
+                )
+            }
+            Self::NotYetValid { now_s, not_before_s } => {
+                let (by, at, now) = apart(*not_before_s, *now_s);
+                write!(
+                    f,
+                    "our clock, which shows {now}, is {by} or more behind: the peer's certificate is valid from {at} on"
+                )
+            }
             Self::WrongName(text) | Self::BadCertificate(text) | Self::Material(text) => f.write_str(text),
             Self::Refused(text) => write!(f, "the peer refused our certificate: {text}"),
             Self::Handshake(text) => write!(f, "handshake: {text}"),
@@ -159,6 +174,30 @@ impl std::error::Error for Error {
         match self {
             Self::Io { source, .. } => Some(source),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_say_whose_clock_may_be_wrong() {
+        let table = [
+            (
+                TlsError::Expired { now_s: 1_767_484_800, not_after_s: 1_767_225_600 },
+                "the peer's certificate expired at 2026-01-01T00:00:00Z, or our clock, which shows 2026-01-04, is 3 days or \
+                 more ahead",
+            ),
+            (
+                TlsError::NotYetValid { now_s: 100, not_before_s: 1_767_225_600 },
+                "our clock, which shows 1970-01-01, is 20454 days or more behind: the peer's certificate is valid from \
+                 2026-01-01T00:00:00Z on",
+            ),
+        ];
+        for (error, expected) in table {
+            assert_eq!(error.to_string(), expected);
         }
     }
 }

@@ -17,7 +17,7 @@ use super::error::{Error, TlsError};
 use super::proxy::ProxyPolicy;
 use super::tls;
 use super::traffic::Traffic;
-use super::trust::{Anonymous, CertificateClock, ClockFloor, Party, SystemCas};
+use super::trust::{Anonymous, CertificateClock, Party, SystemCas};
 use super::tunnel;
 use super::url::Url;
 use super::wire::{Channel, Conduit, Timer};
@@ -45,8 +45,8 @@ pub struct Settings {
     pub system_cas: SystemCas,
     /// Judges certificates.
     pub clock: Clock,
-    /// What that clock can not be before.
-    pub floor: ClockFloor,
+    /// A second opinion, if that clock finds the peer's certificate expired or not valid yet.
+    pub second_clock: Option<Clock>,
     /// `User-Agent`.
     pub user_agent: String,
     /// Idle connections that are kept.
@@ -355,8 +355,8 @@ impl Link {
     }
 
     fn secure(&self, channel: Channel, name: &str, party: &dyn Party) -> Result<Channel, Error> {
-        let clock = CertificateClock { clock: self.0.clock.clone(), floor: self.0.floor.clone() };
-        let connection = tls::start(name, party, clock).map_err(Error::Tls)?;
+        let clock = CertificateClock(self.0.clock.clone());
+        let connection = tls::start(name, party, clock, self.0.second_clock.clone()).map_err(Error::Tls)?;
         channel.wrap(connection).map_err(|error| match Error::from_io("TLS handshake", error) {
             Error::Io { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof => {
                 Error::Tls(TlsError::Handshake("the peer hung up".to_owned()))

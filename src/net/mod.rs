@@ -21,7 +21,7 @@ pub use error::{Error, TlsError};
 pub use http::{Body, Http, Limits, Request, Response, Settings};
 pub use proxy::{ProxyEnv, ProxyPolicy};
 pub use traffic::Traffic;
-pub use trust::{Anonymous, CertificatePair, ClockFloor, Party, Roots, SystemCas};
+pub use trust::{Anonymous, CertificatePair, Party, Roots, SystemCas};
 pub use url::Url;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::testing::{Act, Ca, Pair, Server, ServerTls, chunk, chunked_head, feed};
 use super::*;
 use crate::base::clock::{Clock, Simulated, Timestamp};
+use crate::base::garden_time::GardenTime;
 use crate::base::thread;
 
 /// Says what the test wants it to say at each handshake.
@@ -49,7 +50,7 @@ fn settings(party: Arc<dyn Party>) -> Settings {
         proxy: ProxyPolicy::none(),
         system_cas: SystemCas::default(),
         clock: Clock::system(),
-        floor: ClockFloor::default(),
+        second_clock: None,
         user_agent: "test/1".to_owned(),
         idle_connections_max: 2,
         traffic: Traffic::default(),
@@ -292,10 +293,10 @@ fn certificates_are_judged_by_the_clock_handed_in() {
     let server = Server::tls(&ServerTls { pair, client_ca: None }, |_| ok());
     // 2024-01-01, 2030-06-01 and 2031-06-01.
     let at = |unix: i64, floor: i64| {
-        let floor_of = ClockFloor::default();
-        floor_of.raise(Timestamp::from_unix(floor));
         let clock = Clock::new(Simulated::new(Timestamp::from_unix(unix), 1));
-        let http = Http::new(Settings { clock, floor: floor_of, ..settings(Told::trusting(&ca)) });
+        let time = GardenTime::new(clock, Timestamp::default(), Some(Timestamp::from_unix(floor)));
+        let (clock, second_clock) = (time.garden_clock(), Some(time.machine_clock()));
+        let http = Http::new(Settings { clock, second_clock, ..settings(Told::trusting(&ca)) });
         get(&http, &server.url(), &limits())
     };
     assert_eq!(at(1_906_502_400, 0).unwrap().0, 200);
@@ -306,6 +307,8 @@ fn certificates_are_judged_by_the_clock_handed_in() {
     assert!(matches!(tls_error(at(1_938_038_400, 0)), TlsError::Expired { not_after_s: 1_924_992_000, .. }));
     // A clock that shows 1970 cannot be right.
     assert_eq!(at(0, 1_906_502_400).unwrap().0, 200);
+    // One that is right is believed, whatever was remembered.
+    assert_eq!(at(1_906_502_400, 4_000_000_000).unwrap().0, 200);
 }
 
 #[test]

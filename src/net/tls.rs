@@ -14,6 +14,7 @@ use rustls::{
 
 use super::error::TlsError;
 use super::trust::{self, CertificateClock, Party, Roots};
+use crate::base::clock::Clock;
 
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
@@ -25,19 +26,24 @@ pub(super) fn start(
     name: &str,
     party: &dyn Party,
     clock: CertificateClock,
+    second: Option<Clock>,
 ) -> Result<ClientConnection, TlsError> {
     let server = ServerName::try_from(name.to_owned())
         .map_err(|_| TlsError::Material(format!("{name:?} is no name that a certificate can have")))?;
-    let config = config(party, clock)?;
+    let config = config(party, clock, second)?;
     ClientConnection::new(Arc::new(config), server).map_err(|error| classify(&error))
 }
 
-fn config(party: &dyn Party, clock: CertificateClock) -> Result<ClientConfig, TlsError> {
+fn config(
+    party: &dyn Party,
+    clock: CertificateClock,
+    second: Option<Clock>,
+) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_details(provider(), Arc::new(clock))
         .with_safe_default_protocol_versions()
         .map_err(|error| classify(&error))?
         .dangerous()
-        .with_custom_certificate_verifier(verifier(&party.roots()?)?);
+        .with_custom_certificate_verifier(verifier(&party.roots()?, second.map(CertificateClock))?);
     let mut config = match party.certificate()? {
         None => builder.with_no_client_auth(),
         Some(pair) => {
@@ -53,16 +59,19 @@ fn config(party: &dyn Party, clock: CertificateClock) -> Result<ClientConfig, Tl
     Ok(config)
 }
 
-fn verifier(roots: &Roots) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+fn verifier(
+    roots: &Roots,
+    second: Option<CertificateClock>,
+) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     let (store, pinned) = match roots {
-        Roots::Insecure => return Ok(Arc::new(Verifier { webpki: None, pinned: Vec::new() })),
+        Roots::Insecure => return Ok(Arc::new(Verifier { webpki: None, pinned: Vec::new(), second })),
         Roots::System(cas) => (trust::system_roots(cas)?, Vec::new()),
         Roots::Pem(pem) => trust::bundle_roots(pem)?,
     };
     let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider())
         .build()
         .map_err(|error| TlsError::Material(format!("CA bundle: {error}")))?;
-    Ok(Arc::new(Verifier { webpki: Some(webpki), pinned }))
+    Ok(Arc::new(Verifier { webpki: Some(webpki), pinned, second }))
 }
 
 /// Verifies as webpki does, and accepts, as Go does, a server certificate that itself stands in the bundle.
@@ -71,6 +80,9 @@ struct Verifier {
     /// `None` believes everybody: `insecure-skip-tls-verify`.
     webpki: Option<Arc<WebPkiServerVerifier>>,
     pinned: Vec<CertificateDer<'static>>,
+    /// Another clock, for a certificate that the first one finds too old or too young: either may be the wrong one, and
+    /// nobody could connect to learn the right time.
+    second: Option<CertificateClock>,
 }
 
 impl Verifier {
@@ -92,9 +104,14 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let Some(webpki) = &self.webpki else { return Ok(ServerCertVerified::assertion()) };
-        match webpki.verify_server_cert(leaf, intermediates, name, ocsp, now) {
+        let verify = |now| match webpki.verify_server_cert(leaf, intermediates, name, ocsp, now) {
             Err(_) if self.pinned.contains(leaf) => verify_pinned(leaf, name, now),
             result => result,
+        };
+        let result = verify(now);
+        match (&result, &self.second) {
+            (Err(error), Some(second)) if is_about_time(error) => verify(second.now()).or(result),
+            _ => result,
         }
     }
 
@@ -119,6 +136,16 @@ impl ServerCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         provider().signature_verification_algorithms.supported_schemes()
     }
+}
+
+fn is_about_time(error: &rustls::Error) -> bool {
+    use CertificateError as E;
+    matches!(
+        error,
+        rustls::Error::InvalidCertificate(
+            E::Expired | E::ExpiredContext { .. } | E::NotValidYet | E::NotValidYetContext { .. }
+        )
+    )
 }
 
 /// The certificate is trusted by itself; its name and validity still count.
@@ -227,7 +254,8 @@ mod tests {
     fn verify(roots: &str, leaf: &str, host: &str) -> Result<(), String> {
         let leaf = CertificateDer::from_pem_slice(leaf.as_bytes()).unwrap();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_893_456_000));
-        let verifier = verifier(&Roots::Pem(roots.as_bytes().into())).map_err(|error| error.to_string())?;
+        let verifier =
+            verifier(&Roots::Pem(roots.as_bytes().into()), None).map_err(|error| error.to_string())?;
         verifier
             .verify_server_cert(&leaf, &[], &ServerName::try_from(host.to_owned()).unwrap(), &[], now)
             .map(drop)

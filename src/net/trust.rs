@@ -6,7 +6,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use rustls::RootCertStore;
@@ -15,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 use super::error::TlsError;
 use crate::base::capped;
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::Clock;
 use crate::limits::{SYSTEM_CA_FILES_MAX, SYSTEM_CAS_BYTES_MAX};
 
 /// Answers for each handshake.
@@ -95,33 +94,19 @@ impl Party for Anonymous {
     }
 }
 
-/// A time that certainly has passed: build time, or the last time seen. A clock that shows less is wrong.
-#[derive(Clone, Debug, Default)]
-pub struct ClockFloor(Arc<AtomicI64>);
-
-impl ClockFloor {
-    /// Raises the floor; a lower value changes nothing.
-    pub fn raise(&self, to: Timestamp) {
-        self.0.fetch_max(to.unix(), Ordering::Relaxed);
-    }
-
-    /// The time by `clock`, at least the floor.
-    pub fn now(&self, clock: &Clock) -> Timestamp {
-        clock.now().max(Timestamp::from_unix(self.0.load(Ordering::Relaxed)))
-    }
-}
-
 /// The clock by which certificates are judged.
 #[derive(Clone, Debug)]
-pub(super) struct CertificateClock {
-    pub(super) clock: Clock,
-    pub(super) floor: ClockFloor,
+pub(super) struct CertificateClock(pub(super) Clock);
+
+impl CertificateClock {
+    pub(super) fn now(&self) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(self.0.now().unix()).unwrap_or(0)))
+    }
 }
 
 impl rustls::time_provider::TimeProvider for CertificateClock {
     fn current_time(&self) -> Option<UnixTime> {
-        let seconds = u64::try_from(self.floor.now(&self.clock).unix()).unwrap_or(0);
-        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+        Some(self.now())
     }
 }
 
@@ -209,19 +194,8 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock::Simulated;
     use crate::base::random;
     use crate::net::testing::Ca;
-
-    #[test]
-    fn the_clock_never_reads_less_than_its_floor() {
-        let clock = Clock::new(Simulated::new(Timestamp::from_unix(1_000), 1));
-        let floor = ClockFloor::default();
-        assert_eq!(floor.now(&clock).unix(), 1_000);
-        floor.raise(Timestamp::from_unix(5_000));
-        floor.raise(Timestamp::from_unix(2_000));
-        assert_eq!(floor.now(&clock).unix(), 5_000);
-    }
 
     #[test]
     fn the_cas_of_the_system_are_where_the_environment_says() {

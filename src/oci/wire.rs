@@ -13,8 +13,7 @@ use crate::base::stop::Stop;
 use crate::config::settings::Registry;
 use crate::limits;
 use crate::net::{
-    self, CertificatePair, ClockFloor, Dial, Http, Limits, Party, ProxyPolicy, Roots, SystemCas, TlsError,
-    Traffic, Url,
+    self, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Roots, SystemCas, TlsError, Traffic, Url,
 };
 
 /// How the machine reaches others.
@@ -139,7 +138,7 @@ impl<'a> Wire<'a> {
             proxy,
             system_cas: self.network.system_cas.clone(),
             clock: self.network.clock.clone(),
-            floor: ClockFloor::default(),
+            second_clock: None,
             user_agent: concat!("gardenlet/", env!("CARGO_PKG_VERSION")).to_owned(),
             idle_connections_max: 1,
             traffic: Traffic::default(),

@@ -4,6 +4,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
+use x509_parser::x509::X509Version;
 
 use crate::base::clock::Timestamp;
 
@@ -21,6 +22,8 @@ pub struct Certificate {
     pub not_after: Timestamp,
     /// The public key, as DER `SubjectPublicKeyInfo`.
     pub public_key: Vec<u8>,
+    /// It may sign others. Certificates of version 1 do not say; they count as CAs.
+    pub is_ca: bool,
 }
 
 impl Certificate {
@@ -37,6 +40,12 @@ impl Certificate {
         Self::parse_der(&block.contents)
     }
 
+    /// Reads all certificates of a PEM text; what is none is left out.
+    pub fn parse_bundle(pem: &[u8]) -> Vec<Self> {
+        let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok);
+        blocks.filter_map(|block| Self::parse_der(&block.contents).ok()).collect()
+    }
+
     /// Reads a certificate.
     ///
     /// # Errors
@@ -50,6 +59,7 @@ impl Certificate {
             not_before: Timestamp::from_unix(validity.not_before.timestamp()),
             not_after: Timestamp::from_unix(validity.not_after.timestamp()),
             public_key: certificate.public_key().raw.to_vec(),
+            is_ca: certificate.version() == X509Version::V1 || certificate.is_ca(),
         })
     }
 }
@@ -96,6 +106,7 @@ mod tests {
         let certificate = X509Certificate::from_der(made.der()).unwrap().1;
         assert_eq!(read.subject.name, certificate.subject().as_raw());
         assert_eq!(read.public_key, rcgen::PublicKeyData::subject_public_key_info(&pair));
+        assert!(!read.is_ca);
         assert_eq!((read.not_before.unix(), read.not_after.unix()), (1_735_776_000, 1_767_312_000));
     }
 

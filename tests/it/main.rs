@@ -19,6 +19,8 @@ mod resources;
 mod server;
 mod story_applier;
 mod story_bootstrap;
+mod story_clock;
+mod story_credentials;
 mod story_end;
 mod story_extension;
 mod story_installation;

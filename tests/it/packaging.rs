@@ -12,8 +12,13 @@ fn rendered(values: &str) -> Vec<Value> {
     let args = ["render", "gardenlet", chart, "--namespace", "garden", "-f", &file];
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     let mut io = Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
-    let code =
-        cli::main(args.map(Into::into).to_vec(), &|_| None, &mut io, |_| unreachable!("nothing is run"));
+    let code = cli::main(
+        args.map(Into::into).to_vec(),
+        &|_| None,
+        &mut io,
+        &|_| unreachable!("nothing is asked for"),
+        |_| unreachable!("nothing is run"),
+    );
     assert_eq!(code, cli::SUCCESS, "{}", String::from_utf8_lossy(&errors));
     objects(&String::from_utf8(output).unwrap())
 }

@@ -153,11 +153,13 @@ fn a_new_ca_at_start_does_not_drop_a_request_for_renewal() {
     // What the agent does with the certificate can wait until it was looked at.
     let hold = world.garden.faults().on("POST", "/certificatesigningrequests").answer(503);
     agent.launch();
-    let ca = base64(world.garden.ca().as_bytes());
-    world.seed.wait_for("the new CA in the Secret", |seed| {
+    world.seed.wait_for("the new CA in the Secret, besides the old one", |seed| {
         let secret = seed.get("", "secrets", SECRET.0, SECRET.1)?;
         let kubeconfig = from_base64(secret["data"]["kubeconfig"].as_str()?)?;
-        String::from_utf8(kubeconfig).unwrap().contains(&ca).then_some(())
+        let kubeconfig = gardenlet::format::yaml::parse(&String::from_utf8(kubeconfig).unwrap()).unwrap();
+        let ca = from_base64(text(&kubeconfig, "/clusters/0/cluster/certificate-authority-data"))?;
+        let ca = String::from_utf8(ca).unwrap();
+        (ca.contains(world.garden.ca().trim()) && ca.contains(old.certificate().trim())).then_some(())
     });
     assert!(wants_renewal(&world));
     assert_eq!(world.certificate_pem().unwrap(), before);

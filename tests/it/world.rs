@@ -49,6 +49,9 @@ pub struct Options {
     pub begin: Timestamp,
 }
 
+/// When the program of the stories was built: before they begin.
+pub const BUILT: Timestamp = Timestamp::from_unix(1_760_000_000);
+
 const BEGIN: Timestamp = Timestamp::from_unix(1_767_600_000);
 
 impl Options {
@@ -430,6 +433,7 @@ pub struct Agent {
     variables: BTreeMap<String, String>,
     account: PathBuf,
     clock: Clock,
+    built: Timestamp,
     renderer: Renderer,
     /// Of the present life.
     pub status: Mutex<Status>,
@@ -457,6 +461,7 @@ impl Agent {
             variables,
             account: world.path(ACCOUNT_DIRECTORY),
             clock: world.clock.clone(),
+            built: BUILT,
             renderer: Renderer::Child { program: env!("CARGO_BIN_EXE_gardenlet").into() },
             status: Mutex::new(Status::new(world.clock.clone())),
             metrics: Mutex::new(Metrics::new()),
@@ -465,12 +470,25 @@ impl Agent {
         }
     }
 
+    /// The same on a machine whose clock is another one.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What it runs with.
+    pub fn settings(&self) -> config::Settings {
+        self.settings.clone()
+    }
+
     /// Begins a life.
     pub fn launch(&self) {
         let (stop, cable) = (Stop::new(), Arc::new(Cable::default()));
         let (metrics, status) = (Metrics::new(), Status::new(self.clock.clone()));
         let env = Environment {
             clock: self.clock.clone(),
+            built: self.built,
             dialer: cable.clone(),
             stop: stop.clone(),
             metrics: metrics.clone(),
@@ -514,6 +532,19 @@ impl Agent {
         wait_for(&format!("a problem of part {part} with {words:?}, not {:?}", self.problem(part)), || {
             self.problem(part).filter(|problem| words.iter().all(|word| problem.contains(word)))
         })
+    }
+
+    /// Waits until nothing stands in the way of a part.
+    pub fn wait_until_no_problem(&self, part: &str) {
+        wait_for(&format!("part {part} to go on"), || self.problem(part).is_none().then_some(()));
+    }
+
+    /// Waits until ManagedResources are applied, which needs no garden.
+    pub fn wait_until_the_seed_side_runs(&self) {
+        wait_for("the applier", || {
+            let parts = self.status.lock().unwrap().parts();
+            (parts.get("managedresource-applier")?.stage == "running").then_some(())
+        });
     }
 
     /// Ends the life in order: leases are given back.

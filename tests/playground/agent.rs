@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use gardenlet::app::{self, Environment, Status};
-use gardenlet::base::clock::Clock;
+use gardenlet::base::clock::{Clock, Timestamp};
 use gardenlet::base::log as logging;
 use gardenlet::base::metrics::Metrics;
 use gardenlet::base::stop::Stop;
@@ -84,6 +84,7 @@ impl Agent {
         let (host, port) = address.trim_start_matches("https://").split_once(':').unwrap();
         let env = Environment {
             clock: world.clock.clone(),
+            built: Timestamp::default(),
             dialer: Arc::new(SystemDialer),
             stop: stop.clone(),
             metrics: Metrics::new(),

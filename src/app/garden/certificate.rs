@@ -1,4 +1,5 @@
-//! Watching over the certificate for the garden, from the first registration on, whatever else stands still.
+//! Watching over the identity for the garden, from the first connection on, whatever else stands still: the certificate is
+//! renewed in time; when the garden does not take it any more, another one is bootstrapped; the garden's CAs are followed.
 
 use std::time::Duration;
 
@@ -8,19 +9,40 @@ use crate::app::controllers::Running;
 use crate::app::status::complain;
 use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
+use crate::identity::bootstrap::Obtained;
+use crate::identity::cleanup;
 use crate::identity::rotation::{self, Rotation, Validity};
+use crate::identity::trial::{self, Refusals};
 use crate::kube::Connection;
 
-use super::{BringUp, RETRY};
+use super::{BringUp, Error, RETRY};
 
 /// Its name among the parts: a certificate may be in trouble while the rest is not.
 const PART: &str = "garden certificate";
+/// Between two tries to get another identity: somebody may be supplying a credential right now.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Between two trials of an identity that was refused.
+const TRIAL: Duration = Duration::from_secs(3);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the garden's published CAs are read.
+const CA_LOOK: Duration = Duration::from_secs(300);
+/// A CA that is not published any more is trusted for at least this long: servers change theirs one after the other.
+const CA_OVERLAP: Duration = Duration::from_secs(3_600);
 
 /// The rotation, and when it is looked at again.
 pub(super) struct Keeper {
     rotation: Rotation,
     due: Mono,
     retry: Backoff,
+    refusals: Refusals,
+    /// How many 401s the clients of the garden had seen at the last look.
+    unauthorized: u64,
+    /// A handshake of a stage failed because of an identity, theirs or ours.
+    pub(super) in_doubt: bool,
+    /// The bootstrap credentials of a new identity are still there.
+    clean_up: bool,
+    ca_due: Mono,
+    narrow_at: Mono,
 }
 
 impl Keeper {
@@ -30,6 +52,7 @@ impl Keeper {
         let secret = settings.kubeconfig_secret.as_ref()?;
         let rotation = Rotation::new(
             shared.env.clock.clone(),
+            shared.time.garden_clock(),
             shared.state.clone(),
             Key::new(secret.namespace.clone(), secret.name.clone()),
             Validity {
@@ -41,7 +64,25 @@ impl Keeper {
         )
         .ok()?;
         shared.status.stage(PART, "watched");
-        Some(Self { rotation, due: Mono::default(), retry: Backoff::new(RETRY.0, RETRY.1) })
+        let now = shared.env.clock.mono();
+        Some(Self {
+            rotation,
+            due: Mono::default(),
+            retry: Backoff::new(RETRY.0, RETRY_MAX),
+            refusals: Refusals::default(),
+            unauthorized: shared.clients.unauthorized.wakes(),
+            in_doubt: false,
+            clean_up: false,
+            ca_due: now.saturating_add(CA_LOOK),
+            narrow_at: now.saturating_add(CA_OVERLAP),
+        })
+    }
+}
+
+impl Keeper {
+    /// The same identity with other trust.
+    pub(super) fn adopted(&mut self, connection: &Connection) -> Result<(), Error> {
+        Ok(self.rotation.adopted(connection)?)
     }
 }
 
@@ -50,8 +91,8 @@ impl BringUp {
     pub(super) fn keep_certificate(&mut self, running: Option<&Running>) -> Duration {
         let Some(mut keeper) = self.keeper.take() else { return rotation::LOOK };
         let now = self.shared.env.clock.mono();
-        if now >= keeper.due {
-            let wait = self.rotate(&mut keeper, running);
+        if now >= keeper.due || keeper.in_doubt {
+            let wait = self.keep(&mut keeper, running);
             keeper.due = self.shared.env.clock.mono().saturating_add(wait);
         }
         let left = keeper.due.saturating_sub(self.shared.env.clock.mono());
@@ -59,38 +100,160 @@ impl BringUp {
         left
     }
 
-    fn rotate(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Duration {
+    fn keep(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Duration {
         let shared = self.shared.clone();
-        let result = match self.garden() {
-            Ok(garden) => {
-                let step = keeper.rotation.step(&shared.clients.seed, &garden.controllers);
-                step.map_err(super::Error::from)
-            }
-            Err(error) => Err(error),
-        };
-        // A connection that cannot be used is offered again by the next step, as the Secret describes it then.
-        let result = result.and_then(|step| match step {
-            rotation::Step::Wait(after) => Ok(after),
-            rotation::Step::Replace(connection) => {
-                self.adopt(connection.clone())?;
-                keeper.rotation.adopted(&connection)?;
-                log::info!(seed = self.seed_name(); "Using another certificate for the garden");
-                if let Some(running) = running {
-                    running.certificate_changed(keeper.rotation.current().not_after);
-                }
-                Ok(Duration::ZERO)
-            }
-        });
-        match result {
+        match self.look(keeper, running) {
             Ok(after) => {
                 keeper.retry.reset();
-                shared.status.recovered(PART);
-                after
+                if keeper.refusals.is_refused() { after.min(TRIAL) } else { after }
             }
             Err(error) => {
                 complain(&shared.status, PART, &error);
-                keeper.retry.next_delay()
+                error.delay(keeper.retry.next_delay())
             }
         }
+    }
+
+    fn look(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Result<Duration, Error> {
+        let shared = self.shared.clone();
+        self.try_identity(keeper, running.is_some())?;
+        let garden = self.garden()?.controllers.clone();
+        match keeper.rotation.step(&shared.clients.seed, &garden)? {
+            rotation::Step::Wait(after) => {
+                if keeper.clean_up {
+                    self.clean_up()?;
+                    keeper.clean_up = false;
+                }
+                self.tell_problem();
+                self.follow_ca(keeper)?;
+                Ok(after)
+            }
+            // One that cannot be used is offered again by the next step, as the Secret describes it then.
+            rotation::Step::Replace(connection) => self.exchange(keeper, &connection, running),
+            rotation::Step::Bootstrap => self.bootstrap_again(keeper, running),
+        }
+    }
+
+    /// Says what can be seen of the identity from here.
+    pub(super) fn tell_problem(&self) {
+        let status = &self.shared.status;
+        status.doing(PART, "watched");
+        let Some(cause) = self.identity_problem() else { return status.recovered(PART) };
+        if status.problem(PART, &cause) {
+            log::warn!(cause = cause.as_str(); "The identity for the garden is in trouble");
+        }
+    }
+
+    /// From now on this is who we are.
+    fn exchange(
+        &mut self,
+        keeper: &mut Keeper,
+        connection: &Connection,
+        running: Option<&Running>,
+    ) -> Result<Duration, Error> {
+        self.adopt(connection.clone())?;
+        keeper.rotation.adopted(connection)?;
+        keeper.refusals = Refusals::default();
+        self.shared.status.stage(PART, "watched");
+        log::info!(seed = self.seed_name(); "Using another certificate for the garden");
+        if let Some(running) = running {
+            running.certificate_changed(keeper.rotation.current().not_after);
+        }
+        Ok(Duration::ZERO)
+    }
+
+    /// Asks the garden what it thinks of us, if there is reason to doubt.
+    fn try_identity(&mut self, keeper: &mut Keeper, is_running: bool) -> Result<(), Error> {
+        let shared = &self.shared;
+        let expired = shared.time.garden_clock().now() >= keeper.rotation.current().not_after;
+        let unauthorized = shared.clients.unauthorized.wakes();
+        let silent = is_running && !shared.status.beat.is_healthy(&shared.env.clock);
+        let in_doubt = std::mem::take(&mut keeper.in_doubt)
+            || std::mem::replace(&mut keeper.unauthorized, unauthorized) != unauthorized;
+        if !(in_doubt || expired || silent || keeper.refusals.is_refused()) {
+            return Ok(());
+        }
+        let answer = self.garden()?.controllers.with_deadline(TRIAL_TIMEOUT).version();
+        keeper.refusals.record(trial::judge(answer.as_ref().err()), shared.env.clock.mono());
+        keeper.unauthorized = shared.clients.unauthorized.wakes();
+        keeper.rotation.lost = keeper.refusals.is_final(expired, shared.env.clock.mono());
+        Ok(())
+    }
+
+    /// What is wrong with the identity, as far as it can be seen from here.
+    pub(super) fn identity_problem(&self) -> Option<String> {
+        let connection = self.connection.as_ref()?;
+        trial::examine(connection, self.shared.time.garden_clock().now())
+    }
+
+    /// What to say of an identity that is to be replaced.
+    fn loss(&self, keeper: &Keeper) -> String {
+        if !keeper.rotation.lost {
+            return "a new identity was asked for".to_owned();
+        }
+        self.identity_problem().unwrap_or_else(|| {
+            let name = &keeper.rotation.current().subject.common_name;
+            if keeper.refusals.is_untrusted() {
+                "the garden's server shows a certificate of a CA that is not trusted; a bootstrap kubeconfig can bring \
+                 the present CA"
+                    .to_owned()
+            } else {
+                format!("the garden does not take the client certificate of {name} any more")
+            }
+        })
+    }
+
+    fn bootstrap_again(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Result<Duration, Error> {
+        let (shared, cause) = (self.shared.clone(), self.loss(keeper));
+        let connect = |connection| shared.clients.garden_once(connection);
+        let obtained = self.obtain.again(&shared.clients.seed, &connect);
+        match obtained {
+            Ok(Obtained::Waiting { after, what }) => {
+                shared.status.doing(PART, &format!("waiting for {what}"));
+                if shared.status.problem(PART, &cause) {
+                    log::warn!(cause = cause.as_str(), what = what.as_str(); "Waiting for a new identity for the garden");
+                }
+                Ok(after)
+            }
+            Ok(Obtained::Ready(connection)) => {
+                keeper.clean_up = true;
+                self.exchange(keeper, &connection, running)
+            }
+            Err(source) => {
+                shared.status.doing(PART, "getting a new identity");
+                Err(Error::Explained { cause, source: Box::new(source.into()) })
+            }
+        }
+    }
+
+    /// Trusts what the garden publishes, besides what is trusted; some time later alone, if that is enough.
+    fn follow_ca(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
+        let now = self.shared.env.clock.mono();
+        if now < keeper.ca_due || keeper.refusals.is_refused() {
+            return Ok(());
+        }
+        keeper.ca_due = now.saturating_add(CA_LOOK);
+        let Some(connection) = self.connection.clone() else { return Ok(()) };
+        // Whether the garden can be reached is the business of others.
+        let Ok(published) = cleanup::published(&self.garden()?.controllers) else { return Ok(()) };
+        if let Some(wider) = cleanup::widened(&connection, &published) {
+            keeper.narrow_at = now.saturating_add(CA_OVERLAP);
+            return self.trust(keeper, &wider);
+        }
+        match cleanup::narrowed(&connection, &published) {
+            Some(narrow) if now >= keeper.narrow_at && self.suffices(&narrow) => self.trust(keeper, &narrow),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the garden can be reached so.
+    fn suffices(&self, connection: &Connection) -> bool {
+        let client = self.shared.clients.garden_once(self.as_reached(connection));
+        client.is_ok_and(|client| client.with_deadline(TRIAL_TIMEOUT).version().is_ok())
+    }
+
+    fn trust(&mut self, keeper: &mut Keeper, connection: &Connection) -> Result<(), Error> {
+        self.store_trust(connection.clone())?;
+        keeper.adopted(connection)
     }
 }

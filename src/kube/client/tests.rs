@@ -11,7 +11,7 @@ use crate::api::meta::Metadata;
 use crate::base::clock::{Simulated, Timestamp};
 use crate::base::random::hex;
 use crate::base::thread;
-use crate::kube::{Credentials, Identity, Verdict, WatchEvent};
+use crate::kube::{Credentials, Identity, Trust, Verdict, WatchEvent};
 use crate::net::testing::{Act, Ca, Pair, Seen, Server, ServerTls, chunk, chunked_head, feed};
 
 fn client(server: &Server) -> Client {
@@ -568,18 +568,33 @@ fn our_own_rate_limit_holds_calls_back() {
     assert_eq!((matches!(error, Error::Limited), error.verdict()), (true, Verdict::Throttled(None)));
 }
 
+/// Only a garden that has proved who it is tells the time.
 #[test]
-fn the_servers_clock_is_learned() {
-    let (_server, client) = answering(|_| {
-        vec![Act::ReplyWith(200, "Date: Thu, 01 Jan 1970 01:00:00 GMT\r\n".into(), "{}".into())]
-    });
-    let sim = Simulated::new(Timestamp::from_unix(0), 1);
-    let options = Options { clock: Clock::new(sim), ..Options::default() };
-    let client = Client::new((*client.connection()).clone(), options).unwrap();
-    assert_eq!(client.server_clock_offset(), None);
-    client.version().unwrap();
-    let offset_s = client.server_clock_offset().unwrap() / 1_000_000_000;
-    assert!((3_590..=3_601).contains(&offset_s), "{offset_s}");
+fn the_gardens_clock_is_learned() {
+    let ca = Ca::new("ca");
+    let tls = ServerTls { pair: ca.issue("server", &["127.0.0.1"], (2020, 2060)), client_ca: None };
+    let answer =
+        |_: &Seen| vec![Act::ReplyWith(200, "Date: Thu, 01 Jan 2026 01:00:00 GMT\r\n".into(), "{}".into())];
+    let (plain, secure) = (Server::plain(answer), Server::tls(&tls, answer));
+    let trusting = Connection::new(secure.url()).with_ca(ca.pem());
+    let table = [
+        (trusting.clone(), true, true),
+        (trusting.clone(), false, false),
+        (trusting.with_trust(Trust::Insecure), true, false),
+        (Connection::new(plain.url()), true, false),
+    ];
+    for (connection, tells_time, learns) in table {
+        // 2026-01-01, an hour too early.
+        let clock = Clock::new(Simulated::new(Timestamp::from_unix(1_767_225_600), 1));
+        let time = GardenTime::new(clock.clone(), Timestamp::default(), None);
+        let options = Options { clock, time: Some(time.clone()), tells_time, ..Options::default() };
+        let client = Client::new(connection.clone(), options).unwrap();
+        assert_eq!(time.skew_nanos(), None);
+        client.version().unwrap();
+        let skew_s = time.skew_nanos().map(|nanos| nanos / 1_000_000_000);
+        assert_eq!(skew_s.is_some_and(|s| (3_590..=3_601).contains(&s)), learns, "{connection:?} {skew_s:?}");
+        assert_eq!(skew_s.is_some(), learns);
+    }
 }
 
 #[test]

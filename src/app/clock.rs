@@ -1,0 +1,146 @@
+//! The machine's clock: what is wrong with it is said, and what the garden says of the time is kept for the next life.
+
+use std::time::Duration;
+
+use crate::base::clock::{Mono, Timestamp};
+use crate::base::error::chain;
+use crate::base::garden_time::GardenTime;
+use crate::base::state::StateDir;
+use crate::format::duration::rough;
+use crate::format::time::rfc3339;
+
+use super::{Environment, Status};
+
+/// Its name among the parts.
+const PART: &str = "clock";
+/// The state directory's file of the last garden time, in seconds since 1970.
+const SLOT: &str = "clock";
+/// How often it is written at most: flash wears out.
+const STORE_PERIOD: Duration = Duration::from_secs(3_600);
+/// How often the clock is looked at.
+pub(super) const LOOK: Duration = Duration::from_secs(10);
+/// What nobody is told of. The garden calls a seed lost after 40 s.
+const TOLERATED: Duration = Duration::from_secs(10);
+
+/// The time for an agent, from its clock, its build time and the state directory.
+pub(super) fn garden_time(env: &Environment, state: &StateDir) -> GardenTime {
+    let seen = state.read(SLOT).and_then(|bytes| String::from_utf8(bytes).ok());
+    let seen = seen.and_then(|text| text.parse().ok()).map(Timestamp::from_unix);
+    GardenTime::new(env.clock.clone(), env.built, seen)
+}
+
+/// Looks after the clock while the agent runs.
+pub(super) struct Keeper {
+    time: GardenTime,
+    state: StateDir,
+    stored: Option<Mono>,
+}
+
+impl Keeper {
+    pub(super) const fn new(time: GardenTime, state: StateDir) -> Self {
+        Self { time, state, stored: None }
+    }
+
+    /// Called now and then.
+    pub(super) fn look(&mut self, env: &Environment, status: &Status) {
+        let skew = self.time.skew_nanos();
+        if let Some(nanos) = skew {
+            let help = "By how much the machine's clock is ahead of the garden's.";
+            #[expect(clippy::cast_precision_loss, reason = "a gauge needs no more precision")]
+            env.metrics.set("gardenlet_clock_skew_seconds", help, &[], -(nanos as f64) / 1e9);
+            if self.stored.is_none_or(|at| env.clock.mono().saturating_sub(at) >= STORE_PERIOD) {
+                self.store();
+            }
+        }
+        status.clock_remark(remark(skew));
+        match problem(self.time.machine(), self.time.floor(), skew) {
+            Some(problem) => {
+                status.doing(PART, "wrong");
+                if status.problem(PART, &problem) {
+                    log::warn!(problem = problem.as_str(); "The machine's clock is wrong");
+                }
+            }
+            None if status.parts().get(PART).is_some_and(|part| part.problem.is_some()) => {
+                status.stage(PART, "right");
+                log::info!("The machine's clock is right again");
+            }
+            None => {}
+        }
+    }
+
+    /// What the next life begins with.
+    pub(super) fn store(&mut self) {
+        let Some(garden) = self.time.garden() else { return };
+        self.stored = Some(self.time.local_clock().mono());
+        if let Err(e) = self.state.write(SLOT, garden.unix().to_string().as_bytes()) {
+            let err = chain(&e);
+            log::warn!(err = err.as_str(); "The time will not survive a restart");
+        }
+    }
+}
+
+/// A skew that matters: how much, in words that do not change with each look, and whether the machine is behind.
+fn matters(skew_nanos: Option<i64>) -> Option<(String, bool)> {
+    let nanos = skew_nanos?;
+    let skew = Duration::from_nanos(nanos.unsigned_abs());
+    (skew > TOLERATED).then(|| (rough(skew), nanos > 0))
+}
+
+/// A sentence for the Seed's condition.
+fn remark(skew_nanos: Option<i64>) -> Option<String> {
+    let (skew, is_behind) = matters(skew_nanos)?;
+    let side = if is_behind { "behind" } else { "ahead of" };
+    Some(format!("The clock of its machine is {skew} {side} the garden's."))
+}
+
+/// What is wrong with the machine's clock, and what to do.
+fn problem(machine: Timestamp, floor: Timestamp, skew_nanos: Option<i64>) -> Option<String> {
+    let remedy = "set it, best with NTP; no restart is needed";
+    if let Some((skew, is_behind)) = matters(skew_nanos) {
+        let side = if is_behind { "behind" } else { "ahead of" };
+        return Some(format!(
+            "the clock is {skew} {side} the garden's, whose time is used for the lease and for certificates: {remedy}"
+        ));
+    }
+    // Without the garden only a clock before a time that has passed is certainly wrong.
+    (skew_nanos.is_none() && floor.since(machine) > TOLERATED).then(|| {
+        let (day, floor) = (&rfc3339(machine)[..10], &rfc3339(floor)[..10]);
+        format!("the clock is before {floor}, which has passed, and shows {day}: {remedy}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_clock() {
+        let floor = Timestamp::from_unix(1_750_000_000);
+        let later = |s: i64| floor.offset(s * 1_000_000_000);
+        let hour = Some(3_600_000_000_000);
+        let table = [
+            (later(5), None, None),
+            (later(-5), None, None),
+            (
+                Timestamp::from_unix(10),
+                None,
+                Some("the clock is before 2025-06-15, which has passed, and shows 1970-01-01: set it"),
+            ),
+            (later(5), Some(9_000_000_000), None),
+            (later(5), hour, Some("the clock is 1 h behind the garden's")),
+            (Timestamp::from_unix(10), hour, Some("the clock is 1 h behind the garden's")),
+            (later(5), Some(-90_000_000_000), Some("the clock is 2 min ahead of the garden's")),
+            (later(-60), Some(0), None),
+        ];
+        for (machine, skew, expected) in table {
+            let found = problem(machine, floor, skew);
+            let fits = match (&found, expected) {
+                (Some(found), Some(expected)) => found.starts_with(expected),
+                (found, expected) => found.is_none() && expected.is_none(),
+            };
+            assert!(fits, "{machine:?} {skew:?}: {found:?}");
+        }
+        assert_eq!(remark(hour).unwrap(), "The clock of its machine is 1 h behind the garden's.");
+        assert_eq!(remark(Some(10_000_000_000)), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! `gardenlet rebootstrap`: asks for a new identity from a bootstrap credential.
+//!
+//! The wish stands on the Secret with the agent's kubeconfig, as a wish for renewal does: an agent that runs sees it within
+//! seconds, one that is stopped when it starts. The present identity works until the new one is there.
+
+use serde_json::{Value, json};
+
+use crate::api::core::SECRET;
+use crate::base::error::chain;
+use crate::config::settings::Settings;
+use crate::identity::secret::{OPERATION_ANNOTATION, OPERATION_REBOOTSTRAP};
+use crate::kube::{Client, Options, Patch};
+
+use super::{Environment, clients, garden};
+
+/// Leaves the wish in the seed and returns what was done, in words; or why not.
+///
+/// # Errors
+/// In words for an operator, with the places where bootstrap credentials were looked for.
+pub fn rebootstrap(settings: &Settings, env: &Environment) -> Result<String, String> {
+    let sources = garden::sources(settings, env);
+    let key = sources.kubeconfig_secret.clone().ok_or_else(|| {
+        "gardenClientConnection.kubeconfigSecret is not set: the agent uses a kubeconfig of yours, which it cannot replace"
+            .to_owned()
+    })?;
+    let connection = clients::seed_connection(settings, env).map_err(|error| chain(&error))?;
+    let options = Options { clock: env.clock.clone(), dialer: env.dialer.clone(), ..Options::default() };
+    let seed = Client::new(connection, options).map_err(|error| chain(&error))?;
+    let credentials = sources.credentials(&seed).map_err(|error| {
+        let unit =
+            "a credential of a systemd unit is found only with its CREDENTIALS_DIRECTORY in the environment";
+        format!("{}; {unit}", chain(&error))
+    })?;
+    let places: Vec<&str> = credentials.iter().map(|credential| credential.place.as_str()).collect();
+    let patch = json!({"metadata": {"annotations": {OPERATION_ANNOTATION: OPERATION_REBOOTSTRAP}}});
+    match seed.patch::<Value>(&SECRET, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
+        Ok(_) => Ok(format!(
+            "Secret {key} of the seed is annotated with {OPERATION_ANNOTATION}={OPERATION_REBOOTSTRAP}. An agent that runs gets a \
+             new identity within seconds, one that is stopped when it starts; the present one works until then. It is made \
+             with the bootstrap kubeconfig in {}.\n",
+            places.join(" or ")
+        )),
+        Err(error) if error.is_not_found() => Ok(format!(
+            "There is no secret {key} in the seed: the agent has no identity and makes one by itself, with the bootstrap \
+             kubeconfig in {}.\n",
+            places.join(" or ")
+        )),
+        Err(error) => Err(format!("annotate secret {key} of the seed: {}", chain(&error))),
+    }
+}

@@ -1,0 +1,266 @@
+//! Whether the garden still takes the certificate, and what is to be said of an identity before it is used.
+//!
+//! "The server asked for credentials" helps nobody: certificate, CA and clock are looked at here, so that the cause has a
+//! name.
+
+use std::time::Duration;
+
+use crate::base::clock::{Mono, Timestamp};
+use crate::format::duration::rough;
+use crate::format::time::rfc3339;
+use crate::kube::{self, Connection, Trust};
+use crate::limits;
+use crate::net::{self, TlsError};
+use crate::pki::Certificate;
+
+/// What the garden made of the identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// It knows who we are.
+    Accepted,
+    /// It does not: 401, or the handshake was refused.
+    Refused,
+    /// We do not believe that it is the garden: its CA has changed.
+    Untrusted,
+    /// It could not be asked.
+    Unknown,
+}
+
+/// What an answer of the garden, which may be an error, says about the identity with which it was asked.
+pub fn judge(error: Option<&kube::Error>) -> Trial {
+    match error {
+        None => Trial::Accepted,
+        Some(kube::Error::Api(failure)) => match failure.code {
+            401 => Trial::Refused,
+            403 | 404 => Trial::Accepted,
+            _ => Trial::Unknown,
+        },
+        Some(kube::Error::Transport { source: net::Error::Tls(tls), .. }) => match tls {
+            TlsError::Refused(_) => Trial::Refused,
+            TlsError::UnknownIssuer | TlsError::BadCertificate(_) => Trial::Untrusted,
+            _ => Trial::Unknown,
+        },
+        Some(_) => Trial::Unknown,
+    }
+}
+
+/// So many refusals over so long a time are no accident of a server that is just starting.
+const REFUSALS: u32 = 3;
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// The trials so far.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals {
+    count: u32,
+    since: Mono,
+    last: Option<Trial>,
+}
+
+impl Refusals {
+    /// One more. Who cannot be asked has not changed its mind.
+    pub fn record(&mut self, trial: Trial, now: Mono) {
+        match trial {
+            Trial::Unknown => return,
+            Trial::Accepted => self.count = 0,
+            Trial::Refused | Trial::Untrusted => {
+                if self.count == 0 {
+                    self.since = now;
+                }
+                self.count = self.count.saturating_add(1);
+            }
+        }
+        self.last = Some(trial);
+    }
+
+    /// The last answer was a refusal.
+    pub const fn is_refused(&self) -> bool {
+        self.count > 0
+    }
+
+    /// The server is not believed any more.
+    pub fn is_untrusted(&self) -> bool {
+        self.is_refused() && self.last == Some(Trial::Untrusted)
+    }
+
+    /// The identity is lost. One that has expired needs no second opinion.
+    pub fn is_final(&self, expired: bool, now: Mono) -> bool {
+        let long = self.count >= REFUSALS && now.saturating_sub(self.since) >= REFUSED_FOR;
+        self.is_refused() && (expired || long)
+    }
+}
+
+/// What is wrong with an identity, as far as it can be seen without asking anybody.
+pub fn examine(connection: &Connection, now: Timestamp) -> Option<String> {
+    certificate_problem(connection, now).or_else(|| authority_problem(connection, now))
+}
+
+fn certificate_problem(connection: &Connection, now: Timestamp) -> Option<String> {
+    let current = match super::cleanup::certificate(connection) {
+        Ok(current) => current,
+        Err(error) => {
+            return Some(format!("the client certificate: {}", crate::base::error::chain(&error)));
+        }
+    };
+    let what = format!("the client certificate of {}", current.subject.common_name);
+    out_of_time(&what, &current, now)
+}
+
+fn out_of_time(what: &str, certificate: &Certificate, now: Timestamp) -> Option<String> {
+    let (from, until) = (certificate.not_before, certificate.not_after);
+    if until <= now {
+        let ago = now.since(until);
+        // Not finer: the text shall not change with each look.
+        let ago = if ago < HOUR { String::new() } else { format!(", {} ago", rough(ago)) };
+        return Some(format!("{what} expired at {}{ago}", rfc3339(until)));
+    }
+    (now < from).then(|| {
+        let (from, now) = (rfc3339(from), &rfc3339(now)[..10]);
+        format!("{what} is not valid before {from}; the clock shows {now}: is it behind?")
+    })
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// One good CA is enough.
+fn authority_problem(connection: &Connection, now: Timestamp) -> Option<String> {
+    let Trust::Bundle(bundle) = &connection.trust else { return None };
+    let pem = match bundle.load() {
+        Ok(pem) => pem,
+        Err(error) => return Some(format!("the CA of the garden cannot be read: {error}")),
+    };
+    let mut problem = None;
+    for certificate in Certificate::parse_bundle(&pem).into_iter().take(limits::CA_CERTIFICATES_MAX) {
+        let name = &certificate.subject.common_name;
+        let found = if certificate.is_ca {
+            out_of_time(&format!("the CA {name} of the garden"), &certificate, now)
+        } else {
+            Some(format!("the certificate {name} is given as CA of the garden and is none"))
+        };
+        problem = Some(found?);
+    }
+    Some(problem.unwrap_or_else(|| "the CA of the garden: no PEM certificate in it".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, date_time_ymd};
+
+    use super::*;
+    use crate::kube::error::Failure;
+
+    fn made(name: &str, years: (i32, i32), is_ca: bool) -> (String, String) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        (params.not_before, params.not_after) = (date_time_ymd(years.0, 1, 1), date_time_ymd(years.1, 1, 1));
+        if is_ca {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        let pair = KeyPair::generate().unwrap();
+        (params.self_signed(&pair).unwrap().pem(), pair.serialize_pem())
+    }
+
+    /// 2026-01-04T00:00:00Z.
+    const NOW: Timestamp = Timestamp::from_unix(1_767_484_800);
+
+    #[test]
+    fn the_cause_has_a_name() {
+        let ca = |name: &str, years, is_ca| made(name, years, is_ca).0;
+        let good = || ca("root", (2020, 2040), true);
+        let with = |years, ca: String| {
+            let (chain, key) = made("seed-1", years, false);
+            Connection::new("https://g").with_certificate(chain, key).with_ca(ca)
+        };
+        let table = [
+            (with((2025, 2027), good()), None),
+            (
+                with((2025, 2026), good()),
+                Some("the client certificate of seed-1 expired at 2026-01-01T00:00:00Z, 3 days ago"),
+            ),
+            (
+                with((2027, 2028), good()),
+                Some(
+                    "the client certificate of seed-1 is not valid before 2027-01-01T00:00:00Z; the clock shows 2026-01-04: \
+                     is it behind?",
+                ),
+            ),
+            (
+                with((2025, 2027), ca("old", (2020, 2025), true)),
+                Some("the CA old of the garden expired at 2025-01-01T00:00:00Z, 368 days ago"),
+            ),
+            (with((2025, 2027), ca("old", (2020, 2025), true) + &good()), None),
+            (
+                with((2025, 2027), ca("leaf", (2020, 2040), false)),
+                Some("the certificate leaf is given as CA of the garden and is none"),
+            ),
+            (with((2025, 2027), "junk".to_owned()), Some("the CA of the garden: no PEM certificate in it")),
+            (
+                Connection::new("https://g").with_token("t"),
+                Some(
+                    "the client certificate: no kubeconfig in the connection to https://g: the garden needs a client \
+                      certificate; a token alone is not enough",
+                ),
+            ),
+        ];
+        for (connection, expected) in table {
+            assert_eq!(examine(&connection, NOW).as_deref(), expected);
+        }
+        let broken = Connection::new("https://g").with_certificate("junk", "junk");
+        assert!(examine(&broken, NOW).unwrap().starts_with("the client certificate: "));
+        // Less than an hour is not told: it would change all the time.
+        let soon = examine(&with((2025, 2026), good()), Timestamp::from_unix(1_767_225_600 + 60)).unwrap();
+        assert!(soon.ends_with("expired at 2026-01-01T00:00:00Z"), "{soon}");
+    }
+
+    fn answered(code: u16) -> Result<(), kube::Error> {
+        Err(kube::Error::Api(Box::new(Failure { code, ..Failure::default() })))
+    }
+
+    fn tls(error: TlsError) -> Result<(), kube::Error> {
+        Err(kube::Error::Transport { request: String::new(), source: net::Error::Tls(error) })
+    }
+
+    #[test]
+    fn what_an_answer_says() {
+        let table = [
+            (Ok(()), Trial::Accepted),
+            (answered(401), Trial::Refused),
+            (answered(403), Trial::Accepted),
+            (answered(503), Trial::Unknown),
+            (tls(TlsError::Refused("CertificateExpired".to_owned())), Trial::Refused),
+            (tls(TlsError::UnknownIssuer), Trial::Untrusted),
+            (tls(TlsError::Expired { now_s: 2, not_after_s: 1 }), Trial::Unknown),
+            (Err(kube::Error::Stopped), Trial::Unknown),
+        ];
+        for (answer, expected) in table {
+            assert_eq!(judge(answer.as_ref().err()), expected, "{answer:?}");
+        }
+    }
+
+    type Trials = &'static [(Trial, u64)];
+
+    #[test]
+    fn an_identity_is_lost_after_some_refusals() {
+        use Trial::{Accepted, Refused, Unknown, Untrusted};
+        // Trials with their seconds; whether the certificate has expired; whether the identity is lost.
+        let table: [(Trials, bool, bool); 9] = [
+            (&[], true, false),
+            (&[(Refused, 0)], false, false),
+            (&[(Refused, 0)], true, true),
+            (&[(Unknown, 0), (Unknown, 60)], true, false),
+            (&[(Refused, 0), (Refused, 1), (Refused, 2)], false, false),
+            (&[(Refused, 0), (Refused, 5), (Unknown, 9), (Refused, 10)], false, true),
+            (&[(Refused, 0), (Refused, 60)], false, false),
+            (&[(Refused, 0), (Refused, 10), (Accepted, 11), (Refused, 20)], false, false),
+            (&[(Untrusted, 0), (Untrusted, 5), (Untrusted, 10)], false, true),
+        ];
+        for (trials, expired, lost) in table {
+            let (mut refusals, mut now) = (Refusals::default(), Mono::ZERO);
+            for (trial, s) in trials {
+                now = Duration::from_secs(*s);
+                refusals.record(*trial, now);
+            }
+            assert_eq!(refusals.is_final(expired, now), lost, "{trials:?} {expired}");
+        }
+    }
+}
