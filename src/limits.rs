@@ -1,6 +1,8 @@
 //! Every maximum of the program, in one place. Whatever grows with input from outside stops here, with an error that
 //! names the limit. Units stand last in the names.
 
+use std::time::Duration;
+
 /// A message or a value in a log line.
 pub const LOG_VALUE_BYTES_MAX: usize = 8 << 10;
 /// Series of one metric family.
@@ -104,6 +106,9 @@ pub const SETTLED_OBJECTS_MAX: usize = 20_000;
 
 /// A chart with all its sub-charts, unpacked (Helm's limit).
 pub const CHART_BYTES_MAX: usize = 100 << 20;
+/// The longest that a server may ask us to wait.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+
 /// One file of a chart (Helm's limit).
 pub const CHART_FILE_BYTES_MAX: usize = 5 << 20;
 /// Files of a chart with all its sub-charts.

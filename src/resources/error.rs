@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::base::error::chain;
 use crate::kube;
+use crate::runtime::controller::Failure;
 use crate::runtime::fence::NotHeld;
 
 /// An operation of the applier that failed.
@@ -66,6 +67,14 @@ impl Error {
     pub fn text(&self) -> String {
         chain(self)
     }
+
+    /// What the pool gets: a request's own error, which may say when to come again.
+    pub fn into_failure(self) -> Failure {
+        match self {
+            Self::Request(request) => request.into(),
+            other => other.into(),
+        }
+    }
 }
 
 impl fmt::Display for Error {
@@ -96,7 +105,10 @@ impl std::error::Error for Error {
                 source.as_ref().map(|e| e as &(dyn std::error::Error + 'static))
             }
             Self::Recreate(source) => Some(source),
-            Self::Apply { source, .. } => Some(&**source),
+            Self::Apply { source, .. } => match &**source {
+                Self::Request(request) => Some(request),
+                other => Some(other),
+            },
             _ => None,
         }
     }

@@ -40,12 +40,13 @@ impl Reconciler for ResourcesReconciler {
         let resource = ManagedResource::deserialize(raw.clone()).map_err(Failure::terminal)?;
         let duty = duty(&resource.metadata, &resource.spec.class);
         let mut round = Round { shared: &self.0, session, raw, resource };
-        Ok(match duty {
-            Duty::Nothing => Outcome::Done,
-            Duty::Ignore => round.ignore()?,
-            Duty::Delete => round.delete()?,
-            Duty::Apply => round.apply()?,
-        })
+        let outcome = match duty {
+            Duty::Nothing => Ok(Outcome::Done),
+            Duty::Ignore => round.ignore(),
+            Duty::Delete => round.delete(),
+            Duty::Apply => round.apply(),
+        };
+        outcome.map_err(Error::into_failure)
     }
 }
 

@@ -10,6 +10,8 @@ use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
+use crate::kube::{self, Verdict};
+use crate::limits;
 
 use super::fence::Fence;
 
@@ -39,6 +41,19 @@ impl Failure {
     pub fn text(&self) -> String {
         let (Self::Retry(cause) | Self::Terminal(cause)) = self;
         chain(&**cause)
+    }
+
+    /// When the server wants to be asked again, if it said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let (Self::Retry(cause) | Self::Terminal(cause)) = self;
+        let mut next: Option<&(dyn Error + 'static)> = Some(&**cause);
+        while let Some(error) = next {
+            if let Some(Verdict::Throttled(after)) = error.downcast_ref().map(kube::Error::verdict) {
+                return after.map(|after| after.min(limits::RETRY_AFTER_MAX));
+            }
+            next = error.source();
+        }
+        None
     }
 
     /// A failure that waits for a change.
@@ -99,4 +114,44 @@ pub trait Reconciler: Send + Sync {
     /// # Errors
     /// [`Failure`] says whether to come back or to wait for a change.
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Wrapped(kube::Error);
+
+    impl fmt::Display for Wrapped {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("while working")
+        }
+    }
+
+    impl Error for Wrapped {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn a_server_says_when_to_come_again() {
+        let refused = |code, seconds: Option<u64>| {
+            let retry_after = seconds.map(Duration::from_secs);
+            kube::Error::Api(Box::new(kube::Failure { code, retry_after, ..kube::Failure::default() }))
+        };
+        let s = Duration::from_secs;
+        let table = [
+            ("throttled", Failure::from(refused(429, Some(7))), Some(s(7))),
+            ("within another error", Failure::from(Wrapped(refused(503, Some(8)))), Some(s(8))),
+            ("forever", Failure::from(refused(429, Some(86_400))), Some(s(300))),
+            ("without a time", Failure::from(refused(429, None)), None),
+            ("another refusal", Failure::from(refused(409, None)), None),
+            ("no request", Failure::retry("words"), None),
+        ];
+        for (name, failure, expected) in table {
+            assert_eq!(failure.retry_after(), expected, "{name}");
+        }
+    }
 }

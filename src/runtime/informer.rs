@@ -111,8 +111,6 @@ trait Feed {
 
 /// The first delay after a failure, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// The longest that a server may ask us to wait.
-const THROTTLED_MAX: Duration = Duration::from_secs(300);
 /// A watch that ends sooner and tells nothing is no watch: a proxy, or a server that is ending.
 const SHORT: Duration = Duration::from_secs(1);
 /// The longest wait after a watch that broke off.
@@ -174,7 +172,7 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
                 stop.wait(clock, pause.max(RESUME_SPREAD.mul_f64(random::unit())));
                 continue;
             }
-            Verdict::Throttled(Some(after)) => after.clamp(pause, THROTTLED_MAX),
+            Verdict::Throttled(Some(after)) => after.clamp(pause, limits::RETRY_AFTER_MAX),
             _ => pause,
         };
         if !std::mem::replace(&mut failing, true) {

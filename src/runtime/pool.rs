@@ -333,7 +333,10 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
             }
             None
         }
-        Err(Failure::Retry(_)) if current => Some(lane.queue.retry(job.key.clone(), now)),
+        Err(failure @ Failure::Retry(_)) if current => {
+            let least = failure.retry_after().unwrap_or_default();
+            Some(lane.queue.retry(job.key.clone(), now, least))
+        }
         Err(_) => {
             lane.queue.forget(&job.key);
             None

@@ -110,10 +110,10 @@ impl<K: Ord + Clone> Queue<K> {
         self.failures.remove(key);
     }
 
-    /// It failed: the key comes back after a growing delay, which is returned.
-    pub fn retry(&mut self, key: K, now: Mono) -> Duration {
+    /// It failed: the key comes back after a growing delay, but not sooner than `least`; the delay is returned.
+    pub fn retry(&mut self, key: K, now: Mono, least: Duration) -> Duration {
         let failures = self.failures.entry(key.clone()).or_insert(0);
-        let delay = backoff::delay_after(self.retry.first, self.retry.max, *failures);
+        let delay = backoff::delay_after(self.retry.first, self.retry.max, *failures).max(least);
         *failures = failures.saturating_add(1);
         self.add_at(key, now.saturating_add(delay));
         delay
@@ -197,10 +197,11 @@ mod tests {
     #[test]
     fn failures_wait_longer_until_something_works() {
         let mut q = queue();
-        let delays: Vec<u64> = (0..5).map(|_| q.retry(7, s(0)).as_secs()).collect();
+        let delays: Vec<u64> = (0..5).map(|_| q.retry(7, s(0), s(0)).as_secs()).collect();
         assert_eq!(delays, [1, 2, 4, 8, 8]);
         q.forget(&7);
-        assert_eq!(q.retry(7, s(0)), s(1));
+        assert_eq!(q.retry(7, s(0), s(0)), s(1));
+        assert_eq!(q.retry(8, s(0), s(9)), s(9));
     }
 
     #[test]
