@@ -4,7 +4,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer as _;
-use x509_parser::x509::X509Version;
+use x509_parser::x509::{X509Name, X509Version};
 
 use crate::base::clock::Timestamp;
 
@@ -53,6 +53,10 @@ impl Certificate {
     pub fn parse_der(der: &[u8]) -> Result<Self, Error> {
         let (_, certificate) = X509Certificate::from_der(der)
             .map_err(|e| Error::Malformed { what: "certificate", reason: e.to_string() })?;
+        // The parser lets names pass that it could not read to their end; nobody could sign a request with one.
+        if !X509Name::from_der(certificate.subject().as_raw()).is_ok_and(|(rest, _)| rest.is_empty()) {
+            return Err(Error::Malformed { what: "certificate", reason: "its subject is broken".to_owned() });
+        }
         let validity = certificate.validity();
         Ok(Self {
             subject: subject(&certificate),
@@ -115,5 +119,21 @@ mod tests {
         assert!(matches!(Certificate::parse_pem("hello"), Err(Error::NoPem { label: "CERTIFICATE" })));
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(matches!(Certificate::parse_pem(broken), Err(Error::Malformed { what: "certificate", .. })));
+    }
+
+    #[test]
+    fn a_broken_subject_is_an_error() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "a name");
+        let mut der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
+        assert!(Certificate::parse_der(&der).is_ok());
+        // The type of the last attribute, and kind and length of its text.
+        let place = der.windows(4).rposition(|bytes| bytes == [0x55, 4, 3, 0x0c]).unwrap();
+        der[place..place + 5].fill(b'-');
+        let error = Certificate::parse_der(&der).unwrap_err();
+        assert!(
+            matches!(&error, Error::Malformed { reason, .. } if reason == "its subject is broken"),
+            "{error}"
+        );
     }
 }
