@@ -278,6 +278,64 @@ pub(crate) fn answers() -> Vec<Vec<u8>> {
     all.into_iter().map(String::into_bytes).collect()
 }
 
+pub(crate) const STREAM_WORDS: &[&str] = &[
+    "\n",
+    "\r\n",
+    "{\"type\":\"ADDED\",\"object\":",
+    "{\"type\":\"BOOKMARK\",\"object\":",
+    "{\"type\":\"ERROR\",\"object\":",
+    "\"resourceVersion\":\"9\"",
+    "\"metadata\":",
+    "\u{e9}\u{1f331}",
+    "\\u00e9\\ud83c",
+    "null",
+    "1e999",
+    "[[[[",
+    "<html>",
+];
+
+/// Events of a watch, one a line, as a server sends them and as others might.
+pub(crate) fn streams() -> Vec<Vec<u8>> {
+    let event = |kind: &str, name: &str| {
+        format!(
+            "{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{{\"name\":\"{name}\",\"resourceVersion\":\"7\"}}}}}}\n"
+        )
+    };
+    let gone = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}}\n";
+    let all = [
+        event("ADDED", "a") + &event("MODIFIED", "\u{fc}\u{1f331}") + &event("DELETED", "a"),
+        event("BOOKMARK", "") + "\r\n\n" + gone,
+        event("ADDED", "a").replace('\n', "\r\n") + event("ADDED", "b").trim_end(),
+        "<html>no way through</html>\n".to_owned(),
+    ];
+    all.into_iter().map(String::into_bytes).collect()
+}
+
+pub(crate) const CHUNK_WORDS: &[&str] = &[
+    "\r\n",
+    "\n",
+    "0\r\n\r\n",
+    "ffffffffffffffff\r\n",
+    "-1\r\n",
+    "+5\r\n",
+    " 5 \r\n",
+    ";x=y\r\n",
+    "Trailer: x\r\n",
+];
+
+/// Bodies in chunks, without the head: of every size, with extensions and trailers.
+pub(crate) fn chunks() -> Vec<Vec<u8>> {
+    let body = ANSWERS[1].1;
+    let cut = |size: usize, extension: &str| {
+        let pieces = body.as_bytes().chunks(size);
+        let chunk =
+            |piece: &[u8]| format!("{:X}{extension}\r\n{}\r\n", piece.len(), String::from_utf8_lossy(piece));
+        pieces.map(chunk).collect::<String>()
+    };
+    let all = [cut(1, "") + "0\r\n\r\n", cut(60, ";x=y") + "000\r\nTrailer: x\r\n\r\n", cut(4_096, "")];
+    all.into_iter().map(String::into_bytes).collect()
+}
+
 /// Charts as archives and, for changes below the compression, as what the archives unpack to.
 pub(crate) fn charts() -> Vec<Vec<u8>> {
     let metadata = "apiVersion: v2\nname: c\nversion: 1.0.0\nkubeVersion: '>=1.20-0'\ndependencies:\n- {name: sub, version: 1.x, condition: a.b, alias: s, import-values: [x]}\n";

@@ -23,8 +23,9 @@ use gardenlet::kube::request::{ListParams, WatchParams};
 use gardenlet::limits::{RENDER_STACK_BYTES, WATCH_STACK_BYTES, WORKER_STACK_BYTES};
 use gardenlet::net::{Dial, ProxyPolicy, SystemCas, Url};
 use gardenlet::oci::{Cache, Digest, Keychain, Network, Order, Puller, Reference, SILENCE};
-use gardenlet::pki::{Certificate, PrivateKey};
+use gardenlet::pki::{Certificate, PrivateKey, request};
 use serde_json::Value;
+use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
 use crate::corpus;
 
@@ -79,6 +80,8 @@ pub(crate) const TARGETS: &[Target] = &[
         certificates,
     ),
     target("http", WATCH_STACK_BYTES, corpus::answers, corpus::ANSWER_WORDS, answer),
+    target("chunks", WATCH_STACK_BYTES, corpus::chunks, corpus::CHUNK_WORDS, chunks),
+    target("stream", WATCH_STACK_BYTES, corpus::streams, corpus::STREAM_WORDS, stream),
     target("formats", WORKER_STACK_BYTES, corpus::formats, corpus::FORMAT_WORDS, formats),
 ];
 
@@ -238,7 +241,9 @@ fn oci(input: &[u8], folder: &Path) -> Result<(), String> {
 }
 
 fn certificates(input: &[u8], _: &Path) -> Result<(), String> {
-    let _ = (Certificate::parse_pem(&text(input)), Certificate::parse_der(input));
+    for found in [Certificate::parse_pem(&text(input)), Certificate::parse_der(input)].into_iter().flatten() {
+        renewable(&found)?;
+    }
     if let Ok(key) = PrivateKey::from_pkcs8(input.to_vec()) {
         let _ = (key.public_key(), key.sign(b"x"));
     }
@@ -253,6 +258,21 @@ fn certificates(input: &[u8], _: &Path) -> Result<(), String> {
         let _ = client.version();
     }
     Ok(())
+}
+
+/// Whatever is read as a certificate can be asked for again, under the same name.
+fn renewable(certificate: &Certificate) -> Result<(), String> {
+    static KEY: OnceLock<PrivateKey> = OnceLock::new();
+    let key = KEY.get_or_init(|| PrivateKey::generate().unwrap());
+    let request = request::build(&certificate.subject, key).map_err(|error| error.to_string())?;
+    let (_, block) = x509_parser::pem::parse_x509_pem(request.pem.as_bytes()).map_err(|e| e.to_string())?;
+    let (_, read) = X509CertificationRequest::from_der(&block.contents)
+        .map_err(|error| format!("the request for {:?} cannot be read: {error}", certificate.subject))?;
+    let name = &certificate.subject.name;
+    if name.is_empty() || read.certification_request_info.subject.as_raw() == name.as_slice() {
+        return Ok(());
+    }
+    Err("the request has another name".to_owned())
 }
 
 /// A server that says the same to everybody.
@@ -279,8 +299,9 @@ fn server() -> &'static (u16, Arc<Mutex<Vec<u8>>>) {
     })
 }
 
+const SECRETS: Resource = Resource::new("", "v1", "Secret", "secrets", true);
+
 fn answer(input: &[u8], _: &Path) -> Result<(), String> {
-    const SECRETS: Resource = Resource::new("", "v1", "Secret", "secrets", true);
     let (port, answer) = server();
     *answer.lock().unwrap_or_else(PoisonError::into_inner) = input.to_vec();
     let options = client::Options { qps: 0.0, timeout: Duration::from_secs(1), ..client::Options::default() };
@@ -294,6 +315,51 @@ fn answer(input: &[u8], _: &Path) -> Result<(), String> {
         while let Some(Ok(_)) = watch.next() {}
     }
     Ok(())
+}
+
+const STREAM_HEAD: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// What comes after a good head: the framing itself is broken.
+fn chunks(input: &[u8], folder: &Path) -> Result<(), String> {
+    answer(&[STREAM_HEAD.as_bytes(), input].concat(), folder)
+}
+
+/// The events of a watch are the same however the server cuts them into chunks, in the middle of letters, too.
+fn stream(input: &[u8], _: &Path) -> Result<(), String> {
+    let events = [input.len().max(1), 7].map(|size| {
+        let mut whole = STREAM_HEAD.as_bytes().to_vec();
+        for piece in input.chunks(size) {
+            whole.extend(format!("{:x}\r\n", piece.len()).bytes());
+            whole.extend(piece);
+            whole.extend(b"\r\n");
+        }
+        whole.extend(b"0\r\n\r\n");
+        watched(&whole)
+    });
+    let [one, many] = events;
+    let (one, many) = (one?, many?);
+    if one == many { Ok(()) } else { Err(format!("in one piece {one:?}, in many {many:?}")) }
+}
+
+/// The events of an answer to a watch, and how it ended.
+fn watched(whole: &[u8]) -> Result<Vec<String>, String> {
+    let (port, answer) = server();
+    *answer.lock().unwrap_or_else(PoisonError::into_inner) = whole.to_vec();
+    let options = client::Options { qps: 0.0, timeout: Duration::from_secs(1), ..client::Options::default() };
+    let client = Client::new(Connection::new(format!("http://127.0.0.1:{port}")), options);
+    let client = client.map_err(|error| error.to_string())?;
+    let params = WatchParams { timeout_seconds: 1, ..WatchParams::default() };
+    let mut watch = client.watch::<Value>(&SECRETS, "b", &params).map_err(|error| error.to_string())?;
+    let mut events = Vec::new();
+    while let Some(event) = watch.next() {
+        let failed = event.is_err();
+        events.push(event.map_or_else(|error| error.to_string(), |event| format!("{event:?}")));
+        if failed {
+            break;
+        }
+    }
+    Ok(events)
 }
 
 fn formats(input: &[u8], _: &Path) -> Result<(), String> {
