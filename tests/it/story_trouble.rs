@@ -9,6 +9,7 @@ use crate::charts;
 use crate::story_extension::installed;
 use crate::support::encoding::{base64, from_rfc3339};
 use crate::support::garden::manager::Share;
+use crate::support::http::faults::Seen;
 use crate::support::json::text;
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, condition};
 
@@ -330,5 +331,36 @@ fn a_garden_that_goes_away_for_a_while() {
     });
     let installation = world.garden.installations("echo").pop().unwrap();
     assert_eq!(condition(&installation, "Valid").unwrap().0, "True");
+    agent.stop();
+}
+
+/// gardener-apiserver is away, the rest of the garden works: the lease is on time, also when the agent starts then.
+#[test]
+fn a_garden_without_its_own_api() {
+    let world = World::start(&Options::calm("halved"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    world.wait_until_ready();
+    installed(&world, "echo");
+    let is_gardeners = |seen: &Seen| seen.info.group.ends_with("gardener.cloud");
+    let away = world.garden.faults().when(is_gardeners).answer(503);
+    world.garden.server().cut();
+    assert!(world.pass(Duration::from_secs(30)) < Duration::from_secs(20));
+    assert_eq!(agent.get(2728, "/healthz").0, 200);
+    agent.crash_and_restart();
+    let since = world.clock.now();
+    world.garden.wait_for("a heartbeat", |_| world.beat().filter(|beat| *beat > since));
+    world.pass(Duration::from_secs(30));
+    assert_eq!(agent.get(2728, "/healthz").0, 200);
+    assert!(agent.is_alive() && away.hits() > 0);
+    away.cancel();
+    let values = json!({"helm": {"values": {"greeting": "again"}}});
+    world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
+    world.skip(Duration::from_secs(60));
+    world.seed.wait_for("the new value", |seed| {
+        let name = world.garden.installations("echo").pop()?["metadata"]["name"].as_str()?.to_owned();
+        let echo = seed.get("example.org", "echoes", &format!("extension-{name}"), "first")?;
+        (echo["spec"]["text"] == "again").then_some(())
+    });
     agent.stop();
 }

@@ -129,6 +129,11 @@ struct Known {
     written: bool,
 }
 
+/// Whether a server answered that it cannot, not that there is nothing.
+fn is_failing(error: &kube::Error) -> bool {
+    error.status_code().is_some_and(|code| code >= 500 || code == 429)
+}
+
 impl Heartbeat {
     /// Beats until `stop`. Runs on a thread of its own.
     pub fn run(&self, stop: &Stop) {
@@ -191,10 +196,16 @@ impl Heartbeat {
         }
         let uid = match &known.seed_uid {
             Some(uid) => uid.clone(),
-            None => {
-                let seed = garden.find::<Metadata>(&SEED, "", name).map_err(Missed::Lease)?;
-                seed.ok_or(Missed::Unregistered)?.metadata.uid
-            }
+            None => match garden.find::<Metadata>(&SEED, "", name) {
+                Ok(seed) => seed.ok_or(Missed::Unregistered)?.metadata.uid,
+                // The garden's own API is away, which leases do not need: one that is there is renewed as it is.
+                Err(e) if is_failing(&e) => {
+                    let patch = Patch::Merge(json!({"spec": spec(name, now)}));
+                    let renewed = garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch);
+                    return renewed.map(drop).map_err(|_| Missed::Lease(e));
+                }
+                Err(e) => return Err(Missed::Lease(e)),
+            },
         };
         let lease = lease(name, &uid, now);
         known.seed_uid = Some(uid);
