@@ -61,6 +61,11 @@ impl Agent {
         self.process.kill();
     }
 
+    /// A signal by its name.
+    pub(crate) fn signal(&self, signal: &str) -> Result<()> {
+        self.process.signal(signal)
+    }
+
     /// SIGTERM, and waits for the end.
     pub(crate) fn terminate(&mut self) -> Result<ExitStatus> {
         self.process.terminate(15)

@@ -1,7 +1,9 @@
 //! One real cluster on loopback: etcd, kube-apiserver, kube-controller-manager, and a scheduler if it needs one.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, SERVICE_ACCOUNT};
@@ -91,6 +93,8 @@ pub(crate) struct Cluster {
     servers: Vec<(Server, Process)>,
     /// What was stored when the cluster had started.
     pristine: Stored,
+    /// Where kubeconfigs of agents say that the API server is, if not where it is.
+    pub(crate) front: Option<String>,
 }
 
 /// The programs of a cluster.
@@ -126,8 +130,7 @@ impl Cluster {
         write(&folder.join("ca.key"), authority.key())?;
         write(&folder.join("front-proxy-ca.crt"), &front_proxy.certificate())?;
         write_identity(&folder, FRONT_PROXY, &front_proxy.client(FRONT_PROXY, &[], from, until))?;
-        let names = [ADDRESS, role.service_address].map(str::to_owned);
-        write_identity(&folder, "server", &authority.server(&names, from, until))?;
+        write_identity(&folder, "server", &server_identity(&authority, &role))?;
         let tokens = KeyPair::generate()?;
         write(&folder.join("tokens.key"), &tokens.serialize_pem())?;
         write(&folder.join("tokens.pub"), &tokens.public_key_pem())?;
@@ -141,6 +144,7 @@ impl Cluster {
             front_proxy,
             servers: Vec::new(),
             pristine: Stored::default(),
+            front: None,
         };
         cluster.write_kubeconfig(&cluster.kubeconfig(), "admin", Some("system:masters"))?;
         let users =
@@ -154,6 +158,21 @@ impl Cluster {
     /// Where the API server listens.
     pub(crate) fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.role.api_port)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.role.api_port))
+    }
+
+    /// A certificate for a server at the addresses of the API server, with a new key.
+    pub(crate) fn server_identity(&self) -> Identity {
+        server_identity(&self.authority, &self.role)
+    }
+
+    /// What the API server shows to aggregated APIs, and believes when it is shown: whoever has it speaks for others.
+    pub(crate) fn front_proxy_identity(&self) -> Identity {
+        let (from, until) = validity();
+        self.front_proxy.client(FRONT_PROXY, &[], from, until)
     }
 
     /// The kubeconfig of a cluster administrator.
@@ -182,7 +201,7 @@ impl Cluster {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": self.role.name, "cluster": {
-                "server": self.url(),
+                "server": self.front.clone().unwrap_or_else(|| self.url()),
                 "certificate-authority-data": base64::encode(self.authority.certificate().as_bytes()),
             }}],
             "users": [{"name": "user", "user": user}],
@@ -360,6 +379,32 @@ impl Cluster {
         }
     }
 
+    /// Makes a backup of everything that is stored, as the files of an etcd that was stopped; the API server waits.
+    pub(crate) fn back_up(&mut self) -> Result<()> {
+        self.kill(Server::Etcd);
+        let (data, copy) = (self.path("etcd"), self.path("etcd-backup"));
+        process::run(Command::new("sh").args([
+            "-c",
+            "rm -rf \"$2\" && cp -a \"$1\" \"$2\"",
+            "sh",
+            &data,
+            &copy,
+        ]))?;
+        self.start(Server::Etcd)?;
+        self.wait_ready()
+    }
+
+    /// Puts the backup back: API server and etcd are stopped meanwhile.
+    pub(crate) fn restore(&mut self) -> Result<()> {
+        self.kill(Server::Api);
+        self.kill(Server::Etcd);
+        self.forget()?;
+        process::run(Command::new("mv").args([self.path("etcd-backup"), self.path("etcd")]))?;
+        self.start(Server::Etcd)?;
+        self.start(Server::Api)?;
+        self.wait_ready()
+    }
+
     /// Forgets everything that was stored.
     fn forget(&self) -> Result<()> {
         let data = self.folder.join("etcd");
@@ -465,6 +510,11 @@ fn is_ready(client: &Client) -> bool {
 pub(crate) fn validity() -> (Timestamp, Timestamp) {
     let now = Clock::system().now();
     (now.minus(Duration::from_secs(3_600)), now.plus(Duration::from_secs(365 * 86_400)))
+}
+
+fn server_identity(authority: &Authority, role: &Role) -> Identity {
+    let (from, until) = validity();
+    authority.server(&[ADDRESS, role.service_address].map(str::to_owned), from, until)
 }
 
 /// Writes `<folder>/<name>.crt` and `<folder>/<name>.key`.

@@ -47,6 +47,7 @@ impl Lab {
     /// Makes a place for a story and notes that the clusters are not as they were at the start.
     pub(crate) fn begin(&mut self) -> Result<()> {
         self.touched = true;
+        (self.garden.front, self.seed.front) = (None, None);
         self.begun += 1;
         self.place = self.state.join(format!("story-{}", self.begun));
         fs::create_dir_all(&self.place).doing(|| format!("create {}", self.place.display()))

@@ -16,6 +16,7 @@ mod cluster;
 mod environment;
 mod etcd;
 mod failure;
+mod gate;
 mod image;
 mod lab;
 mod node;

@@ -25,6 +25,8 @@ pub enum Mode {
     Hole,
     /// Each piece of up to 16 KiB passes after this real time.
     Slow(Duration),
+    /// New connections end when the server has said its first words: in the middle of a handshake. Open ones go on.
+    Greet,
 }
 
 /// What a client must say before its bytes pass. Whatever it asks for, it gets to the one server.
@@ -167,10 +169,11 @@ fn take(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
     }
     let server = TcpStream::connect_timeout(&shared.target, Duration::from_secs(5))?;
     let ends = [(client.try_clone()?, server.try_clone()?), (server, client)];
+    let greets = shared.state().mode == Mode::Greet;
     for (from, to) in ends {
         shared.state().open.push(from.try_clone()?);
         let forwarding = shared.clone();
-        drop(thread::spawn("proxy-forward", STACK_BYTES, move || forward(&forwarding, from, to))?);
+        drop(thread::spawn("proxy-forward", STACK_BYTES, move || forward(&forwarding, from, to, greets))?);
     }
     Ok(())
 }
@@ -234,14 +237,15 @@ fn exactly<const N: usize>(mut client: &TcpStream) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Carries bytes one way until either end closes.
-fn forward(shared: &Shared, mut from: TcpStream, mut to: TcpStream) {
-    let mut buffer = vec![0; 16 << 10];
+/// Carries bytes one way until either end closes, or only the first piece.
+fn forward(shared: &Shared, mut from: TcpStream, mut to: TcpStream, once: bool) {
+    let mut buffer = vec![0; if once { 256 } else { 16 << 10 }];
+    let is_answer = from.peer_addr().is_ok_and(|peer| peer == shared.target);
     while let Ok(n) = from.read(&mut buffer) {
         shared.admit();
         // Counted before they are written: whoever has read them finds them counted.
         shared.bytes.fetch_add(n as u64, Ordering::SeqCst);
-        if n == 0 || to.write_all(&buffer[..n]).is_err() {
+        if n == 0 || to.write_all(&buffer[..n]).is_err() || (once && is_answer) {
             break;
         }
     }

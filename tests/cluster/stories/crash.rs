@@ -107,7 +107,7 @@ fn new_writes(audit: &mut Audit) -> Result<usize> {
 }
 
 /// The greeting that the extension's ConfigMap holds.
-fn greeting(lab: &Lab) -> Result<String> {
+pub(super) fn greeting(lab: &Lab) -> Result<String> {
     let selected = ["--selector", "resources.gardener.cloud/managed-by=gardener", "--all-namespaces"];
     let output = "--output=jsonpath={.items[?(@.metadata.name=='demo')].data.greeting}";
     lab.seed.kubectl(&[&["get", "configmaps", output], &selected[..]].concat())

@@ -122,16 +122,17 @@ fn deployment(config: &Value) -> Value {
 /// Waits until an address answers HTTP with a text.
 fn answers(address: &str, text: &str) -> Result<()> {
     wait::until(&format!("{text:?} from {address}"), 60, || {
-        let answer = http_get(address)?;
+        let answer = http_get(address, "/")?;
         Ok::<_, Error>(answer.contains(text).then_some(()))
     })
 }
 
-fn http_get(address: &str) -> std::io::Result<String> {
+/// What an address answers to HTTP, head and body.
+pub(super) fn http_get(address: &str, path: &str) -> std::io::Result<String> {
     let address = address.parse().map_err(Error::other)?;
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)

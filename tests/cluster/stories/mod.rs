@@ -5,6 +5,7 @@ mod applier;
 mod client;
 mod components;
 mod crash;
+mod faults;
 mod identity;
 mod inside;
 mod oci;
@@ -13,6 +14,7 @@ mod semantics;
 mod servers;
 mod steps;
 mod trouble;
+mod two;
 
 use crate::environment::Environment;
 use crate::failure::{Failure, Result};
@@ -97,6 +99,8 @@ pub(crate) const STORIES: &[Story] = &[
     story("trouble: servers fall silent", Needs::FreshClusters, trouble::silence),
     story("trouble: no namespace, no rights", Needs::FreshClusters, trouble::namespace_and_rights),
     story("trouble: charts that are none", Needs::FreshClusters, trouble::bad_charts),
+    story("faults: a change arrives after each of them", Needs::FreshClusters, faults::bad_day),
+    story("two agents: one works, whatever happens to the other", Needs::FreshClusters, two::take_turns),
     story("a node runs a container", Needs::Node, inside::node),
     story("agent: in a pod of the seed, an extension's container runs", Needs::Node, inside::pod),
 ];

@@ -1,0 +1,247 @@
+//! One seed on a bad day: faults between the agent and the real API servers, one after the other in one world. After each,
+//! what changes in the garden arrives in the seed within a number of heartbeats; the agent never ends.
+
+use std::time::Duration;
+
+use gardenlet::api::coordination::LEASE;
+use gardenlet::api::core::CONFIG_MAP;
+use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::kube::{Client, Patch};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::cluster::Server;
+use crate::failure::{Failure, Result, ensure};
+use crate::gate::Gate;
+use crate::lab::Lab;
+use crate::stories::inside::http_get;
+use crate::stories::steps::{installed, ready, register_demo, while_running};
+use crate::support::http::faults::{Action, Ordered, Seen, failure};
+use crate::support::pki::Authority;
+use crate::support::proxy::Mode;
+use crate::wait;
+use crate::world::{self, SEED, World};
+
+/// The most heartbeats between the end of a fault and the arrival of a change that is made then. Without a fault it takes
+/// one or two; watches come again within thirty seconds of backoff at worst, after short faults much sooner.
+const BEATS_MAX: u32 = 12;
+
+/// A world with an extension, an agent that reaches both clusters through gates, and what is counted.
+struct Day<'a> {
+    lab: &'a mut Lab,
+    agent: Agent,
+    garden: Client,
+    seed: Client,
+    gates: [Gate; 2],
+    /// The extension's namespace.
+    namespace: String,
+    greetings: u32,
+    /// The lease is late, as it should be.
+    is_late: bool,
+}
+
+pub(crate) fn bad_day(lab: &mut Lab) -> Result<()> {
+    let gates = [Gate::open(&lab.garden)?, Gate::open(&lab.seed)?];
+    (lab.garden.front, lab.seed.front) = (Some(gates[0].url()), Some(gates[1].url()));
+    let world = World::build(lab)?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    register_demo(lab, 0)?;
+    let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
+    let namespace = format!("extension-{}", installed(&garden, &mut agent)?);
+    let mut day = Day { lab, agent, garden, seed, gates, namespace, greetings: 0, is_late: false };
+    day.connections()?;
+    day.answers()?;
+    day.certificates()?;
+    day.without_gardener(&world)?;
+    day.servers()
+}
+
+impl Day<'_> {
+    /// Slow, silent, reset, cut off in the handshake: both ways at once.
+    fn connections(&mut self) -> Result<()> {
+        self.all(Mode::Slow(Duration::from_millis(60)));
+        self.recovers("a slow network")?;
+        self.all(Mode::Hole);
+        self.misses()?;
+        self.all(Mode::Pass);
+        self.recovers("silence")?;
+        for mode in [Mode::Refuse, Mode::Greet] {
+            self.all(mode);
+            self.cut();
+            self.misses()?;
+            self.all(Mode::Pass);
+            self.recovers(&format!("{mode:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// Refusals, half answers and versions that are gone; the lease is left alone where that is how servers fail.
+    fn answers(&mut self) -> Result<()> {
+        // Real servers never refuse /healthz.
+        let work = |seen: &Seen| !seen.info.resource.is_empty() && seen.info.resource != "leases";
+        for (what, status) in [("429", 429), ("503", 503)] {
+            let storm = self.order(work, &Action::Refuse(failure(status, Some(1))));
+            self.cut();
+            self.beats(3)?;
+            end(what, &storm)?;
+            self.recovers(what)?;
+        }
+        let gone = self.order(Seen::is_watch, &Action::WatchError(failure(410, None)));
+        self.cut();
+        self.beats(2)?;
+        end("410", &gone)?;
+        self.recovers("410 on every watch")?;
+        let half = self.order(Seen::is_watch, &Action::Half);
+        self.cut();
+        self.greet()?;
+        self.beats(2)?;
+        end("half an answer", &half)?;
+        self.recovers("half a chunk")?;
+        let page = self.order(work, &Action::Html(502));
+        self.beats(2)?;
+        end("a page", &page)?;
+        self.recovers("a proxy's page")
+    }
+
+    /// Another CA's certificate, then another one of the right CA.
+    fn certificates(&mut self) -> Result<()> {
+        let (from, until) = crate::cluster::validity();
+        let foreign = Authority::new("foreign", from).server(&[], from, until);
+        self.gates[0].show(&foreign);
+        self.misses()?;
+        self.gates[0].show(&self.lab.garden.server_identity());
+        self.recovers("a foreign certificate")?;
+        self.gates[1].show(&self.lab.seed.server_identity());
+        self.recovers("a new certificate")
+    }
+
+    /// The garden's own API answers 503 while the rest of the garden works: the lease is on time and all is healthy, also
+    /// when the agent starts then.
+    fn without_gardener(&mut self, world: &World) -> Result<()> {
+        world.gardener.server().down();
+        self.beats(4)?;
+        self.is_healthy()?;
+        self.agent.terminate()?;
+        self.agent.restart()?;
+        self.beats(3)?;
+        self.is_healthy()?;
+        world.gardener.server().up()?;
+        self.recovers("a garden without its API")
+    }
+
+    /// The API servers are killed; then the garden is what a backup says.
+    fn servers(&mut self) -> Result<()> {
+        self.lab.seed.kill(Server::Api);
+        self.lab.seed.start(Server::Api)?;
+        self.lab.seed.wait_ready()?;
+        self.recovers("an API server that was killed")?;
+        self.lab.garden.back_up()?;
+        for _ in 0..3 {
+            self.recovers("before the backup")?;
+        }
+        self.lab.garden.restore()?;
+        self.recovers("a backup")
+    }
+
+    fn all(&self, mode: Mode) {
+        if mode == Mode::Pass {
+            // What was held back belongs to a time that is over.
+            self.cut();
+        }
+        self.gates.iter().for_each(|gate| gate.proxy.set(mode));
+    }
+
+    fn cut(&self) {
+        self.gates.iter().for_each(|gate| gate.proxy.cut());
+    }
+
+    fn order(&self, when: fn(&Seen) -> bool, action: &Action) -> Vec<Ordered> {
+        self.gates.iter().map(|gate| gate.faults.when(when).then(action.clone())).collect()
+    }
+
+    /// Gives the extension another value.
+    fn greet(&mut self) -> Result<String> {
+        self.greetings += 1;
+        let greeting = format!("greeting {}", self.greetings);
+        let values = Patch::Merge(json!({"helm": {"values": {"replicas": 0, "greeting": greeting}}}));
+        self.garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
+        Ok(greeting)
+    }
+
+    /// Waits until the agent says that the lease is late.
+    fn misses(&mut self) -> Result<()> {
+        self.is_late = true;
+        self.agent.wait_log("The seed's lease was not renewed", 30).map(drop)
+    }
+
+    /// A change in the garden arrives in the seed within so many heartbeats, and the lease is on time again.
+    fn recovers(&mut self, what: &str) -> Result<()> {
+        let mut lease = Lease::new();
+        let begun = wait::now();
+        let greeting = wait::until("the garden to take a change", 30, || self.greet().map(Some))?;
+        let (garden, seed, namespace) = (&self.garden, &self.seed, &self.namespace);
+        let arrived = while_running(&format!("a change after {what}"), 90, &mut self.agent, || {
+            lease.look(garden)?;
+            let map = seed.find::<Value>(&CONFIG_MAP, namespace, "demo")?;
+            Ok(map.filter(|map| map["data"]["greeting"] == *greeting).map(drop))
+        });
+        arrived?;
+        if std::mem::take(&mut self.is_late) {
+            self.agent.wait_log("The seed's lease is renewed again", 30)?;
+        }
+        println!(
+            "                  after {what}: {} heartbeats, {:.1} s",
+            lease.beats,
+            wait::seconds_since(begun)
+        );
+        ensure(lease.beats <= BEATS_MAX, || {
+            format!("{} heartbeats until a change arrived after {what}", lease.beats)
+        })
+    }
+
+    /// So many renewals of the lease, none of which is late.
+    fn beats(&mut self, count: u32) -> Result<()> {
+        let mut lease = Lease::new();
+        let garden = &self.garden;
+        while_running(&format!("{count} heartbeats"), 40, &mut self.agent, || {
+            lease.look(garden)?;
+            Ok((lease.beats >= count).then_some(()))
+        })
+    }
+
+    fn is_healthy(&mut self) -> Result<()> {
+        self.agent.ensure_running()?;
+        let answer = http_get("127.0.0.1:2728", "/healthz")?;
+        ensure(answer.starts_with("HTTP/1.1 200"), || format!("/healthz: {answer}"))
+    }
+}
+
+/// Calls a fault off, which must have happened.
+fn end(what: &str, ordered: &[Ordered]) -> Result<()> {
+    let hits: u32 = ordered.iter().map(Ordered::hits).sum();
+    ordered.iter().for_each(Ordered::cancel);
+    ensure(hits > 0, || format!("{what} happened to no request"))
+}
+
+/// Renewals of the seed's Lease, as an administrator sees them.
+struct Lease {
+    last: Option<Value>,
+    beats: u32,
+}
+
+impl Lease {
+    fn new() -> Self {
+        Self { last: None, beats: 0 }
+    }
+
+    fn look(&mut self, garden: &Client) -> Result<()> {
+        let lease: Value = garden.get(&LEASE, "gardener-system-seed-lease", SEED).map_err(Failure::from)?;
+        let renewed = lease["spec"]["renewTime"].clone();
+        if self.last.as_ref().is_some_and(|last| *last != renewed) {
+            self.beats += 1;
+        }
+        self.last = Some(renewed);
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Two agents for one seed, as real processes: one of them is stopped by a signal, cut off, killed, and never writes while
+//! the other one leads.
+
+use std::time::Duration;
+
+use gardenlet::api::coordination::LEASE;
+use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::base::clock::Mono;
+use gardenlet::kube::{Client, Patch};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::failure::{Failure, Result, ensure};
+use crate::gate::{Gate, Passed};
+use crate::lab::Lab;
+use crate::stories::crash;
+use crate::stories::inside::http_get;
+use crate::stories::steps::{installed, ready, register_demo, while_running};
+use crate::support::proxy::Mode;
+use crate::wait;
+use crate::world::{self, World};
+
+/// The leases in the seed: who works, and who applies ManagedResources.
+const LEASES: [&str; 2] = ["gardenlet-leader-election", "gardener-resource-manager"];
+/// How long a lease lives without its holder, plus what the other one needs to see it and a busy machine to run.
+const TAKEN_OVER_S: u64 = 15 + 10;
+
+/// An agent with a way of its own to each cluster.
+struct One {
+    agent: Agent,
+    garden: Gate,
+    seed: Gate,
+}
+
+impl One {
+    fn start(lab: &mut Lab, name: &str, port: u16) -> Result<Self> {
+        let (garden, seed) = (Gate::open(&lab.garden)?, Gate::open(&lab.seed)?);
+        lab.seed.front = Some(seed.url());
+        let mut options = world::agent(lab, name)?;
+        lab.seed.front = None;
+        // The way to the garden stands in a Secret that both read: an own file leads each through its own gate.
+        let path = lab.place.join(format!("{name}-garden.kubeconfig"));
+        let user = format!("gardener.cloud:system:seed:{}", world::SEED);
+        lab.garden.front = Some(garden.url());
+        lab.garden.write_kubeconfig(&path, &user, Some("gardener.cloud:system:seeds"))?;
+        lab.garden.front = None;
+        options = options.environment("GARDEN_KUBECONFIG", &path);
+        options.config["gardenClientConnection"] = json!({});
+        options.config["server"] = json!({"healthProbes": {"port": port}, "metrics": {"port": port + 1}});
+        Ok(Self { agent: Agent::start(lab, options)?, garden, seed })
+    }
+
+    fn connect(&self, is_connected: bool) {
+        for gate in [&self.garden, &self.seed] {
+            gate.proxy.set(if is_connected { Mode::Pass } else { Mode::Hole });
+            if is_connected {
+                gate.proxy.cut();
+            }
+        }
+    }
+
+    /// What it changed since a time, but for asking for the leases themselves.
+    fn ensure_idle_since(&self, since: Mono, what: &str) -> Result<()> {
+        let gates = [&self.garden, &self.seed];
+        let work: Vec<_> = gates.iter().flat_map(|g| g.passed_since(since)).filter(Passed::is_work).collect();
+        ensure(work.is_empty(), || format!("{what}, and writes: {work:?}"))
+    }
+}
+
+pub(crate) fn take_turns(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let mut first = One::start(lab, "first", 12_728)?;
+    ready(lab, &mut first.agent)?;
+    register_demo(lab, 0)?;
+    installed(&lab.garden.client()?, &mut first.agent)?;
+    let mut second = One::start(lab, "second", 12_828)?;
+    wait::until("the second to stand by", 20, || http_get("127.0.0.1:12828", "/livez").map(Some))?;
+    let seed = lab.seed.client()?;
+    let before = holders(&seed)?;
+
+    // Paused: it wakes up and believes that no time has passed. Meanwhile there is work.
+    first.agent.signal("STOP")?;
+    let taken = taken_over(&seed, &before, &mut second)?;
+    let value = "while the first was paused";
+    greet(lab, value)?;
+    first.agent.signal("CONT")?;
+    first.agent.wait_log("Lost the leader lease", 30)?;
+    settled(lab, &before, &mut second, value)?;
+    first.ensure_idle_since(taken, "the first was paused")?;
+
+    // Cut off: the second, in its turn.
+    let before = holders(&seed)?;
+    second.connect(false);
+    let taken = taken_over(&seed, &before, &mut first)?;
+    let value = "while the second was cut off";
+    greet(lab, value)?;
+    second.connect(true);
+    second.agent.wait_log("Lost the leader lease", 30)?;
+    settled(lab, &before, &mut first, value)?;
+    second.ensure_idle_since(taken, "the second was cut off")?;
+
+    // Killed: its leases run out, that of the applier once the other one has begun to look at it.
+    if lab.environment.long {
+        let before = holders(&seed)?;
+        first.agent.kill();
+        taken_over(&seed, &before, &mut second)?;
+        settled(lab, &before, &mut second, value)?;
+    }
+    Ok(())
+}
+
+/// Waits until another one leads; when that was seen.
+fn taken_over(seed: &Client, before: &[String; 2], by: &mut One) -> Result<Mono> {
+    let begun = wait::now();
+    while_running("the other one to lead", TAKEN_OVER_S, &mut by.agent, || {
+        Ok(has_changed(&holders(seed)?[0], &before[0]).then_some(()))
+    })?;
+    let lasted = wait::now().saturating_sub(begun);
+    ensure(lasted > Duration::from_secs(5), || format!("the lease changed hands after {lasted:?} already"))?;
+    Ok(wait::now())
+}
+
+fn has_changed(now: &str, before: &str) -> bool {
+    now != before && !now.is_empty()
+}
+
+/// Waits until the other one applies, too, and has done what came up meanwhile.
+fn settled(lab: &Lab, before: &[String; 2], by: &mut One, value: &str) -> Result<()> {
+    let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
+    while_running("the other one to apply", TAKEN_OVER_S, &mut by.agent, || {
+        Ok(has_changed(&holders(&seed)?[1], &before[1]).then_some(()))
+    })?;
+    while_running("the new value", 60, &mut by.agent, || Ok((crash::greeting(lab)? == value).then_some(())))?;
+    ready(lab, &mut by.agent)?;
+    installed(&garden, &mut by.agent).map(drop)
+}
+
+/// Gives the extension another value.
+fn greet(lab: &Lab, greeting: &str) -> Result<()> {
+    let values = Patch::Merge(json!({"helm": {"values": {"replicas": 0, "greeting": greeting}}}));
+    lab.garden.client()?.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
+    Ok(())
+}
+
+fn holders(seed: &Client) -> Result<[String; 2]> {
+    let holder = |name: &str| -> Result<String> {
+        let lease: Option<Value> = seed.find(&LEASE, "garden", name).map_err(Failure::from)?;
+        Ok(lease
+            .and_then(|lease| lease["spec"]["holderIdentity"].as_str().map(str::to_owned))
+            .unwrap_or_default())
+    };
+    Ok([holder(LEASES[0])?, holder(LEASES[1])?])
+}
