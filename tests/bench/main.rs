@@ -2,7 +2,7 @@
 //! happens. The real binary, as a process of its own, against the stand-ins in this one. And how it renders charts, against
 //! helm.
 //!
-//! Figures are printed. Only counts and sizes are tests: a busy machine must not fail them.
+//! Figures are printed. Only counts and sizes are tests, memory among them: a busy machine must not fail them.
 
 // A bench ends at the first thing that does not work, and prints.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, unreachable_pub)]
@@ -33,6 +33,11 @@ use scene::Scene;
 
 /// Extensions on the seed: what the budget of memory is for.
 const EXTENSIONS: usize = 10;
+/// On a crowded seed: extensions, and ManagedResources beyond theirs.
+const CROWD: (usize, usize) = (100, 2_000);
+/// Budget of the crowded seed's memory, and of a peak over what is resident all the time.
+const CROWD_BYTES_MAX: u64 = 20_000_000;
+const PEAK_MAX: f64 = 1.5;
 /// Budget of the shipped binary.
 const BINARY_BYTES_MAX: u64 = 5_000_000;
 /// Between two looks at the memory.
@@ -51,7 +56,7 @@ struct Plan {
 impl Plan {
     fn parse<'a>(mut arguments: impl Iterator<Item = &'a str>) -> Self {
         let (warm_up, idle, starts) = match arguments.find(|a| ["--short", "--long"].contains(a)) {
-            Some("--short") => (5, 30, 1),
+            Some("--short") => (5, 20, 1),
             Some("--long") => (300, 600, 10),
             _ => (30, 120, 5),
         };
@@ -130,6 +135,32 @@ impl Bench {
         self.idle(report, &scene, &mut agent);
         self.list_again(report, &scene, &mut agent);
         self.restart(report, &scene, agent);
+        drop(scene);
+        self.crowd(report);
+    }
+
+    /// A seed with a hundred extensions and thousands of ManagedResources: what it takes is a test.
+    fn crowd(&self, report: &mut Report) {
+        let scene = Scene::crowded(&self.folder.join("crowd"), CROWD.0);
+        let (mut agent, _) = self.start(&scene);
+        let begin = self.clock.mono();
+        wait_for(&mut agent, "the Seed to be ready", || scene.is_ready().then_some(()));
+        scene.manage(CROWD.1);
+        scene.extend();
+        let all = CROWD.0 + CROWD.1;
+        wait_for(&mut agent, "all ManagedResources", || (scene.managed() == all).then_some(()));
+        wait_for(&mut agent, "the extensions", || scene.is_settled().then_some(()));
+        let took = (self.clock.mono() - begin).as_secs_f64();
+        let name = format!("{} extensions, {} ManagedResources", CROWD.0, CROWD.1);
+        report.row(format!("{name}: all applied and healthy"), format!("{took:.1} s"), "");
+        pause(self.plan.warm_up);
+        let memory = agent.memory();
+        let holds = memory.pss <= CROWD_BYTES_MAX;
+        report.check("  PSS", mb(memory.pss), &mb(CROWD_BYTES_MAX), holds);
+        peak(report, "  peak since the start (VmHWM)", memory);
+        self.list_again(report, &scene, &mut agent);
+        peak(report, "  peak while all lists were read again", agent.memory());
+        counts(report, &scene, &agent);
     }
 
     /// Starts the agent; how long it took until the Lease was written.
@@ -263,6 +294,13 @@ impl Bench {
             "",
         );
     }
+}
+
+/// The peak of what was resident, against what is.
+fn peak(report: &mut Report, name: &str, memory: Memory) {
+    let factor = memory.rss_peak as f64 / memory.rss as f64;
+    let value = format!("{}, {factor:.2} times", mb(memory.rss_peak));
+    report.check(name, value, &format!("{PEAK_MAX} times"), factor <= PEAK_MAX);
 }
 
 fn memory(report: &mut Report, samples: &[Memory]) {

@@ -14,6 +14,8 @@ use crate::support::json::{list, text};
 use crate::support::{self};
 
 const SEED: &str = "edge-1";
+const QPS_DEFAULT: u32 = 50;
+const GROUP: &str = "resources.gardener.cloud";
 
 /// A garden and a seed on the machine's own time, and a folder for the agent's files.
 pub(crate) struct Scene {
@@ -22,11 +24,22 @@ pub(crate) struct Scene {
     pub(crate) seed: TestCluster,
     directory: PathBuf,
     extensions: Vec<String>,
+    /// The agent's own limit of requests per second.
+    qps: u32,
 }
 
 impl Scene {
     /// Prepared for an agent that has never run. `extensions` are installed as soon as it is at home.
     pub(crate) fn new(directory: &Path, extensions: usize) -> Self {
+        Self::with(directory, extensions, QPS_DEFAULT)
+    }
+
+    /// The same for an agent that may ask as often as it likes: there is much to do.
+    pub(crate) fn crowded(directory: &Path, extensions: usize) -> Self {
+        Self::with(directory, extensions, 10_000)
+    }
+
+    fn with(directory: &Path, extensions: usize, qps: u32) -> Self {
         let clock = Clock::system();
         let garden = Garden::start(&clock);
         let preparation = Preparation::new(SEED, clock.now());
@@ -37,7 +50,7 @@ impl Scene {
         seed.apply(&[cluster_admin()]);
         seed.apply(&prepare::seed(&garden.bootstrap_kubeconfig(&preparation.token())));
         let extensions = (0..extensions).map(|n| format!("extension-{n}")).collect();
-        let scene = Self { clock, garden, seed, directory: directory.to_owned(), extensions };
+        let scene = Self { clock, garden, seed, directory: directory.to_owned(), extensions, qps };
         scene.write_files();
         scene
     }
@@ -69,8 +82,10 @@ impl Scene {
             "gardenClientConnection": {
                 "bootstrapKubeconfig": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
                 "kubeconfigSecret": {"name": "gardenlet-kubeconfig", "namespace": "garden"},
+                "qps": self.qps,
+                "burst": 2 * self.qps,
             },
-            "seedClientConnection": {"kubeconfig": path("seed.kubeconfig")},
+            "seedClientConnection": {"kubeconfig": path("seed.kubeconfig"), "qps": self.qps, "burst": 2 * self.qps},
             // Ports that nobody else has: the kernel gives them.
             "server": {"healthProbes": {"bindAddress": "127.0.0.1", "port": free_port()},
                 "metrics": {"bindAddress": "127.0.0.1", "port": free_port()}},
@@ -87,14 +102,43 @@ impl Scene {
         }
     }
 
-    /// Whether the Seed is ready and every extension is installed and healthy.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Whether the Seed is ready.
+    pub(crate) fn is_ready(&self) -> bool {
         let ready = self.garden.seed_condition(SEED, "GardenletReady");
         ready.is_some_and(|ready| ready["status"] == "True")
+    }
+
+    /// Whether the Seed is ready and every extension is installed and healthy.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_ready()
             && self.extensions.iter().all(|name| {
                 let installed = self.garden.installations(name).pop();
                 installed.is_some_and(|installation| is_rolled_out(&installation))
             })
+    }
+
+    /// Creates ManagedResources, each with a Secret that holds one ConfigMap.
+    pub(crate) fn manage(&self, count: usize) {
+        for n in 0..count {
+            let metadata = json!({"name": format!("managed-{n}"), "namespace": "garden"});
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": format!("managed-{n}"), "namespace": "default"}, "data": {"number": n.to_string()}});
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"object.json": object.to_string()}});
+            self.seed.create("v1", "secrets", &secret);
+            let managed = json!({"apiVersion": format!("{GROUP}/v1alpha1"), "kind": "ManagedResource", "metadata": metadata,
+                "spec": {"class": "seed", "secretRefs": [{"name": format!("managed-{n}")}]}});
+            self.seed.create(&format!("{GROUP}/v1alpha1"), "managedresources", &managed);
+        }
+    }
+
+    /// How many ManagedResources are applied and healthy.
+    pub(crate) fn managed(&self) -> usize {
+        let is = |managed: &Value, kind: &str| {
+            let conditions = list(managed, "/status/conditions");
+            conditions.iter().any(|c| text(c, "/type") == kind && text(c, "/status") == "True")
+        };
+        let all = self.seed.store().list(GROUP, "managedresources", "garden");
+        all.iter().filter(|one| is(one, "ResourcesApplied") && is(one, "ResourcesHealthy")).count()
     }
 
     /// When the Seed's Lease was first written after `mark` among the garden's requests.
