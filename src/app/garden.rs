@@ -42,6 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The longest that a request to come back later is obeyed.
 const THROTTLED_MAX: Duration = Duration::from_secs(300);
+/// After a request that was denied; each try leaves another one behind.
+const DENIED: Duration = Duration::from_secs(20);
 /// Over which time agents that saw the garden in trouble spread their lists.
 const SPREAD: Duration = Duration::from_secs(5);
 
@@ -116,10 +118,20 @@ impl Error {
         matches!(self.verdict(), Some(Verdict::Unreachable | Verdict::Throttled(_)))
     }
 
-    /// When to try again: not before the server wants it.
+    /// Somebody has decided against us.
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::Identity(source) => source.is_refusal(),
+            Self::Explained { source, .. } => source.is_refusal(),
+            _ => false,
+        }
+    }
+
+    /// When to try again: not before the server wants it, and not as if nobody had said no.
     fn delay(&self, pause: Duration) -> Duration {
         match self.verdict() {
             Some(Verdict::Throttled(Some(after))) => after.min(THROTTLED_MAX) + pause,
+            _ if self.is_refusal() => DENIED + pause,
             _ => pause,
         }
     }
@@ -472,6 +484,8 @@ mod tests {
     #[test]
     fn agents_come_back_one_after_the_other_and_when_they_are_asked_to() {
         let s = Duration::from_secs;
+        let refused = identity::Error::Refused { name: "r".to_owned(), how: "denied", why: String::new() };
+        let denied = identity::Error::Bootstrap { place: "p".to_owned(), source: Box::new(refused) };
         let table = [
             (answered(429, Some(20)), true, 23),
             (answered(429, None), true, 3),
@@ -480,6 +494,7 @@ mod tests {
             (answered(403, Some(20)), false, 3),
             (Error::Config("c".to_owned()), false, 3),
             (identity::Error::kube("x")(kube::Error::Limited).into(), true, 3),
+            (denied.into(), false, 23),
         ];
         for (error, is_common, delay_s) in table {
             assert_eq!((error.is_common(), error.delay(s(3))), (is_common, s(delay_s)), "{error:?}");

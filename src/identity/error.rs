@@ -64,6 +64,15 @@ impl Error {
 }
 
 impl Error {
+    /// Somebody has decided against the request.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Refused { .. } => true,
+            Self::Bootstrap { source, .. } => source.is_refusal(),
+            _ => false,
+        }
+    }
+
     /// The error of the client at the bottom, if it is one.
     pub fn cause(&self) -> Option<&kube::Error> {
         match self {

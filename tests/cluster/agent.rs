@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus};
 use serde_json::Value;
 
 use crate::cluster;
-use crate::failure::{Failure, Result};
+use crate::failure::{Doing as _, Failure, Result, ensure};
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::wait;
@@ -76,6 +76,18 @@ impl Agent {
         self.process.kill();
         self.process = spawn(&self.program, &self.folder, &self.options)?;
         Ok(())
+    }
+
+    /// Runs another command of the program, with the agent's configuration and environment; it must succeed.
+    pub(crate) fn command(&self, word: &str) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        command
+            .arg(word)
+            .arg(format!("--config={}", self.folder.join(format!("{}.yaml", self.options.name)).display()));
+        command.env_clear().envs(self.options.environment.iter().map(|(name, value)| (name, value)));
+        let output = command.output().doing(|| format!("gardenlet {word}"))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure(output.status.success(), || format!("gardenlet {word}: {said}"))
     }
 
     /// Waits until a line that contains `text` is logged, after the line that was last waited for. Fails at once if the

@@ -186,6 +186,27 @@ fn credentials_in_files() {
     }
 }
 
+/// A credential that the garden does not take keeps no other one from being tried.
+#[test]
+fn one_of_two_credentials_is_good() {
+    let world = World::start(&Options::calm("trying"));
+    let wrong = base64(world.garden.bootstrap_kubeconfig("abcdef.0000000000000000").as_bytes());
+    world.seed.merge("", "secrets", BOOTSTRAP, &json!({"data": {"kubeconfig": wrong}}));
+    let good = world.file("good", &world.garden.bootstrap_kubeconfig(&world.preparation.token()));
+    let mut config = world.config();
+    config["edge"]["bootstrap"] = json!({"kubeconfig": good});
+    let agent = world.agent_with(&config);
+    world.wait_until_ready();
+    world.wait_for_log(&["Received the certificate", "file", &good.display().to_string()]);
+    world.wait_for_log(&[
+        "WARN",
+        "with the bootstrap kubeconfig in secret garden/gardenlet-kubeconfig-bootstrap",
+        "401",
+    ]);
+    assert!(secret_is_there(&world) && !token_is_there(&world), "what was used goes, and nothing else");
+    agent.stop();
+}
+
 /// The request of a second bootstrap outlives a crash, and a denial ends it.
 #[test]
 fn a_pending_request_for_another_identity() {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::SECRET;
+use gardenlet::base::clock::Clock;
+use gardenlet::format::base64;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
 
@@ -12,6 +14,7 @@ use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure};
 use crate::lab::Lab;
 use crate::stories::steps::{installed, ready, register_demo, while_running};
+use crate::support::garden::prepare;
 use crate::wait;
 use crate::world::{self, SEED, World};
 
@@ -60,6 +63,60 @@ pub(crate) fn renews_with_new_authority(lab: &mut Lab) -> Result<()> {
     ensure(after["clusters"] != before["clusters"], || "the CA is the old one".to_owned())
 }
 
+/// A certificate that has expired is named, and replaced as soon as there is a credential; so is a good one on demand.
+pub(crate) fn bootstraps_again(lab: &mut Lab) -> Result<()> {
+    let world = World::build(lab)?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
+    let (hour, now) = (Duration::from_secs(3_600), Clock::system().now());
+    let groups = ["gardener.cloud:system:seeds".to_owned()];
+    let user = format!("gardener.cloud:system:seed:{SEED}");
+    let old = lab.garden.authority.client(&user, &groups, now.minus(3 * hour), now.minus(2 * hour));
+    let mut expired = kubeconfig(&seed)?;
+    let encoded = |text: &str| base64::encode(text.as_bytes());
+    expired["users"][0]["user"] =
+        json!({"client-certificate-data": encoded(&old.certificate), "client-key-data": encoded(&old.key)});
+    let data = Patch::Merge(json!({"data": {"kubeconfig": encoded(&expired.to_string())}}));
+    seed.patch::<Value>(&SECRET, "garden", "gardenlet-kubeconfig", "", &data)?;
+    agent.wait_log("Using another certificate", 40)?;
+    agent.wait_log(
+        "secret garden/gardenlet-kubeconfig-bootstrap of the seed: supply a bootstrap kubeconfig",
+        60,
+    )?;
+    ensure(agent.log().contains("expired at"), || "the cause is not named".to_owned())?;
+    supply(lab, &world)?;
+    agent.wait_log("Using another certificate", 60)?;
+    renewed_soon(&garden, &mut agent)?;
+    let before = kubeconfig(&seed)?;
+    ensure(before["users"] != expired["users"], || "the certificate is the old one".to_owned())?;
+    supply(lab, &world)?;
+    agent.command("rebootstrap")?;
+    while_running("another identity", 60, &mut agent, || {
+        Ok((kubeconfig(&seed)?["users"] != before["users"]).then_some(()))
+    })?;
+    renewed_soon(&garden, &mut agent)?;
+    wait::until("the bootstrap Secret to go", 30, || {
+        let found = seed.find::<Value>(&SECRET, "garden", "gardenlet-kubeconfig-bootstrap")?;
+        Ok::<_, Failure>(found.is_none().then_some(()))
+    })
+}
+
+/// The bootstrap token and the kubeconfig with it, again.
+fn supply(lab: &Lab, world: &World) -> Result<()> {
+    let all = |objects: &[Value]| json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    lab.garden.apply(&all(&[world.preparation.bootstrap_token()]))?;
+    let bootstrap = lab.garden.kubeconfig_text(&json!({"token": world.preparation.token()}));
+    let mut objects = prepare::seed(&bootstrap);
+    objects.retain(|object| object["kind"] == "Secret");
+    lab.seed.apply(&all(&objects))
+}
+
+fn renewed_soon(garden: &Client, agent: &mut Agent) -> Result<()> {
+    let before = renewed(garden)?;
+    while_running("a renewal of the lease", 40, agent, || Ok((renewed(garden)? != before).then_some(())))
+}
+
 /// Without a place in the seed: both kubeconfigs come from the environment, no Secret is read or written.
 pub(crate) fn from_files(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
@@ -84,7 +141,7 @@ fn secret(seed: &Client) -> Result<Value> {
 fn kubeconfig(seed: &Client) -> Result<Value> {
     let secret = secret(seed)?;
     let text = secret["data"]["kubeconfig"].as_str().unwrap_or_default();
-    let bytes = gardenlet::format::base64::decode(text.as_bytes()).unwrap_or_default();
+    let bytes = base64::decode(text.as_bytes()).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     gardenlet::format::yaml::parse(&text).map_err(|err| Failure::new(format!("the kubeconfig: {err}")))
 }

@@ -90,6 +90,7 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::FreshClusters,
         identity::renews_with_new_authority,
     ),
+    story("agent: an expired certificate is replaced", Needs::FreshClusters, identity::bootstraps_again),
     story("agent: killed twenty times, the end is the same", Needs::FreshClusters, crash::sigkill),
     story("trouble: wrong token", Needs::FreshClusters, trouble::wrong_token),
     story("trouble: nobody approves", Needs::FreshClusters, trouble::never_approved),
