@@ -76,23 +76,18 @@ impl Scene {
 
     fn configuration(&self) -> Value {
         let path = |name: &str| self.directory.join(name).display().to_string();
-        json!({
-            "apiVersion": "gardenlet.config.gardener.cloud/v1alpha1",
-            "kind": "GardenletConfiguration",
-            "gardenClientConnection": {
-                "bootstrapKubeconfig": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
-                "kubeconfigSecret": {"name": "gardenlet-kubeconfig", "namespace": "garden"},
-                "qps": self.qps,
-                "burst": 2 * self.qps,
-            },
-            "seedClientConnection": {"kubeconfig": path("seed.kubeconfig"), "qps": self.qps, "burst": 2 * self.qps},
-            // Ports that nobody else has: the kernel gives them.
-            "server": {"healthProbes": {"bindAddress": "127.0.0.1", "port": free_port()},
-                "metrics": {"bindAddress": "127.0.0.1", "port": free_port()}},
-            "resources": {"capacity": {"shoots": "50"}},
-            "seedConfig": {"metadata": {"name": SEED}, "spec": prepare::seed_spec()},
-            "edge": {"stateDir": path("state")},
-        })
+        let mut config = prepare::configuration(SEED);
+        config["seedClientConnection"] = json!({"kubeconfig": path("seed.kubeconfig")});
+        for connection in ["gardenClientConnection", "seedClientConnection"] {
+            config[connection]["qps"] = json!(self.qps);
+            config[connection]["burst"] = json!(2 * self.qps);
+        }
+        // Ports that nobody else has: the kernel gives them.
+        config["server"] = json!({"healthProbes": {"bindAddress": "127.0.0.1", "port": free_port()},
+            "metrics": {"bindAddress": "127.0.0.1", "port": free_port()}});
+        config["resources"] = json!({"capacity": {"shoots": "50"}});
+        config["edge"] = json!({"stateDir": path("state")});
+        config
     }
 
     /// Registers the extensions in the garden.

@@ -123,27 +123,16 @@ fn seed_kubeconfig(lab: &Lab, name: &str) -> Result<PathBuf> {
 
 /// A configuration as the documentation shows it, with ports and files that do not meet those of another agent.
 pub(crate) fn config(lab: &Lab, name: &str) -> Value {
-    json!({
-        "apiVersion": "gardenlet.config.gardener.cloud/v1alpha1",
-        "kind": "GardenletConfiguration",
-        "gardenClientConnection": {
-            "bootstrapKubeconfig": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
-            "kubeconfigSecret": {"name": "gardenlet-kubeconfig", "namespace": "garden"},
-        },
-        "controllers": {"shootStatus": {"concurrentSyncs": 1}},
-        "leaderElection": {"leaderElect": true, "resourceNamespace": "garden"},
-        "logLevel": "debug",
-        "logFormat": "text",
-        "edge": {"stateDir": lab.place.join(format!("{name}-state"))},
-        "seedConfig": {"metadata": {"name": SEED}, "spec": seed_spec()},
-    })
-}
-
-/// The spec of the Seed, with the networks that the seed really has: the agent checks them.
-fn seed_spec() -> Value {
-    let mut spec = prepare::seed_spec();
-    spec["networks"] = json!({"nodes": "10.77.0.0/16", "pods": "10.99.0.0/16", "services": "10.1.0.0/16"});
-    spec
+    let mut config = prepare::configuration(SEED);
+    config["controllers"] = json!({"shootStatus": {"concurrentSyncs": 1}});
+    config["leaderElection"] = json!({"leaderElect": true, "resourceNamespace": "garden"});
+    config["logLevel"] = json!("debug");
+    config["logFormat"] = json!("text");
+    config["edge"] = json!({"stateDir": lab.place.join(format!("{name}-state"))});
+    // Those that the seed really has: the agent checks them.
+    config["seedConfig"]["spec"]["networks"] =
+        json!({"nodes": "10.77.0.0/16", "pods": "10.99.0.0/16", "services": "10.1.0.0/16"});
+    config
 }
 
 fn list(objects: &[Value]) -> Value {

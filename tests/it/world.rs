@@ -149,21 +149,13 @@ impl World {
 
     /// The configuration of the agent, as a chart would write it.
     pub fn config(&self) -> Value {
-        json!({
-            "apiVersion": "gardenlet.config.gardener.cloud/v1alpha1",
-            "kind": "GardenletConfiguration",
-            "gardenClientConnection": {
-                "bootstrapKubeconfig": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
-                "kubeconfigSecret": {"name": "gardenlet-kubeconfig", "namespace": "garden"},
-            },
-            "logFormat": "text",
-            "resources": {"capacity": {"shoots": "50"}, "reserved": {"shoots": "5"}},
-            "seedConfig": {
-                "metadata": {"name": self.name, "labels": {"site": "north"}, "annotations": {"owner": "me"}},
-                "spec": prepare::seed_spec(),
-            },
-            "edge": {"workers": 4},
-        })
+        let mut config = prepare::configuration(self.name);
+        config["logFormat"] = json!("text");
+        config["resources"] = json!({"capacity": {"shoots": "50"}, "reserved": {"shoots": "5"}});
+        config["seedConfig"]["metadata"]["labels"] = json!({"site": "north"});
+        config["seedConfig"]["metadata"]["annotations"] = json!({"owner": "me"});
+        config["edge"] = json!({"workers": 4});
+        config
     }
 
     /// Starts an agent in a pod of the seed.

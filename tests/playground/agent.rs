@@ -122,18 +122,11 @@ impl Agent {
 }
 
 fn configuration(state: &Path) -> String {
-    json!({
-        "apiVersion": "gardenlet.config.gardener.cloud/v1alpha1",
-        "kind": "GardenletConfiguration",
-        "gardenClientConnection": {
-            "bootstrapKubeconfig": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
-            "kubeconfigSecret": {"name": "gardenlet-kubeconfig", "namespace": "garden"},
-        },
-        "server": {"healthProbes": {"bindAddress": "127.0.0.1"}, "metrics": {"bindAddress": "127.0.0.1"}},
-        "seedConfig": {"metadata": {"name": SEED}, "spec": prepare::seed_spec()},
-        "edge": {"stateDir": state.join("state")},
-    })
-    .to_string()
+    let mut config = prepare::configuration(SEED);
+    config["server"] =
+        json!({"healthProbes": {"bindAddress": "127.0.0.1"}, "metrics": {"bindAddress": "127.0.0.1"}});
+    config["edge"] = json!({"stateDir": state.join("state")});
+    config.to_string()
 }
 
 /// What the agent warns of is shown between the news; all else stays in its log, which nobody reads here.

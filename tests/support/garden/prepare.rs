@@ -133,6 +133,19 @@ pub fn seed(bootstrap_kubeconfig: &str) -> Vec<Value> {
     all
 }
 
+/// The least that an agent of this Seed needs to know, as the documentation shows it.
+pub fn configuration(seed: &str) -> Value {
+    json!({
+        "apiVersion": "gardenlet.config.gardener.cloud/v1alpha1",
+        "kind": "GardenletConfiguration",
+        "gardenClientConnection": {
+            "bootstrapKubeconfig": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
+            "kubeconfigSecret": {"name": "gardenlet-kubeconfig", "namespace": "garden"},
+        },
+        "seedConfig": {"metadata": {"name": seed}, "spec": seed_spec()},
+    })
+}
+
 /// The spec of a Seed that gardener-apiserver takes.
 pub fn seed_spec() -> Value {
     let credentials = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "dns"});
