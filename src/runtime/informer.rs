@@ -329,7 +329,7 @@ fn key(metadata: &ObjectMeta) -> Key {
 mod tests {
     use super::*;
     use crate::base::clock::{Simulated, Timestamp};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, Server, chunk, chunked_head};
 
     /// Plays a list of results and writes down what it was asked.
     struct Script {
@@ -447,6 +447,98 @@ mod tests {
         let client = Client::new(connection, crate::kube::Options::default()).unwrap();
         let options = Options::all("test", crate::api::core::NAMESPACE);
         KindFeed::new(client, options, store, Box::new(|_| {}), Running::default(), Stop::new())
+    }
+
+    /// `ADDED a 5` as a line of a watch.
+    fn line(event: &str) -> String {
+        let words: Vec<&str> = event.split(' ').collect();
+        let [kind, name, version] = words[..] else { panic!("{event}") };
+        let metadata = format!(r#"{{"name":"{name}","resourceVersion":"{version}"}}"#);
+        format!("{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{metadata}}}}}\n")
+    }
+
+    fn answer(events: &[&str]) -> Vec<Act> {
+        let text: String = events.iter().map(|event| line(event)).collect();
+        [chunked_head(), chunk(text.as_bytes())].map(Act::Raw).into()
+    }
+
+    /// A feed that writes down the keys of the changes that it tells, and what they were.
+    fn telling(server: &Server, store: &Store<Plain>) -> (KindFeed<Plain>, Arc<Mutex<Vec<String>>>) {
+        let told = Arc::<Mutex<Vec<String>>>::default();
+        let telling = Arc::clone(&told);
+        let mut feed = feed(server, store.clone());
+        feed.handler = Box::new(move |change| {
+            let sign = match (&change.old, &change.new) {
+                (None, Some(_)) => "+",
+                (Some(_), Some(_)) => "~",
+                (_, None) => "-",
+            };
+            telling.lock().unwrap().push(format!("{sign}{}", change.key.name));
+        });
+        (feed, told)
+    }
+
+    #[test]
+    fn what_a_watch_may_tell() {
+        let table: &[(&str, &[&str], &[&str], &str)] = &[
+            ("nothing", &[], &[], "4"),
+            ("a bookmark alone", &["BOOKMARK - 9"], &[], "9"),
+            ("no bookmark", &["ADDED a 5", "ADDED b 7"], &["+a", "+b"], "7"),
+            (
+                "the same twice",
+                &["ADDED a 5", "ADDED a 5", "MODIFIED a 6", "MODIFIED a 6"],
+                &["+a", "~a"],
+                "6",
+            ),
+            ("the end before the beginning", &["MODIFIED a 5", "ADDED b 6"], &["+a", "+b"], "6"),
+            ("gone and back", &["ADDED a 5", "DELETED a 6", "ADDED a 7"], &["+a", "-a", "+a"], "7"),
+            ("gone twice", &["ADDED a 5", "DELETED a 6", "DELETED a 6"], &["+a", "-a", "-a"], "6"),
+            ("a version that goes back", &["ADDED a 9", "ADDED b 5"], &["+a", "+b"], "5"),
+            ("a bookmark that goes back", &["ADDED a 9", "BOOKMARK - 8"], &["+a"], "8"),
+        ];
+        for (name, events, expected, at) in table {
+            let events: Vec<String> = events.iter().map(|event| (*event).to_owned()).collect();
+            let server = Server::plain(move |_| {
+                let events: Vec<&str> = events.iter().map(String::as_str).collect();
+                let mut acts =
+                    if events.is_empty() { vec![Act::Raw(chunked_head())] } else { answer(&events) };
+                acts.push(Act::Raw(chunk(b"")));
+                acts
+            });
+            let (mut feed, told) = telling(&server, &Store::new());
+            let mut version = "4".to_owned();
+            feed.follow(&mut version).unwrap();
+            let owned: Vec<String> = expected.iter().map(|told| (*told).to_owned()).collect();
+            assert_eq!((&told.lock().unwrap()[..], version.as_str()), (&owned[..], *at), "{name}");
+        }
+    }
+
+    /// A server that was restored is asked where it stands, once a watch has broken off; what has the same version there
+    /// may be something else.
+    #[test]
+    fn a_server_that_was_restored_is_listed_anew() {
+        let server = Server::plain(|seen| {
+            if seen.path.contains("watch=") {
+                let mut acts = answer(&["ADDED a 5", "ADDED b 6"]);
+                acts.push(Act::Hangup);
+                return acts;
+            }
+            let version =
+                if seen.path.contains("limit=1&") || seen.path.ends_with("limit=1") { 3 } else { 7 };
+            let page = format!(
+                r#"{{"metadata":{{"resourceVersion":"{version}"}},"items":[{{"metadata":{{"name":"a","resourceVersion":"5"}}}}]}}"#
+            );
+            Act::json(200, &page)
+        });
+        let (mut feed, told) = telling(&server, &Store::new());
+        let mut version = "4".to_owned();
+        assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Unreachable);
+        assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Gone);
+        assert_eq!(feed.list().unwrap(), "7");
+        assert_eq!(told.lock().unwrap()[..], ["+a", "+b", "~a", "-b"]);
+        // And once it is known again, equal is equal.
+        feed.list().unwrap();
+        assert_eq!(told.lock().unwrap().len(), 4);
     }
 
     #[test]
