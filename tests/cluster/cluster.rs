@@ -394,14 +394,12 @@ impl Cluster {
         self.wait_ready()
     }
 
-    /// Puts the backup back: API server and etcd are stopped meanwhile.
+    /// Puts the backup back, as the manual of etcd has it: everything is stopped meanwhile.
     pub(crate) fn restore(&mut self) -> Result<()> {
-        self.kill(Server::Api);
-        self.kill(Server::Etcd);
+        self.stop();
         self.forget()?;
         process::run(Command::new("mv").args([self.path("etcd-backup"), self.path("etcd")]))?;
-        self.start(Server::Etcd)?;
-        self.start(Server::Api)?;
+        self.start_servers()?;
         self.wait_ready()
     }
 
