@@ -350,6 +350,12 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
     report(shared, job, result, delay, failures);
 }
 
+/// Which of the failures in a row are worth a line: the first, then fewer and fewer. A site without its garden fails for
+/// weeks, and its disk is small.
+const fn is_told(attempt: u32) -> bool {
+    attempt.is_power_of_two() || attempt.is_multiple_of(256)
+}
+
 fn report(
     shared: &Shared,
     job: &Job,
@@ -373,8 +379,9 @@ fn report(
         Ok(_) => log::debug!(controller = job.name, key = key.as_str(), result = label; "Reconciled"),
         Err(failure) => {
             let (err, retry_ms) = (failure.text(), delay.map_or(0, |d| d.as_millis()));
-            log::warn!(
-                controller = job.name, key = key.as_str(), err = err.as_str(), attempt = attempt,
+            let level = if is_told(attempt) { log::Level::Warn } else { log::Level::Debug };
+            log::log!(
+                level, controller = job.name, key = key.as_str(), err = err.as_str(), attempt = attempt,
                 retry_ms = u64::try_from(retry_ms).unwrap_or(u64::MAX);
                 "Reconciliation failed"
             );
@@ -384,6 +391,13 @@ fn report(
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_fails_for_weeks_is_told_now_and_then() {
+        let told = |attempts: u32| (1..=attempts).filter(|attempt| is_told(*attempt)).count();
+        // A retry every 30 s: an hour, a day, three weeks.
+        assert_eq!((told(4), told(120), told(2_880), told(60_480)), (3, 7, 19, 244));
+    }
+
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::super::fence::Fence;
