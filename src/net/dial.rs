@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::base::clock::Clock;
 use crate::base::thread;
@@ -20,6 +20,35 @@ pub trait Dial: Send + Sync + fmt::Debug {
     /// # Errors
     /// The system's, of the last address tried.
     fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream>;
+
+    /// The same, and tells of each try before it begins, so that somebody else can end it.
+    ///
+    /// # Errors
+    /// As [`Dial::dial`], and those of `opening`.
+    fn dial_telling(
+        &self,
+        to: (&str, u16),
+        timeout: Duration,
+        opening: Opening<'_>,
+    ) -> io::Result<TcpStream> {
+        let _ = opening;
+        self.dial(to.0, to.1, timeout)
+    }
+}
+
+/// Told of each try to connect; an error ends the tries.
+pub type Opening<'a> = &'a mut dyn FnMut(&Arc<Attempt>) -> io::Result<()>;
+
+/// A connection that is being opened. The system waits for a peer that does not answer as long as it is allowed to.
+#[derive(Debug)]
+pub struct Attempt(Socket);
+
+impl Attempt {
+    /// Ends the try with an error. A connection that was made is not affected: its socket is another one's by then.
+    pub fn cancel(&self) {
+        // Nothing to end is as good.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 /// An idle connection is probed after this time ...
@@ -37,13 +66,30 @@ pub struct SystemDialer;
 
 impl Dial for SystemDialer {
     fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+        self.dial_telling((host, port), timeout, &mut |_| Ok(()))
+    }
+
+    fn dial_telling(
+        &self,
+        to: (&str, u16),
+        timeout: Duration,
+        opening: Opening<'_>,
+    ) -> io::Result<TcpStream> {
         let clock = Clock::system();
-        let addresses = resolve(host, port, timeout)?;
+        let addresses = resolve(to.0, to.1, timeout)?;
         let left = timeout.saturating_sub(clock.mono());
-        let stream = connect_any(&addresses, left, TcpStream::connect_timeout)?;
+        let stream = connect_any(&addresses, left, |address, share| connect(address, share, opening))?;
         tune(&stream)?;
         Ok(stream)
     }
+}
+
+fn connect(address: &SocketAddr, timeout: Duration, opening: Opening<'_>) -> io::Result<TcpStream> {
+    let attempt = Arc::new(Attempt(Socket::new(Domain::for_address(*address), Type::STREAM, None)?));
+    opening(&attempt)?;
+    attempt.0.connect_timeout(&(*address).into(), timeout)?;
+    // Another handle of the same socket: the first ends with the attempt.
+    Ok(attempt.0.try_clone()?.into())
 }
 
 /// Lookups of names that the system has not answered yet. It has no time limit that we could set, so each runs in a thread
@@ -153,9 +199,9 @@ mod tests {
         );
         // A resolver that hangs costs the time limit, and no more threads than the maximum.
         let (release, hold) = mpsc::channel::<()>();
-        let hold = std::sync::Arc::new(std::sync::Mutex::new(hold));
+        let hold = Arc::new(std::sync::Mutex::new(hold));
         let hang = || {
-            let hold = std::sync::Arc::clone(&hold);
+            let hold = Arc::clone(&hold);
             let hung = within(&HUNG, Duration::from_millis(5), move || {
                 let _ = hold.lock().unwrap().recv();
                 Ok(())

@@ -12,7 +12,7 @@ use ureq::http;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{ConnectionDetails, Connector, NextTimeout, ShutdownHandle};
 
-use super::dial::Dial;
+use super::dial::{Attempt, Dial};
 use super::error::{Error, TlsError};
 use super::proxy::ProxyPolicy;
 use super::tls;
@@ -316,6 +316,12 @@ impl Connector for Link {
     }
 }
 
+impl ShutdownHandle for Attempt {
+    fn shutdown(&self) {
+        self.cancel();
+    }
+}
+
 impl Link {
     fn open(&self, details: &ConnectionDetails<'_>) -> Result<Channel, Error> {
         let target = Url::parse(&details.uri.to_string()).map_err(Error::Request)?;
@@ -339,14 +345,18 @@ impl Link {
     fn dial(&self, to: &Url, timer: Timer, details: &ConnectionDetails<'_>) -> Result<Channel, Error> {
         let operation = || format!("connect to {}", to.authority());
         let left = timer.total_left().map_err(|error| Error::from_io("connect", error))?;
-        let socket =
-            self.0.dialer.dial(&to.host, to.port, left.unwrap_or(Duration::MAX)).map_err(|source| {
-                if source.kind() == io::ErrorKind::TimedOut {
-                    Error::Timeout("connect")
-                } else {
-                    Error::Io { operation: operation(), source }
-                }
-            })?;
+        let opening = &mut |attempt: &Arc<Attempt>| {
+            let shared: Weak<Attempt> = Arc::downgrade(attempt);
+            (details.register_shutdown)(shared).map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))
+        };
+        let wait = left.unwrap_or(Duration::MAX);
+        let socket = self.0.dialer.dial_telling((&to.host, to.port), wait, opening).map_err(|source| {
+            if source.kind() == io::ErrorKind::TimedOut {
+                Error::Timeout("connect")
+            } else {
+                Error::Io { operation: operation(), source }
+            }
+        })?;
         let socket = Arc::new(socket);
         let shared: Weak<TcpStream> = Arc::downgrade(&socket);
         let handle: Weak<dyn ShutdownHandle> = shared;

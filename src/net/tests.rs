@@ -222,6 +222,30 @@ fn a_blocked_read_is_freed_from_another_thread() {
     }
 }
 
+/// A peer that takes no connection: its queue is full, so the system drops what knocks.
+#[test]
+fn a_blocked_connect_is_freed_from_another_thread() {
+    let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let any: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
+    listener.bind(&any.into()).unwrap();
+    listener.listen(0).unwrap();
+    let port = listener.local_addr().unwrap().as_socket().unwrap().port();
+    let first = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let http = Http::new(settings(Told::new(Roots::Insecure)));
+    let (other, url) = (http.clone(), format!("http://127.0.0.1:{port}/"));
+    let patient = Limits { connect: Duration::from_secs(3_600), total: None, response: None, read: None };
+    let waiting = thread::spawn("waiting", 256 << 10, move || get(&other, &url, &patient)).unwrap();
+    // The state of a connection that is being opened, in the system's table.
+    let knocks = format!("0100007F:{port:04X} 02 ");
+    while !std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&knocks) {
+        std::thread::yield_now();
+    }
+    http.shutdown();
+    let result = waiting.join().unwrap();
+    assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+    drop(first);
+}
+
 #[test]
 fn headers_and_bodies_beyond_their_limits_are_refused() {
     let server = Server::plain(|seen| {

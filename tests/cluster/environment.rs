@@ -121,6 +121,11 @@ impl Environment {
         self.missing(&[CHARTS])
     }
 
+    /// Why a story with links that die cannot run on this machine.
+    pub(crate) fn missing_filter(&self) -> Option<String> {
+        self.missing(&[&["iptables"]])
+    }
+
     /// Why a story with a real node cannot run on this machine.
     pub(crate) fn missing_node(&self) -> Option<String> {
         self.missing(&[NODE]).or_else(|| {

@@ -8,6 +8,7 @@ mod crash;
 mod faults;
 mod identity;
 mod inside;
+mod link;
 mod oci;
 mod resources;
 mod semantics;
@@ -29,6 +30,8 @@ pub(crate) enum Needs {
     FreshClusters,
     /// Fresh clusters, helm and a registry.
     Registry,
+    /// Fresh clusters, and a packet filter.
+    Filter,
     /// Fresh clusters, and a node in the seed.
     Node,
 }
@@ -98,6 +101,8 @@ pub(crate) const STORIES: &[Story] = &[
     story("trouble: the garden is down", Needs::FreshClusters, trouble::garden_down),
     story("trouble: the seed is down", Needs::FreshClusters, trouble::seed_down),
     story("trouble: servers fall silent", Needs::FreshClusters, trouble::silence),
+    story("trouble: the link to the garden is dead", Needs::Filter, link::dead),
+    story("trouble: a dead link holds up no stop", Needs::Filter, link::stop),
     story("trouble: no namespace, no rights", Needs::FreshClusters, trouble::namespace_and_rights),
     story("trouble: charts that are none", Needs::FreshClusters, trouble::bad_charts),
     story("faults: a change arrives after each of them", Needs::FreshClusters, faults::bad_day),
@@ -116,6 +121,7 @@ impl Story {
         match self.needs {
             Needs::Node => environment.missing_node(),
             Needs::Registry => environment.missing_registry(),
+            Needs::Filter => environment.missing_filter(),
             Needs::Clusters | Needs::FreshClusters => None,
         }
     }
