@@ -9,12 +9,15 @@ mod applier;
 mod clients;
 mod clock;
 mod controllers;
+mod error;
 mod garden;
 mod host;
 mod networks;
 mod process;
 mod rebootstrap;
+mod reload;
 mod seed;
+mod service;
 mod status;
 mod versions;
 
@@ -31,14 +34,13 @@ use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
 use crate::base::metrics::Metrics;
-use crate::base::state::{self, StateDir};
+use crate::base::state::StateDir;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::chart::child::Renderer;
 use crate::config::settings::Settings;
 use crate::controllers::seed::Registration;
 use crate::format::hex;
-use crate::kube;
 use crate::limits;
 use crate::net::{Dial, ProxyEnv, SystemCas};
 use crate::oci;
@@ -48,8 +50,11 @@ use crate::runtime::leader::{self, Elector, Listener};
 use crate::runtime::pool::Pool;
 use crate::runtime::store::Store;
 
+pub use error::Error;
 pub use process::{ask_for_identity, process};
 pub use rebootstrap::rebootstrap;
+pub use reload::Reloader;
+pub use service::Service;
 pub use status::Status;
 
 /// What the agent is handed by its surroundings: `main`, a test, the playground.
@@ -97,63 +102,9 @@ impl fmt::Debug for Environment {
     }
 }
 
-/// Why the agent cannot start. Everything that may pass by itself is no reason.
-#[derive(Debug)]
-pub enum Error {
-    /// The state directory.
-    State(state::Error),
-    /// How to reach the seed.
-    SeedConnection {
-        /// Where the connection stands.
-        place: String,
-        /// The cause.
-        source: kube::kubeconfig::Error,
-    },
-    /// Neither a kubeconfig nor a pod.
-    NoSeed,
-    /// A client cannot be made.
-    Client(kube::Error),
-    /// A listener or a thread.
-    System {
-        /// What was tried.
-        operation: String,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// A configuration that this program does not serve.
-    Unsupported(&'static str),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::State(_) => f.write_str("open the state directory"),
-            Self::SeedConnection { place, .. } => write!(f, "read the seed's kubeconfig {place}"),
-            Self::NoSeed => f.write_str(
-                "nothing says how to reach the seed: run in a pod of it, or set seedClientConnection.kubeconfig or KUBECONFIG",
-            ),
-            Self::Client(_) => f.write_str("make a client"),
-            Self::System { operation, .. } => f.write_str(operation),
-            Self::Unsupported(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::State(source) => Some(source),
-            Self::SeedConnection { source, .. } => Some(source),
-            Self::Client(source) => Some(source),
-            Self::System { source, .. } => Some(source),
-            Self::NoSeed | Self::Unsupported(_) => None,
-        }
-    }
-}
-
 /// What all parts share.
 struct Shared {
-    settings: Settings,
+    settings: Arc<Settings>,
     env: Environment,
     state: StateDir,
     /// What time it is.
@@ -169,34 +120,76 @@ struct Shared {
     charts: oci::Cache,
     /// The ManagedResources of the seed, kept while a term lasts.
     managed: Store<Watched>,
+    /// Set when the agent will begin anew at once.
+    keep_leases: Arc<AtomicBool>,
 }
 
 /// Runs the agent until `env.stop` is pulled.
 ///
 /// # Errors
 /// [`Error`], before anything was started.
-pub fn run(settings: Settings, env: Environment) -> Result<(), Error> {
-    let status = Status::new(env.clock.clone());
-    run_with(settings, env, status)
+pub fn run(settings: Settings, env: &Environment, status: &Status) -> Result<(), Error> {
+    run_reloading(Arc::new(settings), env, status, &Reloader::new(), &Service::default())
 }
 
-/// The same, with a status that the caller can look at.
+/// The same, with settings that may change: the parts restart in place, under the same leases.
 ///
 /// # Errors
-/// As [`run`].
-pub fn run_with(settings: Settings, mut env: Environment, status: Status) -> Result<(), Error> {
+/// As [`run`], of the first start. Later ones go back to the settings before.
+pub fn run_reloading(
+    mut settings: Arc<Settings>,
+    env: &Environment,
+    status: &Status,
+    reloader: &Reloader,
+    service: &Service,
+) -> Result<(), Error> {
+    let mut kept = None;
+    let mut previous: Option<Arc<Settings>> = None;
+    loop {
+        let round = reloader.begin(&settings, &env.stop);
+        let ended = run_round(&settings, env, status, &round, &mut kept);
+        if env.stop.is_stopped() {
+            return ended;
+        }
+        match ended {
+            Ok(()) => {
+                status.begin_anew();
+                service.reloaded();
+                let Some(next) = reloader.take() else { return Ok(()) };
+                previous = Some(std::mem::replace(&mut settings, next));
+                log::info!("Restarting the parts in place");
+            }
+            Err(error) => {
+                let Some(before) = previous.take() else { return Err(error) };
+                let err = chain(&error);
+                log::error!(err = err.as_str(); "The new configuration cannot be used; going on with the one before");
+                settings = before;
+            }
+        }
+    }
+}
+
+/// From the start of all parts to their end.
+fn run_round(
+    settings: &Arc<Settings>,
+    env: &Environment,
+    status: &Status,
+    round: &reload::Round,
+    kept: &mut Option<StateDir>,
+) -> Result<(), Error> {
+    let (mut env, status) = (Environment { stop: round.stop.clone(), ..env.clone() }, status.clone());
     if env.variable("NAMESPACE") == Some("kube-system") {
         let why =
             "NAMESPACE=kube-system asks for the agent of a self-hosted shoot, which this program is not";
         return Err(Error::Unsupported(why));
     }
-    let state = open_state(&settings, &env)?;
+    let state = open_state(settings, &env, kept)?;
     let instance_id = instance_id(&state, &env)?;
     let time = clock::garden_time(&env, &state);
     env.clock = time.local_clock();
     let fence = Fence::new(env.clock.clone(), &settings.leader_election.resource_name);
-    let clients = clients::Clients::new(&settings, &env, &time, &fence)?;
-    let servers = status::serve(&settings, &env, &status)?;
+    let clients = clients::Clients::new(settings, &env, &time, &fence)?;
+    let servers = status::serve(settings, &env, &status)?;
     let system = |operation: &str| {
         let operation = operation.to_owned();
         move |source| Error::System { operation, source }
@@ -204,10 +197,10 @@ pub fn run_with(settings: Settings, mut env: Environment, status: Status) -> Res
     let workers = settings.edge.workers;
     let mut pool = Pool::start(env.clock.clone(), &env.stop, env.metrics.clone(), workers)
         .map_err(system("start workers"))?;
-    let lanes = controllers::Lanes::new(&pool, &settings);
+    let lanes = controllers::Lanes::new(&pool, settings);
     let charts = oci::Cache::new(state.path(), settings.edge.chart_cache_bytes_max);
     let shared = Arc::new(Shared {
-        settings,
+        settings: Arc::clone(settings),
         env,
         state,
         time,
@@ -219,8 +212,9 @@ pub fn run_with(settings: Settings, mut env: Environment, status: Status) -> Res
         registration: Registration::default(),
         charts,
         managed: Store::new(),
+        keep_leases: Arc::clone(&round.keep_leases),
     });
-    let leading = Arc::new(Leading::new(&shared.status));
+    let leading = Arc::new(Leading::new(&shared));
     let release = Stop::new();
     let elector = campaign(&shared, &leading, &release).map_err(system("start the leader election"))?;
     govern(&shared, &leading);
@@ -231,16 +225,27 @@ pub fn run_with(settings: Settings, mut env: Environment, status: Status) -> Res
         join("leader election", elector);
     }
     drop(servers);
-    log::info!("The gardenlet has ended");
+    log::info!("The parts of the gardenlet have ended");
     Ok(())
 }
 
-fn open_state(settings: &Settings, env: &Environment) -> Result<StateDir, Error> {
+/// That of the round before, if it is the same: its lock is ours, and what stands only in memory stays.
+fn open_state(
+    settings: &Settings,
+    env: &Environment,
+    kept: &mut Option<StateDir>,
+) -> Result<StateDir, Error> {
     let systemd = env.variable("STATE_DIRECTORY").map(PathBuf::from);
-    match settings.edge.state_dir.clone().or(systemd) {
-        Some(path) => StateDir::open(&path).map_err(Error::State),
-        None => Ok(StateDir::in_memory()),
+    let path = settings.edge.state_dir.clone().or(systemd);
+    if let Some(state) = kept.as_ref().filter(|state| state.path() == path.as_deref()) {
+        return Ok(state.clone());
     }
+    let state = match path {
+        Some(path) => StateDir::open(&path).map_err(Error::State)?,
+        None => StateDir::in_memory(),
+    };
+    *kept = Some(state.clone());
+    Ok(state)
 }
 
 /// A pod without a volume is one instance for as long as it lives; its containers may restart.
@@ -252,16 +257,28 @@ fn instance_id(state: &StateDir, env: &Environment) -> Result<String, Error> {
     state.instance_id().map_err(Error::State)
 }
 
+/// What the thread of the election is called where it promises progress.
+const ELECTION: &str = "leader-election";
+
 /// Whether we lead, as the elector says.
 struct Leading {
     now: AtomicBool,
     changed: Stop,
     status: Status,
+    /// How long the election may take for a try, and for the wait before it.
+    patience: Duration,
 }
 
 impl Leading {
-    fn new(status: &Status) -> Self {
-        Self { now: AtomicBool::new(false), changed: Stop::new(), status: status.clone() }
+    fn new(shared: &Shared) -> Self {
+        let election = &shared.settings.leader_election;
+        let patience = (election.renew_deadline + election.retry_period) * 2;
+        Self {
+            now: AtomicBool::new(false),
+            changed: Stop::new(),
+            status: shared.status.clone(),
+            patience: patience.max(shared.settings.edge.liveness_stall_timeout),
+        }
     }
 }
 
@@ -274,6 +291,10 @@ impl Listener for Leading {
     fn lost(&self) {
         self.now.store(false, Ordering::SeqCst);
         self.changed.wake();
+    }
+
+    fn trying(&self) {
+        self.status.progress.beat(ELECTION, self.patience);
     }
 
     fn standing(&self, holder: &str) {
@@ -302,6 +323,7 @@ fn campaign(
         lease_duration: election.lease_duration,
         renew_deadline: election.renew_deadline,
         retry_period: election.retry_period,
+        keep: Arc::clone(&shared.keep_leases),
     };
     let mut elector = Elector::new(
         shared.clients.election.clone(),
@@ -311,8 +333,12 @@ fn campaign(
         shared.env.metrics.clone(),
         Arc::<Leading>::clone(leading),
     );
-    let stop = release.clone();
-    thread::spawn("leader-election", limits::SMALL_STACK_BYTES, move || elector.run(&stop)).map(Some)
+    let (stop, progress) = (release.clone(), shared.status.progress.clone());
+    let run = move || {
+        elector.run(&stop);
+        progress.end(ELECTION);
+    };
+    thread::spawn(ELECTION, limits::SMALL_STACK_BYTES, run).map(Some)
 }
 
 /// A leader's term: everything that may write. A part of it that cannot be started ends it: half an agent would be worse

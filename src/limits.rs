@@ -82,6 +82,9 @@ pub const STORE_OBJECTS_MAX: usize = 100_000;
 pub const THREADS_MAX: usize = 64;
 /// Watches of an agent that serves no shoots.
 pub const WATCHES_MAX: usize = 24;
+/// The longest time between two renewals of the seed's Lease that may be configured for slow links: the garden gives a
+/// seed up after 40 s without one.
+pub const HEARTBEAT_INTERVAL_S_MAX: u64 = 10;
 
 /// Stack of a thread that runs controllers: JSON of nested objects.
 pub const WORKER_STACK_BYTES: usize = 1 << 20;

@@ -16,8 +16,8 @@ fn main() -> ExitCode {
         all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
     };
     let rebootstrap = |loaded: &_| app::ask_for_identity(loaded, variables());
-    ExitCode::from(cli::main(args, &variable, &mut io, &rebootstrap, |loaded| {
-        app::process(loaded, variables(), give_up)
+    ExitCode::from(cli::main(args, &variable, &mut io, &rebootstrap, |loaded, config| {
+        app::process(loaded, config, variables(), give_up)
     }))
 }
 

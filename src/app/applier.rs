@@ -201,6 +201,7 @@ fn start_elector(
         lease_duration: election.lease_duration,
         renew_deadline: election.renew_deadline,
         retry_period: election.retry_period,
+        keep: Arc::clone(&shared.keep_leases),
     };
     let part = Arc::new(ApplierPart {
         shared: Arc::clone(shared),

@@ -8,6 +8,7 @@ use crate::base::garden_time::GardenTime;
 use crate::base::stop::Stop;
 use crate::config::settings::{ClientConnection, LeaderElection, Settings};
 use crate::kube::{self, Client, Connection, Garden, Options, Seed, in_cluster, kubeconfig};
+use crate::net::Daily;
 use crate::runtime::fence::Fence;
 
 use super::{Environment, Error};
@@ -79,8 +80,11 @@ impl Clients {
             |options: &Options| Client::new(seed_connection.clone(), options.clone()).map_err(Error::Client);
         let election =
             client(&Options { stop: Stop::new(), ..unlimited.clone() })?.with_deadline(election_timeout);
-        let garden_options = limited(&options, &settings.garden_client_connection.connection);
-        let garden_options = Options { tells_time: true, ..garden_options };
+        let garden_options = Options {
+            tells_time: true,
+            daily: Some(Daily::default()),
+            ..limited(&options, &settings.garden_client_connection.connection)
+        };
         Ok(Self {
             seed: Seed(client(&seed_options)?),
             seed_heartbeat: Seed(client(&unlimited)?),
@@ -106,6 +110,7 @@ impl Clients {
             qps: 0.0,
             permit: Some(lease.permit(self.election_timeout)),
             write_timeout: self.applier_write_timeout,
+            daily: None,
             unauthorized: Some(refused.clone()),
             ..self.options.clone()
         };
@@ -118,6 +123,7 @@ impl Clients {
             qps: 0.0,
             stop: Stop::new(),
             permit: None,
+            daily: None,
             unauthorized: Some(refused.clone()),
             ..self.options.clone()
         };
@@ -173,16 +179,16 @@ fn limited(options: &Options, connection: &ClientConnection) -> Options {
 /// A kubeconfig if one is named, else the pod's ServiceAccount.
 pub(super) fn seed_connection(settings: &Settings, env: &Environment) -> Result<Connection, Error> {
     if let Some(path) = &settings.seed_client_connection.kubeconfig {
-        return load(path);
+        return load("seed", path);
     }
     let host = env.variable("KUBERNETES_SERVICE_HOST").ok_or(Error::NoSeed)?;
     let port = env.variable("KUBERNETES_SERVICE_PORT").unwrap_or("443");
     Ok(in_cluster::connection(host, port, &env.service_account_dir))
 }
 
-fn load(path: &Path) -> Result<Connection, Error> {
+pub(super) fn load(cluster: &'static str, path: &Path) -> Result<Connection, Error> {
     let read = kubeconfig::load(&[path.to_owned()]).and_then(|config| config.select(""));
-    read.map_err(|source| Error::SeedConnection { place: path.display().to_string(), source })
+    read.map_err(|source| Error::Kubeconfig { cluster, place: path.display().to_string(), source })
 }
 
 #[cfg(test)]

@@ -146,15 +146,18 @@ pub(super) fn start_heartbeat(
     garden: &GardenClients,
     stop: &Stop,
 ) -> Option<JoinHandle<()>> {
-    let (settings, edge) = (&shared.settings.controllers.seed, &shared.settings.edge.heartbeat);
+    let (settings, all) = (&shared.settings.controllers.seed, &shared.settings.edge);
+    let edge = &all.heartbeat;
     let heartbeat = Heartbeat {
         options: lease::Options {
             seed_name: shared.settings.seed_config.name.clone(),
             resync: settings.lease_resync,
+            interval_max: edge.interval_max,
             miss_threshold: settings.lease_resync_miss_threshold,
             probe_timeout: edge.probe_timeout,
             // Longer than the lease of the leader would never be allowed.
             renew_timeout: edge.renew_timeout.min(write_deadline(&shared.settings.leader_election)),
+            stall_timeout: all.liveness_stall_timeout,
         },
         seed: shared.clients.seed_heartbeat.clone(),
         garden: garden.heartbeat.clone(),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Timestamp};
@@ -14,13 +14,15 @@ use crate::base::signal;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::chart::child::Renderer;
-use crate::config::Loaded;
+use crate::cli;
 use crate::config::version::{BUILT_UNIX_S, GARDENER, PROGRAM};
+use crate::config::{Loaded, Settings};
 use crate::kube::in_cluster::SERVICE_ACCOUNT_DIRECTORY;
 use crate::limits;
 use crate::net::SystemDialer;
 
-use super::{Environment, rebootstrap, run};
+use super::reload::{Files, Reloader, needs_restart};
+use super::{Environment, Service, Status, rebootstrap, run_reloading};
 
 /// How long an orderly stop may take.
 const GRACE: Duration = Duration::from_secs(5);
@@ -29,27 +31,48 @@ const GRACE: Duration = Duration::from_secs(5);
 const SUCCESS: u8 = 0;
 const FAILURE: u8 = 2;
 
-/// Runs the agent and returns the exit code. `variables` is the process environment; `give_up` ends the process at once
-/// with a code.
-pub fn process(loaded: Loaded, variables: BTreeMap<String, String>, give_up: fn(u8) -> !) -> u8 {
+/// Runs the agent and returns the exit code. `config` is where the settings came from, for SIGHUP; `variables` is the
+/// process environment; `give_up` ends the process at once with a code.
+pub fn process(
+    loaded: Loaded,
+    config: &Path,
+    variables: BTreeMap<String, String>,
+    give_up: fn(u8) -> !,
+) -> u8 {
     let clock = Clock::system();
     start_log(&loaded, &variables, &clock);
-    let stop = Stop::new();
     let seed = loaded.settings.seed_config.name.clone();
     log::info!(version = PROGRAM, gardener = GARDENER, seed = seed.as_str(); "Starting the gardenlet");
-    for warning in &loaded.warnings {
-        let text = warning.to_string();
-        log::warn!(warning = text.as_str(); "The configuration is odd");
-    }
-    let watch = signal::stop_on_signal(&stop, move || give_up(1));
+    warn(&loaded);
+    let env = environment(clock, Stop::new(), variables);
+    let status = Status::new(env.clock.clone());
+    let settings = Arc::new(loaded.settings);
+    let (service, reloader) = (Service::new(&env, &status), Reloader::new());
+    let reloading = Reloading {
+        config: config.to_owned(),
+        files: Mutex::new(Files::read(&settings, &env).ok()),
+        present: Mutex::new(Arc::clone(&settings)),
+        env: env.clone(),
+        service: service.clone(),
+        reloader: reloader.clone(),
+    };
+    let watch = signal::watch(&env.stop, move || reloading.reload(), move || give_up(1));
     if let Err(e) = &watch {
         let err = chain(e);
         log::warn!(err = err.as_str(); "Signals are not watched for");
     }
-    limit_grace(&stop, &clock, give_up);
-    let env = environment(clock, stop, variables);
-    match run(loaded.settings, env) {
-        Ok(()) => SUCCESS,
+    limit_grace(&env.stop, &env.clock, give_up);
+    let telling = service.start(&env.stop);
+    let ended = run_reloading(settings, &env, &status, &reloader, &service);
+    env.stop.stop();
+    if let Some(telling) = telling {
+        super::join("service", telling);
+    }
+    match ended {
+        Ok(()) => {
+            log::info!("The gardenlet has ended");
+            SUCCESS
+        }
         Err(error) => {
             let err = chain(&error);
             log::error!(err = err.as_str(); "The gardenlet cannot start");
@@ -77,6 +100,60 @@ fn environment(clock: Clock, stop: Stop, variables: BTreeMap<String, String>) ->
         variables,
         renderer: Renderer::own_program(),
         service_account_dir: PathBuf::from(SERVICE_ACCOUNT_DIRECTORY),
+    }
+}
+
+/// What SIGHUP does: reads the configuration and the kubeconfig files again. What is broken changes nothing.
+struct Reloading {
+    config: PathBuf,
+    env: Environment,
+    present: Mutex<Arc<Settings>>,
+    files: Mutex<Option<Files>>,
+    service: Service,
+    reloader: Reloader,
+}
+
+impl Reloading {
+    fn reload(&self) {
+        log::info!("Reading the configuration again");
+        self.service.reloading();
+        match self.read() {
+            // The service is called ready again when the parts have ended that begin anew.
+            Ok(Some(settings)) => self.reloader.offer(settings),
+            Ok(None) => {
+                log::info!("Nothing has changed that needs a restart of parts");
+                self.service.reloaded();
+            }
+            Err(problems) => {
+                for problem in problems {
+                    log::error!(err = problem.as_str(); "The configuration cannot be used; going on with the present one");
+                }
+                self.service.reloaded();
+            }
+        }
+    }
+
+    /// The settings that need a restart of parts, if any do.
+    fn read(&self) -> Result<Option<Arc<Settings>>, Vec<String>> {
+        let variable = |name: &str| self.env.variable(name).map(str::to_owned);
+        let loaded = cli::load_to_run(&self.config, &variable)
+            .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        let files = Files::read(&loaded.settings, &self.env).map_err(|error| vec![chain(&error)])?;
+        start_log(&loaded, &self.env.variables, &self.env.clock);
+        warn(&loaded);
+        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let restart = needs_restart(&present, &loaded.settings) || known.as_ref() != Some(&files);
+        *known = Some(files);
+        *present = Arc::new(loaded.settings);
+        Ok(restart.then(|| Arc::clone(&present)))
+    }
+}
+
+fn warn(loaded: &Loaded) {
+    for warning in &loaded.warnings {
+        let text = warning.to_string();
+        log::warn!(warning = text.as_str(); "The configuration is odd");
     }
 }
 

@@ -16,6 +16,9 @@ use super::{Environment, Error};
 /// How long an informer may take before `/healthz` and `/readyz` fail for it (Gardener's `runtime-informer-sync`).
 const SYNC_PATIENCE: Duration = Duration::from_secs(180);
 
+/// The line for a service manager.
+const LINE_CHARS_MAX: usize = 400;
+
 /// What stands in the way of a part of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
@@ -42,8 +45,11 @@ struct State {
 }
 
 impl State {
-    fn informers_synced(&self, now: Mono) -> bool {
-        self.informers.values().all(|(synced, since)| now < since.saturating_add(SYNC_PATIENCE) || synced())
+    fn informers_synced(&self, now: Mono, without_garden: bool) -> bool {
+        self.informers.iter().all(|(name, (synced, since))| {
+            let excused = without_garden && name.starts_with("garden/");
+            excused || now < since.saturating_add(SYNC_PATIENCE) || synced()
+        })
     }
 }
 
@@ -131,6 +137,35 @@ impl Status {
         }
     }
 
+    /// The parts have ended and begin anew: what they said counts no more. Who was ready stays so.
+    pub(super) fn begin_anew(&self) {
+        let mut state = self.lock();
+        (state.leading, state.leader, state.remark) = (false, None, None);
+        state.parts.clear();
+    }
+
+    /// Whether the agent leads or stands by.
+    pub(super) fn is_up(&self) -> bool {
+        let state = self.lock();
+        state.leading || state.leader.is_some()
+    }
+
+    /// The stage in one line, for a service manager.
+    pub(super) fn line(&self) -> String {
+        let state = self.lock();
+        let mut line = match (state.leading, &state.leader) {
+            (true, _) => "leading".to_owned(),
+            (false, Some(leader)) => format!("standing by for {leader}"),
+            (false, None) => "looking for the leader's lease in the seed".to_owned(),
+        };
+        for (name, part) in &state.parts {
+            let problem = part.problem.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
+            line.push_str(&format!("; {name}: {}{problem}", part.stage));
+        }
+        let line = line.replace(|c: char| c.is_control(), " ");
+        line.chars().take(LINE_CHARS_MAX).collect()
+    }
+
     /// Somebody else leads.
     pub(super) fn standing_by(&self, leader: &str) {
         self.lock().leader = Some(leader.to_owned());
@@ -151,9 +186,10 @@ impl Status {
         std::mem::replace(&mut self.lock().seed_is_gone, gone) != gone
     }
 
-    /// Whether every informer has seen a list, or had less than [`SYNC_PATIENCE`] for it.
-    fn informers_synced(&self) -> bool {
-        self.lock().informers_synced(self.clock.mono())
+    /// Whether every informer has seen a list, or had less than [`SYNC_PATIENCE`] for it; those of the garden may be left
+    /// out.
+    fn informers_synced(&self, without_garden: bool) -> bool {
+        self.lock().informers_synced(self.clock.mono(), without_garden)
     }
 
     /// Ready is who stands by, and who leads and once knew what there was to know. Watches come and go with the garden and
@@ -165,7 +201,7 @@ impl Status {
             let knows = !state.informers.is_empty() && state.informers.values().all(|(synced, _)| synced());
             state.was_ready = state.leader.is_some() || knows;
         }
-        state.was_ready && state.informers_synced(now)
+        state.was_ready && state.informers_synced(now, false)
     }
 
     /// One page for a person.
@@ -199,8 +235,9 @@ impl Status {
 /// Starts the listeners for probes and metrics.
 pub(super) fn serve(settings: &Settings, env: &Environment, status: &Status) -> Result<Vec<Server>, Error> {
     let page = status.clone();
-    let probes =
-        Routes::new().checks(checks(status)).get("/statusz", move |_| Response::text(200, page.page()));
+    let probes = Routes::new()
+        .checks(checks(status, settings.edge.liveness_tolerate_offline))
+        .get("/statusz", move |_| Response::text(200, page.page()));
     let metrics = Routes::new().metrics(env.metrics.clone());
     Ok(vec![
         listen("probes", &settings.health_probes, probes, env)?,
@@ -218,13 +255,17 @@ fn listen(what: &str, at: &Listener, routes: Routes, env: &Environment) -> Resul
     Ok(server)
 }
 
-fn checks(status: &Status) -> Checks {
+/// With `tolerant` a garden that does not answer does not fail `/healthz`.
+fn checks(status: &Status, tolerant: bool) -> Checks {
     let (patient, ready, beat, alive) = (status.clone(), status.clone(), status.clone(), status.clone());
     let joined = status.clone();
     Checks::new()
         .healthz("ping", || true)
-        .healthz("runtime-informer-sync", move || patient.informers_synced())
-        .healthz("periodic-health", move || beat.beat.passes(&beat.clock))
+        .healthz("runtime-informer-sync", move || patient.informers_synced(tolerant))
+        .healthz("periodic-health", move || match tolerant {
+            true => beat.beat.passes_offline(&beat.clock),
+            false => beat.beat.passes(&beat.clock),
+        })
         .readyz("runtime-informer-sync", move || ready.is_ready())
         .readyz("seed", move || !joined.lock().seed_is_gone)
         .livez("threads", move || alive.progress.stuck().is_empty())
@@ -275,6 +316,24 @@ mod tests {
         assert!(status.is_ready());
         status.forget_informers("");
         assert!(status.is_ready());
+    }
+
+    #[test]
+    fn the_stage_is_one_line() {
+        let status = Status::new(Clock::new(Simulated::new(Timestamp::from_unix(0), 1)));
+        assert!(!status.is_up());
+        assert_eq!(status.line(), "looking for the leader's lease in the seed");
+        status.standing_by("host-2");
+        assert!(status.is_up());
+        assert_eq!(status.line(), "standing by for host-2");
+        status.leading(true);
+        status.stage("garden", "running");
+        status.problem("garden", "two\nlines");
+        assert_eq!(status.line(), "leading; garden: running (two lines)");
+        status.problem("garden", &"x".repeat(5_000));
+        assert_eq!(status.line().chars().count(), LINE_CHARS_MAX);
+        status.begin_anew();
+        assert!(!status.is_up() && status.parts().is_empty());
     }
 
     #[test]

@@ -113,6 +113,13 @@ impl Clock {
     }
 }
 
+/// Microseconds of the machine's `CLOCK_MONOTONIC`, which other programs can compare with theirs.
+pub fn machine_usec() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    seconds.unwrap_or(0).saturating_mul(1_000_000).saturating_add(nanos.unwrap_or(0) / 1_000)
+}
+
 #[derive(Debug)]
 struct System {
     start: std::time::Instant,

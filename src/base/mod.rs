@@ -9,6 +9,7 @@ pub mod garden_time;
 mod heap;
 pub mod log;
 pub mod metrics;
+pub mod notify;
 pub mod random;
 pub mod redact;
 pub mod signal;

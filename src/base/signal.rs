@@ -2,14 +2,15 @@
 
 use std::io;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::iterator::backend::Handle;
 
 use super::stop::Stop;
 use super::thread;
+use crate::limits;
 
-/// Watches for SIGTERM and SIGINT until dropped.
+/// Watches for SIGTERM, SIGINT and SIGHUP until dropped.
 #[derive(Debug)]
 pub struct Watch {
     handle: Handle,
@@ -26,17 +27,40 @@ impl Drop for Watch {
 /// # Errors
 /// The system's, if a handler cannot be set.
 pub fn stop_on_signal(stop: &Stop, again: impl FnOnce() + Send + 'static) -> io::Result<Watch> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    start(&[SIGTERM, SIGINT], stop, || {}, again)
+}
+
+/// The same, and runs `reload` at each SIGHUP before the stop.
+///
+/// # Errors
+/// The system's, if a handler cannot be set.
+pub fn watch(
+    stop: &Stop,
+    reload: impl Fn() + Send + 'static,
+    again: impl FnOnce() + Send + 'static,
+) -> io::Result<Watch> {
+    start(&[SIGTERM, SIGINT, SIGHUP], stop, reload, again)
+}
+
+fn start(
+    signals: &[i32],
+    stop: &Stop,
+    reload: impl Fn() + Send + 'static,
+    again: impl FnOnce() + Send + 'static,
+) -> io::Result<Watch> {
+    let mut signals = Signals::new(signals)?;
     let handle = signals.handle();
     let stop = stop.clone();
-    // Detached: the thread ends with the handle.
-    drop(thread::spawn("signal", 64 << 10, move || {
-        let mut received = signals.forever();
-        if received.next().is_some() {
-            stop.stop();
-        }
-        if received.next().is_some() {
-            again();
+    // Detached: the thread ends with the handle. Its stack is that of somebody who reads a configuration; what is not used
+    // costs nothing.
+    drop(thread::spawn("signal", limits::WORKER_STACK_BYTES, move || {
+        for signal in signals.forever() {
+            match (signal, stop.is_stopped()) {
+                (SIGHUP, false) => reload(),
+                (SIGHUP, true) => {}
+                (_, false) => stop.stop(),
+                (_, true) => return again(),
+            }
         }
     })?);
     Ok(Watch { handle })

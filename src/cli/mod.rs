@@ -51,14 +51,14 @@ pub struct Io<'a> {
     pub errors: &'a mut dyn Write,
 }
 
-/// Does what the arguments (without the program's name) say and returns the exit code. `run` is the agent;
-/// `rebootstrap` asks for a new identity.
+/// Does what the arguments (without the program's name) say and returns the exit code. `run` is the agent, which is also
+/// told where its configuration stands; `rebootstrap` asks for a new identity.
 pub fn main(
     args: Vec<OsString>,
     variable: &dyn Fn(&str) -> Option<String>,
     io: &mut Io<'_>,
     rebootstrap: &dyn Fn(&Loaded) -> Result<String, String>,
-    run: impl FnOnce(Loaded) -> u8,
+    run: impl FnOnce(Loaded, &Path) -> u8,
 ) -> u8 {
     let command = match arguments::parse(args) {
         Ok(command) => command,
@@ -68,7 +68,7 @@ pub fn main(
     };
     match command {
         Command::Run { config } => match load_to_run(&config, variable) {
-            Ok(loaded) => run(loaded),
+            Ok(loaded) => run(loaded, &config),
             Err(problems) => report(io, &config, &problems),
         },
         Command::Rebootstrap { config } => match load_to_run(&config, variable) {
@@ -110,8 +110,12 @@ fn load(path: &Path) -> Result<Loaded, Vec<Problem>> {
     config::load(&text, &name)
 }
 
-/// Variables count for the agent; the file alone counts when it is validated, maybe on another machine.
-fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
+/// Reads and checks a configuration for the agent, for which variables count too; the file alone counts when it is
+/// validated, maybe on another machine.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
     let mut loaded = load(path)?;
     let settings = &mut loaded.settings;
     let usable = settings.apply_environment(variable).and_then(|()| settings.check_garden_access());

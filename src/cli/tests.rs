@@ -19,7 +19,7 @@ fn command(line: &str, variables: &[(&str, &str)]) -> Ended {
         true => Ok("done\n".to_owned()),
         false => Err("nowhere".to_owned()),
     };
-    let code = main(args, &variable, &mut io, &rebootstrap, |it| {
+    let code = main(args, &variable, &mut io, &rebootstrap, |it, _| {
         loaded = Some(it);
         7
     });

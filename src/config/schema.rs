@@ -318,8 +318,9 @@ const EDGE: &[Field] = &[
     field("edge.stateDir", Text),
     field("edge.heartbeat.{probeTimeout,renewTimeout}", Duration).default(r#""2s""#),
     // The heartbeat may slow down to this on slow links.
-    field("edge.heartbeat.intervalMax", Duration).not_yet(),
+    field("edge.heartbeat.intervalMax", Duration),
     field("edge.liveness.stallTimeout", Duration).default(r#""2m0s""#).rule(AtLeastSeconds(10)),
+    field("edge.liveness.tolerateOffline", Bool).default("false"),
     field("edge.chartCache.maxSize", Quantity).default(r#""64Mi""#),
     field("edge.registries", List),
     field("edge.registries[].host", Text).rule(Required),

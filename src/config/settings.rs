@@ -185,6 +185,8 @@ pub struct Edge {
     pub heartbeat: Heartbeat,
     /// /livez fails when a thread of the agent has made no progress for this long.
     pub liveness_stall_timeout: Duration,
+    /// /healthz does not fail for a garden that does not answer.
+    pub liveness_tolerate_offline: bool,
     /// Bytes of the chart cache in the state directory.
     pub chart_cache_bytes_max: u64,
     /// How registries are reached that need more than their name.
@@ -223,6 +225,8 @@ pub struct Heartbeat {
     pub probe_timeout: Duration,
     /// Limit of one renewal of the Lease.
     pub renew_timeout: Duration,
+    /// The interval while renewals are slow; zero: it is always `leaseResyncSeconds`.
+    pub interval_max: Duration,
 }
 
 /// Who applies ManagedResources in the seed.
@@ -370,8 +374,10 @@ impl Edge {
             heartbeat: Heartbeat {
                 probe_timeout: r.duration("heartbeat.probeTimeout"),
                 renew_timeout: r.duration("heartbeat.renewTimeout"),
+                interval_max: r.duration("heartbeat.intervalMax"),
             },
             liveness_stall_timeout: r.duration("liveness.stallTimeout"),
+            liveness_tolerate_offline: r.flag("liveness.tolerateOffline"),
             chart_cache_bytes_max: r.bytes("chartCache.maxSize"),
             registries: r.items("registries").map(Registry::read).collect(),
             bootstrap_keep: r.flag("bootstrap.keep"),

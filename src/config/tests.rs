@@ -191,7 +191,9 @@ fn every_default() {
         ("edge.stateDir", Value::Null),
         ("edge.heartbeat.probeTimeout", json!("2s")),
         ("edge.heartbeat.renewTimeout", json!("2s")),
+        ("edge.heartbeat.intervalMax", Value::Null),
         ("edge.liveness.stallTimeout", json!("2m0s")),
+        ("edge.liveness.tolerateOffline", json!(false)),
         ("edge.chartCache.maxSize", json!("64Mi")),
         ("edge.bootstrap.keep", json!(false)),
         ("edge.bootstrap.kubeconfig", Value::Null),
@@ -490,6 +492,13 @@ fn every_rule() {
             "edge.resourceManager: unknown value \"Internal\"; known: Embedded, External",
         ),
         ("edge.liveness.stallTimeout", json!("1s"), "edge.liveness.stallTimeout: must be at least 10s"),
+        (
+            "edge.heartbeat.intervalMax",
+            json!("11s"),
+            "edge.heartbeat.intervalMax: must not be less than controllers.seed.leaseResyncSeconds (2) nor more than 10s: \
+             the garden gives a seed up after 40 s without a renewal",
+        ),
+        ("edge.heartbeat.intervalMax", json!("1s"), "nor more than 10s"),
         (
             "edge.chartCache.maxSize",
             json!("big"),
@@ -821,7 +830,7 @@ seedConfig:
   spec:
     dns: {internal: {type: local, domain: i.example.org, credentialsRef: {apiVersion: v1, kind: Secret, namespace: garden, name: d}}}
     newer: 1
-edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s}, bootstrap: {keep: true, kubeconfig: /b}}
+edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s, intervalMax: 10s}, bootstrap: {keep: true, kubeconfig: /b}}
 ";
     let settings = load(text, "c.yaml").unwrap().settings;
     let garden = &settings.garden_client_connection;
@@ -865,7 +874,9 @@ edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s
     assert_eq!(edge.bootstrap_kubeconfig.as_deref(), Some("/b".as_ref()));
     assert_eq!(edge.heartbeat.renew_timeout, Duration::from_secs(5));
     assert_eq!(edge.heartbeat.probe_timeout, Duration::from_secs(2));
+    assert_eq!(edge.heartbeat.interval_max, Duration::from_secs(10));
     assert_eq!(edge.liveness_stall_timeout, Duration::from_secs(120));
+    assert!(!edge.liveness_tolerate_offline);
     assert_eq!(edge.chart_cache_bytes_max, 64 << 20);
 }
 
@@ -933,11 +944,8 @@ fn a_rich_seed_has_no_unknown_fields() {
 
 #[test]
 fn options_without_effect_so_far_are_known_and_checked() {
-    let table = [
-        ("edge.heartbeat.intervalMax", json!("10s")),
-        ("edge.components.profile", json!("full")),
-        ("edge.components.disabled", json!(["etcd-druid"])),
-    ];
+    let table =
+        [("edge.components.profile", json!("full")), ("edge.components.disabled", json!(["etcd-druid"]))];
     for (path, value) in table {
         let expected = format!("{path}: not yet supported: the value is checked and then ignored");
         assert_eq!(warnings(&[(path, value)]), [expected]);

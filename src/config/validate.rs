@@ -2,11 +2,13 @@
 //! right and whose defaults are filled in.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::read::Reader;
 use super::{Problem, Problems, scalar};
+use crate::limits;
 
 /// Defaults that depend on other fields.
 pub(super) fn derive_defaults(document: &mut Value) {
@@ -44,6 +46,7 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
     backup_entry(r.at("controllers.backupEntry"), problems);
     resources(r.at("resources"), problems);
     registries(r.at("edge"), problems);
+    heartbeat(r, problems);
 }
 
 fn rotation(r: Reader<'_>, problems: &mut Problems) {
@@ -110,6 +113,19 @@ fn resources(r: Reader<'_>, problems: &mut Problems) {
             }
             Some(_) => {}
         }
+    }
+}
+
+fn heartbeat(r: Reader<'_>, problems: &mut Problems) {
+    let (path, most_s) = ("edge.heartbeat.intervalMax", limits::HEARTBEAT_INTERVAL_S_MAX);
+    let Some(max) = r.optional_duration(path) else { return };
+    let resync_s = u64::from(r.count("controllers.seed.leaseResyncSeconds"));
+    if max.as_secs() < resync_s || max > Duration::from_secs(most_s) {
+        let message = format!(
+            "must not be less than controllers.seed.leaseResyncSeconds ({resync_s}) nor more than {most_s}s: the \
+             garden gives a seed up after 40 s without a renewal"
+        );
+        problems.error(path, message);
     }
 }
 

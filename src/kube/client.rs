@@ -24,7 +24,7 @@ use crate::base::metrics::Metrics;
 use crate::base::random;
 use crate::base::redact;
 use crate::base::stop::Stop;
-use crate::net::{Dial, ProxyEnv, SystemCas, SystemDialer};
+use crate::net::{Daily, Dial, ProxyEnv, SystemCas, SystemDialer};
 
 /// Says whether a write may begin now: the lease under which it is made.
 pub trait Permit: Send + Sync + fmt::Debug {
@@ -67,6 +67,8 @@ pub struct Options {
     pub time: Option<GardenTime>,
     /// The server is the garden: its answers tell the time.
     pub tells_time: bool,
+    /// What clients of the garden share: their bytes of a day are a metric.
+    pub daily: Option<Daily>,
     /// Where the CAs of the system stand.
     pub system_cas: SystemCas,
 }
@@ -88,6 +90,7 @@ impl Default for Options {
             metrics: Metrics::new(),
             time: None,
             tells_time: false,
+            daily: None,
             system_cas: SystemCas::default(),
         }
     }
@@ -164,6 +167,11 @@ impl Client {
     /// As [`Client::new`]; the client goes on with what it had.
     pub fn replace(&self, connection: Connection) -> Result<(), Error> {
         self.shared.replace(connection)
+    }
+
+    /// Ends running calls and watches with an error; what comes after them uses new connections.
+    pub fn cut_off(&self) {
+        self.shared.cut_off();
     }
 
     /// What the client uses now.

@@ -81,6 +81,15 @@ impl Sender {
         Ok(())
     }
 
+    /// Ends what runs and goes on with new connections to the same server.
+    pub(super) fn cut_off(&self) {
+        let old = self.session();
+        // The connection was good before.
+        if self.replace((*old.connection).clone()).is_ok() {
+            old.shutdown();
+        }
+    }
+
     /// Sends a request; a status of failure is an error.
     pub(super) fn call(&self, request: &Request, timeout: Duration) -> Result<Response, Error> {
         let (response, retry_after) = self.exchange(request, timeout)?;
@@ -248,10 +257,18 @@ impl Sender {
     /// Adds what has gone over the wire since the last request, that of watches too.
     fn count_bytes(&self) {
         let (received, sent) = self.traffic.take();
+        let metrics = &self.options.metrics;
         for (direction, bytes) in [("received", received), ("sent", sent)] {
             let help = "Bytes exchanged with API servers, TLS included.";
             let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
-            self.options.metrics.add("gardenlet_api_bytes_total", help, &[("direction", direction)], bytes);
+            metrics.add("gardenlet_api_bytes_total", help, &[("direction", direction)], bytes);
+        }
+        let Some(daily) = &self.options.daily else { return };
+        let (received, sent) = daily.add((received, sent), self.options.clock.mono());
+        for (direction, bytes) in [("received", received), ("sent", sent)] {
+            let help = "Bytes exchanged with the garden within the last 24 hours, TLS included.";
+            #[expect(clippy::cast_precision_loss, reason = "a gauge needs no more precision")]
+            metrics.set("gardenlet_garden_bytes_per_day", help, &[("direction", direction)], bytes as f64);
         }
     }
 

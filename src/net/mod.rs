@@ -20,7 +20,7 @@ pub use dial::{Dial, SystemDialer};
 pub use error::{Error, TlsError};
 pub use http::{Body, Http, Limits, Request, Response, Settings};
 pub use proxy::{ProxyEnv, ProxyPolicy};
-pub use traffic::Traffic;
+pub use traffic::{Daily, Traffic};
 pub use trust::{Anonymous, CertificatePair, Party, Roots, SystemCas};
 pub use url::Url;
 

@@ -1,7 +1,9 @@
 //! How many bytes went over our sockets, TLS and all.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::base::clock::Mono;
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,5 +27,62 @@ impl Traffic {
     pub fn take(&self) -> (usize, usize) {
         let [received, sent] = &*self.0;
         (received.swap(0, Ordering::Relaxed), sent.swap(0, Ordering::Relaxed))
+    }
+}
+
+const HOURS: usize = 24;
+
+/// What went over the connections to one server within the last 24 hours, by the hour. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Daily(Arc<Mutex<Hours>>);
+
+#[derive(Debug, Default)]
+struct Hours {
+    /// The hour of the last bytes, counted from the start of the clock.
+    last: u64,
+    bytes: [(u64, u64); HOURS],
+}
+
+impl Daily {
+    /// Adds bytes received and sent; returns those of the last 24 hours: of the running hour and the 23 before it.
+    pub fn add(&self, (received, sent): (usize, usize), now: Mono) -> (u64, u64) {
+        let mut hours = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let hour = now.as_secs() / 3_600;
+        let place = |hour: u64| usize::try_from(hour).unwrap_or(0) % HOURS;
+        // A process that slept for days forgets each hour once.
+        for passed in hours.last.saturating_add(1).max(hour.saturating_sub(23))..=hour {
+            hours.bytes[place(passed)] = (0, 0);
+        }
+        hours.last = hours.last.max(hour);
+        let of_hour = &mut hours.bytes[place(hour)];
+        of_hour.0 = of_hour.0.saturating_add(u64::try_from(received).unwrap_or(u64::MAX));
+        of_hour.1 = of_hour.1.saturating_add(u64::try_from(sent).unwrap_or(u64::MAX));
+        hours.bytes.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_day_has_its_last_24_hours() {
+        let daily = Daily::default();
+        let at = |minutes: u64, bytes| daily.add(bytes, Duration::from_secs(minutes * 60));
+        let table = [
+            (0, (10, 1), (10, 1)),
+            (59, (10, 1), (20, 2)),
+            (60, (100, 0), (120, 2)),
+            (23 * 60 + 59, (0, 0), (120, 2)),
+            (24 * 60, (5, 5), (105, 5)),
+            (25 * 60, (0, 0), (5, 5)),
+            // Days later.
+            (9_999 * 60, (1, 1), (1, 1)),
+        ];
+        for (minutes, bytes, expected) in table {
+            assert_eq!(at(minutes, bytes), expected, "{minutes}");
+        }
     }
 }

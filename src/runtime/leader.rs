@@ -5,7 +5,8 @@
 //! PUTs with a resourceVersion: the agent's role grants no patch on leases. What the outcome allows is in the
 //! [`Fence`].
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -35,7 +36,12 @@ pub struct Options {
     pub renew_deadline: Duration,
     /// Time between two tries.
     pub retry_period: Duration,
+    /// Set before the stop: the Lease is not released, because we begin anew at once.
+    pub keep: Arc<AtomicBool>,
 }
+
+/// How long the release of a Lease may take: whoever stops has no time for a server that does not answer.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What we saw of the Lease, and when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,9 +95,21 @@ pub trait Listener: Send + Sync {
     fn lost(&self);
     /// Called before the Lease is released: returns when nothing of ours writes any more, after a while in any case.
     fn drain(&self) {}
+    /// Called before each try.
+    fn trying(&self) {}
     /// Somebody else holds the Lease.
     fn standing(&self, holder: &str) {
         let _ = holder;
+    }
+}
+
+/// Whether a request runs that a stop should cut off.
+#[derive(Clone, Default)]
+struct Busy(Arc<Mutex<bool>>);
+
+impl Busy {
+    fn with(&self, act: impl FnOnce(&mut bool)) {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -135,13 +153,28 @@ impl Elector {
         }
     }
 
-    /// Campaigns until `stop`, then releases the Lease if it is ours.
+    /// Campaigns until `stop`, then releases the Lease if it is ours. A request that runs then is cut off.
     pub fn run(&mut self, stop: &Stop) {
+        let (busy, client) = (Busy::default(), self.client.clone());
+        let asked = busy.clone();
+        // Under the lock: the release that comes next must not be cut off.
+        stop.on_stop(move || {
+            asked.with(|busy| {
+                if *busy {
+                    client.cut_off();
+                }
+            });
+        });
         let mut failing = false;
-        while !stop.is_stopped() {
-            let result = self.round();
+        loop {
+            // In this order: either we see the stop, or the stop sees us.
+            busy.with(|busy| *busy = true);
+            let result = if stop.is_stopped() { None } else { Some(self.round()) };
+            busy.with(|busy| *busy = false);
+            let Some(result) = result else { break };
             match &result {
                 Ok(()) => failing = false,
+                Err(_) if stop.is_stopped() => {}
                 Err(e) if !failing => {
                     failing = true;
                     let (err, lease) = (chain(e), self.lease_name());
@@ -152,7 +185,12 @@ impl Elector {
             self.settle();
             stop.wait(&self.clock, self.options.retry_period);
         }
-        if self.leading {
+        if !self.leading {
+            return;
+        }
+        if self.options.keep.load(Ordering::SeqCst) {
+            self.end_term();
+        } else {
             self.release();
         }
     }
@@ -163,6 +201,7 @@ impl Elector {
 
     /// While we lead, one write with the resourceVersion that we know; otherwise one read and at most one write.
     fn round(&mut self) -> Result<(), Error> {
+        self.listener.trying();
         let begun = self.clock.mono();
         if self.leading {
             match self.put(&self.options.holder.clone(), false) {
@@ -284,10 +323,26 @@ impl Elector {
         })
     }
 
+    /// A renewal that was cut off may have come through: then the Lease has a version that we have not seen.
+    fn give_back(&mut self) -> Result<Lease, Error> {
+        match self.put("", false) {
+            Err(e) if matches!(e.verdict(), Verdict::Conflict) => {
+                let lease = self.client.get::<Lease>(&LEASE, &self.options.namespace, &self.options.name)?;
+                if lease.spec.holder_identity != self.options.holder {
+                    return Ok(lease);
+                }
+                self.observed.update(Some(lease), self.clock.mono());
+                self.put("", false)
+            }
+            other => other,
+        }
+    }
+
     fn release(&mut self) {
         self.end_term();
         self.listener.drain();
-        match self.put("", false) {
+        self.client = self.client.with_deadline(RELEASE_TIMEOUT);
+        match self.give_back() {
             Ok(_) => log::info!(lease = self.lease_name().as_str(); "Released the leader lease"),
             Err(e) => {
                 let err = chain(&e);

@@ -17,7 +17,7 @@ fn rendered(values: &str) -> Vec<Value> {
         &|_| None,
         &mut io,
         &|_| unreachable!("nothing is asked for"),
-        |_| unreachable!("nothing is run"),
+        |_, _| unreachable!("nothing is run"),
     );
     assert_eq!(code, cli::SUCCESS, "{}", String::from_utf8_lossy(&errors));
     objects(&String::from_utf8(output).unwrap())

@@ -1,15 +1,20 @@
 //! The program as a process of its own: what it may take from its host.
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use gardenlet::limits;
-use serde_json::json;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
 use crate::story_outside::{files, without_secrets};
-use crate::world::{Options, World, own_address, wait_for};
+use crate::support::cluster::PATIENCE;
+use crate::support::encoding::from_base64;
+use crate::world::{LEASES, Options, World, own_address, wait_for};
 
 /// Ended with the test, however it ends.
 struct Process(Child);
@@ -17,6 +22,10 @@ struct Process(Child);
 impl Process {
     fn start(world: &World) -> Self {
         let (garden, seed) = files(world);
+        Self::start_with(world, &[("GARDEN_KUBECONFIG", &garden), ("KUBECONFIG", &seed)])
+    }
+
+    fn start_with(world: &World, variables: &[(&str, &str)]) -> Self {
         let mut config = without_secrets(world);
         config["edge"]["stateDir"] = json!(world.path("state"));
         config["server"] = json!({"healthProbes": {"bindAddress": own_address()}, "metrics": {"bindAddress": own_address()}});
@@ -25,12 +34,16 @@ impl Process {
             .arg("--config")
             .arg(config)
             .env_clear()
-            .env("GARDEN_KUBECONFIG", garden)
-            .env("KUBECONFIG", seed)
+            .envs(variables.iter().copied())
             .stderr(Stdio::from(fs::File::create(world.path("log")).unwrap()))
             .spawn()
             .unwrap();
         Self(child)
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.0);
+        kill_process(pid, signal).unwrap();
     }
 
     /// The names of its threads.
@@ -64,4 +77,106 @@ fn threads_and_watches_have_a_maximum() {
     });
     assert!(watches(&threads) <= limits::WATCHES_MAX, "{threads:?}");
     assert!(threads.len() <= limits::THREADS_MAX, "{threads:?}");
+}
+
+/// A service manager that reads what it is told.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    fn listen(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self(socket)
+    }
+
+    /// The next message that has a line like this.
+    fn wait_for(&self, beginning: &str) -> String {
+        let mut bytes = [0; 4_096];
+        loop {
+            let length = self.0.recv(&mut bytes).unwrap_or_else(|e| panic!("waited for {beginning}: {e}"));
+            let message = String::from_utf8_lossy(&bytes[..length]).into_owned();
+            if message.lines().any(|line| line.starts_with(beginning)) {
+                return message;
+            }
+        }
+    }
+
+    /// A reload: from its announcement to the end.
+    fn wait_for_reload(&self) {
+        let message = self.wait_for("RELOADING=1");
+        let since = message.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC=")).unwrap();
+        assert!(since.parse::<u64>().unwrap() > 0, "{message}");
+        self.wait_for("READY=1");
+    }
+}
+
+/// The same kubeconfig with a plugin that prints its credentials and tells its environment to a file.
+fn with_plugin(world: &World, kubeconfig: &str) -> String {
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(kubeconfig).unwrap()).unwrap();
+    let user = config["users"][0]["user"].take();
+    let pem = |key: &str| String::from_utf8(from_base64(user[key].as_str().unwrap()).unwrap()).unwrap();
+    let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {
+        "clientCertificateData": pem("client-certificate-data"), "clientKeyData": pem("client-key-data")}});
+    let (printed, told) = (world.file("credential", &credential.to_string()), world.path("environment"));
+    let script = format!("/usr/bin/env > {}; /bin/cat {}", told.display(), printed.display());
+    config["users"][0]["user"] = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1",
+        "command": "/bin/sh", "args": ["-c", script], "interactiveMode": "Never"}});
+    world.file("plugin.kubeconfig", &config.to_string()).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_service_manager_is_told_and_sighup_reads_the_configuration_again() {
+    let world = World::start(&Options::real("notified"));
+    let (garden, seed) = files(&world);
+    let seed = with_plugin(&world, &seed);
+    let socket = world.path("notify");
+    let manager = Manager::listen(&socket);
+    let mut process = Process::start_with(
+        &world,
+        &[
+            ("GARDEN_KUBECONFIG", &garden),
+            ("KUBECONFIG", &seed),
+            ("NOTIFY_SOCKET", socket.to_str().unwrap()),
+            ("WATCHDOG_USEC", "1000000"),
+        ],
+    );
+    manager.wait_for("READY=1");
+    manager.wait_for("STATUS=leading; ");
+    for _ in 0..3 {
+        manager.wait_for("WATCHDOG=1");
+    }
+    world.wait_until_ready();
+    let told = fs::read_to_string(world.path("environment")).unwrap();
+    assert!(told.contains("KUBERNETES_EXEC_INFO="), "{told}");
+    assert!(!told.contains("NOTIFY_SOCKET") && !told.contains("WATCHDOG"), "{told}");
+
+    let config = fs::read_to_string(world.path("config.yaml")).unwrap();
+    let log = || fs::read_to_string(world.path("log")).unwrap();
+    world.file("config.yaml", "logLevel: loud\n");
+    process.signal(Signal::HUP);
+    manager.wait_for_reload();
+    assert!(
+        log().contains("going on with the present one") && log().contains("logLevel: unknown value"),
+        "{}",
+        log()
+    );
+
+    world.file("config.yaml", &config.replace("\"text\"", "\"json\""));
+    process.signal(Signal::HUP);
+    manager.wait_for_reload();
+    assert!(log().contains("\"msg\":\"Nothing has changed that needs a restart of parts\""), "{}", log());
+
+    world.file("config.yaml", &config.replace("\"north\"", "\"south\""));
+    process.signal(Signal::HUP);
+    manager.wait_for_reload();
+    world.garden.wait_for("the new label", |garden| {
+        (garden.seed("notified")?["metadata"]["labels"]["site"] == "south").then_some(())
+    });
+    assert!(process.0.try_wait().unwrap().is_none(), "it is the same process");
+
+    process.signal(Signal::TERM);
+    manager.wait_for("STOPPING=1");
+    assert_eq!(process.0.wait().unwrap().code(), Some(0));
+    let lease = world.seed.get(LEASES, "leases", "garden", "gardenlet-leader-election").unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "");
 }

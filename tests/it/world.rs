@@ -1,6 +1,6 @@
 //! A garden, a seed and the agent between them, all in this process, on a clock that runs fast and can jump.
 //!
-//! An [`Agent`] is the whole program behind `app::run_with`: it has threads, connections and a state directory of its own,
+//! An [`Agent`] is the whole program behind `app::run_reloading`: it has threads, connections and a state directory of its own,
 //! ends in order ([`Agent::stop`]) or in the middle of everything ([`Agent::crash`]), and can be started again.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use gardenlet::app::{self, Environment, Status};
+use gardenlet::app::{self, Environment, Reloader, Service, Status};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::base::metrics::Metrics;
 use gardenlet::base::stop::Stop;
@@ -415,6 +415,7 @@ impl Dial for Cable {
 struct Life {
     stop: Stop,
     cable: Arc<Cable>,
+    reloader: Reloader,
     thread: JoinHandle<Result<(), app::Error>>,
 }
 
@@ -422,6 +423,7 @@ struct Life {
 pub struct Agent {
     hostname: String,
     settings: config::Settings,
+    state: String,
     variables: BTreeMap<String, String>,
     account: PathBuf,
     clock: Clock,
@@ -438,18 +440,12 @@ pub struct Agent {
 impl Agent {
     /// An agent that is not started.
     pub fn new(world: &World, hostname: &str, config: &Value, variables: BTreeMap<String, String>) -> Self {
-        let mut config = config.clone();
         let probes = own_address();
-        config["edge"]["stateDir"] = json!(world.path(&format!("state-{hostname}")).to_str().unwrap());
-        config["server"] =
-            json!({"healthProbes": {"bindAddress": probes}, "metrics": {"bindAddress": probes}});
-        let mut loaded = config::load(&config.to_string(), "config.yaml").unwrap();
-        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-        loaded.settings.apply_environment(|name| variables.get(name).cloned()).unwrap();
-        loaded.settings.check_garden_access().unwrap();
+        let state = world.path(&format!("state-{hostname}")).to_str().unwrap().to_owned();
         Self {
             hostname: hostname.to_owned(),
-            settings: loaded.settings,
+            settings: settings(config, &probes, &state, &variables),
+            state,
             variables,
             account: world.path(ACCOUNT_DIRECTORY),
             clock: world.clock.clone(),
@@ -492,16 +488,25 @@ impl Agent {
         *self.status.lock().unwrap() = status.clone();
         *self.metrics.lock().unwrap() = metrics;
         let settings = self.settings.clone();
+        let reloader = Reloader::new();
+        let reloading = reloader.clone();
         let run = move || {
-            let result = app::run_with(settings, env, status);
+            let result =
+                app::run_reloading(Arc::new(settings), &env, &status, &reloading, &Service::default());
             if let Err(error) = &result {
                 log::error!(err = gardenlet::base::error::chain(error).as_str(); "The agent could not start");
             }
             result
         };
         let thread = thread::spawn("agent", 1 << 20, run).unwrap();
-        let before = self.life.lock().unwrap().replace(Life { stop, cable, thread });
+        let before = self.life.lock().unwrap().replace(Life { stop, cable, reloader, thread });
         assert!(before.is_none(), "the agent runs already");
+    }
+
+    /// Hands the running program another configuration, as SIGHUP does.
+    pub fn reload(&self, config: &Value) {
+        let settings = settings(config, &self.probes, &self.state, &self.variables);
+        self.life.lock().unwrap().as_ref().unwrap().reloader.offer(Arc::new(settings));
     }
 
     /// The network of the present life.
@@ -573,6 +578,29 @@ impl Agent {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
+}
+
+/// The settings of an agent with a state directory of its own (none if it is null) and, unless the configuration says
+/// where it listens, an address of its own.
+fn settings(
+    config: &Value,
+    probes: &str,
+    state: &str,
+    variables: &BTreeMap<String, String>,
+) -> config::Settings {
+    let mut config = config.clone();
+    if config["edge"].get("stateDir").is_none() {
+        config["edge"]["stateDir"] = json!(state);
+    }
+    if config.get("server").is_none() {
+        config["server"] =
+            json!({"healthProbes": {"bindAddress": probes}, "metrics": {"bindAddress": probes}});
+    }
+    let mut loaded = config::load(&config.to_string(), "config.yaml").unwrap();
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    loaded.settings.apply_environment(|name| variables.get(name).cloned()).unwrap();
+    loaded.settings.check_garden_access().unwrap();
+    loaded.settings
 }
 
 impl Drop for Agent {

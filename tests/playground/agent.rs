@@ -99,7 +99,7 @@ impl Agent {
         tell_of_troubles(screen, &stop);
         let (told, ended) = (screen.clone(), stop.clone());
         let body = move || {
-            let result = app::run_with(settings, env, status);
+            let result = app::run(settings, &env, &status);
             ended.stop();
             match result {
                 Ok(()) => true,

@@ -6,6 +6,17 @@ use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
 
+/// How a beat ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The Lease was renewed.
+    Renewed,
+    /// The seed is well and the garden did not take the renewal.
+    Offline,
+    /// The seed is not well, or this instance does not lead.
+    Unwell,
+}
+
 #[derive(Debug, Default)]
 struct Shared {
     /// The heartbeat runs; before that there is nothing to be unhealthy.
@@ -15,6 +26,9 @@ struct Shared {
     beaten: AtomicBool,
     /// Monotonic milliseconds until which a success counts.
     until_ms: AtomicU64,
+    /// Monotonic milliseconds until which the last beat is not too long ago for a garden that does not answer; 0 if it
+    /// ended otherwise.
+    offline_until_ms: AtomicU64,
     /// Monotonic milliseconds of the last success; 0 before the first.
     last_ms: AtomicU64,
 }
@@ -32,6 +46,7 @@ impl Beat {
     /// The heartbeat starts: it has `threshold` for its first beat, as upstream.
     pub fn begin(&self, now: Mono, threshold: Duration) {
         self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
+        self.0.offline_until_ms.store(0, Ordering::SeqCst);
         self.0.healthy.store(true, Ordering::SeqCst);
         self.0.beaten.store(false, Ordering::SeqCst);
         self.0.begun.store(true, Ordering::SeqCst);
@@ -43,18 +58,27 @@ impl Beat {
     }
 
     /// One beat ended. A missed one makes it unhealthy at once; a good one keeps it healthy for `threshold`.
-    pub fn record(&self, success: bool, now: Mono, threshold: Duration) {
-        if success {
-            self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
+    pub fn record(&self, outcome: Outcome, now: Mono, threshold: Duration) {
+        let until = ms(now.saturating_add(threshold));
+        if outcome == Outcome::Renewed {
+            self.0.until_ms.store(until, Ordering::SeqCst);
             self.0.last_ms.store(ms(now).max(1), Ordering::SeqCst);
             self.0.beaten.store(true, Ordering::SeqCst);
         }
-        self.0.healthy.store(success, Ordering::SeqCst);
+        let offline_until = if outcome == Outcome::Offline { until } else { 0 };
+        self.0.offline_until_ms.store(offline_until, Ordering::SeqCst);
+        self.0.healthy.store(outcome == Outcome::Renewed, Ordering::SeqCst);
     }
 
     /// Gardener's `periodic-health`: the heartbeat does not run here, it beats, or its first beat is not overdue.
     pub fn passes(&self, clock: &Clock) -> bool {
         !self.0.begun.load(Ordering::SeqCst) || self.is_not_late(clock)
+    }
+
+    /// The same, and a garden that does not answer is no fault of ours (`edge.liveness.tolerateOffline`): only a seed that
+    /// is not well fails, or a heartbeat that does not try any more.
+    pub fn passes_offline(&self, clock: &Clock) -> bool {
+        self.passes(clock) || ms(clock.mono()) < self.0.offline_until_ms.load(Ordering::SeqCst)
     }
 
     /// Whether the last beat was good and is not too long ago.
@@ -105,13 +129,32 @@ mod tests {
         let clock = Clock::new(sim.clone());
         let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
         assert!(!beat.is_healthy(&clock) && beat.age(&clock).is_none());
-        beat.record(true, clock.mono(), threshold);
+        beat.record(Outcome::Renewed, clock.mono(), threshold);
         assert!(beat.is_healthy(&clock));
-        beat.record(false, clock.mono(), threshold);
+        beat.record(Outcome::Unwell, clock.mono(), threshold);
         assert!(!beat.is_healthy(&clock));
-        beat.record(true, clock.mono(), threshold);
+        beat.record(Outcome::Renewed, clock.mono(), threshold);
         sim.advance(Duration::from_secs(21));
         assert!(!beat.is_healthy(&clock));
         assert!(beat.age(&clock).unwrap() >= Duration::from_secs(20));
+    }
+
+    #[test]
+    fn an_offline_garden_can_be_tolerated_as_long_as_the_heartbeat_tries() {
+        let sim = Simulated::new(Timestamp::from_unix(0), 1);
+        let clock = Clock::new(sim.clone());
+        let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
+        beat.begin(clock.mono(), threshold);
+        beat.record(Outcome::Offline, clock.mono(), threshold);
+        assert!(!beat.passes(&clock) && beat.passes_offline(&clock));
+        beat.record(Outcome::Unwell, clock.mono(), threshold);
+        assert!(!beat.passes_offline(&clock), "the seed itself is not well");
+        beat.record(Outcome::Offline, clock.mono(), threshold);
+        sim.advance(Duration::from_secs(21));
+        assert!(!beat.passes_offline(&clock), "nobody has tried for a while");
+        beat.record(Outcome::Renewed, clock.mono(), threshold);
+        assert!(beat.passes(&clock) && beat.passes_offline(&clock));
+        beat.end();
+        assert!(beat.passes_offline(&clock));
     }
 }

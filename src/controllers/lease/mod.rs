@@ -5,6 +5,7 @@
 
 mod beat;
 mod condition;
+mod pace;
 
 use std::fmt;
 use std::time::Duration;
@@ -25,8 +26,9 @@ use crate::kube::{self, Garden, Patch, Seed};
 use crate::runtime::fence::{Fence, NotHeld};
 use crate::runtime::health::Progress;
 
-pub use beat::Beat;
+pub use beat::{Beat, Outcome};
 pub use condition::{GARDENLET_READY, ReadyCondition};
+use pace::Pace;
 
 /// Namespace of the seeds' Leases in the garden.
 pub const NAMESPACE: &str = "gardener-system-seed-lease";
@@ -43,12 +45,16 @@ pub struct Options {
     pub seed_name: String,
     /// `leaseResyncSeconds`.
     pub resync: Duration,
+    /// The interval while renewals are slow; not more than `resync` means that it stays.
+    pub interval_max: Duration,
     /// `leaseResyncMissThreshold`.
     pub miss_threshold: u32,
     /// Limit of the seed's `/healthz`.
     pub probe_timeout: Duration,
     /// Limit of one renewal.
     pub renew_timeout: Duration,
+    /// `/livez` calls the thread stuck when it has made no progress for this long.
+    pub stall_timeout: Duration,
 }
 
 /// Why a heartbeat was missed.
@@ -64,6 +70,15 @@ pub enum Missed {
     Unregistered,
     /// Another instance leads.
     NotLeader(NotHeld),
+}
+
+/// What a beat means to those who ask for it.
+fn outcome(result: &Result<(), Missed>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Renewed,
+        Err(Missed::Lease(_)) => Outcome::Offline,
+        Err(_) => Outcome::Unwell,
+    }
 }
 
 impl fmt::Display for Missed {
@@ -139,20 +154,26 @@ impl Heartbeat {
     pub fn run(&self, stop: &Stop) {
         let mut known = Known::default();
         let mut past = Past::default();
-        let mut unregistered = Backoff::new(UNREGISTERED_RETRY, self.options.resync);
-        self.beat.begin(self.clock.mono(), self.threshold());
+        let o = &self.options;
+        let mut pace = Pace::new(o.resync, o.interval_max, o.miss_threshold);
+        let mut unregistered = Backoff::new(UNREGISTERED_RETRY, o.resync);
+        self.beat.begin(self.clock.mono(), pace.threshold());
         while !stop.is_stopped() {
             let begun = self.clock.mono();
             self.progress.beat("heartbeat", self.patience());
-            let result = self.once(&mut known);
+            let result = self.once(&mut known, &mut pace);
             if !stop.is_stopped() {
-                self.report(&result, &mut past);
+                self.report(&result, &mut past, pace.threshold());
             }
             let spent = self.clock.mono().saturating_sub(begun);
+            let until_next =
+                |interval: Duration| interval.saturating_sub(spent).max(Duration::from_millis(100));
             let pause = match result {
-                Err(Missed::Unregistered) if past.gone => GONE_RETRY.max(self.options.resync),
+                Err(Missed::Unregistered) if past.gone => GONE_RETRY.max(o.resync),
                 Err(Missed::Unregistered) => unregistered.next_delay(),
-                _ => self.options.resync.saturating_sub(spent).max(Duration::from_millis(100)),
+                // After a missed one there is no time to lose, however slow the link.
+                Err(_) => until_next(o.resync),
+                Ok(()) => until_next(self.measured(&pace)),
             };
             stop.wait(&self.clock, pause);
         }
@@ -160,19 +181,33 @@ impl Heartbeat {
         self.progress.end("heartbeat");
     }
 
-    fn threshold(&self) -> Duration {
-        self.options.resync * self.options.miss_threshold
+    /// The interval, which is a metric too.
+    fn measured(&self, pace: &Pace) -> Duration {
+        let (name, help) =
+            ("gardenlet_seed_lease_interval_seconds", "Time between two renewals of the seed's lease.");
+        self.metrics.set(name, help, &[], pace.interval().as_secs_f64());
+        pace.interval()
     }
 
     /// Longer than the longest beat: both limits and the pause, twice, and the longest pause.
     fn patience(&self) -> Duration {
-        (self.options.probe_timeout + self.options.renew_timeout + self.options.resync) * 2 + GONE_RETRY
+        let o = &self.options;
+        let beat = o.probe_timeout + o.renew_timeout + o.resync.max(o.interval_max);
+        (beat * 2 + GONE_RETRY).max(o.stall_timeout)
     }
 
-    fn once(&self, known: &mut Known) -> Result<(), Missed> {
-        self.fence.check(self.options.renew_timeout).map_err(Missed::NotLeader)?;
+    fn once(&self, known: &mut Known, pace: &mut Pace) -> Result<(), Missed> {
+        self.may_write()?;
         self.probe()?;
-        self.renew(known)
+        let begun = self.clock.mono();
+        self.renew(known)?;
+        pace.took(self.clock.mono().saturating_sub(begun));
+        Ok(())
+    }
+
+    /// Asked before each write: the requests before it took their time.
+    fn may_write(&self) -> Result<(), Missed> {
+        self.fence.check(self.options.renew_timeout).map_err(Missed::NotLeader)
     }
 
     fn probe(&self) -> Result<(), Missed> {
@@ -186,6 +221,7 @@ impl Heartbeat {
         let garden = self.garden.with_deadline(self.options.renew_timeout);
         let name = &self.options.seed_name;
         let now = self.clock.now();
+        self.may_write()?;
         if known.written {
             let patch = Patch::Merge(json!({"spec": spec(name, now)}));
             match garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch) {
@@ -209,6 +245,7 @@ impl Heartbeat {
         };
         let lease = lease(name, &uid, now);
         known.seed_uid = Some(uid);
+        self.may_write()?;
         match garden.create::<Value>(&LEASE, NAMESPACE, &lease) {
             Err(e) if e.is_already_exists() => {
                 let patch = json!({
@@ -216,6 +253,7 @@ impl Heartbeat {
                     "spec": lease["spec"],
                 });
                 let patch = Patch::Merge(patch);
+                self.may_write()?;
                 garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch).map_err(Missed::Lease)?;
             }
             other => drop(other.map_err(Missed::Lease)?),
@@ -224,15 +262,15 @@ impl Heartbeat {
         Ok(())
     }
 
-    fn report(&self, result: &Result<(), Missed>, past: &mut Past) {
+    fn report(&self, result: &Result<(), Missed>, past: &mut Past, threshold: Duration) {
         if matches!(result, Err(Missed::Unregistered)) {
             return self.pause(past);
         }
         if std::mem::take(&mut past.gone) {
-            self.beat.begin(self.clock.mono(), self.threshold());
+            self.beat.begin(self.clock.mono(), threshold);
         }
         past.beaten |= result.is_ok();
-        self.beat.record(result.is_ok(), self.clock.mono(), self.threshold());
+        self.beat.record(outcome(result), self.clock.mono(), threshold);
         let label = if result.is_ok() { "success" } else { "error" };
         self.metrics.add(
             "gardenlet_seed_lease_renewals_total",

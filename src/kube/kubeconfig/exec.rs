@@ -15,6 +15,7 @@ use super::Error;
 use crate::api::meta::or_default;
 use crate::base::capped;
 use crate::base::clock::{Clock, Timestamp};
+use crate::base::notify;
 use crate::base::redact::Secret;
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -146,6 +147,9 @@ impl ExecCache {
         let mut command = Command::new(&self.plugin.command);
         command.args(&self.plugin.args).envs(self.plugin.env.iter().map(|(name, value)| (name, value)));
         command.env("KUBERNETES_EXEC_INFO", info.to_string());
+        for variable in notify::VARIABLES {
+            command.env_remove(variable);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map_err(|error| {
             let hint =

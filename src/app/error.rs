@@ -1,0 +1,62 @@
+//! Why an agent does not start.
+
+use std::fmt;
+
+use crate::base::state;
+use crate::kube;
+
+/// Why the agent cannot start. Everything that may pass by itself is no reason.
+#[derive(Debug)]
+pub enum Error {
+    /// The state directory.
+    State(state::Error),
+    /// How to reach a cluster.
+    Kubeconfig {
+        /// Garden or seed.
+        cluster: &'static str,
+        /// Where the connection stands.
+        place: String,
+        /// The cause.
+        source: kube::kubeconfig::Error,
+    },
+    /// Neither a kubeconfig nor a pod.
+    NoSeed,
+    /// A client cannot be made.
+    Client(kube::Error),
+    /// A listener or a thread.
+    System {
+        /// What was tried.
+        operation: String,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// A configuration that this program does not serve.
+    Unsupported(&'static str),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(_) => f.write_str("open the state directory"),
+            Self::Kubeconfig { cluster, place, .. } => write!(f, "read the {cluster}'s kubeconfig {place}"),
+            Self::NoSeed => f.write_str(
+                "nothing says how to reach the seed: run in a pod of it, or set seedClientConnection.kubeconfig or KUBECONFIG",
+            ),
+            Self::Client(_) => f.write_str("make a client"),
+            Self::System { operation, .. } => f.write_str(operation),
+            Self::Unsupported(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::State(source) => Some(source),
+            Self::Kubeconfig { source, .. } => Some(source),
+            Self::Client(source) => Some(source),
+            Self::System { source, .. } => Some(source),
+            Self::NoSeed | Self::Unsupported(_) => None,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Another configuration without another process: the parts end in order and begin anew, and the leases stay ours.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::base::stop::Stop;
+use crate::config::settings::Settings;
+use crate::kube::Connection;
+
+use super::clients;
+use super::{Environment, Error};
+
+/// What the parts run under from one restart to the next.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Round {
+    /// Ends the parts.
+    pub(super) stop: Stop,
+    /// They will begin anew at once: leases are not given back.
+    pub(super) keep_leases: Arc<AtomicBool>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: Option<Arc<Settings>>,
+    round: Option<(Round, Arc<Settings>)>,
+}
+
+/// Takes the settings that are to count from now on. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Reloader(Arc<Mutex<State>>);
+
+impl Reloader {
+    /// Nothing is to change.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The parts restart with these settings. A start that fails with them goes back to the present ones.
+    pub fn offer(&self, settings: Arc<Settings>) {
+        let round = {
+            let mut state = self.lock();
+            let round = state.round.as_ref().map(|(round, present)| {
+                round.keep_leases.store(has_same_leases(present, &settings), Ordering::SeqCst);
+                round.clone()
+            });
+            state.next = Some(settings);
+            round
+        };
+        if let Some(round) = round {
+            round.stop.stop();
+        }
+    }
+
+    /// Begins a round with `settings`.
+    pub(super) fn begin(&self, settings: &Arc<Settings>, stop: &Stop) -> Round {
+        let round = Round { stop: stop.child(), keep_leases: Arc::default() };
+        let mut state = self.lock();
+        if state.next.is_some() {
+            round.stop.stop();
+        }
+        state.round = Some((round.clone(), Arc::clone(settings)));
+        round
+    }
+
+    /// The settings that were offered.
+    pub(super) fn take(&self) -> Option<Arc<Settings>> {
+        self.lock().next.take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Plain values: no panic leaves them half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the next life finds the leases of this one and may take them for its own.
+fn has_same_leases(old: &Settings, new: &Settings) -> bool {
+    old.leader_election == new.leader_election
+        && old.edge.state_dir == new.edge.state_dir
+        && old.edge.resource_manager == new.edge.resource_manager
+        && old.seed_client_connection.kubeconfig == new.seed_client_connection.kubeconfig
+}
+
+/// What the kubeconfig files say, to know whether they have changed. Files that these name are read at each handshake.
+#[derive(Debug, PartialEq)]
+pub(super) struct Files {
+    seed: Connection,
+    garden: Option<Connection>,
+}
+
+impl Files {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub(super) fn read(settings: &Settings, env: &Environment) -> Result<Self, Error> {
+        let garden = settings.garden_client_connection.connection.kubeconfig.as_deref();
+        Ok(Self {
+            seed: clients::seed_connection(settings, env)?,
+            garden: garden.map(|path| clients::load("garden", path)).transpose()?,
+        })
+    }
+}
+
+/// Whether parts must restart: for everything but the log.
+pub(super) fn needs_restart(old: &Settings, new: &Settings) -> bool {
+    let mut same = new.clone();
+    (same.log_level, same.log_format) = (old.log_level, old.log_format);
+    if let Some(document) = same.document.as_object_mut() {
+        for key in ["logLevel", "logFormat"] {
+            document.insert(key.to_owned(), old.document[key].clone());
+        }
+    }
+    same != *old
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn settings(more: &str) -> Arc<Settings> {
+        let credentials = "{apiVersion: v1, kind: Secret, namespace: garden, name: d}";
+        let text = format!(
+            "seedConfig:\n  metadata: {{name: edge-1}}\n  spec:\n    provider: {{type: local, region: north}}\n    \
+             networks: {{pods: 10.51.0.0/16, services: 10.52.0.0/16}}\n    dns:\n      provider: {{type: local, \
+             credentialsRef: {credentials}}}\n      internal: {{type: local, domain: i.example.org, credentialsRef: \
+             {credentials}}}\n    ingress: {{domain: i.example.org, controller: {{kind: nginx}}}}\n{more}\n"
+        );
+        Arc::new(config::load(&text, "c.yaml").unwrap().settings)
+    }
+
+    #[test]
+    fn the_log_changes_in_place_and_all_else_by_a_restart() {
+        let old = settings("");
+        let table = [
+            ("", false, true),
+            ("logLevel: debug\nlogFormat: text", false, true),
+            ("edge: {workers: 4}", true, true),
+            ("seedClientConnection: {kubeconfig: /k}", true, false),
+            ("edge: {stateDir: /state}", true, false),
+            ("edge: {resourceManager: External}", true, false),
+            ("leaderElection: {resourceName: other}", true, false),
+        ];
+        for (more, restart, same_leases) in table {
+            let new = settings(more);
+            assert_eq!(
+                (needs_restart(&old, &new), has_same_leases(&old, &new)),
+                (restart, same_leases),
+                "{more}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_offered_ends_the_round_that_runs_or_begins() {
+        let (reloader, stop) = (Reloader::new(), Stop::new());
+        let first = reloader.begin(&settings(""), &stop);
+        reloader.offer(settings("edge: {workers: 4}"));
+        assert!(first.stop.is_stopped() && first.keep_leases.load(Ordering::SeqCst) && !stop.is_stopped());
+        assert!(reloader.begin(&settings(""), &stop).stop.is_stopped(), "it was not taken yet");
+        assert_eq!(reloader.take().unwrap().edge.workers, 4);
+        let last = reloader.begin(&settings(""), &stop);
+        assert!(!last.stop.is_stopped() && reloader.take().is_none());
+        reloader.offer(settings("edge: {stateDir: /state}"));
+        assert!(!last.keep_leases.load(Ordering::SeqCst));
+    }
+}

@@ -1,0 +1,210 @@
+//! What the service manager is told: that the agent is up, what it is doing, that it reloads, stops, and lives.
+//!
+//! The watchdog is fed by the progress of the agent's own threads, the heartbeat among them: by its tries, not by their
+//! success. A site without a garden must not be restarted.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::base::clock::{self, Clock, Mono};
+use crate::base::error::chain;
+use crate::base::notify::{self, Notifier};
+use crate::base::stop::Stop;
+use crate::base::thread;
+use crate::limits;
+
+use super::{Environment, Status};
+
+/// How often to look whether there is something to tell.
+const LOOK: Duration = Duration::from_secs(1);
+/// Until the agent is up: a seed that does not answer is no reason to call the start a failure.
+const START_PATIENCE: &str = "EXTEND_TIMEOUT_USEC=60000000";
+
+/// What there is to tell.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// It leads, or stands by.
+    is_up: bool,
+    /// No thread of it is stuck.
+    is_alive: bool,
+    line: String,
+    now: Mono,
+}
+
+/// What was told.
+#[derive(Debug, Default)]
+struct Told {
+    ready: bool,
+    /// A reload is under way, which has not come to the parts yet.
+    reloading: bool,
+    line: String,
+    fed_at: Option<Mono>,
+}
+
+/// The lines to send now.
+fn decide(seen: &Seen, told: &mut Told, watchdog: Option<Duration>) -> Vec<String> {
+    let mut lines = Vec::new();
+    if seen.is_up && !told.ready && !told.reloading {
+        told.ready = true;
+        lines.push("READY=1".to_owned());
+    } else if !told.ready && seen.is_alive {
+        lines.push(START_PATIENCE.to_owned());
+    }
+    if told.line != seen.line {
+        told.line.clone_from(&seen.line);
+        lines.push(format!("STATUS={}", seen.line));
+    }
+    let is_due = |period| told.fed_at.is_none_or(|at| seen.now.saturating_sub(at) >= period);
+    if seen.is_alive && watchdog.is_some_and(is_due) {
+        told.fed_at = Some(seen.now);
+        lines.push("WATCHDOG=1".to_owned());
+    }
+    lines
+}
+
+struct Inner {
+    notifier: Notifier,
+    watchdog: Option<Duration>,
+    clock: Clock,
+    status: Status,
+    told: Mutex<Told>,
+    /// Woken by news.
+    news: Stop,
+}
+
+/// The service manager, if there is one. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Service(Option<Arc<Inner>>);
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Service").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Service {
+    /// As the environment says.
+    pub fn new(env: &Environment, status: &Status) -> Self {
+        let Some(address) = env.variable("NOTIFY_SOCKET") else { return Self::default() };
+        let notifier = match Notifier::new(address) {
+            Ok(notifier) => notifier,
+            Err(error) => {
+                let err = chain(&error);
+                log::warn!(err = err.as_str(); "NOTIFY_SOCKET cannot be used; the service manager is told nothing");
+                return Self::default();
+            }
+        };
+        let (usec, pid) = (env.variable("WATCHDOG_USEC"), env.variable("WATCHDOG_PID"));
+        Self(Some(Arc::new(Inner {
+            notifier,
+            watchdog: notify::watchdog(usec, pid, std::process::id()),
+            clock: env.clock.clone(),
+            status: status.clone(),
+            told: Mutex::default(),
+            news: env.stop.child(),
+        })))
+    }
+
+    /// Tells on a thread of its own until the agent stops, and then that it stops.
+    pub fn start(&self, stop: &Stop) -> Option<JoinHandle<()>> {
+        let inner = Arc::clone(self.0.as_ref()?);
+        let leaving = Arc::clone(&inner);
+        stop.on_stop(move || leaving.send(&["STOPPING=1".to_owned()]));
+        let stop = stop.clone();
+        let body = move || {
+            let period = inner.watchdog.map_or(LOOK, |watchdog| watchdog.min(LOOK));
+            while !stop.is_stopped() {
+                inner.tell();
+                inner.news.wait(&inner.clock, period);
+            }
+        };
+        let spawned = thread::spawn("service", limits::SMALL_STACK_BYTES, body);
+        if spawned.is_err() {
+            log::warn!("The service manager is told nothing: no room for a thread");
+        }
+        spawned.ok()
+    }
+
+    /// A reload begins. The agent is not called ready before [`Service::reloaded`].
+    pub(super) fn reloading(&self) {
+        let Some(inner) = &self.0 else { return };
+        let mut told = inner.told();
+        (told.reloading, told.ready) = (true, false);
+        inner.send(&["RELOADING=1".to_owned(), format!("MONOTONIC_USEC={}", clock::machine_usec())]);
+    }
+
+    /// The reload is done, or given up; parts that it restarts are not up yet.
+    pub(super) fn reloaded(&self) {
+        let Some(inner) = &self.0 else { return };
+        inner.told().reloading = false;
+        inner.news.wake();
+    }
+}
+
+impl Inner {
+    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
+        // Plain values: no panic leaves them half changed.
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
+        let seen = Seen {
+            is_up: self.status.is_up(),
+            is_alive: self.status.progress.stuck().is_empty(),
+            line: self.status.line(),
+            now: self.clock.mono(),
+        };
+        let mut told = self.told();
+        let lines = decide(&seen, &mut told, self.watchdog);
+        self.send(&lines);
+    }
+
+    fn send(&self, lines: &[String]) {
+        if lines.is_empty() {
+            return;
+        }
+        if let Err(error) = self.notifier.send(&lines.join("\n")) {
+            let err = chain(&error);
+            log::debug!(err = err.as_str(); "The service manager was not told");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(is_up: bool, is_alive: bool, line: &str, seconds: u64) -> Seen {
+        Seen { is_up, is_alive, line: line.to_owned(), now: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn what_a_service_manager_is_told() {
+        let mut told = Told::default();
+        let watchdog = Some(Duration::from_secs(10));
+        let mut tell = |seen: &Seen| decide(seen, &mut told, watchdog).join(" ");
+        assert_eq!(
+            tell(&seen(false, true, "begins", 1)),
+            format!("{START_PATIENCE} STATUS=begins WATCHDOG=1")
+        );
+        assert_eq!(tell(&seen(false, true, "begins", 2)), START_PATIENCE);
+        assert_eq!(tell(&seen(true, true, "leads", 3)), "READY=1 STATUS=leads");
+        assert_eq!(tell(&seen(true, true, "leads", 10)), "");
+        assert_eq!(tell(&seen(true, true, "leads", 11)), "WATCHDOG=1");
+        // A lost lease is no reason to take it back.
+        assert_eq!(tell(&seen(false, true, "leads", 12)), "");
+        assert_eq!(tell(&seen(true, false, "leads", 60)), "", "a stuck thread starves the watchdog");
+    }
+
+    #[test]
+    fn a_reload_ends_with_the_parts_that_it_restarts() {
+        let mut told = Told { ready: false, reloading: true, ..Told::default() };
+        let tell = |seen: &Seen, told: &mut Told| decide(seen, told, None).join(" ");
+        let up = seen(true, true, "", 1);
+        assert_eq!(tell(&up, &mut told), START_PATIENCE);
+        told.reloading = false;
+        assert_eq!(tell(&seen(false, true, "", 2), &mut told), START_PATIENCE);
+        assert_eq!(tell(&up, &mut told), "READY=1");
+    }
+}

@@ -1,0 +1,112 @@
+//! How often the Lease is renewed, and how long a renewal counts: on a slow link less often, within what the garden bears.
+
+use std::time::Duration;
+
+/// The garden calls a seed lost whose Lease is older than this (gardener-controller-manager's `monitorPeriod`).
+const TOLERANCE: Duration = Duration::from_secs(40);
+/// Renewals that are looked back at.
+const RECENT: usize = 5;
+/// A renewal that takes longer than one part in so many of the time between two is slow.
+const SHARE: u32 = 5;
+
+/// The time from one renewal to the next, from how long the last ones took: their median counts, so that one that was
+/// slow changes nothing.
+fn interval(recent: &[Duration], resync: Duration, max: Duration) -> Duration {
+    let mut sorted = recent.to_vec();
+    sorted.sort_unstable();
+    let typical = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+    typical.saturating_mul(SHARE).clamp(resync, max.max(resync))
+}
+
+/// How long a renewal counts: as many intervals as may be missed. A longer interval stretches it no further than the garden
+/// waits.
+fn threshold(interval: Duration, resync: Duration, missed_max: u32) -> Duration {
+    let usual = resync.saturating_mul(missed_max);
+    interval.saturating_mul(missed_max).min(usual.max(TOLERANCE))
+}
+
+/// The pace of one heartbeat.
+#[derive(Debug)]
+pub(super) struct Pace {
+    resync: Duration,
+    max: Duration,
+    missed_max: u32,
+    recent: Vec<Duration>,
+}
+
+impl Pace {
+    /// `resync` is the usual interval, `max` the longest; it is never shorter than the usual one.
+    pub(super) const fn new(resync: Duration, max: Duration, missed_max: u32) -> Self {
+        Self { resync, max, missed_max, recent: Vec::new() }
+    }
+
+    /// A renewal succeeded after this time.
+    pub(super) fn took(&mut self, spent: Duration) {
+        self.recent.truncate(RECENT - 1);
+        self.recent.insert(0, spent);
+    }
+
+    /// From the beginning of one beat to that of the next.
+    pub(super) fn interval(&self) -> Duration {
+        interval(&self.recent, self.resync, self.max)
+    }
+
+    /// How long a good beat counts.
+    pub(super) fn threshold(&self) -> Duration {
+        threshold(self.interval(), self.resync, self.missed_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits;
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn slow_renewals_stretch_the_interval_and_quick_ones_bring_it_back() {
+        let table: [(&[u64], u64, u64, u64); 9] = [
+            (&[], 2_000, 10_000, 2_000),
+            (&[30, 40, 30], 2_000, 10_000, 2_000),
+            (&[400], 2_000, 10_000, 2_000),
+            (&[1_000], 2_000, 10_000, 5_000),
+            (&[1_000, 900, 1_100, 1_000, 950], 2_000, 10_000, 5_000),
+            // One that was slow, and one that was quick.
+            (&[30, 1_900, 30, 30, 30], 2_000, 10_000, 2_000),
+            (&[1_900, 1_900, 30], 2_000, 10_000, 9_500),
+            (&[4_000, 4_000, 4_000], 2_000, 10_000, 10_000),
+            // Without a maximum of its own, or with a longer usual interval, nothing changes.
+            (&[4_000, 4_000, 4_000], 12_000, 0, 12_000),
+        ];
+        for (recent, resync, max, expected) in table {
+            let recent: Vec<Duration> = recent.iter().copied().map(ms).collect();
+            assert_eq!(interval(&recent, ms(resync), ms(max)), ms(expected), "{recent:?}");
+        }
+    }
+
+    #[test]
+    fn a_stretched_threshold_ends_with_the_patience_of_the_garden() {
+        let table = [(2, 2, 10, 20), (3, 2, 10, 30), (10, 2, 10, 40), (10, 2, 3, 30), (30, 30, 10, 300)];
+        for (interval_s, resync_s, missed_max, expected_s) in table {
+            let s = Duration::from_secs;
+            assert_eq!(threshold(s(interval_s), s(resync_s), missed_max), s(expected_s), "{interval_s}");
+        }
+        // Three more renewals may fail.
+        assert!(Duration::from_secs(limits::HEARTBEAT_INTERVAL_S_MAX) * 4 <= TOLERANCE);
+    }
+
+    #[test]
+    fn only_the_last_renewals_count() {
+        let mut pace = Pace::new(ms(2_000), ms(8_000), 10);
+        for _ in 0..3 {
+            pace.took(ms(1_200));
+        }
+        assert_eq!((pace.interval(), pace.threshold()), (ms(6_000), ms(40_000)));
+        (0..RECENT).for_each(|_| pace.took(ms(20)));
+        assert_eq!((pace.interval(), pace.threshold()), (ms(2_000), ms(20_000)));
+        assert_eq!(pace.recent.len(), RECENT);
+    }
+}

@@ -1,0 +1,188 @@
+//! A site without its garden, for weeks: the seed is looked after, nothing grows, and the return is no storm.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::encoding::from_rfc3339;
+use crate::support::json::text;
+use crate::world::{Agent, LEASES, MANAGED_RESOURCES, Options, World, condition};
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// What may be logged in a day without a garden.
+const LINES_PER_DAY_MAX: usize = 30;
+/// What the garden may be asked in the first minute of its return: thirty are heartbeats.
+const REQUESTS_MAX: usize = 90;
+
+/// A configuration whose leases outlive the jumps of the clock.
+fn config(world: &World) -> Value {
+    let mut config = world.config();
+    config["leaderElection"] =
+        json!({"leaderElect": true, "leaseDuration": "60h", "renewDeadline": "50h", "retryPeriod": "2s"});
+    config
+}
+
+/// Lets time pass in jumps; the agent renews its lease of the seed after each.
+fn pass(world: &World, total: Duration, jump: Duration) {
+    let until = world.clock.mono() + total;
+    while world.clock.mono() < until {
+        world.time.advance(jump);
+        let now = world.clock.now().minus(jump);
+        world.seed.wait_for("the next renewal of the leader's lease", |seed| {
+            let lease = seed.get(LEASES, "leases", "garden", "gardenlet-leader-election")?;
+            from_rfc3339(text(&lease, "/spec/renewTime")).filter(|renewed| *renewed > now)
+        });
+    }
+}
+
+/// What somebody deletes comes back, within a day.
+fn heals(world: &World, installation: &str) {
+    let namespace = format!("extension-{installation}");
+    world.seed.delete("", "configmaps", &namespace, "echo");
+    for _ in 0..6 {
+        pass(world, Duration::from_secs(1_200), Duration::from_secs(1_200));
+    }
+    world.seed.wait_for("the ConfigMap again", |seed| seed.get("", "configmaps", &namespace, "echo"));
+    world.seed.wait_for("a healthy ManagedResource", |seed| {
+        let managed = seed.get(MANAGED_RESOURCES, "managedresources", "garden", installation)?;
+        let good = |kind: &str| condition(&managed, kind).is_some_and(|c| c.0 == "True");
+        (good("ResourcesApplied") && good("ResourcesHealthy")).then_some(())
+    });
+}
+
+/// The threads of the agent make progress, once they have noticed that the clock has jumped.
+fn lives(agent: &Agent) {
+    assert!(agent.is_alive());
+    for path in ["/livez", "/readyz"] {
+        crate::world::wait_for(path, || (agent.get(2728, path).0 == 200).then_some(()));
+    }
+}
+
+/// Lines of this world: they name one of its servers.
+fn lines(world: &World, since: usize) -> Vec<String> {
+    let addresses = [World::address(&world.garden), World::address(&world.seed), world.name.to_owned()];
+    let mine = |line: &String| addresses.iter().any(|address| line.contains(address.as_str()));
+    world.log().split_off(since).into_iter().filter(mine).collect()
+}
+
+/// The garden comes back: the Lease is renewed, then the rest follows, and nobody storms.
+fn comes_back(world: &World, agent: &Agent) {
+    let place = world.garden.server().shared.record.count();
+    let back = world.clock.now();
+    world.garden.server().up().unwrap();
+    world.garden.wait_for("a renewal", |_| world.beat().filter(|beat| *beat > back));
+    let took = world.beat().unwrap().since(back);
+    assert!(took <= Duration::from_secs(20), "{took:?}");
+    let minute = || world.clock.now().since(back) > Duration::from_secs(60);
+    crate::world::wait_for("a minute to pass", || minute().then_some(()));
+    let mut asked = world.garden.server().shared.record.since(place);
+    asked.retain(|r| r.user_agent.starts_with("gardenlet/") && r.at.since(back) <= Duration::from_secs(60));
+    let lines: Vec<String> = asked.iter().map(|r| format!("{:?} {}", r.at.since(back), r.line())).collect();
+    let first = asked.iter().find(|r| r.is_write()).unwrap();
+    assert!(first.path.contains("/gardener-system-seed-lease/leases"), "{lines:#?}");
+    assert!(lines.len() <= REQUESTS_MAX, "{} requests: {lines:#?}", lines.len());
+    world.wait_for_condition("GardenletReady", "True");
+    // The watches go on, too.
+    let values = json!({"helm": {"values": {"greeting": "back"}}});
+    world.garden.merge("core.gardener.cloud", "controllerdeployments", ("", "echo"), &values);
+    let name = installed(world, "echo");
+    world.seed.wait_for("the new value", |seed| {
+        let map = seed.get("", "configmaps", &format!("extension-{name}"), "echo")?;
+        (map["data"]["greeting"] == "back").then_some(())
+    });
+    assert!(agent.is_alive());
+    agent.stop();
+}
+
+#[test]
+fn three_weeks_without_a_garden() {
+    let world = World::start(&Options::calm("lonely"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent_with(&config(&world));
+    world.wait_until_ready();
+    let name = installed(&world, "echo");
+    world.garden.server().down();
+    world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=lonely"]);
+    pass(&world, DAY / 8, Duration::from_secs(600));
+    // A day in steps that are shorter than anything lasts: whatever repeats itself shows.
+    let place = world.log().len();
+    pass(&world, DAY, Duration::from_secs(600));
+    let lines = lines(&world, place);
+    assert!(lines.len() <= LINES_PER_DAY_MAX, "{} lines: {lines:#?}", lines.len());
+    for _ in 0..3 {
+        heals(&world, &name);
+        pass(&world, DAY * 7, Duration::from_secs(12 * 3_600));
+    }
+    lives(&agent);
+    assert_eq!(agent.get(2728, "/healthz").0, 500);
+    let metrics = agent.get(2729, "/metrics").1;
+    let deepest = metrics
+        .lines()
+        .filter(|line| line.starts_with("workqueue_depth"))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .fold(0.0, f64::max);
+    assert!(deepest <= 10.0, "{metrics}");
+    comes_back(&world, &agent);
+}
+
+/// The same with restarts in between; the garden is not there when the agent begins.
+fn restarts(world: &World, config: &Value, variables: BTreeMap<String, String>) {
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = Agent::new(world, "host-1", config, variables);
+    agent.launch();
+    world.wait_until_ready();
+    let name = installed(world, "echo");
+    world.garden.server().down();
+    for week in 0..3 {
+        if week == 1 {
+            agent.stop();
+            agent.launch();
+        } else {
+            agent.crash_and_restart();
+        }
+        pass(world, DAY * 7, Duration::from_secs(12 * 3_600));
+        heals(world, &name);
+        lives(&agent);
+    }
+    comes_back(world, &agent);
+}
+
+#[test]
+fn restarts_without_a_garden_and_with_a_state_directory() {
+    let world = World::start(&Options::calm("rebooted"));
+    restarts(&world, &config(&world), world.pod());
+}
+
+#[test]
+fn restarts_without_a_garden_and_without_a_state_directory() {
+    let world = World::start(&Options::calm("amnesia"));
+    let mut config = config(&world);
+    config["edge"]["stateDir"] = Value::Null;
+    let mut variables = world.pod();
+    variables.insert("POD_UID".to_owned(), "7d9f6c1e-0001-4000-8000-000000000001".to_owned());
+    restarts(&world, &config, variables);
+}
+
+/// A certificate that ends while nobody can sign another one is a problem that is named, once.
+#[test]
+fn a_certificate_that_expires_without_a_garden() {
+    let world = World::start(&Options::calm("expiring"));
+    let mut config = config(&world);
+    config["gardenClientConnection"]["kubeconfigValidity"] = json!({"validity": "240h"});
+    let agent = world.agent_with(&config);
+    world.wait_until_ready();
+    let expiry = world.certificate().unwrap().not_after;
+    world.garden.server().down();
+    world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=expiring"]);
+    let place = world.log().len();
+    pass(&world, DAY * 21, Duration::from_secs(12 * 3_600));
+    assert!(world.clock.now() > expiry);
+    agent.wait_for_problem("garden certificate", &[&World::address(&world.garden)]);
+    let told = lines(&world, place).iter().filter(|line| line.contains("garden certificate")).count();
+    assert!((1..=5).contains(&told), "{told}");
+    lives(&agent);
+    agent.stop();
+}
