@@ -148,7 +148,7 @@ impl Bench {
         scene.manage(CROWD.1);
         scene.extend();
         let all = CROWD.0 + CROWD.1;
-        wait_for(&mut agent, "all ManagedResources", || (scene.managed() == all).then_some(()));
+        wait_for(&mut agent, "all ManagedResources", || scene.are_managed(all).then_some(()));
         wait_for(&mut agent, "the extensions", || scene.is_settled().then_some(()));
         let took = (self.clock.mono() - begin).as_secs_f64();
         let name = format!("{} extensions, {} ManagedResources", CROWD.0, CROWD.1);

@@ -126,14 +126,17 @@ impl Scene {
         }
     }
 
-    /// How many ManagedResources are applied and healthy.
-    pub(crate) fn managed(&self) -> usize {
+    /// Whether there are so many ManagedResources, all of them applied and healthy.
+    pub(crate) fn are_managed(&self, count: usize) -> bool {
         let is = |managed: &Value, kind: &str| {
             let conditions = list(managed, "/status/conditions");
             conditions.iter().any(|c| text(c, "/type") == kind && text(c, "/status") == "True")
         };
-        let all = self.seed.store().list(GROUP, "managedresources", "garden");
-        all.iter().filter(|one| is(one, "ResourcesApplied") && is(one, "ResourcesHealthy")).count()
+        // Nothing is copied: this is asked often, and the server waits meanwhile.
+        let state = self.seed.store().read();
+        let mut all = state.of(GROUP, "managedresources", "garden");
+        all.all(|(_, one)| is(one, "ResourcesApplied") && is(one, "ResourcesHealthy"))
+            && state.of(GROUP, "managedresources", "garden").count() == count
     }
 
     /// When the Seed's Lease was first written after `mark` among the garden's requests.

@@ -157,13 +157,19 @@ impl Accidents {
     }
 }
 
-/// Says what was hit, if the story does not end.
-struct TellIfPanicking(Arc<Accidents>);
+/// Says what was hit, and what became of it, if the story does not end.
+struct TellIfPanicking<'a>(Arc<Accidents>, &'a World, Arc<Agent>);
 
-impl Drop for TellIfPanicking {
+impl Drop for TellIfPanicking<'_> {
     fn drop(&mut self) {
+        let Self(accidents, world, agent) = self;
         if std::thread::panicking() {
-            eprintln!("---- accident {:?} hit {:?}", self.0.at, self.0.happened());
+            eprintln!("---- accident {:?} hit {:?}", accidents.at, accidents.happened());
+            for installation in world.garden.installations("echo") {
+                eprintln!("---- {} {}", installation["metadata"], installation["status"]);
+            }
+            let parts = agent.status.lock().unwrap_or_else(PoisonError::into_inner).parts();
+            eprintln!("---- {parts:?}");
         }
     }
 }
@@ -194,7 +200,7 @@ fn run(at: Option<Point>) -> Outcome {
     config["leaderElection"] = json!({"leaseDuration": "300s", "renewDeadline": "200s", "retryPeriod": "2s"});
     let agent = Arc::new(Agent::new(&world, "host-1", &config, world.pod()));
     let accidents = Accidents::watch(&world, &agent, at);
-    let _told = TellIfPanicking(accidents.clone());
+    let _told = TellIfPanicking(accidents.clone(), &world, agent.clone());
     let mut extension = prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"}));
     extension[0]["injectGardenKubeconfig"] = json!(true);
     world.garden.apply(&extension);

@@ -1,8 +1,8 @@
 //! An agent that lives through one fault after the other and must not grow: open files, threads and memory stay as they
 //! were when it had seen each fault once.
 //!
-//! `cargo test --test soak [-- --seed=N --seconds=N]`. The real program, as a process of its own, against stand-ins in this
-//! one. What a day brings now and then comes here many times a minute; with `tests/run --long` it takes half an hour.
+//! `cargo test --test soak [-- --seed=N --seconds=N]`. The real program (`GARDENLET_BINARY` names another one), as a process
+//! of its own, against stand-ins in this one. What a day brings now and then comes here many times a minute; with `tests/run --long` it takes half an hour.
 
 // A test program that talks to people through standard output and ends at the first thing that does not work.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
@@ -79,8 +79,9 @@ fn option(name: &str) -> Option<u64> {
 fn soak(folder: &Path, random: &mut Random, time: Duration) -> Vec<Sample> {
     let clock = Clock::system();
     let scene = Scene::crowded(folder, EXTENSIONS);
-    let mut agent =
-        Agent::start(Path::new(env!("CARGO_BIN_EXE_gardenlet")), &scene.config(), &scene.log(), &clock);
+    let program =
+        std::env::var("GARDENLET_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_gardenlet").to_owned());
+    let mut agent = Agent::start(Path::new(&program), &scene.config(), &scene.log(), &clock);
     wait_for(&mut agent, "the Seed to be ready", || scene.is_ready().then_some(()));
     scene.extend();
     wait_for(&mut agent, "the extensions", || scene.is_settled().then_some(()));
