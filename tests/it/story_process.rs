@@ -172,6 +172,15 @@ fn a_service_manager_is_told_and_sighup_reads_the_configuration_again() {
     world.garden.wait_for("the new label", |garden| {
         (garden.seed("notified")?["metadata"]["labels"]["site"] == "south").then_some(())
     });
+    assert_eq!(log().matches("Restarting the parts in place").count(), 1);
+
+    // Another certificate in a file that the environment names.
+    let user = format!("gardener.cloud:system:seed:{}", world.name);
+    let other = world.garden.kubeconfig_for(&user, &["gardener.cloud:system:seeds"]);
+    fs::write(&garden, other).unwrap();
+    process.signal(Signal::HUP);
+    manager.wait_for_reload();
+    assert_eq!(log().matches("Restarting the parts in place").count(), 2);
     assert!(process.0.try_wait().unwrap().is_none(), "it is the same process");
 
     process.signal(Signal::TERM);
