@@ -63,6 +63,8 @@ pub const TEMPLATE_VALUE_DEPTH_MAX: usize = 400;
 pub const TEMPLATE_VALUE_NODES_MAX: usize = 1 << 22;
 /// Text of one template file, after rendering, and of each string on the way.
 pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = 32 << 20;
+/// A buffer for such text that is kept for the next one.
+pub const TEMPLATE_BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Items of a list that a function returns.
 pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
 /// Actions and calls of one rendering.

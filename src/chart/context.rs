@@ -1,6 +1,7 @@
 //! What templates see: `.Chart`, `.Files`, `.Capabilities` and their siblings.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -171,7 +172,7 @@ impl Object for Files {
 /// `.Capabilities`.
 pub(super) struct Capabilities {
     pub(super) kube_version: KubeVersion,
-    pub(super) api_versions: Rc<[String]>,
+    pub(super) api_versions: Rc<[Cow<'static, str>]>,
     /// What Helm says of itself; a gardenlet leaves it empty.
     pub(super) helm_version: &'static str,
 }
@@ -265,7 +266,7 @@ impl Object for KubeVersion {
 }
 
 /// `.Capabilities.APIVersions`.
-struct ApiVersions(Rc<[String]>);
+struct ApiVersions(Rc<[Cow<'static, str>]>);
 
 impl Object for ApiVersions {
     fn type_name(&self) -> &'static str {
@@ -294,11 +295,11 @@ impl Object for ApiVersions {
 
     fn call(&self, _: &str, args: &[Value]) -> Result<Value, String> {
         let wanted = args.first().and_then(Value::as_text).map(|t| t.to_str()).unwrap_or_default();
-        Ok(self.0.iter().any(|version| *version == wanted).into())
+        Ok(self.0.contains(&wanted).into())
     }
 
     fn entries(&self) -> Option<Vec<(Value, Value)>> {
-        Some((0i64..).zip(self.0.iter()).map(|(i, v)| (Value::Int(i), v.as_str().into())).collect())
+        Some((0i64..).zip(self.0.iter()).map(|(i, v)| (Value::Int(i), (&**v).into())).collect())
     }
 
     fn as_any(&self) -> &dyn Any {

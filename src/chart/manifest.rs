@@ -1,8 +1,9 @@
 //! From the texts of templates to objects: documents, hooks, order.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Slice;
 use crate::format::yaml;
@@ -14,7 +15,7 @@ pub struct Manifest {
     pub path: String,
     /// The text, without blanks in front.
     pub text: Slice,
-    /// What it says: all of it, or the head that an order is made by.
+    /// What it says; nothing if only the head was looked at.
     pub object: Value,
     /// Its `kind`, or nothing.
     pub kind: String,
@@ -90,8 +91,12 @@ pub fn sort<'a>(
             continue;
         }
         for piece in split(text) {
-            let manifest = Manifest::read(path, text.part(piece), keep)?;
-            match manifest.role() {
+            let mut manifest = Manifest::read(path, text.part(piece), keep)?;
+            let role = manifest.role();
+            if keep == Keep::Head {
+                manifest.object = Value::Null;
+            }
+            match role {
                 Role::Object => sorted.objects.push(manifest),
                 Role::Hook => sorted.hooks.push(manifest),
                 Role::UnknownHook => log::info!(path = path; "Skipped an object with an unknown hook"),
@@ -107,13 +112,11 @@ pub fn sort<'a>(
 pub fn split(text: &str) -> Vec<&str> {
     let mut documents = Vec::new();
     let text = text.trim_start();
-    let (mut start, mut at) = (0, 0);
-    for line in text.split_inclusive('\n') {
-        if let Some(rest) = line.strip_prefix("---") {
-            documents.push(&text[start..at]);
-            start = at + line.len() - rest.trim_start_matches([' ', '\t']).len();
-        }
-        at += line.len();
+    let mut start = 0;
+    let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
+    for at in lines.filter(|at| text.as_bytes()[*at..].starts_with(b"---")) {
+        documents.push(&text[start..at]);
+        start = text.len() - text[at + 3..].trim_start_matches([' ', '\t']).len();
     }
     documents.push(&text[start..]);
     documents.into_iter().map(str::trim_start).filter(|d| !d.is_empty()).collect()
@@ -147,28 +150,26 @@ impl Manifest {
 }
 
 /// The kind, after a check of the fields that Helm reads.
-fn head(object: &Value) -> Result<String, Problem> {
+fn head<'v>(object: &'v Value) -> Result<String, Problem> {
     let wrong = |field, value: &Value| Problem::Field { field, got: type_of(value) };
     let map = match object {
         Value::Null => return Ok(String::new()),
         Value::Object(map) => map,
         other => return Err(wrong("", other)),
     };
-    let text = |field, value: Option<&Value>| match value {
-        None => Ok(String::new()),
-        Some(value) => scalar_text(value).ok_or_else(|| wrong(field, value)),
-    };
-    text("apiVersion", map.get("apiVersion"))?;
-    let kind = text("kind", map.get("kind"))?;
+    let text = |field, value| scalar_text(value).ok_or_else(|| wrong(field, value));
+    let of = |map: &'v Map<String, Value>, key| map.get(key).unwrap_or(&Value::Null);
+    text("apiVersion", of(map, "apiVersion"))?;
+    let kind = text("kind", of(map, "kind"))?.into_owned();
     match map.get("metadata") {
         None | Some(Value::Null) => {}
         Some(Value::Object(metadata)) => {
-            text("metadata.name", metadata.get("name"))?;
+            text("metadata.name", of(metadata, "name"))?;
             match metadata.get("annotations") {
                 None | Some(Value::Null) => {}
                 Some(Value::Object(annotations)) => {
                     for value in annotations.values() {
-                        text("metadata.annotations", Some(value))?;
+                        text("metadata.annotations", value)?;
                     }
                 }
                 Some(other) => return Err(wrong("metadata.annotations", other)),
@@ -180,11 +181,11 @@ fn head(object: &Value) -> Result<String, Problem> {
 }
 
 /// Text, or what upstream's YAML reader makes text where text is wanted.
-fn scalar_text(value: &Value) -> Option<String> {
+fn scalar_text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
-        Value::Null => Some(String::new()),
-        Value::String(text) => Some(text.clone()),
-        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Null => Some(Cow::Borrowed("")),
+        Value::String(text) => Some(Cow::Borrowed(text)),
+        Value::Bool(_) | Value::Number(_) => Some(Cow::Owned(value.to_string())),
         Value::Array(_) | Value::Object(_) => None,
     }
 }

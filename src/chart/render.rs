@@ -225,6 +225,7 @@ struct Template {
     text: Slice,
     context: Map,
     folder: Rc<str>,
+    depth: usize,
 }
 
 /// Renders every template, deepest first, over shared values: what one file sets, the next one sees.
@@ -237,10 +238,7 @@ fn render_files(
     let root = Context::root(options);
     let name = chart.name().to_owned();
     root.collect(chart, &name, Some(values), &mut templates);
-    templates.sort_by(|a, b| {
-        let depth = |t: &Template| t.path.matches('/').count();
-        depth(b).cmp(&depth(a)).then_with(|| b.path.cmp(&a.path))
-    });
+    templates.sort_by(|a, b| b.depth.cmp(&a.depth).then_with(|| b.path.cmp(&a.path)));
     // Of two files with one path, only the last exists for upstream.
     templates.dedup_by(|a, b| a.path == b.path);
 
@@ -278,8 +276,8 @@ impl Context {
     fn root(options: &Options) -> Self {
         let (api_versions, helm_version) = match options.mode {
             Mode::Template => {
-                let known = DEFAULT_API_VERSIONS.iter().map(|v| (*v).to_owned());
-                (known.chain(options.api_versions.iter().cloned()).collect(), "v4.2")
+                let known = DEFAULT_API_VERSIONS.iter().map(|v| Cow::Borrowed(*v));
+                (known.chain(options.api_versions.iter().cloned().map(Cow::Owned)).collect(), "v4.2")
             }
             Mode::Extension => (Rc::from([]), ""),
         };
@@ -326,6 +324,7 @@ impl Context {
         let files = std::mem::take(&mut chart.templates).into_iter();
         let usable =
             files.filter(|t| !library || t.name.rsplit('/').next().is_some_and(|base| base.starts_with('_')));
+        let depth = path.matches('/').count();
         templates.extend(usable.map(|file| Template {
             path: format!("{path}/{}", file.name),
             text: match std::str::from_utf8(&file.data) {
@@ -334,6 +333,7 @@ impl Context {
             },
             context: context.clone(),
             folder: folder.clone(),
+            depth: depth + file.name.matches('/').count(),
         }));
         context
     }

@@ -1,40 +1,51 @@
 //! A piece of a shared text: charts are large, and most of what they print stands in them as it is.
 
 use std::fmt;
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// A piece of a shared text.
 #[derive(Clone)]
 pub struct Slice {
     whole: Arc<str>,
-    range: Range<usize>,
+    // Texts have limits far below what fits here; syntax trees hold many pieces.
+    start: u32,
+    end: u32,
 }
 
 impl Slice {
     /// All of a text.
     pub fn all(whole: Arc<str>) -> Self {
-        let range = 0..whole.len();
-        Self { whole, range }
+        let end = offset(whole.len());
+        Self { whole, start: 0, end }
     }
 
     /// A piece of the text that lies in it, found by where it lies; a copy of one that does not.
     #[must_use]
     pub fn part(&self, piece: &str) -> Self {
         let start = piece.as_ptr().addr().checked_sub(self.whole.as_ptr().addr());
-        let range = start.map(|start| start..start + piece.len());
-        match range.filter(|range| self.whole.get(range.clone()) == Some(piece)) {
-            Some(range) => Self { whole: self.whole.clone(), range },
+        match start.filter(|start| start + piece.len() <= self.whole.len()) {
+            Some(start) => {
+                Self { whole: self.whole.clone(), start: offset(start), end: offset(start + piece.len()) }
+            }
             None => Self::from(piece),
         }
     }
+}
+
+fn offset(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn index(offset: u32) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
 impl Deref for Slice {
     type Target = str;
 
     fn deref(&self) -> &str {
-        self.whole.get(self.range.clone()).unwrap_or_default()
+        self.whole.get(index(self.start)..index(self.end)).unwrap_or_default()
     }
 }
 

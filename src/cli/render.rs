@@ -18,7 +18,7 @@ use crate::chart::{Table, archive, values};
 use crate::limits::RENDER_STACK_BYTES;
 
 /// Written at once.
-const OUTPUT_BYTES: usize = 64 << 10;
+const OUTPUT_BYTES: usize = 16 << 10;
 
 const HELP: &str = "\
 Usage: gardenlet render [NAME] CHART [OPTIONS]

@@ -1,6 +1,7 @@
 //! The files of a chart in a folder, but for those that `.helmignore` names.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 use super::{Budget, Error, File, without_bom};
@@ -53,7 +54,10 @@ fn walk(
             walk(walk_, &within, depth + 1, budget, files)?;
         } else if metadata.is_file() {
             budget.take_file(&within, metadata.len())?;
-            let data = fs::read(&path).map_err(|e| failed(&path, e))?;
+            let mut data = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
+            // What grows meanwhile is cut where the budget says.
+            let read = fs::File::open(&path).and_then(|f| f.take(metadata.len()).read_to_end(&mut data));
+            read.map_err(|e| failed(&path, e))?;
             files.push(File { name: within, data: without_bom(data) });
         } else {
             return Err(failed(&path, std::io::Error::other("not a regular file")));

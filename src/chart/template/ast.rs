@@ -16,6 +16,11 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// A piece of the text.
+    pub(super) fn piece(&self, start: usize, end: usize) -> Slice {
+        self.text.part(self.text.get(start..end).unwrap_or_default())
+    }
+
     /// `file:line:column`, the column in bytes from 0, as Go counts.
     pub(super) fn location(&self, pos: usize) -> String {
         let before = self.text.as_bytes().get(..pos).unwrap_or_default();
@@ -30,7 +35,7 @@ impl Source {
 pub(super) struct Tree {
     pub(super) name: String,
     pub(super) source: Rc<Source>,
-    pub(super) root: Vec<Node>,
+    pub(super) root: Box<[Node]>,
 }
 
 impl Tree {
@@ -55,10 +60,10 @@ pub(super) struct Node {
 pub(super) enum NodeKind {
     Text(Slice),
     Action(Pipe),
-    If(Branch),
-    With(Branch),
-    Range(Branch),
-    Template { name: String, pipe: Option<Pipe> },
+    If(Box<Branch>),
+    With(Box<Branch>),
+    Range(Box<Branch>),
+    Template { name: String, pipe: Option<Box<Pipe>> },
     Break,
     Continue,
 }
@@ -67,8 +72,8 @@ pub(super) enum NodeKind {
 #[derive(Debug)]
 pub(super) struct Branch {
     pub(super) pipe: Pipe,
-    pub(super) list: Vec<Node>,
-    pub(super) otherwise: Option<Vec<Node>>,
+    pub(super) list: Box<[Node]>,
+    pub(super) otherwise: Option<Box<[Node]>>,
 }
 
 /// Commands, the result of each being the last argument of the next; perhaps kept in variables.
@@ -77,7 +82,7 @@ pub(super) struct Pipe {
     pub(super) pos: usize,
     pub(super) declared: Vec<Rc<str>>,
     pub(super) assigns: bool,
-    pub(super) commands: Vec<Command>,
+    pub(super) commands: Box<[Command]>,
 }
 
 /// An operand with arguments.
@@ -85,7 +90,7 @@ pub(super) struct Pipe {
 pub(super) struct Command {
     pub(super) pos: usize,
     /// Never empty.
-    pub(super) words: Vec<Operand>,
+    pub(super) words: Box<[Operand]>,
 }
 
 /// A word of a command.
@@ -95,23 +100,19 @@ pub(super) struct Operand {
     pub(super) kind: OperandKind,
 }
 
-/// What a word is.
+/// What a word is. Fields are kept as they are written: `.a.b`.
 #[derive(Debug)]
 pub(super) enum OperandKind {
     Bool(bool),
-    Str { quoted: String, text: Text },
-    Number(Number),
+    Str { quoted: Slice, text: Text },
+    Number(Box<Number>),
     Nil,
     Dot,
-    Field(Vec<Rc<str>>),
-    Variable { name: Rc<str>, fields: Vec<Rc<str>> },
-    Chain { base: Box<Operand>, fields: Vec<Rc<str>> },
+    Field(Slice),
+    Variable { name: Rc<str>, fields: Slice },
+    Chain { base: Box<Operand>, fields: Slice },
     Function(&'static Function),
-    Pipe(Pipe),
-}
-
-fn write_fields(f: &mut fmt::Formatter<'_>, fields: &[Rc<str>]) -> fmt::Result {
-    fields.iter().try_for_each(|field| write!(f, ".{field}"))
+    Pipe(Box<Pipe>),
 }
 
 fn write_nodes(f: &mut fmt::Formatter<'_>, nodes: &[Node]) -> fmt::Result {
@@ -190,14 +191,14 @@ impl fmt::Display for Operand {
             OperandKind::Number(n) => f.write_str(&n.text),
             OperandKind::Nil => f.write_str("nil"),
             OperandKind::Dot => f.write_str("."),
-            OperandKind::Field(fields) => write_fields(f, fields),
+            OperandKind::Field(fields) => f.write_str(fields),
             OperandKind::Variable { name, fields } => {
                 f.write_str(name)?;
-                write_fields(f, fields)
+                f.write_str(fields)
             }
             OperandKind::Chain { base, fields } => {
                 base.write_term(f)?;
-                write_fields(f, fields)
+                f.write_str(fields)
             }
             OperandKind::Function(function) => f.write_str(function.name),
             OperandKind::Pipe(pipe) => write!(f, "{pipe}"),

@@ -77,9 +77,13 @@ pub(super) struct Token<'a> {
     pub(super) kind: Kind,
     /// Offset in bytes.
     pub(super) pos: usize,
-    /// Line, from 1.
-    pub(super) line: u32,
     pub(super) text: &'a str,
+}
+
+/// The line of an offset, counted from 1.
+pub(super) fn line(text: &str, pos: usize) -> u32 {
+    let above = text.as_bytes().get(..pos).unwrap_or_default().iter().filter(|b| **b == b'\n').count();
+    u32::try_from(above).unwrap_or(u32::MAX).saturating_add(1)
 }
 
 /// A template in pieces.
@@ -108,21 +112,18 @@ impl fmt::Display for Token<'_> {
 
 /// Cuts a template into tokens.
 pub(super) fn tokens(text: &str) -> Tokens<'_> {
-    let mut lexer = Lexer { text, pos: 0, start: 0, line: 1, parens: 0, tokens: Vec::new() };
+    let mut lexer = Lexer { text, pos: 0, start: 0, parens: 0, tokens: Vec::new() };
     let error = lexer.run().err().unwrap_or_default();
     Tokens { list: lexer.tokens, error }
 }
 
 const LEFT: &str = "{{";
 const RIGHT: &str = "}}";
-const SPACES: [char; 4] = [' ', '\t', '\r', '\n'];
 
 struct Lexer<'a> {
     text: &'a str,
     pos: usize,
     start: usize,
-    /// Line of `start`.
-    line: u32,
     parens: u32,
     tokens: Vec<Token<'a>>,
 }
@@ -141,7 +142,7 @@ impl<'a> Lexer<'a> {
         match &done {
             Ok(()) => self.emit(Kind::Eof),
             Err(_) => {
-                self.tokens.push(Token { kind: Kind::Error, pos: self.start, line: self.line, text: "" });
+                self.tokens.push(Token { kind: Kind::Error, pos: self.start, text: "" });
             }
         }
         done
@@ -158,8 +159,12 @@ impl<'a> Lexer<'a> {
         };
         let delim = self.pos + found;
         let text = &self.text[self.pos..delim];
-        let trims = has_left_trim(&self.text[delim + LEFT.len()..]);
-        let kept = if trims { text.trim_end_matches(SPACES).len() } else { text.len() };
+        let trims = has_left_trim(&self.text.as_bytes()[delim + LEFT.len()..]);
+        let kept = if trims {
+            text.as_bytes().iter().rposition(|b| !is_space(*b)).map_or(0, |last| last + 1)
+        } else {
+            text.len()
+        };
         self.pos += kept;
         if kept > 0 {
             self.emit(Kind::Text);
@@ -172,7 +177,7 @@ impl<'a> Lexer<'a> {
 
     fn left_delim(&mut self, trims: bool) -> Step<()> {
         let after_marker = self.pos + LEFT.len() + if trims { 2 } else { 0 };
-        if self.text[after_marker..].starts_with("/*") {
+        if self.text.as_bytes()[after_marker..].starts_with(b"/*") {
             self.pos = after_marker;
             self.ignore();
             return self.comment();
@@ -211,7 +216,7 @@ impl<'a> Lexer<'a> {
         }
         let Some(c) = self.next() else { return Err("unclosed action".to_owned()) };
         match c {
-            _ if is_space(c) => return Ok(self.space()),
+            ' ' | '\t' | '\r' | '\n' => return Ok(self.space()),
             '=' => self.emit(Kind::Assign),
             ':' if self.next() == Some('=') => self.emit(Kind::Declare),
             ':' => return Err("expected :=".to_owned()),
@@ -243,11 +248,10 @@ impl<'a> Lexer<'a> {
 
     /// A run of spaces, the first of which is consumed. Its last one may belong to a trim marker.
     fn space(&mut self) -> bool {
-        while self.peek().is_some_and(is_space) {
+        while self.byte().is_some_and(is_space) {
             self.pos += 1;
         }
-        let marker = &self.text[self.pos - 1..];
-        if has_right_trim(marker) && marker[2..].starts_with(RIGHT) {
+        if has_right_trim(&self.text.as_bytes()[self.pos - 1..]) {
             self.pos -= 1;
             if self.pos == self.start {
                 self.right_delim(true);
@@ -278,8 +282,9 @@ impl<'a> Lexer<'a> {
     }
 
     fn skip_spaces(&mut self) {
-        let rest = self.rest();
-        self.pos += rest.len() - rest.trim_start_matches(SPACES).len();
+        while self.byte().is_some_and(is_space) {
+            self.pos += 1;
+        }
         self.ignore();
     }
 
@@ -324,8 +329,14 @@ impl<'a> Lexer<'a> {
     }
 
     fn word(&mut self) -> Step<()> {
-        while self.peek().is_some_and(is_alphanumeric) {
-            self.next();
+        loop {
+            match self.byte() {
+                Some(b) if b.is_ascii_alphanumeric() || b == b'_' => self.pos += 1,
+                Some(b) if !b.is_ascii() && self.peek().is_some_and(is_alphanumeric) => {
+                    self.next();
+                }
+                _ => break,
+            }
         }
         match self.peek() {
             Some(c) if !self.at_terminator() => Err(format!("bad character {}", code_point(c))),
@@ -335,9 +346,9 @@ impl<'a> Lexer<'a> {
 
     /// Whether an identifier may end here.
     fn at_terminator(&self) -> bool {
-        match self.peek() {
-            None | Some('.' | ',' | '|' | ':' | ')' | '(') => true,
-            Some(c) => is_space(c) || self.rest().starts_with(RIGHT),
+        match &self.text.as_bytes()[self.pos..] {
+            [] | [b'.' | b',' | b'|' | b':' | b')' | b'(', ..] | [b'}', b'}', ..] => true,
+            [b, ..] => is_space(*b),
         }
     }
 
@@ -398,19 +409,25 @@ impl<'a> Lexer<'a> {
 
     /// Whether an action ends here, and if so, whether with a trim marker.
     fn at_right_delim(&self) -> Option<bool> {
-        let rest = self.rest();
-        if has_right_trim(rest) && rest[2..].starts_with(RIGHT) {
-            return Some(true);
+        match &self.text.as_bytes()[self.pos..] {
+            [b'}', b'}', ..] => Some(false),
+            rest => has_right_trim(rest).then_some(true),
         }
-        rest.starts_with(RIGHT).then_some(false)
     }
 
     fn rest(&self) -> &'a str {
         &self.text[self.pos..]
     }
 
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.pos).copied()
+    }
+
     fn peek(&self) -> Option<char> {
-        self.rest().chars().next()
+        match self.byte() {
+            Some(b) if !b.is_ascii() => self.rest().chars().next(),
+            byte => byte.map(char::from),
+        }
     }
 
     fn next(&mut self) -> Option<char> {
@@ -421,32 +438,31 @@ impl<'a> Lexer<'a> {
 
     fn emit(&mut self, kind: Kind) {
         let text = &self.text[self.start..self.pos];
-        self.tokens.push(Token { kind, pos: self.start, line: self.line, text });
+        self.tokens.push(Token { kind, pos: self.start, text });
         self.ignore();
     }
 
     fn ignore(&mut self) {
-        let passed = self.text[self.start..self.pos].bytes().filter(|b| *b == b'\n').count();
-        self.line = self.line.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX));
         self.start = self.pos;
     }
 }
 
 /// Where the next action begins. By its first character, which is found faster than both.
 fn find_left(text: &str) -> Option<usize> {
-    text.match_indices('{').map(|(at, _)| at).find(|at| text[*at..].starts_with(LEFT))
+    text.match_indices('{').map(|(at, _)| at).find(|at| text.as_bytes().get(*at + 1) == Some(&b'{'))
 }
 
-fn has_left_trim(s: &str) -> bool {
-    s.starts_with('-') && s[1..].starts_with(SPACES)
+fn has_left_trim(rest: &[u8]) -> bool {
+    matches!(rest, [b'-', b, ..] if is_space(*b))
 }
 
-fn has_right_trim(s: &str) -> bool {
-    s.starts_with(SPACES) && s[1..].starts_with('-')
+/// Whether an action ends here with a trim marker.
+fn has_right_trim(rest: &[u8]) -> bool {
+    matches!(rest, [b, b'-', b'}', b'}', ..] if is_space(*b))
 }
 
-fn is_space(c: char) -> bool {
-    SPACES.contains(&c)
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
 fn is_alphanumeric(c: char) -> bool {
@@ -465,7 +481,7 @@ mod tests {
 
     fn check(text: &str, want: &str) {
         let got: Vec<String> =
-            tokens(text).list.iter().map(|t| format!("{:?}:{t}@{}", t.kind, t.line)).collect();
+            tokens(text).list.iter().map(|t| format!("{:?}:{t}@{}", t.kind, line(text, t.pos))).collect();
         assert_eq!(got.join(" "), want, "{text}");
     }
 

@@ -15,15 +15,16 @@ mod parse;
 mod stack;
 mod unquote;
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::borrow::Cow;
 
 pub use error::Error;
 
 use super::Slice;
 use super::value::{Text, Value};
 use crate::base::clock::Clock;
-use crate::limits::{TEMPLATE_OUTPUT_BYTES_MAX, TEMPLATE_STACK_BYTES_MAX, TEMPLATE_STEPS_MAX};
+use crate::limits::{
+    TEMPLATE_INCLUDES_MAX, TEMPLATE_OUTPUT_BYTES_MAX, TEMPLATE_STACK_BYTES_MAX, TEMPLATE_STEPS_MAX,
+};
 use ast::{Node, NodeKind, Tree};
 use eval::{Engine, Scope, Shared};
 use stack::StackGuard;
@@ -100,20 +101,14 @@ impl Templates {
         {
             return Ok(text.clone());
         }
-        let shared = Shared {
-            options: &self.options,
-            guard: StackGuard::new(self.options.stack_bytes_max),
-            included: RefCell::new(HashMap::new()),
-            depth: Cell::new(0),
-            steps: Cell::new(0),
-            regexes: RefCell::new(HashMap::new()),
-        };
+        let shared = Shared::new(&self.options);
         let engine = Engine { scope: &self.scope, shared: &shared };
         let mut out = Vec::new();
         engine.execute_named(name, data.clone(), &mut out)?;
-        Ok(match String::from_utf8(without_no_value(out)) {
+        let text = without_no_value(&out);
+        Ok(match std::str::from_utf8(&text) {
             Ok(text) => text.into(),
-            Err(e) => Slice::from(&*String::from_utf8_lossy(e.as_bytes())),
+            Err(_) => Slice::from(&*String::from_utf8_lossy(&text)),
         })
     }
 }
@@ -152,27 +147,40 @@ impl Engine<'_> {
 
     /// `include`: the text of a template.
     fn include(self, name: &Text, data: Value) -> Result<Text, error::Cause> {
-        let key = name.to_str().into_owned();
-        let count = self.shared.included.borrow().get(&key).copied().unwrap_or(0);
-        if count > crate::limits::TEMPLATE_INCLUDES_MAX {
+        let key = name.to_str();
+        if self.included(name) > TEMPLATE_INCLUDES_MAX {
             return Err(format!(
                 "rendering template has a nested reference name: {key}: unable to execute template"
             )
             .into());
         }
         self.check_depth()?;
-        self.shared.included.borrow_mut().insert(key.clone(), count + 1);
-        let mut out = Vec::new();
-        let result = self.execute_named(&key, data, &mut out);
-        self.shared.included.borrow_mut().insert(key, count);
-        result?;
-        Ok(Text::from(out))
+        self.shared.included.borrow_mut().push(name.clone());
+        let text = self.shared.with_buffer(|out| {
+            self.execute_named(&key, data, out)?;
+            Ok(Text::from(&**out))
+        });
+        self.shared.included.borrow_mut().pop();
+        text
+    }
+
+    /// How often a template is being included: counted only where it can be too often.
+    fn included(self, name: &Text) -> usize {
+        let all = self.shared.included.borrow();
+        if all.len() > TEMPLATE_INCLUDES_MAX { all.iter().filter(|n| *n == name).count() } else { 0 }
     }
 
     /// `tpl`: parses a text and executes it. Its definitions are seen by what it executes, and nobody else.
     fn tpl(self, text: &Text, data: Value) -> Result<Text, error::Cause> {
         self.check_depth()?;
         let source = text.to_str();
+        // Most values that may be templates are none.
+        if let Cow::Borrowed(plain) = source
+            && !plain.contains(['{', '<'])
+        {
+            self.shared.charge(1)?;
+            return Ok(text.clone());
+        }
         let quoted = || unquote::quote(text.as_bytes());
         let trees = parse::parse(ROOT, &Slice::from(&*source), self.shared.guard)
             .map_err(|e| Error::wrap(format!("cannot parse template {}: ", quoted()), e))?;
@@ -185,14 +193,14 @@ impl Engine<'_> {
                 scope.add(tree);
             }
         }
-        let mut out = Vec::new();
-        if let Some(tree) = main {
-            let engine = Engine { scope: &scope, shared: self.shared };
-            engine.execute(&tree, data, &mut out).map_err(|e| {
+        let Some(tree) = main else { return Ok(Text::default()) };
+        let engine = Engine { scope: &scope, shared: self.shared };
+        self.shared.with_buffer(|out| {
+            engine.execute(&tree, data, out).map_err(|e| {
                 Error::wrap(format!("error during tpl function execution for {}: ", quoted()), e)
             })?;
-        }
-        Ok(Text::from(without_no_value(out)))
+            Ok(Text::from(&*without_no_value(out)))
+        })
     }
 }
 
@@ -200,23 +208,27 @@ impl Engine<'_> {
 const NO_VALUE: &[u8] = b"<no value>";
 
 /// Takes out what Go prints for nil.
-fn without_no_value(out: Vec<u8>) -> Vec<u8> {
+fn without_no_value(out: &[u8]) -> Cow<'_, [u8]> {
     let mut kept = Vec::new();
-    let mut rest = &out[..];
+    let mut rest = out;
     while let Some(at) = find(rest, NO_VALUE) {
         kept.extend_from_slice(&rest[..at]);
         rest = &rest[at + NO_VALUE.len()..];
     }
     if rest.len() == out.len() {
-        return out;
+        return Cow::Borrowed(out);
     }
     kept.extend_from_slice(rest);
-    kept
+    Cow::Owned(kept)
 }
 
 /// Where `needle` begins, if it is there. Bytes, because Go's strings need not be UTF-8.
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     let Some((first, _)) = needle.split_first() else { return Some(0) };
+    // The fastest way to see that there is none.
+    if !haystack.contains(first) {
+        return None;
+    }
     let last = haystack.len().checked_sub(needle.len())?;
     let mut at = 0;
     while at <= last {

@@ -21,8 +21,18 @@ use crate::limits::TEMPLATE_PARENTHESES_MAX;
 pub(super) fn parse(name: &str, text: &Slice, guard: StackGuard) -> Result<Vec<Tree>, Error> {
     let source = Rc::new(Source { name: name.to_owned(), text: text.clone() });
     let tokens = lex::tokens(text);
-    let mut parser =
-        Parser { source, tokens, at: 0, furthest: 0, frame: Frame::default(), trees: Vec::new(), guard };
+    let mut parser = Parser {
+        source,
+        tokens,
+        at: 0,
+        furthest: 0,
+        frame: Frame::default(),
+        trees: Vec::new(),
+        guard,
+        nodes: Vec::new(),
+        commands: Vec::new(),
+        words: Vec::new(),
+    };
     parser.file()?;
     Ok(parser.trees)
 }
@@ -36,19 +46,29 @@ struct Parser<'a> {
     frame: Frame,
     trees: Vec<Tree>,
     guard: StackGuard,
+    // What belongs to lists that are not complete yet, the innermost last: each list is made in its final size.
+    nodes: Vec<Node>,
+    commands: Vec<Command>,
+    words: Vec<Operand>,
+}
+
+/// What stands above a mark, as a list of its own.
+fn taken<T>(stack: &mut Vec<T>, mark: usize) -> Box<[T]> {
+    stack.drain(mark..).collect()
 }
 
 /// What belongs to one definition.
 struct Frame {
     variables: Vec<Rc<str>>,
-    action_line: u32,
+    /// Where the action begins that is being read.
+    action: Option<usize>,
     range_depth: u32,
     paren_depth: usize,
 }
 
 impl Default for Frame {
     fn default() -> Self {
-        Self { variables: vec![Rc::from("$")], action_line: 0, range_depth: 0, paren_depth: 0 }
+        Self { variables: vec![Rc::from("$")], action: None, range_depth: 0, paren_depth: 0 }
     }
 }
 
@@ -71,7 +91,6 @@ impl Item {
 
 impl<'a> Parser<'a> {
     fn file(&mut self) -> Result<(), Error> {
-        let mut root = Vec::new();
         while self.peek().kind != Kind::Eof {
             if self.peek().kind == Kind::LeftDelim {
                 let start = self.at;
@@ -85,10 +104,11 @@ impl<'a> Parser<'a> {
                 self.at = start;
             }
             match self.text_or_action()? {
-                Item::Node(node) => root.push(node),
+                Item::Node(node) => self.nodes.push(node),
                 other => return Err(self.error(format!("unexpected {}", other.text()))),
             }
         }
+        let root = taken(&mut self.nodes, 0);
         self.add(self.source.name.clone(), root)
     }
 
@@ -107,7 +127,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn add(&mut self, name: String, root: Vec<Node>) -> Result<(), Error> {
+    fn add(&mut self, name: String, root: Box<[Node]>) -> Result<(), Error> {
         let tree = Tree { name, source: self.source.clone(), root };
         match self.trees.iter_mut().find(|t| t.name == tree.name) {
             None => self.trees.push(tree),
@@ -121,12 +141,12 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn item_list(&mut self) -> Result<(Vec<Node>, Item), Error> {
-        let mut list = Vec::new();
+    fn item_list(&mut self) -> Result<(Box<[Node]>, Item), Error> {
+        let mark = self.nodes.len();
         while self.peek_non_space().kind != Kind::Eof {
             match self.text_or_action()? {
-                Item::Node(node) => list.push(node),
-                end => return Ok((list, end)),
+                Item::Node(node) => self.nodes.push(node),
+                end => return Ok((taken(&mut self.nodes, mark), end)),
             }
         }
         Err(self.error("unexpected EOF"))
@@ -143,9 +163,9 @@ impl<'a> Parser<'a> {
                 Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Text(text) }))
             }
             Kind::LeftDelim => {
-                self.frame.action_line = token.line;
+                self.frame.action = Some(token.pos);
                 let item = self.action();
-                self.frame.action_line = 0;
+                self.frame.action = None;
                 item
             }
             _ => Err(self.unexpected(&token, "input")),
@@ -194,7 +214,7 @@ impl<'a> Parser<'a> {
         self.expect(Kind::RightDelim, "else").map(|_| Item::Else)
     }
 
-    fn control(&mut self, context: &str, kind: fn(Branch) -> NodeKind) -> Result<Node, Error> {
+    fn control(&mut self, context: &str, kind: fn(Box<Branch>) -> NodeKind) -> Result<Node, Error> {
         let variables = self.frame.variables.len();
         let pipe = self.pipeline(context, Kind::RightDelim)?;
         let depth = u32::from(context == "range");
@@ -206,19 +226,19 @@ impl<'a> Parser<'a> {
             _ => None,
         };
         self.frame.variables.truncate(variables);
-        Ok(Node { pos: pipe.pos, kind: kind(Branch { pipe, list, otherwise }) })
+        Ok(Node { pos: pipe.pos, kind: kind(Box::new(Branch { pipe, list, otherwise })) })
     }
 
     /// What follows `else`: `else if` and `else with` share the `end` of what they continue.
-    fn otherwise(&mut self, context: &str) -> Result<Vec<Node>, Error> {
+    fn otherwise(&mut self, context: &str) -> Result<Box<[Node]>, Error> {
         match (context, self.peek().kind) {
             ("if", Kind::If) => {
                 self.next();
-                Ok(vec![self.control("if", NodeKind::If)?])
+                Ok(Box::new([self.control("if", NodeKind::If)?]))
             }
             ("with", Kind::With) => {
                 self.next();
-                Ok(vec![self.control("with", NodeKind::With)?])
+                Ok(Box::new([self.control("with", NodeKind::With)?]))
             }
             _ => match self.item_list()? {
                 (list, Item::End) => Ok(list),
@@ -234,7 +254,7 @@ impl<'a> Parser<'a> {
         let outer = std::mem::take(&mut self.frame);
         self.body(name.clone(), "block clause")?;
         self.frame = outer;
-        Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Template { name, pipe: Some(pipe) } }))
+        Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Template { name, pipe: Some(Box::new(pipe)) } }))
     }
 
     fn template_control(&mut self) -> Result<Item, Error> {
@@ -245,7 +265,7 @@ impl<'a> Parser<'a> {
             Kind::RightDelim => None,
             _ => {
                 self.at = start;
-                Some(self.pipeline("template clause", Kind::RightDelim)?)
+                Some(Box::new(self.pipeline("template clause", Kind::RightDelim)?))
             }
         };
         Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Template { name, pipe } }))
@@ -263,8 +283,9 @@ impl<'a> Parser<'a> {
 
     fn pipeline(&mut self, context: &str, end: Kind) -> Result<Pipe, Error> {
         let pos = self.peek_non_space().pos;
-        let mut pipe = Pipe { pos, declared: Vec::new(), assigns: false, commands: Vec::new() };
+        let mut pipe = Pipe { pos, declared: Vec::new(), assigns: false, commands: Box::default() };
         self.declarations(&mut pipe, context)?;
+        let mark = self.commands.len();
         loop {
             let start = self.at;
             let token = self.next_non_space();
@@ -276,8 +297,9 @@ impl<'a> Parser<'a> {
             }
             self.at = start;
             let command = self.command()?;
-            pipe.commands.push(command);
+            self.commands.push(command);
         }
+        pipe.commands = taken(&mut self.commands, mark);
         self.check(&pipe, context)?;
         Ok(pipe)
     }
@@ -327,11 +349,11 @@ impl<'a> Parser<'a> {
 
     fn command(&mut self) -> Result<Command, Error> {
         let pos = self.peek_non_space().pos;
-        let mut words = Vec::new();
+        let mark = self.words.len();
         loop {
             self.peek_non_space();
             if let Some(operand) = self.operand()? {
-                words.push(operand);
+                self.words.push(operand);
             }
             let start = self.at;
             let token = self.next();
@@ -343,10 +365,10 @@ impl<'a> Parser<'a> {
             }
             break;
         }
-        if words.is_empty() {
+        if self.words.len() == mark {
             return Err(self.error("empty command"));
         }
-        Ok(Command { pos, words })
+        Ok(Command { pos, words: taken(&mut self.words, mark) })
     }
 
     fn operand(&mut self) -> Result<Option<Operand>, Error> {
@@ -355,18 +377,25 @@ impl<'a> Parser<'a> {
         if chain.kind != Kind::Field {
             return Ok(Some(term));
         }
-        let mut more = Vec::new();
+        let mut end = chain.pos;
         while self.peek().kind == Kind::Field {
-            more.push(Rc::from(&self.next().text[1..]));
+            let field = self.next();
+            end = field.pos + field.text.len();
         }
         match &mut term.kind {
-            OperandKind::Field(fields) | OperandKind::Variable { fields, .. } => {
-                fields.append(&mut more);
+            OperandKind::Field(fields) => {
+                *fields = self.source.piece(term.pos, end);
+                term.pos = chain.pos;
+                Ok(Some(term))
+            }
+            OperandKind::Variable { fields, .. } => {
+                *fields = self.source.piece(chain.pos, end);
                 term.pos = chain.pos;
                 Ok(Some(term))
             }
             OperandKind::Function(_) | OperandKind::Pipe(_) => {
-                let kind = OperandKind::Chain { base: Box::new(term), fields: more };
+                let kind =
+                    OperandKind::Chain { base: Box::new(term), fields: self.source.piece(chain.pos, end) };
                 Ok(Some(Operand { pos: chain.pos, kind }))
             }
             _ => {
@@ -390,18 +419,18 @@ impl<'a> Parser<'a> {
             Kind::Dot => OperandKind::Dot,
             Kind::Nil => OperandKind::Nil,
             Kind::Variable => self.variable(token.text)?,
-            Kind::Field => OperandKind::Field(vec![Rc::from(&token.text[1..])]),
+            Kind::Field => OperandKind::Field(self.source.text.part(token.text)),
             Kind::Bool => OperandKind::Bool(token.text == "true"),
             Kind::CharConstant => {
-                OperandKind::Number(Number::from_char(token.text).map_err(|e| self.error(e))?)
+                OperandKind::Number(Box::new(Number::from_char(token.text).map_err(|e| self.error(e))?))
             }
             Kind::Complex | Kind::Number => {
-                OperandKind::Number(Number::parse(token.text).map_err(|e| self.error(e))?)
+                OperandKind::Number(Box::new(Number::parse(token.text).map_err(|e| self.error(e))?))
             }
-            Kind::LeftParen => OperandKind::Pipe(self.parenthesized()?),
+            Kind::LeftParen => OperandKind::Pipe(Box::new(self.parenthesized()?)),
             Kind::String | Kind::RawString => {
                 let bytes = unquote(token.text).ok_or_else(|| self.error("invalid syntax"))?;
-                OperandKind::Str { quoted: token.text.to_owned(), text: Text::from(bytes) }
+                OperandKind::Str { quoted: self.source.text.part(token.text), text: Text::from(&*bytes) }
             }
             _ => {
                 self.at = start;
@@ -417,7 +446,7 @@ impl<'a> Parser<'a> {
 
     fn variable(&mut self, text: &str) -> Result<OperandKind, Error> {
         match self.frame.variables.iter().find(|known| &***known == text) {
-            Some(known) => Ok(OperandKind::Variable { name: known.clone(), fields: Vec::new() }),
+            Some(known) => Ok(OperandKind::Variable { name: known.clone(), fields: self.source.piece(0, 0) }),
             None => {
                 let name = quote(text.as_bytes());
                 Err(self.error(format!("undefined variable {name}")))

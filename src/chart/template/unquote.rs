@@ -1,13 +1,17 @@
 //! Go's literals: quoted strings and characters, numbers, and the way back (`%q`).
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Takes a quoted or raw string apart: Go's `strconv.Unquote`.
-pub(super) fn unquote(literal: &str) -> Option<Vec<u8>> {
+pub(super) fn unquote(literal: &str) -> Option<Cow<'_, [u8]>> {
     if let Some(raw) = literal.strip_prefix('`').and_then(|s| s.strip_suffix('`')) {
         return Some(raw.bytes().filter(|b| *b != b'\r').collect());
     }
     let mut rest = literal.strip_prefix('"')?.strip_suffix('"')?;
+    if !rest.bytes().any(|b| matches!(b, b'\\' | b'"' | b'\n')) {
+        return Some(Cow::Borrowed(rest.as_bytes()));
+    }
     let mut out = Vec::with_capacity(rest.len());
     while !rest.is_empty() {
         let (unit, tail) = unquote_unit(rest, '"')?;
@@ -17,7 +21,7 @@ pub(super) fn unquote(literal: &str) -> Option<Vec<u8>> {
         }
         rest = tail;
     }
-    Some(out)
+    Some(Cow::Owned(out))
 }
 
 /// The number of a character constant such as `'a'`; the error is Go's text.
@@ -87,8 +91,11 @@ pub(super) fn quote_with(bytes: &[u8], mark: char, ascii_only: bool) -> String {
     let mut out = String::with_capacity(bytes.len() + 2);
     out.push(mark);
     for chunk in bytes.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            quote_char(&mut out, c, mark, ascii_only);
+        let valid = chunk.valid();
+        if valid.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'\\' && char::from(b) != mark) {
+            out.push_str(valid);
+        } else {
+            valid.chars().for_each(|c| quote_char(&mut out, c, mark, ascii_only));
         }
         for b in chunk.invalid() {
             let _ = write!(out, "\\x{b:02x}");

@@ -125,6 +125,12 @@ impl Writer {
     /// Text without line breaks, or with such that are not `\n`; quotes are doubled for single-quoted text only, which
     /// is the only one that may hold them here at a place where it matters.
     fn folded(&mut self, text: &str, fold: Fold, may_fold: impl Fn(usize) -> bool) {
+        let fits = !fold.on || self.column + text.len() <= FOLD_COLUMN;
+        if fits && text.bytes().all(|b| b != b'\'' && (b' '..=b'~').contains(&b)) {
+            self.out.push_str(text);
+            self.column += text.len();
+            return;
+        }
         let quoted = self.out.ends_with('\'');
         let (mut blank_before, mut break_before) = (false, false);
         for (at, c) in text.char_indices() {
@@ -216,7 +222,8 @@ impl Writer {
         if needs_blank && !self.after_blank {
             self.put(' ');
         }
-        text.chars().for_each(|c| self.put(c));
+        self.out.push_str(text);
+        self.column += text.len();
         self.after_blank = is_blank;
         self.only_indent &= is_indent;
     }
@@ -226,8 +233,9 @@ impl Writer {
         if !self.only_indent || passed {
             self.line_break();
         }
-        while self.column < indent {
-            self.put(' ');
+        if self.column < indent {
+            self.out.extend(std::iter::repeat_n(' ', indent - self.column));
+            self.column = indent;
         }
         (self.only_indent, self.after_blank) = (true, true);
     }
@@ -280,6 +288,9 @@ struct Shape {
 
 impl Shape {
     fn of(text: &str, dialect: Dialect) -> Self {
+        if is_word(text) {
+            return Self { multiline: false, plain: true, single: true, literal: true };
+        }
         let mut seen = Seen::default();
         let mut indicator = text.starts_with("---") || text.starts_with("...");
         let (mut after_blank, mut before) = (true, Before::Other);
@@ -305,6 +316,14 @@ impl Shape {
         }
         seen.shape(indicator)
     }
+}
+
+/// Whether every style fits at a glance: most names and numbers.
+fn is_word(text: &str) -> bool {
+    let is_usual = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'/' | b'-' | b'_' | b':' | b'=');
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && !text.ends_with(':')
+        && text.bytes().all(is_usual)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

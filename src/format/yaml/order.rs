@@ -28,6 +28,14 @@ pub(super) fn sort<'a>(keys: Vec<&'a str>, dialect: Dialect) -> Vec<&'a str> {
 
 /// Whether `a` stands before `b`.
 fn less(a: &str, b: &str, dialect: Dialect) -> bool {
+    let at = a.bytes().zip(b.bytes()).position(|(x, y)| x != y);
+    if let Some(at) = at
+        && let (x, y) = (a.as_bytes()[at], b.as_bytes()[at])
+        && x.is_ascii_alphabetic()
+        && y.is_ascii_alphabetic()
+    {
+        return x < y;
+    }
     let differing = a.chars().zip(b.char_indices()).find(|(x, (_, y))| x != y);
     let Some((x, (at, y))) = differing else {
         return a.len() < b.len();

@@ -80,12 +80,13 @@ pub(super) fn value(text: Text<'_>, keep: bool) -> Result<Value, Problem> {
     }
 }
 
-/// The text that a scalar is as a key; nothing if it is null.
-pub(super) fn scalar_key(text: Text<'_>) -> Result<Option<String>, Problem> {
+/// The text that a scalar is as a key; nothing if it is null. If it is not to be kept, it is only checked.
+pub(super) fn scalar_key(text: Text<'_>, keep: bool) -> Result<Option<String>, Problem> {
     if text.wanted() == "binary" {
         return binary(&text.value).map(Some);
     }
     Ok(Some(match text.resolve()? {
+        Scalar::Text | Scalar::Date if !keep => String::new(),
         Scalar::Text | Scalar::Date => text.value.into_owned(),
         Scalar::Float(f) => float_key(f),
         Scalar::Null => return Ok(None),

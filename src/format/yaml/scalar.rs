@@ -156,13 +156,15 @@ fn special_float(text: &str) -> Option<f64> {
 /// `[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?`: numbers of base 60, which only old readers know.
 fn is_base60(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if !unsigned.starts_with(|c: char| c.is_ascii_digit()) {
+        return false;
+    }
     let (head, fraction) = unsigned.split_once('.').map_or((unsigned, ""), |(h, f)| (h, f));
     let mut parts = head.split(':');
     let first = parts.next().unwrap_or("");
     let tail: Vec<&str> = parts.collect();
     let loose = |s: &str| s.bytes().all(|b| b.is_ascii_digit() || b == b'_');
-    first.starts_with(|c: char| c.is_ascii_digit())
-        && loose(first)
+    loose(first)
         && loose(fraction)
         && !tail.is_empty()
         && tail.iter().all(|part| match part.as_bytes() {

@@ -122,9 +122,13 @@ fn mutated_documents_are_values_or_errors() {
         "\u{85}",
         "\u{1f600}",
     ];
-    let sample =
-        "a: &x {b: [1, 'c', \"d\\n\"]}\ne: |-\n  f\n\n  g\nh: >+\n  i\n  j\n? k\n: *x\n<<: *x\n- l\n";
-    for seed in 0u64..8_000 {
+    let all = "a: &x {b: [1, 'c', \"d\\n\"]}\ne: |-\n  f\n\n  g\nh: >+\n  i\n  j\n? k\n: *x\n<<: *x\n- l\n";
+    let usual = concat!(
+        "a: b\nc:\n  d: 1\n  # e\n  f:\n  - g: 'x y'\n    h: |\n      i\n        j\n\n  - - k\n    - \"l\\\"\\n\"\n",
+        "  m: {n: o, p: q}\nr: [s, t]\nu:\n- v: w:x\n  y:\n  z: -1\n- --b\n",
+    );
+    for seed in 0u64..16_000 {
+        let sample = if seed.is_multiple_of(2) { all } else { usual };
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut next = |max: usize| {
             state ^= state << 13;
@@ -418,5 +422,45 @@ fn long_texts_take_no_longer_than_they_are() {
         format!("a: &a b\n{}", "c: *a\n".repeat(n)),
     ] {
         drop(parse(&text).map(|value| emit(&value, Dialect::V2).len()));
+    }
+}
+
+#[test]
+fn what_is_not_wanted_may_be_wrong_all_the_same() {
+    for value in [
+        " text\n  more: x",
+        "\n  a: 1\n   b: 2",
+        "\n  a: 1\n - b",
+        " .inf",
+        "\n  - .nan",
+        " \"\\q\"",
+        " |\n   a\n  b",
+        " [a, b",
+        " *a",
+        " x\n\ty",
+    ] {
+        let text = format!("kind: K\nspec:{value}\nend: x\n");
+        let error = parse_part(&text, &["kind"]).unwrap_err();
+        assert_eq!(Err(error), parse(&text), "{text}");
+    }
+}
+
+#[test]
+fn what_follows_an_unwanted_value_is_read() {
+    for value in [
+        "",
+        " x",
+        "\n  a:\n  - b",
+        "\n- a\n- b:\n  c: d",
+        " |\n  x\n\n   y\n",
+        " {a: b}",
+        " \"a\\\"b\"",
+        " 'a # b: c'",
+        "\n # x",
+    ] {
+        let text = format!("a: 1\nspec:{value}\nkind: K\nmore:\n  b: 2");
+        assert_eq!(parse_part(&text, &["a", "kind"]), Ok(json!({"a": 1, "kind": "K"})), "{text}");
+        let broken = format!("{text}\n x");
+        assert_eq!(parse_part(&broken, &["a", "kind"]), parse(&broken), "{broken}");
     }
 }

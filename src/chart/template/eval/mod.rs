@@ -13,8 +13,8 @@ use super::ast::{Branch, Command, Node, NodeKind, Operand, Pipe, Tree};
 use super::error::{Error, Fault};
 use super::stack::StackGuard;
 use super::{Options, format};
-use crate::chart::value::{ListKind, MapKind, Value};
-use crate::limits::{TEMPLATE_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
+use crate::chart::value::{ListKind, MapKind, Text, Value};
+use crate::limits::{TEMPLATE_BUFFER_BYTES_MAX, TEMPLATE_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 
 /// The templates that are visible: those of the set, and over them what `tpl` defines.
 #[derive(Debug, Default)]
@@ -47,15 +47,43 @@ impl Scope<'_> {
 pub(super) struct Shared<'a> {
     pub(super) options: &'a Options,
     pub(super) guard: StackGuard,
-    /// How often each template is being included.
-    pub(super) included: RefCell<HashMap<String, usize>>,
+    /// The names of the templates that are being included.
+    pub(super) included: RefCell<Vec<Text>>,
+    /// Buffers of texts that are complete, for the next ones.
+    pub(super) buffers: RefCell<Vec<Vec<u8>>>,
+    /// The name of the variable that every template has.
+    pub(super) dollar: Rc<str>,
     pub(super) depth: Cell<usize>,
     pub(super) steps: Cell<u64>,
     /// Compiled expressions.
     pub(super) regexes: RefCell<HashMap<String, Rc<regex_lite::Regex>>>,
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    pub(super) fn new(options: &'a Options) -> Self {
+        Self {
+            options,
+            guard: StackGuard::new(options.stack_bytes_max),
+            included: RefCell::default(),
+            buffers: RefCell::default(),
+            dollar: Rc::from("$"),
+            depth: Cell::new(0),
+            steps: Cell::new(0),
+            regexes: RefCell::default(),
+        }
+    }
+
+    /// Hands an empty buffer out, and keeps it for others when that is done.
+    pub(super) fn with_buffer<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let mut buffer = self.buffers.borrow_mut().pop().unwrap_or_default();
+        let result = work(&mut buffer);
+        buffer.clear();
+        if buffer.capacity() <= TEMPLATE_BUFFER_BYTES_MAX {
+            self.buffers.borrow_mut().push(buffer);
+        }
+        result
+    }
+
     /// Counts work against the maximum of one rendering.
     pub(super) fn charge(&self, steps: u64) -> Result<(), String> {
         let steps = self.steps.get().saturating_add(steps);
@@ -86,7 +114,7 @@ impl Engine<'_> {
     /// Executes a template on `data`.
     pub(super) fn execute(self, tree: &Tree, data: Value, out: &mut Vec<u8>) -> Result<(), Error> {
         let dot = Slot::plain(data);
-        let vars = vec![(Rc::from("$"), dot.clone())];
+        let vars = vec![(self.shared.dollar.clone(), dot.clone())];
         let mut exec = Exec { engine: self, tree, vars, at: At::Nothing, out };
         let depth = self.shared.depth.get();
         self.shared.depth.set(depth + 1);
@@ -189,7 +217,7 @@ impl<'t> Exec<'t, '_> {
             NodeKind::If(branch) => return self.branch(dot, branch, false),
             NodeKind::With(branch) => return self.branch(dot, branch, true),
             NodeKind::Range(branch) => return self.range(dot, branch),
-            NodeKind::Template { name, pipe } => self.template(dot, node, name, pipe.as_ref())?,
+            NodeKind::Template { name, pipe } => self.template(dot, node, name, pipe.as_deref())?,
             NodeKind::Break => return Ok(Flow::Break),
             NodeKind::Continue => return Ok(Flow::Continue),
         }

@@ -52,7 +52,7 @@ impl<'t> Exec<'t, '_> {
         self.at = At::Pipe(pipe);
         self.step()?;
         let mut last = None;
-        for command in &pipe.commands {
+        for command in &*pipe.commands {
             last = Some(Slot::plain(self.command(dot, command, last)?.value));
         }
         let value = last.map_or(Value::Nil, |slot| slot.value);
@@ -169,13 +169,13 @@ impl<'t> Exec<'t, '_> {
         dot: &Slot,
         receiver: Slot,
         word: &'t Operand,
-        fields: &'t [Rc<str>],
+        fields: &'t str,
         args: &'t [Operand],
         last: Option<Slot>,
     ) -> Result<Slot, Error> {
         let mut receiver = receiver;
-        let Some((name, path)) = fields.split_last() else { return Ok(receiver) };
-        for field in path {
+        let Some((path, name)) = fields.rsplit_once('.') else { return Ok(receiver) };
+        for field in path.split('.').skip(1) {
             receiver = self.field(dot, &receiver, field, word, &[], None)?;
         }
         self.field(dot, &receiver, name, word, args, last)
@@ -185,7 +185,7 @@ impl<'t> Exec<'t, '_> {
         &mut self,
         dot: &Slot,
         receiver: &Slot,
-        name: &Rc<str>,
+        name: &str,
         word: &'t Operand,
         args: &'t [Operand],
         last: Option<Slot>,
@@ -230,7 +230,7 @@ impl<'t> Exec<'t, '_> {
         &mut self,
         receiver: &Slot,
         object: &Rc<dyn Object>,
-        name: &Rc<str>,
+        name: &str,
         has_args: bool,
     ) -> Result<Slot, Error> {
         match object.field(name) {

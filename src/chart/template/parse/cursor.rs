@@ -2,12 +2,12 @@
 
 use super::Parser;
 use crate::chart::template::error::Error;
-use crate::chart::template::lex::{Kind, Token};
+use crate::chart::template::lex::{self, Kind, Token};
 
 impl<'a> Parser<'a> {
     pub(super) fn peek(&mut self) -> Token<'a> {
         self.furthest = self.furthest.max(self.at);
-        const END: Token<'_> = Token { kind: Kind::Eof, pos: 0, line: 0, text: "" };
+        const END: Token<'_> = Token { kind: Kind::Eof, pos: 0, text: "" };
         let list = &self.tokens.list;
         list.get(self.at).or_else(|| list.last()).copied().unwrap_or(END)
     }
@@ -46,16 +46,17 @@ impl<'a> Parser<'a> {
             return self.error(format!("unexpected {token} in {context}"));
         }
         let text = self.tokens.error.clone();
-        let (line, name) = (self.frame.action_line, &self.source.name);
-        if line == 0 || line == token.line {
+        let line = |pos| lex::line(&self.source.text, pos);
+        let Some(line) = self.frame.action.map(line).filter(|begin| *begin != line(token.pos)) else {
             return self.error(text);
-        }
+        };
+        let name = &self.source.name;
         let within = if text.ends_with(" action") { "" } else { " in action" };
         self.error(format!("{text}{within} started at {name}:{line}"))
     }
 
     pub(super) fn error(&self, message: impl Into<String>) -> Error {
-        let line = self.tokens.list.get(self.furthest).map_or(0, |t| t.line);
+        let line = self.tokens.list.get(self.furthest).map_or(0, |t| lex::line(&self.source.text, t.pos));
         Error::parse(&self.source.name, line, message)
     }
 }

@@ -25,6 +25,9 @@ impl Loader<'_> {
             let mut absent = kind != ValueMark;
             if !absent {
                 self.scanner.take();
+                if depth == 0 && self.is_unwanted(&key) && self.scanner.skim() {
+                    continue;
+                }
                 absent = ends.contains(&self.scanner.peek()?.0);
             }
             self.entry(&mut map, key, mark, absent, Place::Entry, depth)?;
@@ -87,6 +90,11 @@ impl Loader<'_> {
             absent = kind == Kind::FlowEntry || kind == end;
         }
         self.entry(map, key, mark, absent, Place::Brackets, depth)
+    }
+
+    /// Whether the value of a key of the outermost map is only looked at for mistakes.
+    fn is_unwanted(&self, key: &Key) -> bool {
+        matches!((key, self.keys), (Key::Text(text), Some(keys)) if !keys.contains(&text.as_str()))
     }
 
     /// Reads the value of a key, unless it is `absent`, and puts it into the map.
@@ -169,7 +177,7 @@ impl Loader<'_> {
     }
 
     fn scalar_key(&mut self, text: Text<'_>, mark: Mark) -> Key {
-        if text.is_merge() { Key::Merge } else { self.resolved(resolve::scalar_key(text), mark) }
+        if text.is_merge() { Key::Merge } else { self.resolved(resolve::scalar_key(text, self.keep), mark) }
     }
 
     fn resolved(&mut self, key: Result<Option<String>, resolve::Problem>, mark: Mark) -> Key {

@@ -41,6 +41,7 @@ const fn mark(table: &mut [u8; 256], bytes: &[u8], class: u8) {
 }
 
 /// Whether a byte belongs to one of the classes.
+#[inline(always)] // the innermost of all loops, and what is shipped is built for size
 pub(super) fn is(byte: u8, classes: u8) -> bool {
     CLASSES[usize::from(byte)] & classes != 0
 }
@@ -61,8 +62,8 @@ pub(super) fn forbidden(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        if let Some(word) = bytes.get(at..at + 8)
-            && word.iter().fold(true, |plain, b| plain & (0x20..0x7f).contains(b))
+        if let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk())
+            && is_plain(u64::from_ne_bytes(*word))
         {
             at += 8;
             continue;
@@ -74,6 +75,19 @@ pub(super) fn forbidden(text: &str) -> Option<usize> {
         at = end;
     }
     None
+}
+
+/// Whether eight bytes are all printable ASCII or line feeds.
+fn is_plain(word: u64) -> bool {
+    const TOP: u64 = each(0x80);
+    // With its top bit set, no byte borrows from the next one; the bit stays unless the byte was smaller.
+    let printable = (word | TOP) - each(b' ');
+    let other_than = |byte| ((word ^ each(byte)) | TOP) - each(1);
+    !word & (printable | !other_than(b'\n')) & other_than(0x7f) & TOP == TOP
+}
+
+const fn each(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
 }
 
 fn is_forbidden(bytes: &[u8]) -> bool {

@@ -14,6 +14,7 @@ mod chars;
 mod flow;
 mod keys;
 mod property;
+mod skim;
 
 /// A place in the text.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,6 +84,8 @@ pub(super) struct Scanner<'a> {
     /// Where column 0 is.
     line_start: usize,
     tokens: VecDeque<Token<'a>>,
+    /// The next token, once it is clear that it is.
+    next: Option<(Kind, Mark)>,
     /// Tokens that were handed out.
     taken: usize,
     ended: bool,
@@ -104,6 +107,7 @@ impl<'a> Scanner<'a> {
             line: 0,
             line_start: 0,
             tokens: VecDeque::new(),
+            next: None,
             taken: 0,
             ended: false,
             level: 0,
@@ -125,10 +129,16 @@ impl<'a> Scanner<'a> {
 
     /// What the next token is. The last one is the end of the stream, which stays.
     pub(super) fn peek(&mut self) -> Result<(Kind, Mark), Error> {
+        if let Some(next) = self.next {
+            return Ok(next);
+        }
         while self.wants_more()? {
             self.fetch()?;
         }
-        Ok(self.tokens.front().map_or((Kind::StreamEnd, self.mark()), |token| (token.kind, token.mark)))
+        let next =
+            self.tokens.front().map_or((Kind::StreamEnd, self.mark()), |token| (token.kind, token.mark));
+        self.next = Some(next);
+        Ok(next)
     }
 
     /// Whether the token that was looked at has this text.
@@ -138,6 +148,7 @@ impl<'a> Scanner<'a> {
 
     /// Takes the token that was looked at.
     pub(super) fn take(&mut self) -> Token<'a> {
+        self.next = None;
         match self.tokens.pop_front() {
             Some(token) => {
                 self.taken += 1;
@@ -203,6 +214,9 @@ impl<'a> Scanner<'a> {
     }
 
     fn break_len(&self, ahead: usize) -> usize {
+        if !chars::is(self.byte(ahead), BREAK) {
+            return 0;
+        }
         self.text.as_bytes().get(self.pos + ahead..).map_or(0, chars::break_len)
     }
 
