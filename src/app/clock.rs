@@ -48,9 +48,7 @@ impl Keeper {
             let help = "By how much the machine's clock is ahead of the garden's.";
             #[expect(clippy::cast_precision_loss, reason = "a gauge needs no more precision")]
             env.metrics.set("gardenlet_clock_skew_seconds", help, &[], -(nanos as f64) / 1e9);
-            if self.stored.is_none_or(|at| env.clock.mono().saturating_sub(at) >= STORE_PERIOD) {
-                self.store();
-            }
+            self.store_when_due();
         }
         status.clock_remark(remark(skew));
         match problem(self.time.machine(), self.time.floor(), skew) {
@@ -65,6 +63,13 @@ impl Keeper {
                 log::info!("The machine's clock is right again");
             }
             None => {}
+        }
+    }
+
+    fn store_when_due(&mut self) {
+        let now = self.time.local_clock().mono();
+        if self.stored.is_none_or(|at| now.saturating_sub(at) >= STORE_PERIOD) {
+            self.store();
         }
     }
 
@@ -112,6 +117,30 @@ fn problem(machine: Timestamp, floor: Timestamp, skew_nanos: Option<i64>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::clock::{Clock, Simulated};
+
+    #[test]
+    fn the_gardens_time_is_kept_once_an_hour() {
+        let begin = Timestamp::from_unix(1_750_000_000);
+        let sim = Simulated::new(begin, 1);
+        let time = GardenTime::new(Clock::new(sim.clone()), Timestamp::default(), None);
+        let state = StateDir::in_memory();
+        let mut keeper = Keeper::new(time.clone(), state.clone());
+        let kept = || String::from_utf8(state.read(SLOT)?).unwrap().parse::<i64>().ok();
+        keeper.store_when_due();
+        keeper.store();
+        assert_eq!(kept(), None, "nobody has told the time");
+        // The garden is a day ahead.
+        let mono = time.local_clock().mono();
+        time.learn(begin.plus(Duration::from_secs(86_400)), mono, mono);
+        for (minutes, expected) in [(0, 0), (59, 0), (2, 3_660), (30, 3_660)] {
+            sim.advance(Duration::from_secs(minutes * 60));
+            keeper.store_when_due();
+            assert_eq!(kept(), Some(1_750_086_400 + expected), "{minutes}");
+        }
+        keeper.store();
+        assert_eq!(kept(), Some(1_750_086_400 + 5_460), "at the end");
+    }
 
     #[test]
     fn what_is_wrong_with_a_clock() {

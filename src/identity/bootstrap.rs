@@ -209,8 +209,10 @@ impl Obtain {
             self.failed.clear();
         }
         let credential = all.swap_remove(untried.unwrap_or(0));
-        let garden = connect(credential.connection.clone())
-            .map_err(Error::kube(format!("connect with the bootstrap kubeconfig in {}", credential.place)))?;
+        let garden = connect(credential.connection.clone()).map_err(|source| {
+            self.failed.push(credential.connection.clone());
+            Error::kube(format!("connect with the bootstrap kubeconfig in {}", credential.place))(source)
+        })?;
         let subject = seed_subject(&self.seed_name);
         let issuer = Issuer::new(self.clock.clone(), self.state.clone(), SLOT, subject, self.validity);
         Ok((credential, garden, issuer))

@@ -11,7 +11,7 @@ use crate::api::meta::Metadata;
 use crate::base::clock::{Simulated, Timestamp};
 use crate::base::random::hex;
 use crate::base::thread;
-use crate::kube::{Credentials, Identity, Trust, Verdict, WatchEvent};
+use crate::kube::{Credentials, Identity, Material, Trust, Verdict, WatchEvent};
 use crate::net::testing::{Act, Ca, Pair, Seen, Server, ServerTls, chunk, chunked_head, feed};
 
 fn client(server: &Server) -> Client {
@@ -566,6 +566,26 @@ fn our_own_rate_limit_holds_calls_back() {
     client.version().unwrap();
     let error = client.version().unwrap_err();
     assert_eq!((matches!(error, Error::Limited), error.verdict()), (true, Verdict::Throttled(None)));
+}
+
+#[test]
+fn a_file_of_cas_is_read_at_each_handshake() {
+    let (old, new) = (Ca::new("old"), Ca::new("new"));
+    let tls = ServerTls { pair: new.server(), client_ca: None };
+    let server = Server::tls(&tls, |_| Act::json(200, "{}"));
+    let path = std::env::temp_dir().join(format!("gardenlet-cas-{}", hex(12)));
+    let trust = Trust::Bundle(Material::File(path.clone()));
+    let client = Client::new(Connection::new(server.url()).with_trust(trust), Options::default()).unwrap();
+    let works = |pem: &str| {
+        std::fs::write(&path, pem).unwrap();
+        server.cut();
+        client.version().is_ok()
+    };
+    assert!(!works(&old.pem()));
+    assert!(works(&(old.pem() + &new.pem())));
+    assert!(works(&new.pem()));
+    assert!(!works(&old.pem()));
+    std::fs::remove_file(path).unwrap();
 }
 
 /// Only a garden that has proved who it is tells the time.
