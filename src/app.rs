@@ -16,6 +16,7 @@ mod networks;
 mod process;
 mod rebootstrap;
 mod reload;
+mod report;
 mod seed;
 mod service;
 mod status;
@@ -45,6 +46,7 @@ use crate::limits;
 use crate::net::{Dial, ProxyEnv, SystemCas};
 use crate::oci;
 use crate::resources::Watched;
+use crate::runtime::events::Recorder;
 use crate::runtime::fence::Fence;
 use crate::runtime::leader::{self, Elector, Listener};
 use crate::runtime::pool::Pool;
@@ -114,6 +116,7 @@ struct Shared {
     clients: clients::Clients,
     lanes: controllers::Lanes,
     fence: Fence,
+    events: Recorder,
     status: Status,
     registration: Registration,
     /// Charts of registries.
@@ -189,7 +192,6 @@ fn run_round(
     env.clock = time.local_clock();
     let fence = Fence::new(env.clock.clone(), &settings.leader_election.resource_name);
     let clients = clients::Clients::new(settings, &env, &time, &fence)?;
-    let servers = status::serve(settings, &env, &status)?;
     let system = |operation: &str| {
         let operation = operation.to_owned();
         move |source| Error::System { operation, source }
@@ -199,8 +201,21 @@ fn run_round(
         .map_err(system("start workers"))?;
     let lanes = controllers::Lanes::new(&pool, settings);
     let charts = oci::Cache::new(state.path(), settings.edge.chart_cache_bytes_max);
+    let sources = report::Sources {
+        seed: settings.seed_config.name.clone(),
+        begun: env.clock.mono(),
+        workers,
+        metrics: env.metrics.clone(),
+        pool: pool.view(),
+        charts: charts.clone(),
+        chart_bytes_max: settings.edge.chart_cache_bytes_max,
+        time: time.clone(),
+    };
+    // The workers end with the agent.
+    let servers = status::serve(settings, &env, &status, sources).inspect_err(|_| env.stop.stop())?;
     let shared = Arc::new(Shared {
         settings: Arc::clone(settings),
+        events: Recorder::new(&env.hostname),
         env,
         state,
         time,

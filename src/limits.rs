@@ -80,6 +80,8 @@ pub const TEMPLATE_REGEX_BYTES_MAX: usize = 1 << 20;
 pub const QUEUE_KEYS_MAX: usize = 50_000;
 /// Objects in one store.
 pub const STORE_OBJECTS_MAX: usize = 100_000;
+/// Events that are remembered, so that they are counted when they repeat.
+pub const EVENTS_MAX: usize = 256;
 /// Threads that the agent runs at most.
 pub const THREADS_MAX: usize = 64;
 /// Watches of an agent that serves no shoots.

@@ -82,6 +82,7 @@ impl Clients {
             client(&Options { stop: Stop::new(), ..unlimited.clone() })?.with_deadline(election_timeout);
         let garden_options = Options {
             tells_time: true,
+            peer: "garden",
             daily: Some(Daily::default()),
             ..limited(&options, &settings.garden_client_connection.connection)
         };
@@ -108,6 +109,7 @@ impl Clients {
     ) -> Result<Client, kube::Error> {
         let options = Options {
             qps: 0.0,
+            peer: SEED,
             permit: Some(lease.permit(self.election_timeout)),
             write_timeout: self.applier_write_timeout,
             daily: None,
@@ -121,6 +123,7 @@ impl Clients {
     pub(super) fn election_as(&self, connection: Connection, refused: &Stop) -> Result<Client, kube::Error> {
         let options = Options {
             qps: 0.0,
+            peer: SEED,
             stop: Stop::new(),
             permit: None,
             daily: None,
@@ -158,8 +161,12 @@ impl Clients {
     }
 }
 
+/// What the seed is called in metrics.
+const SEED: &str = "seed";
+
 fn options(env: &Environment, time: &GardenTime) -> Options {
     Options {
+        peer: SEED,
         clock: env.clock.clone(),
         time: Some(time.clone()),
         dialer: env.dialer.clone(),
@@ -178,12 +185,11 @@ fn limited(options: &Options, connection: &ClientConnection) -> Options {
 
 /// A kubeconfig if one is named, else the pod's ServiceAccount.
 pub(super) fn seed_connection(settings: &Settings, env: &Environment) -> Result<Connection, Error> {
-    if let Some(path) = &settings.seed_client_connection.kubeconfig {
-        return load("seed", path);
-    }
-    let host = env.variable("KUBERNETES_SERVICE_HOST").ok_or(Error::NoSeed)?;
-    let port = env.variable("KUBERNETES_SERVICE_PORT").unwrap_or("443");
-    Ok(in_cluster::connection(host, port, &env.service_account_dir))
+    let kubeconfig = settings.seed_client_connection.kubeconfig.as_deref();
+    let variable = |name: &str| env.variable(name).map(str::to_owned);
+    let found = in_cluster::or_kubeconfig(kubeconfig, &variable, &env.service_account_dir);
+    let place = kubeconfig.map(|path| path.display().to_string()).unwrap_or_default();
+    found.map_err(|source| Error::Kubeconfig { cluster: "seed", place, source })?.ok_or(Error::NoSeed)
 }
 
 pub(super) fn load(cluster: &'static str, path: &Path) -> Result<Connection, Error> {

@@ -29,7 +29,7 @@ use crate::runtime::controller::{Context, Reconciler};
 use crate::runtime::informer::{self, Handler, Object, Options};
 use crate::runtime::pool::{Lane, Pool};
 use crate::runtime::queue::{RETRY_DEFAULT, Retry};
-use crate::runtime::store::Store;
+use crate::runtime::store::{Store, StoreView};
 
 use super::Shared;
 use super::clients::{GardenClients, write_deadline};
@@ -117,6 +117,7 @@ pub(super) fn context(shared: &Shared, stop: &Stop) -> Context {
         clock: shared.env.clock.clone(),
         stop: stop.child(),
         metrics: shared.env.metrics.clone(),
+        events: shared.events.clone(),
         fence: shared.fence.clone(),
         write_deadline: write_deadline(&shared.settings.leader_election),
     }
@@ -131,10 +132,13 @@ pub(super) fn inform<T: Object>(
     store: &Store<T>,
     handler: Handler<T>,
 ) -> Option<JoinHandle<()>> {
-    let (name, synced) = (options.name, store.clone());
+    let (name, looked_at) = (options.name, store.clone());
     // One that is told to end knows nothing and need not.
     let ending = stop.clone();
-    shared.status.informer(name, move || synced.is_synced() || ending.is_stopped());
+    shared.status.informer(name, move || {
+        let view = looked_at.view();
+        StoreView { synced: view.synced || ending.is_stopped(), ..view }
+    });
     let clock = shared.env.clock.clone();
     let spawned = informer::start(client.clone(), clock, stop, options, store.clone(), handler);
     super::started(&format!("watch {name}"), stop, spawned)

@@ -8,7 +8,6 @@ mod certificate;
 mod registration;
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::stop::Stop;
-use crate::config::settings::{SecretReference, Settings};
+use crate::config::settings::Settings;
 use crate::config::version::GARDENER;
 use crate::format::yaml;
 use crate::identity::bootstrap::{Obtain, Obtained, Sources};
@@ -339,6 +338,8 @@ impl BringUp {
             .clients
             .use_garden(&self.as_reached(&connection))
             .map_err(failed("connect to the garden"))?;
+        let expires = cleanup::certificate(&connection).ok().map(|certificate| certificate.not_after);
+        self.shared.status.certificate(expires);
         self.connection = Some(connection);
         if self.heartbeat.is_none() {
             self.heartbeat = controllers::start_heartbeat(&self.shared, &clients, &self.stop);
@@ -455,19 +456,9 @@ impl BringUp {
     }
 }
 
-/// Where an identity may come from. The service manager's credential counts after the configured file.
+/// Where an identity may come from.
 pub(super) fn sources(settings: &Settings, env: &Environment) -> Sources {
-    let garden = &settings.garden_client_connection;
-    let key = |s: &SecretReference| Key::new(s.namespace.clone(), s.name.clone());
-    let credential =
-        env.variable("CREDENTIALS_DIRECTORY").map(|dir| Path::new(dir).join("bootstrap-kubeconfig"));
-    Sources {
-        kubeconfig_secret: garden.kubeconfig_secret.as_ref().map(key),
-        bootstrap_secret: garden.bootstrap_kubeconfig.as_ref().map(key),
-        bootstrap_files: settings.edge.bootstrap_kubeconfig.clone().into_iter().chain(credential).collect(),
-        kubeconfig_path: garden.connection.kubeconfig.clone(),
-        keep_bootstrap: settings.edge.bootstrap_keep,
-    }
+    Sources::new(settings, &|name| env.variable(name).map(str::to_owned))
 }
 
 #[cfg(test)]

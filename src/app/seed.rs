@@ -45,7 +45,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     let options = Options::all("seed/managedresources", MANAGED_RESOURCE);
     // From the beginning: nobody is ready without it.
     let managed = shared.managed.clone();
-    shared.status.informer(options.name, move || managed.is_synced());
+    shared.status.informer(options.name, move || managed.view());
     if install_definitions(shared, stop) {
         let handler = on_resource(shared);
         informer = inform(shared, stop, &shared.clients.seed, options, &shared.managed, handler);

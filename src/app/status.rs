@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::base::clock::{Clock, Mono};
+use serde_json::json;
+
+use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
 use crate::config::settings::{Listener, Settings};
 use crate::controllers::lease::Beat;
 use crate::runtime::health::Progress;
-use crate::serve::{self, Checks, Response, Routes, Server};
+use crate::runtime::store::StoreView;
+use crate::serve::{self, Checks, Routes, Server};
 
+use super::report::{self, Report, Sources};
 use super::{Environment, Error};
 
 /// How long an informer may take before `/healthz` and `/readyz` fail for it (Gardener's `runtime-informer-sync`).
@@ -28,7 +32,7 @@ pub struct Part {
     pub problem: Option<String>,
 }
 
-type Synced = Box<dyn Fn() -> bool + Send>;
+type Look = Box<dyn Fn() -> StoreView + Send>;
 
 #[derive(Default)]
 struct State {
@@ -41,14 +45,16 @@ struct State {
     remark: Option<String>,
     clock_remark: Option<String>,
     parts: BTreeMap<&'static str, Part>,
-    informers: BTreeMap<&'static str, (Synced, Mono)>,
+    informers: BTreeMap<&'static str, (Look, Mono)>,
+    /// Until when the client certificate for the garden is valid.
+    expires: Option<Timestamp>,
 }
 
 impl State {
     fn informers_synced(&self, now: Mono, without_garden: bool) -> bool {
-        self.informers.iter().all(|(name, (synced, since))| {
+        self.informers.iter().all(|(name, (look, since))| {
             let excused = without_garden && name.starts_with("garden/");
-            excused || now < since.saturating_add(SYNC_PATIENCE) || synced()
+            excused || now < since.saturating_add(SYNC_PATIENCE) || look().synced
         })
     }
 }
@@ -172,8 +178,8 @@ impl Status {
     }
 
     /// An informer was started.
-    pub(super) fn informer(&self, name: &'static str, synced: impl Fn() -> bool + Send + 'static) {
-        self.lock().informers.insert(name, (Box::new(synced), self.clock.mono()));
+    pub(super) fn informer(&self, name: &'static str, look: impl Fn() -> StoreView + Send + 'static) {
+        self.lock().informers.insert(name, (Box::new(look), self.clock.mono()));
     }
 
     /// Informers whose names begin so have ended.
@@ -198,32 +204,55 @@ impl Status {
         let now = self.clock.mono();
         let mut state = self.lock();
         if !state.was_ready {
-            let knows = !state.informers.is_empty() && state.informers.values().all(|(synced, _)| synced());
+            let knows =
+                !state.informers.is_empty() && state.informers.values().all(|(look, _)| look().synced);
             state.was_ready = state.leader.is_some() || knows;
         }
         state.was_ready && state.informers_synced(now, false)
     }
 
-    /// One page for a person.
-    fn page(&self) -> String {
+    /// There is an identity for the garden, or another one: until when its certificate is valid.
+    pub(super) fn certificate(&self, expires: Option<Timestamp>) {
+        self.lock().expires = expires;
+    }
+
+    pub(super) fn expires(&self) -> Option<Timestamp> {
+        self.lock().expires
+    }
+
+    /// How long ago the seed's Lease was renewed.
+    pub(super) fn lease_age(&self) -> Option<Duration> {
+        self.beat.age(&self.clock)
+    }
+
+    /// Everything, for the status page.
+    fn report(&self, sources: Option<&Sources>) -> Report {
+        let mut report = Report::default();
+        let now = self.clock.mono();
         let state = self.lock();
-        let mut out = format!("leading: {}\n", state.leading);
+        report.line("leading", json!(state.leading), state.leading.to_string());
         if let Some(leader) = &state.leader {
-            out.push_str(&format!("leader: {leader}\n"));
+            report.line("leader", json!(leader), leader.as_str());
         }
-        let age =
-            self.beat.age(&self.clock).map_or("never".to_owned(), |age| format!("{} s ago", age.as_secs()));
-        out.push_str(&format!("seed lease renewed: {age}\n"));
+        let (value, text) = report::ago(self.lease_age());
+        report.line("seed lease renewed", value, text);
+        if let Some(sources) = sources {
+            report::tell(&mut report, sources, state.expires, self.clock.now(), now);
+        }
         for (name, part) in &state.parts {
-            out.push_str(&format!("{name}: {}\n", part.stage));
-            if let Some(problem) = &part.problem {
-                out.push_str(&format!("  problem: {problem}\n"));
-            }
+            let value = json!({"stage": part.stage, "problem": part.problem});
+            report.member("parts", ("", name), value, part.stage.clone());
         }
-        for (name, (synced, _)) in &state.informers {
-            out.push_str(&format!("watch {name}: {}\n", if synced() { "synced" } else { "not synced" }));
+        for (name, (look, _)) in &state.informers {
+            let StoreView { synced, objects, heard_at } = look();
+            let (mut value, text) = report::ago(heard_at.map(|at| now.saturating_sub(at)));
+            value["synced"] = json!(synced);
+            value["objects"] = json!(objects);
+            let synced = if synced { "synced" } else { "not synced" };
+            let text = format!("{synced}, {objects} objects, last event {text}");
+            report.member("watches", ("watch ", name), value, text);
         }
-        out
+        report
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -233,12 +262,21 @@ impl Status {
 }
 
 /// Starts the listeners for probes and metrics.
-pub(super) fn serve(settings: &Settings, env: &Environment, status: &Status) -> Result<Vec<Server>, Error> {
-    let page = status.clone();
+pub(super) fn serve(
+    settings: &Settings,
+    env: &Environment,
+    status: &Status,
+    sources: Sources,
+) -> Result<Vec<Server>, Error> {
+    let (page, numbers, sources) = (status.clone(), status.clone(), Arc::new(sources));
+    let told = Arc::clone(&sources);
+    report::introduce(&env.metrics, env.clock.now());
     let probes = Routes::new()
         .checks(checks(status, settings.edge.liveness_tolerate_offline))
-        .get("/statusz", move |_| Response::text(200, page.page()));
-    let metrics = Routes::new().metrics(env.metrics.clone());
+        .get("/statusz", move |request| page.report(Some(&told)).response(request));
+    let metrics = Routes::new().metrics(env.metrics.clone(), move |metrics| {
+        report::refresh(&numbers, &sources, metrics);
+    });
     Ok(vec![
         listen("probes", &settings.health_probes, probes, env)?,
         listen("metrics", &settings.metrics, metrics, env)?,
@@ -285,12 +323,13 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::base::clock::{Simulated, Timestamp};
+    use crate::base::clock::Simulated;
 
     fn informer(status: &Status, name: &'static str) -> Arc<AtomicBool> {
         let synced = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&synced);
-        status.informer(name, move || asked.load(Ordering::SeqCst));
+        let look = move || StoreView { synced: asked.load(Ordering::SeqCst), ..StoreView::default() };
+        status.informer(name, look);
         synced
     }
 
@@ -341,8 +380,9 @@ mod tests {
         let status = Status::new(Clock::new(Simulated::new(Timestamp::from_unix(0), 1)));
         status.standing_by("host-2_0a1b");
         assert!(status.is_ready());
-        assert!(status.page().starts_with("leading: false\nleader: host-2_0a1b\n"), "{}", status.page());
+        let page = || status.report(None).text();
+        assert!(page().starts_with("leading: false\nleader: host-2_0a1b\n"), "{}", page());
         status.leading(true);
-        assert!(status.page().starts_with("leading: true\nseed lease"), "{}", status.page());
+        assert!(page().starts_with("leading: true\nseed lease renewed: never\n"), "{}", page());
     }
 }

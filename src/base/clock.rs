@@ -28,6 +28,12 @@ impl Timestamp {
         self.0.div_euclid(NANOS)
     }
 
+    /// Seconds since 1970 as metrics have them: the fraction is not exact.
+    #[expect(clippy::cast_precision_loss, reason = "a metric needs no more precision")]
+    pub const fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
     /// Nanoseconds since 1970.
     pub const fn unix_nanos(self) -> i64 {
         self.0

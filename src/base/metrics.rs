@@ -1,9 +1,9 @@
-//! Counters and gauges in Prometheus' text format. A family has a fixed number of series: no label may grow without
+//! Counters, gauges and small histograms in Prometheus' text format. A family has a fixed number of series: no label may grow without
 //! bound, so label values are names from the code (controllers, verbs, results), never names of objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limits;
 
@@ -14,7 +14,23 @@ pub enum Kind {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Counts observations by size. The keys of its series begin with the ending of their name, such as `_sum`.
+    Histogram,
 }
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Upper bounds of a histogram, in seconds, as they are written.
+const BUCKETS: [(&str, f64); 6] =
+    [("0.01", 0.01), ("0.1", 0.1), ("1", 1.0), ("10", 10.0), ("60", 60.0), ("+Inf", f64::INFINITY)];
 
 struct Family {
     kind: Kind,
@@ -22,9 +38,11 @@ struct Family {
     series: BTreeMap<String, f64>,
 }
 
+type Families = BTreeMap<&'static str, Family>;
+
 /// All metrics of the process. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Metrics(Arc<Mutex<BTreeMap<&'static str, Family>>>);
+pub struct Metrics(Arc<Mutex<Families>>);
 
 impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -48,17 +66,35 @@ impl Metrics {
         self.with(name, help, Kind::Gauge, labels, |value| *value = to);
     }
 
+    /// Sets a counter that is kept elsewhere.
+    pub fn reach(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], to: f64) {
+        self.with(name, help, Kind::Counter, labels, |value| *value = to);
+    }
+
+    /// Counts a duration in seconds in a histogram.
+    pub fn observe(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], seconds: f64) {
+        let mut families = self.lock();
+        let mut add = |key: String, by: f64| {
+            change(&mut families, name, help, Kind::Histogram, key, |value| *value += by);
+        };
+        for (text, bound) in BUCKETS {
+            let labels = [labels, &[("le", text)]].concat();
+            add(format!("_bucket{}", label_text(&labels)), f64::from(u8::from(seconds <= bound)));
+        }
+        add(format!("_count{}", label_text(labels)), 1.0);
+        add(format!("_sum{}", label_text(labels)), seconds);
+    }
+
     /// The value of a series, if it was ever written.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        families.get(name)?.series.get(&label_text(labels)).copied()
+        self.lock().get(name)?.series.get(&label_text(labels)).copied()
     }
 
     /// Everything, in Prometheus' text format.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        for (name, family) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let kind = if family.kind == Kind::Counter { "counter" } else { "gauge" };
+        for (name, family) in self.lock().iter() {
+            let kind = family.kind.name();
             // Writing to a String cannot fail.
             let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", family.help);
             for (labels, value) in &family.series {
@@ -74,15 +110,28 @@ impl Metrics {
         help: &'static str,
         kind: Kind,
         labels: &[(&str, &str)],
-        change: impl FnOnce(&mut f64),
+        set: impl FnOnce(&mut f64),
     ) {
-        let mut families = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let family = families.entry(name).or_insert_with(|| Family { kind, help, series: BTreeMap::new() });
-        let key = label_text(labels);
-        if family.series.len() >= limits::METRIC_SERIES_MAX && !family.series.contains_key(&key) {
-            return;
-        }
-        change(family.series.entry(key).or_default());
+        change(&mut self.lock(), name, help, kind, label_text(labels), set);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Families> {
+        // Numbers: no panic leaves them half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn change(
+    families: &mut Families,
+    name: &'static str,
+    help: &'static str,
+    kind: Kind,
+    key: String,
+    set: impl FnOnce(&mut f64),
+) {
+    let family = families.entry(name).or_insert_with(|| Family { kind, help, series: BTreeMap::new() });
+    if family.series.len() < limits::METRIC_SERIES_MAX || family.series.contains_key(&key) {
+        set(family.series.entry(key).or_default());
     }
 }
 
@@ -115,6 +164,25 @@ mod tests {
             # HELP requests_total Requests.\n# TYPE requests_total counter\nrequests_total{code=\"200\"} 3\n";
         assert_eq!(metrics.text(), expected);
         assert_eq!(metrics.value("requests_total", &[("code", "200")]), Some(3.0));
+    }
+
+    #[test]
+    fn a_histogram_counts_what_is_not_larger_than_its_bounds() {
+        let metrics = Metrics::new();
+        for seconds in [0.05, 0.5, 100.0] {
+            metrics.observe("time_seconds", "Time.", &[("c", "a")], seconds);
+        }
+        let text = metrics.text();
+        assert!(text.starts_with("# HELP time_seconds Time.\n# TYPE time_seconds histogram\n"), "{text}");
+        let table = [("0.01", 0), ("0.1", 1), ("1", 2), ("10", 2), ("60", 2), ("+Inf", 3)];
+        for (bound, count) in table {
+            let line = format!("\ntime_seconds_bucket{{c=\"a\",le=\"{bound}\"}} {count}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+        assert!(
+            text.ends_with("time_seconds_count{c=\"a\"} 3\ntime_seconds_sum{c=\"a\"} 100.55\n"),
+            "{text}"
+        );
     }
 
     #[test]

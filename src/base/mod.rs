@@ -10,6 +10,7 @@ mod heap;
 pub mod log;
 pub mod metrics;
 pub mod notify;
+pub mod process;
 pub mod random;
 pub mod redact;
 pub mod signal;

@@ -225,6 +225,12 @@ fn write_file(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {
     File::open(dir).and_then(|d| d.sync_all()).map_err(io_error("sync", dir))
 }
 
+/// Whether a process uses the directory. Nothing is made or changed.
+pub fn is_locked(path: &Path) -> bool {
+    File::open(path.join("lock"))
+        .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,7 +302,9 @@ mod tests {
         let first = StateDir::open(&path).unwrap();
         let error = StateDir::open(&path).unwrap_err();
         assert!(error.to_string().contains("edge.stateDir"), "{error}");
+        assert!(is_locked(&path));
         drop(first);
+        assert!(!is_locked(&path) && !is_locked(Path::new("/nonexistent")));
         assert!(StateDir::open(&path).is_ok());
         fs::remove_dir_all(&path).unwrap();
     }

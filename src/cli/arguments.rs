@@ -22,6 +22,19 @@ pub(super) enum Command {
     Rebootstrap {
         config: PathBuf,
     },
+    /// Try each hop from this machine.
+    Doctor {
+        config: PathBuf,
+        as_json: bool,
+    },
+    /// Say what an object waits for.
+    Explain {
+        config: PathBuf,
+        as_json: bool,
+        kind: String,
+        name: String,
+        namespace: String,
+    },
     /// Render a chart; the arguments are read there.
     Render(Vec<OsString>),
     /// The process that renders for an agent.
@@ -38,6 +51,7 @@ pub(super) enum Usage {
     NoConfig,
     UnknownCommand(String),
     Version(String),
+    Output(String),
     Argument(lexopt::Error),
 }
 
@@ -47,6 +61,7 @@ impl fmt::Display for Usage {
             Self::NoConfig => f.write_str("--config is missing: it names the configuration file"),
             Self::UnknownCommand(name) => write!(f, "unknown command {name:?}"),
             Self::Version(value) => write!(f, "--version={value}: expected true, false or raw"),
+            Self::Output(value) => write!(f, "--output={value}: expected text or json"),
             Self::Argument(error) => error.fmt(f),
         }
     }
@@ -67,11 +82,13 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
         _ => {}
     }
     let mut words = Vec::new();
-    let mut config = None;
+    let (mut config, mut as_json, mut namespace) = (None, false, String::new());
     let mut parser = Parser::from_args(args);
     while let Some(arg) = parser.next()? {
         match arg {
             Long("config") => config = Some(PathBuf::from(parser.value()?)),
+            Long("output") | Short('o') => as_json = output(&mut parser)?,
+            Long("namespace") | Short('n') => namespace = parser.value()?.to_string_lossy().into_owned(),
             Long("help") | Short('h') => return Ok(Command::Help),
             Long("version") => {
                 match parser.optional_value().map(|value| value.to_string_lossy().into_owned()) {
@@ -94,9 +111,26 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
         ["config", "validate"] => Ok(Command::ConfigValidate { config: config.ok_or(Usage::NoConfig)? }),
         ["rebootstrap"] => Ok(Command::Rebootstrap { config: config.ok_or(Usage::NoConfig)? }),
         ["config", "print-defaults"] => Ok(Command::ConfigPrintDefaults),
+        ["doctor"] => Ok(Command::Doctor { config: config.ok_or(Usage::NoConfig)?, as_json }),
+        ["explain", kind, name] => Ok(Command::Explain {
+            config: config.ok_or(Usage::NoConfig)?,
+            as_json,
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            namespace,
+        }),
         ["version"] => Ok(Command::Version { raw: false }),
         ["help"] => Ok(Command::Help),
         _ => Err(Usage::UnknownCommand(words.join(" "))),
+    }
+}
+
+fn output(parser: &mut Parser) -> Result<bool, Usage> {
+    let value = parser.value()?.to_string_lossy().into_owned();
+    match value.as_str() {
+        "json" => Ok(true),
+        "text" => Ok(false),
+        _ => Err(Usage::Output(value)),
     }
 }
 
@@ -126,6 +160,17 @@ mod tests {
             ("--version=raw --config=c.yaml", Command::Version { raw: true }),
             ("config validate --config c.yaml", Command::ConfigValidate { config: config() }),
             ("config --config c.yaml validate", Command::ConfigValidate { config: config() }),
+            ("doctor --config=c.yaml -o json", Command::Doctor { config: config(), as_json: true }),
+            (
+                "explain mr x -n garden --config c.yaml",
+                Command::Explain {
+                    config: config(),
+                    as_json: false,
+                    kind: "mr".to_owned(),
+                    name: "x".to_owned(),
+                    namespace: "garden".to_owned(),
+                },
+            ),
             ("config print-defaults", Command::ConfigPrintDefaults),
             ("render --set a=b x", Command::Render(["--set", "a=b", "x"].map(OsString::from).to_vec())),
             ("render-child", Command::RenderChild(Vec::new())),
@@ -143,6 +188,9 @@ mod tests {
             ("", "--config is missing: it names the configuration file"),
             ("config validate", "--config is missing: it names the configuration file"),
             ("config", "unknown command \"config\""),
+            ("doctor -o yaml", "--output=yaml: expected text or json"),
+            ("doctor", "--config is missing: it names the configuration file"),
+            ("explain seed --config c.yaml", "unknown command \"explain seed\""),
             ("start --config c.yaml", "unknown command \"start\""),
             ("--config", "missing argument for option '--config'"),
             ("--config c.yaml -v", "invalid option '-v'"),

@@ -13,6 +13,9 @@ use crate::format::yaml;
 use crate::limits;
 
 mod arguments;
+mod clusters;
+mod doctor;
+mod explain;
 mod render;
 
 use arguments::Command;
@@ -31,6 +34,9 @@ Usage:
   gardenlet config print-defaults           print the configuration that an empty one stands for
   gardenlet rebootstrap --config=FILE       let the agent, running or stopped, get a new identity for the garden from a
                                             bootstrap kubeconfig; nothing is deleted before the new one is there
+  gardenlet doctor --config=FILE [-o json]  try each hop from this machine; name the first that breaks
+  gardenlet explain KIND NAME [-n NAMESPACE] --config=FILE [-o json]
+                                            say what an object waits for
   gardenlet render ...                      render a chart (see gardenlet render --help)
   gardenlet --version[=true|false|raw]
   gardenlet --help
@@ -51,11 +57,14 @@ pub struct Io<'a> {
     pub errors: &'a mut dyn Write,
 }
 
+/// Looks up a variable of the environment.
+type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// Does what the arguments (without the program's name) say and returns the exit code. `run` is the agent, which is also
 /// told where its configuration stands; `rebootstrap` asks for a new identity.
 pub fn main(
     args: Vec<OsString>,
-    variable: &dyn Fn(&str) -> Option<String>,
+    variable: Variable<'_>,
     io: &mut Io<'_>,
     rebootstrap: &dyn Fn(&Loaded) -> Result<String, String>,
     run: impl FnOnce(Loaded, &Path) -> u8,
@@ -80,6 +89,14 @@ pub fn main(
         },
         Command::ConfigValidate { config } => validate(io, &config),
         Command::ConfigPrintDefaults => print(io, &defaults()),
+        Command::Doctor { config, as_json } => doctor::main(io, &config, variable, as_json),
+        Command::Explain { config, as_json, kind, name, namespace } => {
+            let question = explain::Question { kind, name, namespace };
+            match load_to_run(&config, variable) {
+                Ok(loaded) => explain::main(io, &loaded.settings, variable, &question, as_json),
+                Err(problems) => report(io, &config, &problems),
+            }
+        }
         Command::Version { raw } => print(io, &version(raw)),
         Command::Help => print(io, HELP),
         Command::Render(args) => render::main(io, args),

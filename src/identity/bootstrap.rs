@@ -9,6 +9,7 @@ use crate::api::core::SECRET;
 use crate::api::meta::Key;
 use crate::base::clock::Clock;
 use crate::base::state::StateDir;
+use crate::config::{SecretReference, Settings};
 use crate::kube::{self, Client, Connection, DeleteParams, Garden, kubeconfig};
 
 use super::csr::seed_subject;
@@ -55,12 +56,34 @@ pub struct Credential {
     pub place: String,
     /// It stands in the Secret, which goes when it was used.
     in_secret: bool,
-    connection: Connection,
+    /// What it describes.
+    pub connection: Connection,
 }
 
 impl Sources {
+    /// As the configuration says. The service manager's credential counts after the configured file.
+    pub fn new(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let garden = &settings.garden_client_connection;
+        let key = |s: &SecretReference| Key::new(s.namespace.clone(), s.name.clone());
+        let credential =
+            variable("CREDENTIALS_DIRECTORY").map(|dir| PathBuf::from(dir).join("bootstrap-kubeconfig"));
+        Self {
+            kubeconfig_secret: garden.kubeconfig_secret.as_ref().map(key),
+            bootstrap_secret: garden.bootstrap_kubeconfig.as_ref().map(key),
+            bootstrap_files: settings
+                .edge
+                .bootstrap_kubeconfig
+                .clone()
+                .into_iter()
+                .chain(credential)
+                .collect(),
+            kubeconfig_path: garden.connection.kubeconfig.clone(),
+            keep_bootstrap: settings.edge.bootstrap_keep,
+        }
+    }
+
     /// Whether there is a bootstrap to be done rather than a kubeconfig to be used.
-    fn wants_bootstrap(&self) -> bool {
+    pub fn wants_bootstrap(&self) -> bool {
         self.bootstrap_secret.is_some()
             || self.bootstrap_files.iter().any(|file| file.exists())
             || (self.kubeconfig_path.is_none() && !self.bootstrap_files.is_empty())

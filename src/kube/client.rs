@@ -44,6 +44,8 @@ pub struct Options {
     pub burst: u32,
     /// `User-Agent`.
     pub user_agent: String,
+    /// Which server this is, for metrics: `garden` or `seed`, never an address.
+    pub peer: &'static str,
     /// Total time of a call other than a watch.
     pub timeout: Duration,
     /// Total time of a call that may change something, if that is shorter: as long as the lease lasts under which it is
@@ -78,6 +80,7 @@ impl Default for Options {
         Self {
             qps: 50.0,
             burst: 100,
+            peer: "",
             user_agent: concat!("gardenlet/", env!("CARGO_PKG_VERSION")).to_owned(),
             timeout: Duration::from_secs(30),
             write_timeout: Duration::MAX,

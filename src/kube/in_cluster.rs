@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::connection::{Connection, Credentials, Identity, Material, Trust};
+use super::kubeconfig::{self, Error};
 
 /// Where the kubelet mounts the ServiceAccount.
 pub const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -19,6 +20,24 @@ pub fn connection(host: &str, port: &str, directory: &Path) -> Connection {
         Identity { certificate: None, credentials: Credentials::TokenFile(directory.join("token")) };
     Connection { identity, ..Connection::new(server) }
         .with_trust(Trust::Bundle(Material::File(directory.join("ca.crt"))))
+}
+
+/// How to reach a cluster that the program may run in: the kubeconfig if one is named, else the pod's ServiceAccount;
+/// `None` outside of a pod.
+///
+/// # Errors
+/// That the kubeconfig cannot be used.
+pub fn or_kubeconfig(
+    kubeconfig: Option<&Path>,
+    variable: &dyn Fn(&str) -> Option<String>,
+    directory: &Path,
+) -> Result<Option<Connection>, Error> {
+    if let Some(path) = kubeconfig {
+        return kubeconfig::load(&[path.to_owned()]).and_then(|config| config.select("")).map(Some);
+    }
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    let port = set("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned());
+    Ok(set("KUBERNETES_SERVICE_HOST").map(|host| connection(&host, &port, directory)))
 }
 
 #[cfg(test)]

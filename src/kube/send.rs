@@ -20,6 +20,13 @@ use crate::base::clock::{Clock, Mono};
 use crate::limits;
 use crate::net::{self, Limits, Traffic};
 
+/// A metric: whether the last request was answered, by `peer`.
+pub const REACHABLE: &str = "gardenlet_api_reachable";
+/// A metric: when a server last answered, by `peer`.
+pub const ANSWERED: &str = "gardenlet_api_last_response_timestamp_seconds";
+/// A metric: bytes by `peer` and `direction` (`sent`, `received`).
+pub const BYTES: &str = "gardenlet_api_bytes_total";
+
 /// Name resolution, TCP, proxy and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A watch whose server says nothing at all to the request.
@@ -247,9 +254,16 @@ impl Sender {
         let code =
             result.as_ref().map_or_else(|_| "<error>".to_owned(), |response| response.status.to_string());
         log::trace!(method, path = request.bare_path(), code = code.as_str(); "Request sent");
-        let labels = [("code", code.as_str()), ("method", method)];
-        let help = "Requests to API servers by status code and method.";
-        self.options.metrics.add("rest_client_requests_total", help, &labels, 1.0);
+        let (peer, metrics) = (self.options.peer, &self.options.metrics);
+        let labels = [("code", code.as_str()), ("method", method), ("host", peer)];
+        let help = "Requests to API servers by status code, method and server (garden or seed).";
+        metrics.add("rest_client_requests_total", help, &labels, 1.0);
+        let help = "Whether the last request to the API server was answered.";
+        metrics.set(REACHABLE, help, &[("peer", peer)], f64::from(u8::from(result.is_ok())));
+        if result.is_ok() {
+            let help = "When the API server last answered, in seconds since 1970.";
+            metrics.set(ANSWERED, help, &[("peer", peer)], self.options.clock.now().seconds());
+        }
         self.count_bytes();
         result.map_err(|error| self.broken(error))
     }
@@ -261,7 +275,8 @@ impl Sender {
         for (direction, bytes) in [("received", received), ("sent", sent)] {
             let help = "Bytes exchanged with API servers, TLS included.";
             let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
-            metrics.add("gardenlet_api_bytes_total", help, &[("direction", direction)], bytes);
+            let labels = [("peer", self.options.peer), ("direction", direction)];
+            metrics.add(BYTES, help, &labels, bytes);
         }
         let Some(daily) = &self.options.daily else { return };
         let (received, sent) = daily.add((received, sent), self.options.clock.mono());

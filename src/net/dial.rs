@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
+use super::error::Error;
 use crate::base::clock::Clock;
 use crate::base::thread;
 use crate::limits;
@@ -76,7 +77,10 @@ impl Dial for SystemDialer {
         opening: Opening<'_>,
     ) -> io::Result<TcpStream> {
         let clock = Clock::system();
-        let addresses = resolve(to.0, to.1, timeout)?;
+        let addresses = resolve(to.0, to.1, timeout).map_err(|source| {
+            // Marked, so that a name without address is told from an address without answer.
+            io::Error::other(Error::Lookup { host: to.0.to_owned(), source })
+        })?;
         let left = timeout.saturating_sub(clock.mono());
         let stream = connect_any(&addresses, left, |address, share| connect(address, share, opening))?;
         tune(&stream)?;

@@ -5,6 +5,7 @@ use std::{fmt, io};
 
 use super::tls;
 use crate::base::clock::Timestamp;
+use crate::base::error::chain;
 use crate::format::duration::rough;
 use crate::format::time::rfc3339;
 
@@ -13,9 +14,23 @@ use crate::format::time::rfc3339;
 pub enum Error {
     /// The URL, a header or another part of the request cannot be sent.
     Request(String),
-    /// Name resolution, connecting, reading or writing.
+    /// A name has no address, or nobody says which.
+    Lookup {
+        /// The name.
+        host: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Nobody answers at an address.
+    Connect {
+        /// Host and port.
+        address: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Reading or writing.
     Io {
-        /// What was being done, such as `connect to [::1]:6443`.
+        /// What was being done, such as `read the response`.
         operation: String,
         /// The system's error.
         source: io::Error,
@@ -37,6 +52,31 @@ pub enum Error {
     },
     /// The connection was shut down from our side.
     Closed,
+}
+
+/// The phases in which a connection is made, as a [`Error::Timeout`] names them.
+pub(super) const CONNECT: &str = "connect";
+pub(super) const HANDSHAKE: &str = "TLS handshake";
+
+/// The steps from here to a server, in order. An error says how far we came: what stands before its hop was good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hop {
+    /// What we were configured with: URL, CA, certificate, key.
+    Configuration,
+    /// The proxy, and the way to it.
+    Proxy,
+    /// The name of the server.
+    Dns,
+    /// A connection to its address.
+    Tcp,
+    /// The TLS handshake.
+    Tls,
+    /// Its certificate.
+    Certificate,
+    /// Our own certificate.
+    Identity,
+    /// Requests and responses.
+    Http,
 }
 
 /// Why TLS failed.
@@ -106,6 +146,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Request(text) => write!(f, "request cannot be sent: {text}"),
+            Self::Lookup { host, .. } => write!(f, "look up {host}"),
+            Self::Connect { address, .. } => write!(f, "connect to {address}"),
             Self::Io { operation, .. } => f.write_str(operation),
             Self::Timeout(phase) => write!(f, "timeout: {phase}"),
             Self::Proxy(text) => write!(f, "proxy: {text}"),
@@ -129,6 +171,30 @@ impl Error {
                     Err(source) => Self::Io { operation: operation.to_owned(), source },
                 },
             },
+        }
+    }
+
+    /// How far we came.
+    pub fn hop(&self) -> Hop {
+        match self {
+            Self::Request(_) | Self::Tls(TlsError::Material(_)) => Hop::Configuration,
+            Self::Proxy(_) => Hop::Proxy,
+            Self::Lookup { .. } => Hop::Dns,
+            Self::Connect { .. } => Hop::Tcp,
+            Self::Tls(TlsError::Refused(_)) => Hop::Identity,
+            Self::Tls(TlsError::Handshake(_)) => Hop::Tls,
+            Self::Tls(_) => Hop::Certificate,
+            Self::Timeout(phase) => phase_hop(phase),
+            Self::Io { operation, .. } => phase_hop(operation),
+            Self::Protocol(_) | Self::TooLarge { .. } | Self::Closed => Hop::Http,
+        }
+    }
+
+    /// What went wrong on the way to the proxy, or in it, is the proxy's.
+    pub(super) fn of_proxy(self, authority: &str) -> Self {
+        match self {
+            Self::Proxy(_) | Self::Closed => self,
+            other => Self::Proxy(format!("{authority}: {}", chain(&other))),
         }
     }
 
@@ -158,10 +224,18 @@ impl Error {
     }
 }
 
+fn phase_hop(phase: &str) -> Hop {
+    match phase {
+        CONNECT => Hop::Tcp,
+        HANDSHAKE => Hop::Tls,
+        _ => Hop::Http,
+    }
+}
+
 const fn phase_name(phase: ureq::Timeout) -> &'static str {
     use ureq::Timeout as T;
     match phase {
-        T::Connect | T::Resolve => "connect",
+        T::Connect | T::Resolve => CONNECT,
         T::PerRead => "silence of the server",
         T::PerWrite | T::SendRequest | T::SendBody => "send the request",
         T::RecvResponse => "wait for the response",
@@ -172,7 +246,9 @@ const fn phase_name(phase: ureq::Timeout) -> &'static str {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } => Some(source),
+            Self::Lookup { source, .. } | Self::Connect { source, .. } | Self::Io { source, .. } => {
+                Some(source)
+            }
             _ => None,
         }
     }
@@ -199,5 +275,35 @@ mod tests {
         for (error, expected) in table {
             assert_eq!(error.to_string(), expected);
         }
+    }
+
+    #[test]
+    fn an_error_says_how_far_we_came() {
+        let io = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let tls = Error::Tls;
+        let table = [
+            (Error::Request(String::new()), Hop::Configuration),
+            (tls(TlsError::Material(String::new())), Hop::Configuration),
+            (Error::Connect { address: "p:1".to_owned(), source: io() }.of_proxy("p:1"), Hop::Proxy),
+            (Error::Lookup { host: String::new(), source: io() }, Hop::Dns),
+            (Error::Connect { address: String::new(), source: io() }, Hop::Tcp),
+            (Error::Timeout(CONNECT), Hop::Tcp),
+            (Error::Timeout(HANDSHAKE), Hop::Tls),
+            (tls(TlsError::Handshake(String::new())), Hop::Tls),
+            (tls(TlsError::UnknownIssuer), Hop::Certificate),
+            (tls(TlsError::Expired { now_s: 2, not_after_s: 1 }), Hop::Certificate),
+            (tls(TlsError::Refused(String::new())), Hop::Identity),
+            (Error::Timeout("whole request"), Hop::Http),
+            (Error::from_io("read", io()), Hop::Http),
+            (Error::from_io(HANDSHAKE, io()), Hop::Tls),
+        ];
+        for (error, hop) in table {
+            assert_eq!(error.hop(), hop, "{error:?}");
+        }
+        // What was sorted travels through the layers below.
+        let lookup = io::Error::other(Error::Lookup { host: "h".to_owned(), source: io() });
+        assert_eq!(Error::from_io("connect", lookup).hop(), Hop::Dns);
+        let proxy = Error::Connect { address: "p:1".to_owned(), source: io() }.of_proxy("p:1");
+        assert_eq!(proxy.to_string(), "proxy: p:1: connect to p:1: connection refused");
     }
 }

@@ -13,7 +13,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{ConnectionDetails, Connector, NextTimeout, ShutdownHandle};
 
 use super::dial::{Attempt, Dial};
-use super::error::{Error, TlsError};
+use super::error::{CONNECT, Error, HANDSHAKE, TlsError};
 use super::proxy::ProxyPolicy;
 use super::tls;
 use super::traffic::Traffic;
@@ -327,14 +327,12 @@ impl Link {
         let target = Url::parse(&details.uri.to_string()).map_err(Error::Request)?;
         let timer = Timer::new(Clock::system(), details.timeout);
         let proxy = self.0.proxy.proxy_for(&target.scheme, &target.host, target.port);
-        let mut channel = self.dial(proxy.unwrap_or(&target), timer, details)?;
-        if let Some(proxy) = proxy {
-            if proxy.scheme == "https" {
-                let party = Anonymous { system_cas: self.0.system_cas.clone() };
-                channel = self.secure(channel, &proxy.host, &party)?;
-            }
-            tunnel::open(&mut channel, proxy, &target.host, target.port, &self.0.user_agent)?;
-        }
+        let mut channel = match proxy {
+            None => self.dial(&target, timer, details)?,
+            Some(proxy) => self
+                .open_proxy(proxy, &target, timer, details)
+                .map_err(|error| error.of_proxy(&proxy.authority()))?,
+        };
         if target.scheme == "https" {
             let name = self.0.server_name.as_deref().unwrap_or(&target.host);
             channel = self.secure(channel, name, &*self.0.party)?;
@@ -342,20 +340,34 @@ impl Link {
         Ok(channel)
     }
 
+    fn open_proxy(
+        &self,
+        proxy: &Url,
+        target: &Url,
+        timer: Timer,
+        details: &ConnectionDetails<'_>,
+    ) -> Result<Channel, Error> {
+        let mut channel = self.dial(proxy, timer, details)?;
+        if proxy.scheme == "https" {
+            let party = Anonymous { system_cas: self.0.system_cas.clone() };
+            channel = self.secure(channel, &proxy.host, &party)?;
+        }
+        tunnel::open(&mut channel, proxy, &target.host, target.port, &self.0.user_agent)?;
+        Ok(channel)
+    }
+
     fn dial(&self, to: &Url, timer: Timer, details: &ConnectionDetails<'_>) -> Result<Channel, Error> {
-        let operation = || format!("connect to {}", to.authority());
         let left = timer.total_left().map_err(|error| Error::from_io("connect", error))?;
         let opening = &mut |attempt: &Arc<Attempt>| {
             let shared: Weak<Attempt> = Arc::downgrade(attempt);
             (details.register_shutdown)(shared).map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))
         };
         let wait = left.unwrap_or(Duration::MAX);
-        let socket = self.0.dialer.dial_telling((&to.host, to.port), wait, opening).map_err(|source| {
-            if source.kind() == io::ErrorKind::TimedOut {
-                Error::Timeout("connect")
-            } else {
-                Error::Io { operation: operation(), source }
-            }
+        let socket = self.0.dialer.dial_telling((&to.host, to.port), wait, opening);
+        let socket = socket.map_err(|error| match Error::from_io("connect", error) {
+            Error::Io { source, .. } if source.kind() == io::ErrorKind::TimedOut => Error::Timeout(CONNECT),
+            Error::Io { source, .. } => Error::Connect { address: to.authority(), source },
+            sorted => sorted,
         })?;
         let socket = Arc::new(socket);
         let shared: Weak<TcpStream> = Arc::downgrade(&socket);
@@ -367,10 +379,11 @@ impl Link {
     fn secure(&self, channel: Channel, name: &str, party: &dyn Party) -> Result<Channel, Error> {
         let clock = CertificateClock(self.0.clock.clone());
         let connection = tls::start(name, party, clock, self.0.second_clock.clone()).map_err(Error::Tls)?;
-        channel.wrap(connection).map_err(|error| match Error::from_io("TLS handshake", error) {
+        channel.wrap(connection).map_err(|error| match Error::from_io(HANDSHAKE, error) {
             Error::Io { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof => {
                 Error::Tls(TlsError::Handshake("the peer hung up".to_owned()))
             }
+            Error::Timeout(_) => Error::Timeout(HANDSHAKE),
             other => other,
         })
     }

@@ -17,7 +17,7 @@ pub mod url;
 mod wire;
 
 pub use dial::{Dial, SystemDialer};
-pub use error::{Error, TlsError};
+pub use error::{Error, Hop, TlsError};
 pub use http::{Body, Http, Limits, Request, Response, Settings};
 pub use proxy::{ProxyEnv, ProxyPolicy};
 pub use traffic::{Daily, Traffic};

@@ -101,6 +101,18 @@ impl Cache {
         Self(Arc::new(Shared { folder, bytes_max, failed: AtomicBool::new(false), state }))
     }
 
+    /// How many files there are, and their bytes.
+    pub fn usage(&self) -> (usize, u64) {
+        let sizes = |directory: fs::ReadDir| -> Vec<u64> {
+            directory.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len())).collect()
+        };
+        let sizes = match self.folder() {
+            Some(folder) => fs::read_dir(folder).map(sizes).unwrap_or_default(),
+            None => self.lock().memory.values().filter_map(|content| content.len().try_into().ok()).collect(),
+        };
+        (sizes.len(), sizes.iter().sum())
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

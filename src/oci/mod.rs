@@ -108,6 +108,23 @@ impl Errand<'_> {
     }
 }
 
+/// Asks a registry, or a mirror by its URL, whether it is there: its address and the status of `/v2/`. Without
+/// credentials, but with the CA and the client certificate of `registries`.
+///
+/// # Errors
+/// [`Error::Net`] if it does not answer, [`Error::Reference`] if it is no address.
+pub fn probe(network: &Network, registries: &[Registry], place: &str) -> Result<(String, u16), Error> {
+    let url = source::base(place, registries).ok_or(Error::Reference("no host and no URL"))?;
+    let base = format!("{}://{}", url.scheme, url.authority());
+    let host = source::host_key(&url);
+    let mut wire = Wire::new(network, registries, Running::until(&Stop::new()), host.clone(), None);
+    let target = format!("{base}/v2/");
+    let request = net::Request::get(&target);
+    let limits = wire.limits(Duration::from_secs(15));
+    let sent = wire.http(&url)?.send(&request, &limits);
+    sent.map(|response| (base, response.status)).map_err(|source| Error::Net { host, source })
+}
+
 impl Puller {
     /// Pulls that end when `stop` is pulled.
     pub fn new(network: Network, registries: Vec<Registry>, cache: Cache, stop: &Stop) -> Self {

@@ -91,6 +91,11 @@ fn endpoint(place: &str, repository: &str, registries: &[Registry]) -> Option<En
     Some(Endpoint { host: host_key(&base), base, repository })
 }
 
+/// Where the API of a host, or of a mirror's URL, begins.
+pub(super) fn base(place: &str, registries: &[Registry]) -> Option<Url> {
+    endpoint(place, "", registries).map(|endpoint| endpoint.base)
+}
+
 /// Host, with a port if it is not that of the scheme.
 pub(super) fn host_key(url: &Url) -> String {
     let authority = url.authority();

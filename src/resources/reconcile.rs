@@ -20,10 +20,11 @@ use super::status::{Applied, Present, with_status};
 use super::trigger::{Duty, duty, is_ours, operation};
 use crate::api::condition::{self, Condition};
 use crate::api::core::SECRET;
-use crate::api::meta::{Key, or_default};
+use crate::api::meta::{Key, ObjectMeta, or_default};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference};
 use crate::format::base64;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::events::{About, News};
 
 /// Applies ManagedResources. Its keys are theirs.
 #[derive(Debug)]
@@ -223,9 +224,18 @@ impl Round<'_> {
     /// Reports a failure and returns it, so that the key comes back.
     fn fail(&mut self, reason: &str, error: Error) -> Result<Outcome, Error> {
         if !error.is_not_held() {
+            self.tell(reason, &error.text());
             self.write(self.present().failed(reason, &error.text()), None)?;
         }
         Err(error)
+    }
+
+    fn tell(&self, reason: &str, note: &str) {
+        let ObjectMeta { namespace, name, uid, deletion_timestamp, .. } = &self.resource.metadata;
+        let about = About { resource: &MANAGED_RESOURCE, namespace, name, uid };
+        let action = if deletion_timestamp.is_some() { "Delete" } else { "Reconcile" };
+        let news = News { controller: "resource-controller", warning: true, reason, action, note };
+        self.session.cx.events.tell(self.session.client, &self.session.cx.clock, about, news);
     }
 
     fn present(&self) -> Present<'_> {

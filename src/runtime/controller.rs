@@ -13,6 +13,7 @@ use crate::base::stop::Stop;
 use crate::kube::{self, Verdict};
 use crate::limits;
 
+use super::events::Recorder;
 use super::fence::Fence;
 
 /// How a reconciliation ended well.
@@ -88,6 +89,8 @@ pub struct Context {
     pub stop: Stop,
     /// Counters.
     pub metrics: Metrics,
+    /// Tells people.
+    pub events: Recorder,
     /// The lease under which the controller writes.
     pub fence: Fence,
     /// The longest that one write may take: what must be left of the lease when it begins.

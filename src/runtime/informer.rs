@@ -226,6 +226,7 @@ impl<T: Object> Feed for KindFeed<T> {
             })?;
         (self.doubtful, self.other_past) = (false, false);
         undecodable.iter().for_each(|(key, reason)| self.complain(key, reason));
+        self.store.heard(self.client.clock().mono());
         for change in self.store.keep(&listed) {
             (self.handler)(&change);
         }
@@ -254,7 +255,9 @@ impl<T: Object> Feed for KindFeed<T> {
             return Err(Error::Stopped);
         }
         while let Some(event) = watch.next() {
-            match event? {
+            let event = event?;
+            self.store.heard(self.client.clock().mono());
+            match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     version.clone_from(&object.metadata().resource_version);
                     self.put(object);

@@ -2,6 +2,7 @@
 //! write. Nothing here knows what a seed or a chart is.
 
 pub mod controller;
+pub mod events;
 pub mod fence;
 pub mod health;
 pub mod informer;

@@ -72,6 +72,60 @@ impl std::fmt::Debug for Pool {
     }
 }
 
+/// What a lane is doing, for metrics and the status page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneView {
+    /// The controller.
+    pub name: &'static str,
+    /// Keys that wait.
+    pub depth: usize,
+    /// Keys that failed last time.
+    pub failing: usize,
+    /// Keys that began to wait since the beginning.
+    pub adds: u64,
+    /// Keys that came back after a failure since the beginning.
+    pub retries: u64,
+    /// Keys that are being worked on.
+    pub active: usize,
+    /// Keys that may be worked on at once.
+    pub permits: usize,
+    /// How long the longest of them has taken.
+    pub longest: Duration,
+}
+
+/// Looks at the lanes of a pool. Cheap to clone; it keeps nothing running.
+#[derive(Clone)]
+pub struct View(Arc<Shared>);
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("View")
+    }
+}
+
+impl View {
+    /// The lanes, in the order in which they were made.
+    pub fn lanes(&self) -> Vec<LaneView> {
+        let now = self.0.clock.mono();
+        self.0.lock().lanes.iter().map(|lane| view(lane, now)).collect()
+    }
+}
+
+fn view(lane: &LaneState, now: Mono) -> LaneView {
+    let (adds, retries) = lane.queue.totals();
+    let longest = lane.running.iter().map(|(_, since)| now.saturating_sub(*since)).max();
+    LaneView {
+        name: lane.name,
+        depth: lane.queue.depth(),
+        failing: lane.queue.failing(),
+        adds,
+        retries,
+        active: lane.running.len(),
+        permits: lane.permits,
+        longest: longest.unwrap_or_default(),
+    }
+}
+
 /// What a worker is doing, for `/livez` and the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
@@ -125,6 +179,11 @@ impl Pool {
             work: None,
         });
         Lane { shared: Arc::clone(&self.shared), index: state.lanes.len() - 1 }
+    }
+
+    /// For those who look on.
+    pub fn view(&self) -> View {
+        View(Arc::clone(&self.shared))
     }
 
     /// What the workers are doing.
@@ -319,6 +378,7 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
     let now = shared.clock.mono();
     let mut state = shared.lock();
     let lane = &mut state.lanes[job.lane];
+    let begun = lane.running.iter().find(|(key, _)| *key == job.key).map_or(now, |(_, since)| *since);
     lane.running.retain(|(key, _)| *key != job.key);
     let current = lane.work.is_some();
     let delay = match result {
@@ -347,6 +407,12 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
     drop(state);
     shared.changed.notify_all();
     shared.settled.notify_all();
+    shared.metrics.observe(
+        "controller_runtime_reconcile_time_seconds",
+        "Length of time per reconciliation per controller.",
+        &[("controller", job.name)],
+        now.saturating_sub(begun).as_secs_f64(),
+    );
     report(shared, job, result, delay, failures);
 }
 
@@ -373,6 +439,12 @@ fn report(
         "Total number of reconciliations per controller.",
         &[("controller", job.name), ("result", label)],
         1.0,
+    );
+    shared.metrics.add(
+        "controller_runtime_reconcile_errors_total",
+        "Total number of reconciliation errors per controller.",
+        &[("controller", job.name)],
+        f64::from(u8::from(result.is_err())),
     );
     let key = job.key.to_string();
     match result {
@@ -449,6 +521,7 @@ mod tests {
         let (sender, seen) = channel();
         let probe = Probe { calls: Mutex::default(), seen: Mutex::new(sender), answer };
         let context = Context {
+            events: super::super::events::Recorder::new("test"),
             fence: Fence::open(clock.clone()),
             clock,
             stop: stop.child(),

@@ -36,6 +36,8 @@ pub struct Queue<K> {
     timers: BTreeMap<K, Mono>,
     due: BTreeSet<(Mono, K)>,
     failures: BTreeMap<K, u32>,
+    /// Keys that began to wait, and those that came back after a failure, since the beginning.
+    totals: (u64, u64),
 }
 
 impl<K: Ord + Clone> Queue<K> {
@@ -49,6 +51,7 @@ impl<K: Ord + Clone> Queue<K> {
             timers: BTreeMap::new(),
             due: BTreeSet::new(),
             failures: BTreeMap::new(),
+            totals: (0, 0),
         }
     }
 
@@ -61,6 +64,7 @@ impl<K: Ord + Clone> Queue<K> {
             return false;
         }
         self.dirty.insert(key.clone());
+        self.totals.0 += 1;
         if !self.processing.contains(&key) {
             self.ready.push_back(key);
         }
@@ -115,6 +119,7 @@ impl<K: Ord + Clone> Queue<K> {
         let failures = self.failures.entry(key.clone()).or_insert(0);
         let delay = backoff::delay_after(self.retry.first, self.retry.max, *failures).max(least);
         *failures = failures.saturating_add(1);
+        self.totals.1 += 1;
         self.add_at(key, now.saturating_add(delay));
         delay
     }
@@ -134,9 +139,20 @@ impl<K: Ord + Clone> Queue<K> {
         self.ready.len()
     }
 
+    /// Keys that failed last time.
+    pub fn failing(&self) -> usize {
+        self.failures.len()
+    }
+
+    /// Keys that began to wait, and those that came back after a failure, since the beginning.
+    pub const fn totals(&self) -> (u64, u64) {
+        self.totals
+    }
+
     /// Drops everything that waits. What is being worked on ends on its own.
     pub fn clear(&mut self) {
-        *self = Self { processing: std::mem::take(&mut self.processing), ..Self::new(self.retry) };
+        let processing = std::mem::take(&mut self.processing);
+        *self = Self { processing, totals: self.totals, ..Self::new(self.retry) };
     }
 
     fn fire(&mut self, now: Mono) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::api::meta::Key;
+use crate::base::clock::Mono;
 
 /// Objects of one kind, reduced to the fields that somebody reads. Cheap to clone.
 #[derive(Debug)]
@@ -15,6 +16,19 @@ pub struct Store<T> {
 struct Inner<T> {
     objects: BTreeMap<Key, Arc<T>>,
     synced: bool,
+    /// When the server last said something.
+    heard_at: Option<Mono>,
+}
+
+/// What a store looks like from outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreView {
+    /// It has seen a complete list.
+    pub synced: bool,
+    /// How many objects there are.
+    pub objects: usize,
+    /// When the server last said something about them.
+    pub heard_at: Option<Mono>,
 }
 
 impl<T> Clone for Store<T> {
@@ -25,7 +39,9 @@ impl<T> Clone for Store<T> {
 
 impl<T> Default for Store<T> {
     fn default() -> Self {
-        Self { inner: Arc::new(RwLock::new(Inner { objects: BTreeMap::new(), synced: false })) }
+        Self {
+            inner: Arc::new(RwLock::new(Inner { objects: BTreeMap::new(), synced: false, heard_at: None })),
+        }
     }
 }
 
@@ -71,6 +87,20 @@ impl<T> Store<T> {
     /// Whether the store has seen a complete list.
     pub fn is_synced(&self) -> bool {
         self.read(|inner| inner.synced)
+    }
+
+    /// What the store looks like from outside.
+    pub fn view(&self) -> StoreView {
+        self.read(|inner| StoreView {
+            synced: inner.synced,
+            objects: inner.objects.len(),
+            heard_at: inner.heard_at,
+        })
+    }
+
+    /// The server said something.
+    pub(in crate::runtime) fn heard(&self, at: Mono) {
+        self.write(|inner| inner.heard_at = Some(at));
     }
 
     /// Puts one object in. Only informers write.

@@ -13,6 +13,8 @@ pub struct Request {
     method: String,
     path: String,
     query: String,
+    /// The header `Accept`.
+    accept: String,
 }
 
 impl Request {
@@ -29,6 +31,11 @@ impl Request {
     /// All values of `key` in the query, as they were sent.
     pub fn values(&self, key: &str) -> impl Iterator<Item = &str> {
         self.parameters().filter(move |(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// Whether the client names a media type, in so many words, among those that it takes.
+    pub fn accepts(&self, media_type: &str) -> bool {
+        self.accept.split([',', ';']).any(|word| word.trim().eq_ignore_ascii_case(media_type))
     }
 
     pub(super) fn is_head(&self) -> bool {
@@ -111,7 +118,15 @@ fn parse(head: &[u8]) -> Result<Request, Error> {
         return Err(Error::Refused(405, "only GET and HEAD"));
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    Ok(Request { method: method.to_owned(), path: path.to_owned(), query: query.to_owned() })
+    let accept = accept(head);
+    Ok(Request { method: method.to_owned(), path: path.to_owned(), query: query.to_owned(), accept })
+}
+
+fn accept(head: &[u8]) -> String {
+    let lines = head.split(|byte| *byte == b'\n').skip(1).filter_map(|line| std::str::from_utf8(line).ok());
+    let mut headers = lines.filter_map(|line| line.split_once(':'));
+    let found = headers.find(|(name, _)| name.eq_ignore_ascii_case("accept"));
+    found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -126,6 +141,10 @@ mod tests {
         assert_eq!(request.path(), "/healthz/ping");
         assert!(request.has("verbose") && !request.has("ping"));
         assert_eq!(request.values("exclude").collect::<Vec<_>>(), ["a", "b"]);
+        let browser =
+            parsed("GET / HTTP/1.1\r\nHost: x\r\naccept: text/html,application/xml;q=0.9\r\n\r\n").unwrap();
+        assert!(browser.accepts("text/html") && !browser.accepts("application/json"));
+        assert!(!request.accepts("text/html"));
         let table = [
             ("POST / HTTP/1.1\r\n\r\n", 405),
             ("GET / HTTP/2\r\n\r\n", 400),

@@ -32,7 +32,8 @@ impl Response {
         let body = if with_body { self.body.as_str() } else { "" };
         format!(
             "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
-             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n{body}"
+             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
+             Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nConnection: close\r\n\r\n{body}"
         )
         .into_bytes()
     }
@@ -84,10 +85,11 @@ impl Routes {
         self
     }
 
-    /// `/metrics` in Prometheus' text format.
+    /// `/metrics` in Prometheus' text format; `refresh` sets what is only known when it is asked for.
     #[must_use]
-    pub fn metrics(self, metrics: Metrics) -> Self {
+    pub fn metrics(self, metrics: Metrics, refresh: impl Fn(&Metrics) + Send + Sync + 'static) -> Self {
         self.get("/metrics", move |_| {
+            refresh(&metrics);
             Response::new(200, "text/plain; version=0.0.4; charset=utf-8", metrics.text())
         })
     }

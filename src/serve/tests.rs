@@ -66,7 +66,7 @@ fn probes_answer_like_those_of_the_go_program() {
 fn metrics_are_text_for_prometheus() {
     let metrics = Metrics::new();
     metrics.add("requests_total", "Requests.", &[], 2.0);
-    let server = start("", 0, Routes::new().metrics(metrics), &Stop::new()).unwrap();
+    let server = start("", 0, Routes::new().metrics(metrics, |_| {}), &Stop::new()).unwrap();
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, server.addr().port()));
     let response = send(addr, "GET /metrics HTTP/1.1\r\n\r\n");
     assert!(response.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{response}");

@@ -27,6 +27,7 @@ mod story_installation;
 mod story_leader;
 mod story_oci;
 mod story_offline;
+mod story_operating;
 mod story_outside;
 mod story_probes;
 mod story_process;

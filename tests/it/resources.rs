@@ -50,6 +50,7 @@ impl Rig {
             clock: clock.clone(),
             stop: Stop::new(),
             metrics: Metrics::new(),
+            events: gardenlet::runtime::events::Recorder::new("test"),
             fence: Fence::open(clock),
             write_deadline: Duration::from_secs(5),
         };

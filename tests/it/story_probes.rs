@@ -1,9 +1,11 @@
 //! What the agent says of itself: probes, metrics, a page for people.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::http::faults::Seen;
 
+use crate::support::encoding::from_rfc3339;
+use crate::support::json::text as text_of;
 use crate::world::{Options, World, wait_for};
 
 #[test]
@@ -45,15 +47,105 @@ fn probes_say_how_the_agent_is() {
     {
         assert!(page.contains(line), "{page}");
     }
-    let (status, metrics) = agent.get(2729, "/metrics");
+    agent.stop();
+}
+
+/// A series of the metrics, by its name with labels.
+fn series(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[test]
+fn metrics_have_the_names_that_people_know_and_their_values_move() {
+    let world = World::start(&Options::calm("measured"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let (status, first) = agent.get(2729, "/metrics");
     assert_eq!(status, 200);
-    for line in [
-        "leader_election_master_status{name=\"gardenlet-leader-election\"} 1",
-        "gardenlet_seed_lease_renewals_total{result=\"success\"}",
-        "controller_runtime_reconcile_total{controller=\"seed\"",
-    ] {
-        assert!(metrics.contains(line), "{metrics}");
+    let types = [
+        ("controller_runtime_reconcile_total", "counter"),
+        ("controller_runtime_reconcile_errors_total", "counter"),
+        ("controller_runtime_reconcile_time_seconds", "histogram"),
+        ("controller_runtime_active_workers", "gauge"),
+        ("workqueue_depth", "gauge"),
+        ("workqueue_adds_total", "counter"),
+        ("workqueue_retries_total", "counter"),
+        ("rest_client_requests_total", "counter"),
+        ("leader_election_master_status", "gauge"),
+        ("process_start_time_seconds", "gauge"),
+        ("process_cpu_seconds_total", "counter"),
+        ("process_resident_memory_bytes", "gauge"),
+        ("process_open_fds", "gauge"),
+        ("process_threads", "gauge"),
+        ("gardenlet_build_info", "gauge"),
+        ("gardenlet_api_bytes_total", "counter"),
+        ("gardenlet_seed_lease_renewals_total", "counter"),
+    ];
+    for (name, kind) in types {
+        assert!(first.contains(&format!("# TYPE {name} {kind}\n")), "{name}: {first}");
     }
+    let growing = [
+        "rest_client_requests_total{code=\"200\",method=\"PATCH\",host=\"garden\"}",
+        "rest_client_requests_total{code=\"200\",method=\"PUT\",host=\"seed\"}",
+        "gardenlet_api_bytes_total{peer=\"garden\",direction=\"received\"}",
+        "gardenlet_api_bytes_total{peer=\"seed\",direction=\"sent\"}",
+        "gardenlet_api_last_response_timestamp_seconds{peer=\"garden\"}",
+        "gardenlet_seed_lease_renewals_total{result=\"success\"}",
+        "controller_runtime_reconcile_total{controller=\"seed-lease\",result=\"requeue_after\"}",
+        "controller_runtime_reconcile_time_seconds_count{controller=\"seed-lease\"}",
+        "controller_runtime_reconcile_time_seconds_bucket{controller=\"seed-lease\",le=\"+Inf\"}",
+        "workqueue_adds_total{name=\"seed-lease\"}",
+    ];
+    world.pass(std::time::Duration::from_secs(60));
+    let last = agent.get(2729, "/metrics").1;
+    for name in growing {
+        let (before, after) = (series(&first, name).unwrap_or(0.0), series(&last, name));
+        assert!(after.is_some_and(|after| after > before), "{name}: {before}, {last}");
+    }
+    let value = |name: &str| series(&last, name).unwrap_or_else(|| panic!("no {name}: {last}"));
+    assert_eq!(value("leader_election_master_status{name=\"gardenlet-leader-election\"}"), 1.0);
+    assert_eq!(value("gardenlet_api_reachable{peer=\"garden\"}"), 1.0);
+    assert!(value("gardenlet_seed_lease_age_seconds") < 40.0, "{last}");
+    let expires = world.certificate().unwrap().not_after.seconds();
+    assert_eq!(value("gardenlet_garden_certificate_expiration_timestamp_seconds"), expires);
+    assert!(value("gardenlet_clock_skew_seconds").abs() < 60.0, "{last}");
+    assert!(value("process_threads") > 1.0 && value("process_resident_memory_bytes") > 1e6, "{last}");
+    // Labels are names from the code: no name of an object, no address.
+    for line in last.lines() {
+        let unbounded = ["measured", "127.", "https:", "/api"].iter().any(|word| line.contains(word));
+        assert!(!unbounded, "{line}");
+    }
+    agent.stop();
+}
+
+#[test]
+fn the_status_page_has_three_forms() {
+    let world = World::start(&Options::calm("paged"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let (status, text) = agent.get(2728, "/statusz?format=json");
+    let page: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((status, &page["seed"], &page["leading"]), (200, &json!("paged"), &json!(true)));
+    assert_eq!(page["parts"]["garden"], json!({"stage": "running", "problem": null}));
+    let watch = &page["watches"]["garden/seeds"];
+    assert!(watch["synced"] == true && watch["objects"] == 1 && watch["secondsAgo"].is_u64(), "{page}");
+    assert!(page["queues"]["seed"]["retries"].is_u64() && page["workers"]["total"] == 4, "{page}");
+    assert!(page["gardenReachable"]["reachable"] == true && page["seedLeaseRenewed"]["secondsAgo"].is_u64());
+    assert!(page["gardenTraffic"]["sent"].as_u64() > Some(0) && page["chartCache"]["files"] == 0, "{page}");
+    let not_after = from_rfc3339(text_of(&page, "/certificateExpires/at"));
+    assert_eq!(not_after, Some(world.certificate().unwrap().not_after));
+    let (status, page) = agent.get(2728, "/statusz?format=html");
+    assert!(status == 200 && page.starts_with("<!doctype html>"), "{page}");
+    assert!(page.contains("<h1>gardenlet paged</h1>") && !page.contains("<script"), "{page}");
+    // The garden goes away: the page says since when.
+    world.garden.server().down();
+    world.skip(std::time::Duration::from_secs(30));
+    let told = wait_for("the loss of the garden", || {
+        let page: Value = serde_json::from_str(&agent.get(2728, "/statusz?format=json").1).unwrap();
+        (page["gardenReachable"]["reachable"] == false).then_some(page)
+    });
+    assert!(told["gardenReachable"]["secondsAgo"].as_u64() > Some(0), "{told}");
+    world.garden.server().up().unwrap();
     agent.stop();
 }
 

@@ -3,17 +3,21 @@
 
 use std::time::Duration;
 
+use crate::api::gardener::SEED;
 use crate::api::meta::Key;
 use crate::app::Shared;
 use crate::app::controllers::Running;
 use crate::app::status::complain;
 use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
+use crate::base::error::chain;
+use crate::format::time::rfc3339;
 use crate::identity::bootstrap::Obtained;
 use crate::identity::cleanup;
 use crate::identity::rotation::{self, Rotation, Validity};
 use crate::identity::trial::{self, Refusals};
 use crate::kube::Connection;
+use crate::runtime::events::{About, News};
 
 use super::{BringUp, Error, RETRY};
 
@@ -100,6 +104,15 @@ impl BringUp {
         left
     }
 
+    /// An event of the Seed, if the garden can be told.
+    fn tell(&self, warning: bool, reason: &str, note: &str) {
+        let (Ok(garden), shared) = (self.garden(), &self.shared) else { return };
+        let (name, uid) = (self.seed_name(), shared.registration.uid());
+        let about = About { resource: &SEED, namespace: "", name, uid: &uid };
+        let news = News { controller: "gardenlet", warning, reason, action: "Renew", note };
+        shared.events.tell(&garden.controllers, &shared.env.clock, about, news);
+    }
+
     fn keep(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Duration {
         let shared = self.shared.clone();
         match self.look(keeper, running) {
@@ -109,6 +122,9 @@ impl BringUp {
             }
             Err(error) => {
                 complain(&shared.status, PART, &error);
+                let until = rfc3339(keeper.rotation.current().not_after);
+                let note = format!("the certificate is valid until {until}: {}", chain(&error));
+                self.tell(true, "CertificateNotRenewed", &note);
                 error.delay(keeper.retry.next_delay())
             }
         }
@@ -156,8 +172,14 @@ impl BringUp {
         keeper.refusals = Refusals::default();
         self.shared.status.stage(PART, "watched");
         log::info!(seed = self.seed_name(); "Using another certificate for the garden");
+        let not_after = keeper.rotation.current().not_after;
+        self.tell(
+            false,
+            "CertificateRenewed",
+            &format!("another certificate, valid until {}", rfc3339(not_after)),
+        );
         if let Some(running) = running {
-            running.certificate_changed(keeper.rotation.current().not_after);
+            running.certificate_changed(not_after);
         }
         Ok(Duration::ZERO)
     }

@@ -28,7 +28,7 @@ use crate::api::gardener::{
     CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerDeployment,
     ControllerInstallation, HelmDeployment, SEED,
 };
-use crate::api::meta::{Key, Metadata};
+use crate::api::meta::{Key, Metadata, ObjectMeta};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
@@ -36,6 +36,7 @@ use crate::chart::child::Renderer;
 use crate::kube::{self, Garden, Patch, Seed};
 use crate::oci::Puller;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::events::{About, News};
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
@@ -135,6 +136,9 @@ impl Reconciler for InstallationReconciler {
             None => delete::step(self, &installation, &mut verdict, cx),
             Some((deployment, helm)) => self.install(&installation, (deployment, helm), &mut verdict, cx),
         };
+        if result.is_err() {
+            self.tell(&installation, &verdict, cx);
+        }
         let written = self.write_conditions(key, &installation, verdict);
         let outcome = result.and_then(|step| match step {
             delete::Step::Finish => delete::finish(self, &installation, cx).map(|()| Outcome::Done),
@@ -154,6 +158,29 @@ fn settled(outcome: Result<Outcome, Failure>, written: Result<(), kube::Error>) 
 }
 
 impl InstallationReconciler {
+    /// An event of what failed, as the condition says it. What no condition tells is on its way: the Seed that has no
+    /// identity yet, a connection that broke.
+    fn tell(&self, installation: &ControllerInstallation, verdict: &Verdict, cx: &Context) {
+        let Verdict { valid, installed, .. } = verdict;
+        let (reason, note) = if valid.status == Status::False {
+            (valid.reason.as_str(), valid.message.as_str())
+        } else if installed.reason.ends_with("Failed") {
+            (installed.reason.as_str(), installed.message.as_str())
+        } else {
+            return;
+        };
+        let ObjectMeta { name, uid, deletion_timestamp, .. } = &installation.metadata;
+        let about = About { resource: &CONTROLLER_INSTALLATION, namespace: "", name, uid };
+        let action = if deletion_timestamp.is_some() { "Delete" } else { "Reconcile" };
+        let controller = "controllerinstallation-controller";
+        cx.events.tell(
+            &self.garden,
+            &cx.clock,
+            about,
+            News { controller, warning: true, reason, action, note },
+        );
+    }
+
     /// Written in all cases, good or bad; an installation that is gone needs none.
     fn write_conditions(
         &self,

@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 use crate::api::condition::{Condition, Status};
 use crate::api::gardener;
 use crate::base::clock::Timestamp;
-use crate::base::random;
 use crate::format::quantity::Quantity;
-use crate::format::time::{rfc3339 as time, rfc3339_micros};
+use crate::format::time::rfc3339 as time;
 
 use super::FINALIZER;
 
@@ -156,30 +155,6 @@ pub(super) fn says(observed: &Observed, why: &str) -> bool {
 pub(super) fn blocked(why: &str, now: Timestamp) -> Value {
     json!({"status": {"lastOperation": operation("Delete", "Processing", 0, why, now)}})
 }
-
-/// The event with which upstream says the same.
-pub(super) fn referenced_event(observed: &Observed, why: &str, now: Timestamp) -> Value {
-    let metadata = &observed.live["metadata"];
-    let name = metadata["name"].as_str().unwrap_or_default();
-    json!({
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"namespace": "default", "name": format!("{name}.{}", random::hex(16))},
-        "eventTime": rfc3339_micros(now),
-        "type": "Normal",
-        "reason": "ResourceReferenced",
-        "action": "Delete",
-        "note": why.chars().take(EVENT_NOTE_CHARS_MAX).collect::<String>(),
-        "reportingController": "seed-controller",
-        "reportingInstance": format!("seed-controller-{}", observed.agent.name),
-        "regarding": {
-            "apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": name, "uid": metadata["uid"],
-        },
-    })
-}
-
-/// The API server takes notes below 1 kB.
-const EVENT_NOTE_CHARS_MAX: usize = 1_000;
 
 fn operation(kind: &str, state: &str, progress: u64, description: &str, now: Timestamp) -> Value {
     json!({

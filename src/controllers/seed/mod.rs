@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::core::{CONFIG_MAP, ConfigMap, EVENT, NAMESPACE};
+use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE};
 use crate::api::gardener::{self, SEED};
 use crate::api::meta::{Key, Metadata, Resource};
 use crate::base::clock::{Mono, Timestamp};
@@ -25,6 +25,7 @@ use crate::components::{crds, install};
 use crate::kube::request::ListParams;
 use crate::kube::{self, Garden, Patch, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::events::{About, News};
 use crate::runtime::write;
 
 pub use decide::Agent;
@@ -282,6 +283,8 @@ impl SeedReconciler {
             }
             Err(failure) => {
                 cx.may_write()?;
+                let reason = if observed.deleting() { "DeleteError" } else { "ReconcileError" };
+                self.tell(key, observed, (true, reason, &failure.text()), cx);
                 let patch = decide::failed(observed, &failure.text(), cx.clock.now());
                 if let Err(e) =
                     write::status_patch::<Value>(&self.garden, &SEED, key, &Patch::Strategic(patch))
@@ -296,6 +299,20 @@ impl SeedReconciler {
 }
 
 impl SeedReconciler {
+    fn tell(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        (warning, reason, note): (bool, &str, &str),
+        cx: &Context,
+    ) {
+        let uid = observed.live["metadata"]["uid"].as_str().unwrap_or_default();
+        let about = About { resource: &SEED, namespace: "", name: &key.name, uid };
+        let action = if observed.deleting() { "Delete" } else { "Reconcile" };
+        let news = News { controller: "seed-controller", warning, reason, action, note };
+        cx.events.tell(&self.garden, &cx.clock, about, news);
+    }
+
     /// The operation goes on and says what it waits for. Told once for each reason, in the status, as an event and in the
     /// log.
     fn tell_blocked(&self, key: &Key, observed: &Observed, why: &str, cx: &Context) -> Result<(), Failure> {
@@ -305,11 +322,8 @@ impl SeedReconciler {
         cx.may_write()?;
         log::warn!(seed = key.name.as_str(), why; "The Seed cannot be deleted yet");
         let now = cx.clock.now();
-        let event = decide::referenced_event(observed, why, now);
-        if let Err(e) = self.garden.create::<Value>(&EVENT, "default", &event) {
-            let err = chain(&e);
-            log::debug!(seed = key.name.as_str(), err = err.as_str(); "An event was not written");
-        }
+        // With which upstream says the same.
+        self.tell(key, observed, (false, "ResourceReferenced", why), cx);
         let patch = Patch::Strategic(decide::blocked(why, now));
         write::status_patch::<Value>(&self.garden, &SEED, key, &patch)?;
         Ok(())

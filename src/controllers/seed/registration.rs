@@ -46,6 +46,11 @@ impl Registration {
         self.lock().uid == uid
     }
 
+    /// Which Seed it is; empty before the first registration.
+    pub fn uid(&self) -> String {
+        self.lock().uid.clone()
+    }
+
     /// There is no Seed: why.
     pub fn absence(&self) -> Absence {
         let known = self.lock();

@@ -80,7 +80,7 @@ fn each_call_is_the_request_that_the_api_knows() {
             .shared
             .options
             .metrics
-            .value("rest_client_requests_total", &[("code", code), ("method", method)])
+            .value("rest_client_requests_total", &[("code", code), ("method", method), ("host", "")])
     };
     assert_eq!((count("200", "GET"), count("200", "DELETE")), (Some(4.0), Some(2.0)));
 }
@@ -122,7 +122,7 @@ fn failures_become_errors_with_a_verdict() {
         .shared
         .options
         .metrics
-        .value("rest_client_requests_total", &[("code", "<error>"), ("method", "GET")]);
+        .value("rest_client_requests_total", &[("code", "<error>"), ("method", "GET"), ("host", "")]);
     assert_eq!(count, Some(1.0));
 }
 

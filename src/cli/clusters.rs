@@ -1,0 +1,90 @@
+//! The clusters of a configuration, for commands that look at them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::base::error::chain;
+use crate::config::Settings;
+use crate::identity::bootstrap::Sources;
+use crate::identity::secret;
+use crate::kube::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
+use crate::kube::{Client, Connection, Options, kubeconfig};
+use crate::net::{ProxyEnv, SystemCas};
+
+use super::Variable;
+
+/// A request of a command; the agent waits longer.
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A variable that is set and not empty.
+pub(super) fn set(variable: Variable<'_>, name: &str) -> Option<String> {
+    variable(name).filter(|value| !value.is_empty())
+}
+
+pub(super) fn proxy_env(variable: Variable<'_>) -> ProxyEnv {
+    ProxyEnv::from_lookup(|name| set(variable, name))
+}
+
+pub(super) fn system_cas(variable: Variable<'_>) -> SystemCas {
+    SystemCas::from_lookup(|name| set(variable, name))
+}
+
+/// What the agent's clients are made with, as far as it matters for a few requests.
+pub(super) fn options(variable: Variable<'_>) -> Options {
+    Options {
+        timeout: TIMEOUT,
+        proxy_env: proxy_env(variable),
+        system_cas: system_cas(variable),
+        ..Options::default()
+    }
+}
+
+/// Something that stands in the way, and what to do about it.
+pub(super) type Obstacle = (String, &'static str);
+
+pub(super) fn seed(settings: &Settings, variable: Variable<'_>) -> Result<Connection, Obstacle> {
+    let path = settings.seed_client_connection.kubeconfig.as_deref();
+    match in_cluster::or_kubeconfig(path, variable, Path::new(SERVICE_ACCOUNT_DIRECTORY)) {
+        Ok(Some(connection)) => Ok(connection),
+        Ok(None) => Err((
+            "nothing says how to reach the seed".to_owned(),
+            "run in a pod of it, or set seedClientConnection.kubeconfig or KUBECONFIG",
+        )),
+        Err(error) => Err((chain(&error), "correct the kubeconfig of the seed")),
+    }
+}
+
+/// The connection to the garden, and where it stands.
+pub(super) struct Garden {
+    pub(super) connection: Connection,
+    pub(super) place: String,
+    pub(super) is_bootstrap: bool,
+}
+
+/// As the agent finds it: the Secret of an earlier life, a bootstrap credential, a kubeconfig on this host.
+pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client) -> Result<Garden, Obstacle> {
+    let sources = Sources::new(settings, &|name| set(variable, name));
+    if let Some(key) = &sources.kubeconfig_secret {
+        let loaded = secret::load(seed, key);
+        if let Some(stored) = loaded.map_err(|e| (chain(&e), "write a kubeconfig into the Secret"))? {
+            let place = format!("secret {key} of the seed");
+            return Ok(Garden { connection: stored.connection, place, is_bootstrap: false });
+        }
+        if sources.wants_bootstrap() {
+            let found =
+                sources.credentials(seed).map_err(|e| (chain(&e), "make a bootstrap token in the garden"))?;
+            if let Some(first) = found.into_iter().next() {
+                let place = format!("bootstrap credential in {}", first.place);
+                return Ok(Garden { connection: first.connection, place, is_bootstrap: true });
+            }
+        }
+    }
+    let path = sources.kubeconfig_path.ok_or((
+        "neither the kubeconfig Secret nor a bootstrap Secret holds a kubeconfig".to_owned(),
+        "make a bootstrap token in the garden, and the bootstrap Secret with it in the seed",
+    ))?;
+    let place = format!("kubeconfig {}", path.display());
+    let read = kubeconfig::load(&[path]).and_then(|config| config.select(""));
+    let connection = read.map_err(|e| (chain(&e), "correct the kubeconfig of the garden"))?;
+    Ok(Garden { connection, place, is_bootstrap: false })
+}

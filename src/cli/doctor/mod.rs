@@ -1,0 +1,307 @@
+//! `gardenlet doctor`: tries each hop that the agent needs from this machine, with the configuration's own settings, and
+//! says which one breaks first. It changes nothing anywhere.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::error::chain;
+use crate::base::garden_time::GardenTime;
+use crate::base::{redact, state};
+use crate::config::settings::ResourceManager;
+use crate::config::{Loaded, Settings};
+use crate::format::time::rfc3339;
+use crate::identity::cleanup;
+use crate::kube::{Client, Connection, Options};
+use crate::net::{ProxyPolicy, SystemDialer, Url};
+use crate::oci;
+
+use self::access::Access;
+use self::finding::{Finding, State, Stopped, way};
+use super::{FAILURE, Io, SUCCESS, Variable, clusters, load_to_run, print};
+
+mod access;
+mod finding;
+
+/// Something is broken.
+const BROKEN: u8 = 1;
+
+/// The command.
+pub(super) fn main(io: &mut Io<'_>, config: &Path, variable: Variable<'_>, as_json: bool) -> u8 {
+    let findings = examine(config, variable);
+    let text = if as_json { format!("{}\n", finding::json(&findings)) } else { finding::text(&findings) };
+    match (print(io, &text), finding::is_good(&findings)) {
+        (SUCCESS, true) => SUCCESS,
+        (SUCCESS, false) => BROKEN,
+        _ => FAILURE,
+    }
+}
+
+fn examine(config: &Path, variable: Variable<'_>) -> Vec<Finding> {
+    match load_to_run(config, variable) {
+        Ok(loaded) => Doctor {
+            settings: &loaded.settings,
+            variable,
+            found: configuration(config, &loaded),
+            clocks: Vec::new(),
+        }
+        .examine(),
+        Err(problems) => {
+            let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            let broken = Finding::new("", "configuration", State::Broken, texts.join("; "));
+            vec![broken.with("correct it; gardenlet config validate says the same")]
+        }
+    }
+}
+
+fn configuration(path: &Path, loaded: &Loaded) -> Vec<Finding> {
+    let mut found = vec![Finding::new("", "configuration", State::Good, path.display().to_string())];
+    for warning in &loaded.warnings {
+        found.push(Finding::new("", "configuration", State::Odd, warning.to_string()));
+    }
+    found
+}
+
+struct Doctor<'a> {
+    settings: &'a Settings,
+    variable: Variable<'a>,
+    found: Vec<Finding>,
+    /// By how many nanoseconds the clocks of servers are ahead of ours.
+    clocks: Vec<(&'static str, Option<i64>)>,
+}
+
+impl Doctor<'_> {
+    fn examine(mut self) -> Vec<Finding> {
+        self.state_directory();
+        let seed = self.seed();
+        self.garden(seed.as_ref());
+        let clocks = std::mem::take(&mut self.clocks);
+        self.found.extend(clocks.into_iter().map(|(server, ahead)| finding::clock(server, ahead)));
+        self.registries();
+        self.found
+    }
+
+    fn say(&mut self, place: &str, hop: &'static str, state: State, text: impl Into<String>, remedy: &str) {
+        self.found.push(Finding::new(place, hop, state, text).with(remedy));
+    }
+
+    fn state_directory(&mut self) {
+        let systemd = clusters::set(self.variable, "STATE_DIRECTORY").map(PathBuf::from);
+        let hop = "state directory";
+        let Some(path) = self.settings.edge.state_dir.clone().or(systemd) else {
+            return self.say("", hop, State::Good, "none: what is pending is lost with the process", "");
+        };
+        let (state, text, remedy) = match state_of(&path) {
+            Ok(how) => (State::Good, how, ""),
+            Err(why) => {
+                (State::Broken, why, "make it a directory that the agent's user may write (edge.stateDir)")
+            }
+        };
+        self.say("", hop, state, format!("{}: {text}", path.display()), remedy);
+    }
+
+    /// The client of the seed, if it answers.
+    fn seed(&mut self) -> Option<Client> {
+        let connection = match clusters::seed(self.settings, self.variable) {
+            Ok(connection) => connection,
+            Err((text, remedy)) => {
+                self.say("seed", "configuration", State::Broken, text, remedy);
+                return None;
+            }
+        };
+        let client = self.reach("seed", &connection)?;
+        let mut wanted = access::SEED.to_vec();
+        if matches!(self.settings.edge.resource_manager, ResourceManager::Embedded) {
+            wanted.push(access::APPLIER);
+        }
+        self.permissions(
+            "seed",
+            &client,
+            &wanted,
+            "apply packaging/rbac.yaml, or the role of the upstream chart",
+        );
+        Some(client)
+    }
+
+    /// The way to the garden, as the agent goes it.
+    fn garden(&mut self, seed: Option<&Client>) {
+        let Some(seed) = seed else {
+            return self.say("garden", "identity", State::NotReached, "it stands in the seed", "");
+        };
+        let (connection, is_bootstrap) = match clusters::garden(self.settings, self.variable, seed) {
+            Ok(found) => {
+                self.say("garden", "identity", State::Good, found.place, "");
+                (found.connection, found.is_bootstrap)
+            }
+            Err((text, remedy)) => {
+                self.say("garden", "identity", State::Broken, text, remedy);
+                return;
+            }
+        };
+        if !is_bootstrap {
+            self.own_certificate(&connection);
+        }
+        let Some(client) = self.reach("garden", &connection) else { return };
+        let name = self.settings.seed_config.name.as_str();
+        let own = access::garden(name);
+        let (wanted, remedy) = if is_bootstrap {
+            (
+                &access::BOOTSTRAP[..],
+                "the bootstrap token must belong to group system:bootstrappers, and be valid",
+            )
+        } else {
+            (
+                &own[..],
+                "the certificate must be of gardener.cloud:system:seed:<name of this seed>, and the Seed must be there",
+            )
+        };
+        self.permissions("garden", &client, wanted, remedy);
+    }
+
+    fn own_certificate(&mut self, connection: &Connection) {
+        let hop = "own certificate";
+        let certificate = match cleanup::certificate(connection) {
+            Ok(certificate) => certificate,
+            Err(error) => {
+                let remedy = "supply a kubeconfig with a client certificate, or a bootstrap Secret";
+                return self.say("garden", hop, State::Broken, chain(&error), remedy);
+            }
+        };
+        let now = Clock::system().now();
+        let (from, until) = (rfc3339(certificate.not_before), rfc3339(certificate.not_after));
+        if now > certificate.not_after {
+            let remedy =
+                "if the clock is right: supply a bootstrap Secret, and the agent gets another certificate";
+            self.say("garden", hop, State::Broken, format!("expired at {until}"), remedy);
+        } else if now < certificate.not_before {
+            let remedy = "set the clock of this host (NTP)";
+            self.say("garden", hop, State::Broken, format!("becomes valid at {from}"), remedy);
+        } else {
+            self.say("garden", hop, State::Good, format!("valid until {until}"), "");
+        }
+    }
+
+    /// The way to an API server, hop by hop; its client, if it came to the end.
+    fn reach(&mut self, place: &'static str, connection: &Connection) -> Option<Client> {
+        let proxy =
+            self.proxy(&connection.server, connection.proxy_url.as_ref().map(|url| url.expose().as_str()));
+        let is_tls = !connection.server.starts_with("http:");
+        let time = GardenTime::new(Clock::system(), Timestamp::default(), None);
+        // Whoever it is: its answers tell the time.
+        let options =
+            Options { time: Some(time.clone()), tells_time: true, ..clusters::options(self.variable) };
+        let client = Client::new(connection.clone(), options);
+        let stopped = match &client {
+            Ok(client) => client.version().err().and_then(|error| Stopped::kube(&error)),
+            Err(error) => Stopped::kube(error),
+        };
+        self.clocks.push((place, time.skew_nanos()));
+        let mut hops = way(place, proxy.as_deref(), is_tls, stopped.as_ref());
+        if let Some(first) = hops.first_mut().filter(|first| first.state == State::Good) {
+            first.text = redact::url(&connection.server);
+        }
+        self.found.append(&mut hops);
+        client.ok().filter(|_| stopped.is_none())
+    }
+
+    /// Whether the server lets us do what we must. It has answered before, maybe without asking who we are.
+    fn permissions(&mut self, place: &str, client: &Client, wanted: &[Access<'_>], remedy: &str) {
+        let hop = "permissions";
+        match access::missing(client, wanted) {
+            Ok(missing) if missing.is_empty() => self.say(place, hop, State::Good, "", ""),
+            Ok(missing) => {
+                self.say(place, hop, State::Broken, format!("may not {}", missing.join(", ")), remedy);
+            }
+            Err(error) => match Stopped::kube(&error) {
+                Some(stopped) => self.say(place, hop, State::Broken, stopped.why, stopped.remedy),
+                None => self.say(place, hop, State::Broken, chain(&error), remedy),
+            },
+        }
+    }
+
+    /// Who stands between, without its password.
+    fn proxy(&self, server: &str, own: Option<&str>) -> Option<String> {
+        let url = Url::parse(server).ok()?;
+        let policy = match own {
+            Some(own) => ProxyPolicy::fixed(own),
+            None => ProxyPolicy::from_env(&clusters::proxy_env(self.variable)),
+        };
+        policy.ok()?.proxy_for(&url.scheme, &url.host, url.port).map(Url::authority)
+    }
+
+    fn registries(&mut self) {
+        let network = oci::Network {
+            dialer: Arc::new(SystemDialer),
+            proxy: ProxyPolicy::from_env(&clusters::proxy_env(self.variable)),
+            system_cas: clusters::system_cas(self.variable),
+            clock: Clock::system(),
+            silence: oci::SILENCE,
+        };
+        let settings = self.settings;
+        for registry in &settings.edge.registries {
+            if let Some(dir) = registry.layout_dir.as_ref().filter(|dir| !dir.is_dir()) {
+                let text = format!("{}: no such directory", dir.display());
+                self.say(
+                    &format!("registry {}", registry.host),
+                    "layout",
+                    State::Broken,
+                    text,
+                    "correct layoutDir",
+                );
+            }
+            for host in std::iter::once(&registry.host).chain(&registry.mirrors) {
+                self.registry(host, oci::probe(&network, &settings.edge.registries, host));
+            }
+        }
+    }
+
+    fn registry(&mut self, host: &str, answer: Result<(String, u16), oci::Error>) {
+        let place = format!("registry {}", redact::url(host));
+        let (base, stopped) = match &answer {
+            Ok((base, _)) => (base.clone(), None),
+            Err(oci::Error::Net { source, .. }) => (format!("https://{host}"), Some(Stopped::net(source))),
+            Err(error) => {
+                return self.say(
+                    &place,
+                    "configuration",
+                    State::Broken,
+                    chain(error),
+                    "correct edge.registries",
+                );
+            }
+        };
+        let proxy = self.proxy(&base, None);
+        let mut hops = way(&place, proxy.as_deref(), base.starts_with("https:"), stopped.as_ref());
+        if let (Ok((_, status)), Some(last)) = (answer, hops.last_mut()) {
+            match status {
+                200 => {}
+                401 => "asks for credentials: those of the pull secret".clone_into(&mut last.text),
+                status => (last.state, last.text) = (State::Odd, format!("answers {status} to /v2/")),
+            }
+        }
+        self.found.append(&mut hops);
+    }
+}
+
+/// How the state directory is, without touching it.
+fn state_of(path: &Path) -> Result<String, String> {
+    let metadata = match path.metadata() {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let above = path.ancestors().skip(1).find(|above| above.exists()).unwrap_or(Path::new("/"));
+            return writable(above).map(|()| "will be made".to_owned());
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    if !metadata.is_dir() {
+        return Err("not a directory".to_owned());
+    }
+    writable(path)?;
+    let in_use = state::is_locked(path);
+    Ok(if in_use { "in use by a running agent" } else { "writable" }.to_owned())
+}
+
+fn writable(path: &Path) -> Result<(), String> {
+    let wanted = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    rustix::fs::access(path, wanted).map_err(|error| format!("{} is not writable: {error}", path.display()))
+}

@@ -1,0 +1,293 @@
+//! `gardenlet explain`: what an object waits for. It reads, and changes nothing.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::api::extensions::SERVED;
+use crate::api::gardener::{
+    BACKUP_BUCKET, CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SEED, SHOOT,
+};
+use crate::api::meta::Resource;
+use crate::api::resources::MANAGED_RESOURCE;
+use crate::base::clock::Clock;
+use crate::base::error::chain;
+use crate::config::Settings;
+use crate::kube::request::{ListParams, Method, Request};
+use crate::kube::{Client, Error};
+
+use self::decide::{Gathered, Related, explain, name};
+use super::{Io, Variable, clusters, fail, print};
+
+mod decide;
+mod finalizers;
+
+/// The object that somebody asks about.
+pub(super) struct Question {
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) namespace: String,
+}
+
+/// Something could not be read.
+const BROKEN: u8 = 1;
+/// Objects of a kind that are named; others are counted.
+const NAMED_MAX: usize = 5;
+/// core/v1 Events: they can be selected by the object they are about.
+const EVENT: Resource = Resource::new("", "v1", "Event", "events", true);
+/// Kinds that are looked up in the garden. Others are the seed's.
+const OF_GARDEN: [Resource; 4] =
+    [SEED, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, CONTROLLER_DEPLOYMENT];
+
+/// The command.
+pub(super) fn main(
+    io: &mut Io<'_>,
+    settings: &Settings,
+    variable: Variable<'_>,
+    question: &Question,
+    as_json: bool,
+) -> u8 {
+    match (Explainer { settings, variable, related: Vec::new(), unread: Vec::new() }).gather(question) {
+        Ok(gathered) => {
+            let explanation = explain(&gathered);
+            let text = if as_json { format!("{}\n", explanation.json()) } else { explanation.text() };
+            print(io, &text)
+        }
+        Err(why) => {
+            fail(io, format_args!("gardenlet: {why}\ngardenlet doctor tells what is wrong on the way."));
+            BROKEN
+        }
+    }
+}
+
+struct Explainer<'a> {
+    settings: &'a Settings,
+    variable: Variable<'a>,
+    related: Vec<Related>,
+    unread: Vec<String>,
+}
+
+impl Explainer<'_> {
+    fn gather(mut self, question: &Question) -> Result<Gathered, String> {
+        let client =
+            |connection| Client::new(connection, clusters::options(self.variable)).map_err(|e| chain(&e));
+        let seed = client(clusters::seed(self.settings, self.variable).map_err(|(text, _)| text)?)?;
+        let wanted = question.kind.to_ascii_lowercase();
+        let known = OF_GARDEN.into_iter().find(|r| is_called(r, &wanted));
+        let (cluster, client, resource) = match known {
+            Some(resource) => {
+                let garden =
+                    clusters::garden(self.settings, self.variable, &seed).map_err(|(text, _)| text)?;
+                ("garden", client(garden.connection)?, resource)
+            }
+            None => {
+                let found = find_kind(&seed, &wanted).map_err(|e| chain(&e))?;
+                let unknown = || format!("the seed serves no kind {:?}", question.kind);
+                ("seed", seed.clone(), found.ok_or_else(unknown)?)
+            }
+        };
+        let namespace = match (resource.namespaced, question.namespace.as_str()) {
+            (false, _) => "",
+            (true, "") => "garden",
+            (true, namespace) => namespace,
+        };
+        let mut object = client.get::<Value>(&resource, namespace, &question.name).map_err(|e| {
+            format!("read {} {} of the {cluster}: {}", resource.kind, question.name, chain(&e))
+        })?;
+        object["kind"] = Value::from(&*resource.kind);
+        if resource == CONTROLLER_INSTALLATION {
+            self.installation(&seed, &client, &object);
+        } else if resource == SEED {
+            self.seed(&seed, &client, &question.name);
+        }
+        let events = self.events(&client, &resource, &object);
+        let Self { related, unread, .. } = self;
+        Ok(Gathered { cluster, object, related, events, unread, now: Clock::system().now() })
+    }
+
+    /// Its ManagedResource, and the objects that need its extension.
+    fn installation(&mut self, seed: &Client, garden: &Client, installation: &Value) {
+        let name = installation["metadata"]["name"].as_str().unwrap_or_default();
+        match seed.find::<Value>(&MANAGED_RESOURCE, "garden", name) {
+            Ok(Some(object)) => {
+                self.related.push(Related { what: "its ManagedResource".to_owned(), object: Some(object) });
+            }
+            Ok(None) => self.tell(format!("it has no ManagedResource garden/{name} in the seed")),
+            Err(error) => self.unread.push(format!("its ManagedResource: {}", chain(&error))),
+        }
+        let registration = installation.pointer("/spec/registrationRef/name").and_then(Value::as_str);
+        match garden.get::<Value>(&CONTROLLER_REGISTRATION, "", registration.unwrap_or_default()) {
+            Ok(registration) => {
+                for served in
+                    registration.pointer("/spec/resources").and_then(Value::as_array).into_iter().flatten()
+                {
+                    self.served(seed, served);
+                }
+            }
+            Err(error) => self.unread.push(format!("its ControllerRegistration: {}", chain(&error))),
+        }
+    }
+
+    fn served(&mut self, seed: &Client, served: &Value) {
+        let (kind, type_name) = (&served["kind"], &served["type"]);
+        let Some(resource) = SERVED.iter().find(|r| *kind == *r.kind) else { return };
+        self.list("needed by", seed, resource, "", |object| object["spec"]["type"] == *type_name);
+    }
+
+    /// What keeps a Seed from being deleted, as the deletion looks for it.
+    fn seed(&mut self, seed: &Client, garden: &Client, name: &str) {
+        let own = |object: &Value| object["spec"]["seedName"] == name;
+        let labels = format!("name.seed.gardener.cloud/{name}=true");
+        self.list_selected("in use by", garden, &SHOOT, (&labels, ""), own);
+        self.list("in use by", garden, &BACKUP_BUCKET, "", own);
+        let fields = format!("spec.seedRef.name={name}");
+        self.list("in use by", garden, &CONTROLLER_INSTALLATION, &fields, |_| true);
+        self.list("in use by", seed, &MANAGED_RESOURCE, "", |object| object["spec"]["class"] == "seed");
+    }
+
+    fn tell(&mut self, what: String) {
+        self.related.push(Related { what, object: None });
+    }
+
+    fn list(
+        &mut self,
+        what: &str,
+        client: &Client,
+        r: &Resource,
+        fields: &str,
+        matches: impl Fn(&Value) -> bool,
+    ) {
+        self.list_selected(what, client, r, ("", fields), matches);
+    }
+
+    fn list_selected(
+        &mut self,
+        what: &str,
+        client: &Client,
+        resource: &Resource,
+        (labels, fields): (&str, &str),
+        matches: impl Fn(&Value) -> bool,
+    ) {
+        let mut found = Vec::new();
+        let listed = objects(client, resource, "", (labels, fields), &mut |object| {
+            if matches(&object) {
+                let going = !object["metadata"]["deletionTimestamp"].is_null();
+                found.push(format!("{}{}", name(&object), if going { " (being deleted)" } else { "" }));
+            }
+        });
+        if let Err(error) = listed {
+            return self.unread.push(format!("{}: {}", resource.plural, chain(&error)));
+        }
+        let more = found.len().saturating_sub(NAMED_MAX);
+        if !found.is_empty() {
+            found.truncate(NAMED_MAX);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            self.tell(format!("{what} {} {}{more}", resource.kind, found.join(", ")));
+        }
+    }
+
+    fn events(&mut self, client: &Client, resource: &Resource, object: &Value) -> Vec<Value> {
+        let metadata = &object["metadata"];
+        let namespace = metadata["namespace"].as_str().unwrap_or("default");
+        let name = metadata["name"].as_str().unwrap_or_default();
+        let fields = format!("involvedObject.kind={},involvedObject.name={name}", resource.kind);
+        let mut events = Vec::new();
+        let listed = objects(client, &EVENT, namespace, ("", &fields), &mut |event| events.push(event));
+        if let Err(error) = listed {
+            self.unread.push(format!("events: {}", chain(&error)));
+        }
+        let when = |event: &Value| {
+            let last = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"]];
+            last.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned()
+        };
+        events.sort_by_key(when);
+        events
+    }
+}
+
+/// All objects; none where their kind is not served.
+fn objects(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+    (labels, fields): (&str, &str),
+    each: &mut dyn FnMut(Value),
+) -> Result<(), Error> {
+    let params = ListParams {
+        label_selector: labels.to_owned(),
+        field_selector: fields.to_owned(),
+        ..ListParams::default()
+    };
+    match client.list_all::<Value>(resource, namespace, &params, each) {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn is_called(resource: &Resource, wanted: &str) -> bool {
+    resource.kind.eq_ignore_ascii_case(wanted) || *resource.plural == *wanted
+}
+
+/// A kind of the seed by its name, plural or short name, in the preferred version of the first group that has it.
+fn find_kind(seed: &Client, wanted: &str) -> Result<Option<Resource>, Error> {
+    if is_called(&MANAGED_RESOURCE, wanted) {
+        return Ok(Some(MANAGED_RESOURCE));
+    }
+    let ask = |path: &str| seed.fetch::<Value>(&Request::raw(Method::Get, path, None, ""));
+    let groups = ask("/apis")?;
+    let groups = groups["groups"].as_array().into_iter().flatten();
+    let preferred = groups.filter_map(|group| group["preferredVersion"]["groupVersion"].as_str());
+    for version in std::iter::once("v1").chain(preferred) {
+        let root = if version.contains('/') { "/apis" } else { "/api" };
+        // A group whose server is gone hides only itself.
+        let Ok(list) = ask(&format!("{root}/{version}")) else { continue };
+        let served = list["resources"].as_array().into_iter().flatten();
+        if let Some(found) = served.filter_map(|r| served_as(version, r, wanted)).next() {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+fn served_as(api_version: &str, served: &Value, wanted: &str) -> Option<Resource> {
+    let text = |key: &str| served[key].as_str().unwrap_or_default();
+    let short = served["shortNames"].as_array().into_iter().flatten();
+    let is_meant = [text("kind"), text("name"), text("singularName")]
+        .into_iter()
+        .chain(short.filter_map(Value::as_str))
+        .any(|known| known.eq_ignore_ascii_case(wanted));
+    if !is_meant || text("name").contains('/') {
+        return None;
+    }
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Some(Resource {
+        group: Cow::Owned(group.to_owned()),
+        version: Cow::Owned(version.to_owned()),
+        kind: Cow::Owned(text("kind").to_owned()),
+        plural: Cow::Owned(text("name").to_owned()),
+        namespaced: served["namespaced"] == true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn kinds_are_found_by_any_of_their_names() {
+        let served = json!({"name": "deployments", "singularName": "deployment", "kind": "Deployment", "namespaced": true,
+            "shortNames": ["deploy"]});
+        for wanted in ["deployment", "deployments", "deploy"] {
+            let found = served_as("apps/v1", &served, wanted).unwrap();
+            assert_eq!(
+                (found.api_version().as_str(), &*found.kind, found.namespaced),
+                ("apps/v1", "Deployment", true)
+            );
+        }
+        assert_eq!(served_as("apps/v1", &served, "pod"), None);
+        let scale = json!({"name": "deployments/scale", "kind": "Scale"});
+        assert_eq!(served_as("apps/v1", &scale, "scale"), None);
+    }
+}

@@ -1,0 +1,260 @@
+//! Kubernetes Events (`events.k8s.io/v1`), as the Go gardenlet writes them: what repeats within ten minutes is counted in
+//! the `series` of its event instead of told again. They are told to people and decide nothing: one that cannot be written
+//! is no error.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::core::EVENT;
+use crate::api::meta::Resource;
+use crate::base::clock::{Clock, Mono, Timestamp};
+use crate::base::error::chain;
+use crate::base::random;
+use crate::format::time::rfc3339_micros;
+use crate::kube::{Client, Patch};
+use crate::limits;
+
+/// What repeats within this time is the same event.
+const SERIES: Duration = Duration::from_secs(600);
+/// Events that may be written at once, and the time in which one more may be.
+const BURST: u32 = 25;
+const REFILL: Duration = Duration::from_secs(10);
+/// Nobody waits long for an event.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The API server takes notes below 1 kB.
+const NOTE_CHARS_MAX: usize = 1_000;
+/// Namespace of events about objects without one.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// What is told of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct News<'a> {
+    /// The controller, as in Gardener: `seed-controller`.
+    pub controller: &'a str,
+    /// Something is wrong.
+    pub warning: bool,
+    /// Machine-readable.
+    pub reason: &'a str,
+    /// What was being done: `Reconcile`, `Delete`.
+    pub action: &'a str,
+    /// For people; no secret.
+    pub note: &'a str,
+}
+
+/// The object that an event is about.
+#[derive(Clone, Copy, Debug)]
+pub struct About<'a> {
+    /// Its kind.
+    pub resource: &'a Resource,
+    /// Its namespace; empty if it has none.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its identity: `kubectl describe` looks for it.
+    pub uid: &'a str,
+}
+
+/// An event that was written.
+#[derive(Debug)]
+struct Told {
+    name: String,
+    count: u32,
+    last: Mono,
+}
+
+/// What to write.
+#[derive(Debug, PartialEq, Eq)]
+enum Act {
+    Create { name: String },
+    Count { name: String, count: u32 },
+    Nothing,
+}
+
+/// What was told, and how much may be told now.
+#[derive(Debug)]
+struct Book {
+    told: BTreeMap<String, Told>,
+    tokens: u32,
+    filled_at: Mono,
+}
+
+impl Book {
+    const fn new() -> Self {
+        Self { told: BTreeMap::new(), tokens: BURST, filled_at: Mono::ZERO }
+    }
+
+    fn decide(&mut self, key: &str, object: &str, now: Mono) -> Act {
+        self.told.retain(|_, told| now.saturating_sub(told.last) < SERIES);
+        let refills = now.saturating_sub(self.filled_at).as_secs() / REFILL.as_secs();
+        if refills > 0 {
+            self.tokens = self.tokens.saturating_add(u32::try_from(refills).unwrap_or(BURST)).min(BURST);
+            self.filled_at = now;
+        }
+        let known = self.told.get_mut(key);
+        if let Some(told) = known {
+            (told.count, told.last) = (told.count.saturating_add(1), now);
+        }
+        if self.tokens == 0 {
+            // What is known is counted; the next event that may be written says the count.
+            return Act::Nothing;
+        }
+        self.tokens -= 1;
+        if let Some(told) = self.told.get(key) {
+            return Act::Count { name: told.name.clone(), count: told.count };
+        }
+        if self.told.len() >= limits::EVENTS_MAX
+            && let Some(oldest) =
+                self.told.iter().min_by_key(|(_, told)| told.last).map(|(key, _)| key.clone())
+        {
+            self.told.remove(&oldest);
+        }
+        let name = format!("{object}.{}", random::hex(16));
+        self.told.insert(key.to_owned(), Told { name: name.clone(), count: 1, last: now });
+        Act::Create { name }
+    }
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    hostname: Arc<str>,
+    book: Arc<Mutex<Book>>,
+}
+
+impl Recorder {
+    /// A recorder that has told nothing yet.
+    pub fn new(hostname: &str) -> Self {
+        Self { hostname: hostname.into(), book: Arc::new(Mutex::new(Book::new())) }
+    }
+
+    /// Tells it in the cluster of `client`.
+    pub fn tell(&self, client: &Client, clock: &Clock, about: About<'_>, news: News<'_>) {
+        let note: String = news.note.chars().take(NOTE_CHARS_MAX).collect();
+        let news = News { note: &note, ..news };
+        let key = [about.uid, about.name, news.reason, news.action, news.note].join("\n");
+        let act = {
+            // Plain values: no panic leaves them half changed.
+            let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+            book.decide(&key, about.name, clock.mono())
+        };
+        let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace };
+        let client = client.with_deadline(TIMEOUT);
+        let now = clock.now();
+        let written = match act {
+            Act::Nothing => return,
+            Act::Create { name } => {
+                let event = self.event((namespace, &name), about, news, now);
+                client.create::<Value>(&EVENT, namespace, &event)
+            }
+            Act::Count { name, count } => {
+                let series = json!({"series": {"count": count, "lastObservedTime": rfc3339_micros(now)}});
+                client.patch::<Value>(&EVENT, namespace, &name, "", &Patch::Merge(series))
+            }
+        };
+        if let Err(error) = written {
+            if error.is_not_found() {
+                // Its time in the cluster is over: the next one is new.
+                self.book.lock().unwrap_or_else(PoisonError::into_inner).told.remove(&key);
+            }
+            let err = chain(&error);
+            log::debug!(about = about.name, reason = news.reason, err = err.as_str(); "An event was not written");
+        }
+    }
+
+    fn event(
+        &self,
+        (namespace, name): (&str, &str),
+        about: About<'_>,
+        news: News<'_>,
+        now: Timestamp,
+    ) -> Value {
+        let mut regarding = json!({
+            "apiVersion": about.resource.api_version(), "kind": about.resource.kind, "name": about.name, "uid": about.uid,
+        });
+        if !about.namespace.is_empty() {
+            regarding["namespace"] = json!(about.namespace);
+        }
+        json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"namespace": namespace, "name": name},
+            "eventTime": rfc3339_micros(now),
+            "type": if news.warning { "Warning" } else { "Normal" },
+            "reason": news.reason,
+            "action": news.action,
+            "note": news.note,
+            "reportingController": news.controller,
+            "reportingInstance": format!("{}-{}", news.controller, self.hostname),
+            "regarding": regarding,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Mono {
+        Duration::from_secs(seconds)
+    }
+
+    fn created(act: &Act) -> &str {
+        match act {
+            Act::Create { name } => name,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_repeats_is_counted_until_it_is_old() {
+        let mut book = Book::new();
+        let first = book.decide("a", "seed", s(0));
+        let name = created(&first).to_owned();
+        assert!(name.starts_with("seed."), "{name}");
+        assert_eq!(book.decide("a", "seed", s(300)), Act::Count { name: name.clone(), count: 2 });
+        assert_eq!(book.decide("a", "seed", s(899)), Act::Count { name: name.clone(), count: 3 });
+        assert_ne!(created(&book.decide("b", "seed", s(899))), name);
+        assert_ne!(created(&book.decide("a", "seed", s(899 + 600))), name);
+    }
+
+    #[test]
+    fn many_events_are_bounded_in_rate_and_memory() {
+        let mut book = Book::new();
+        let written = |book: &mut Book, from: u32, at| {
+            (from..from + 1_000).filter(|n| book.decide(&n.to_string(), "x", at) != Act::Nothing).count()
+        };
+        assert_eq!(written(&mut book, 0, s(5)), 25);
+        assert_eq!(written(&mut book, 0, s(25)), 2);
+        for n in 0..u32::try_from(limits::EVENTS_MAX * 2).unwrap() {
+            book.tokens = 1;
+            book.decide(&format!("k{n}"), "x", s(100));
+        }
+        assert_eq!(book.told.len(), limits::EVENTS_MAX);
+    }
+
+    #[test]
+    fn an_event_has_the_form_that_upstream_gives_it() {
+        let about =
+            About { resource: &crate::api::gardener::SEED, namespace: "", name: "edge-1", uid: "u-1" };
+        let news = News {
+            controller: "seed-controller",
+            warning: true,
+            reason: "ReconcileError",
+            action: "Reconcile",
+            note: "why",
+        };
+        let now = Timestamp::from_unix(1_735_787_045);
+        let expected = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"namespace": "default", "name": "edge-1.0"},
+            "eventTime": "2025-01-02T03:04:05.000000Z", "type": "Warning", "reason": "ReconcileError",
+            "action": "Reconcile", "note": "why", "reportingController": "seed-controller",
+            "reportingInstance": "seed-controller-host-1",
+            "regarding": {"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": "edge-1", "uid": "u-1"},
+        });
+        assert_eq!(Recorder::new("host-1").event(("default", "edge-1.0"), about, news, now), expected);
+    }
+}

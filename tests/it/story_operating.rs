@@ -1,0 +1,367 @@
+//! What an operator asks: is the way free (`doctor`), what does it wait for (`explain`), what has happened (Events). And
+//! that nothing that the agent says tells a secret.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gardenlet::cli;
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::encoding::{base64, from_base64};
+use crate::support::http::faults::Action;
+use crate::support::json::text;
+use crate::world::{CORE, MANAGED_RESOURCES, Options, World, state_file, wait_for};
+
+/// A command of the program: exit code, output and errors.
+fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    let mut io = cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
+    let variable = |name: &str| variables.get(name).cloned();
+    let args = words.iter().map(Into::into).collect();
+    let nobody = |_: &gardenlet::config::Loaded| unreachable!("no identity was asked for");
+    let code = cli::main(args, &variable, &mut io, &nobody, |_, _| unreachable!("no agent was asked for"));
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (code, text(output), text(errors))
+}
+
+/// A configuration in a file, and the environment of a host that has the agent's rights in the seed.
+struct Desk<'a> {
+    world: &'a World,
+    config: String,
+    variables: BTreeMap<String, String>,
+}
+
+impl<'a> Desk<'a> {
+    fn new(world: &'a World, change: impl FnOnce(&mut Value)) -> Self {
+        let mut config = world.config();
+        config["edge"]["stateDir"] = json!(world.path("state-host-1"));
+        change(&mut config);
+        let config = world.file("gardenlet.yaml", &config.to_string()).display().to_string();
+        let mut desk = Self { world, config, variables: BTreeMap::new() };
+        let token = std::fs::read_to_string(world.path("serviceaccount").join("token")).unwrap();
+        desk.seed_kubeconfig(&world.seed.bootstrap_kubeconfig(&token));
+        desk
+    }
+
+    fn seed_kubeconfig(&mut self, kubeconfig: &str) {
+        let path = self.world.file("seed.kubeconfig", kubeconfig);
+        self.variables.insert("KUBECONFIG".to_owned(), path.display().to_string());
+    }
+
+    fn doctor(&self) -> (u8, String) {
+        let (code, output, errors) = command(&["doctor", "--config", &self.config], &self.variables);
+        assert_eq!(errors, "");
+        let secret = self.world.preparation.token_secret.as_str();
+        assert!(!output.contains(secret), "{output}");
+        (code, output)
+    }
+
+    /// What is broken, and what each check says.
+    fn broken(&self, place: &str, hop: &str) -> String {
+        let args = ["doctor", "--config", self.config.as_str(), "-o", "json"];
+        let (code, output, _) = command(&args, &self.variables);
+        let found: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!((code, &found["good"]), (1, &json!(false)), "{output}");
+        let checks = found["checks"].as_array().unwrap();
+        let broken: Vec<&Value> = checks.iter().filter(|check| check["state"] == "broken").collect();
+        let first = broken.first().unwrap();
+        assert_eq!((&first["place"], &first["hop"]), (&json!(place), &json!(hop)), "{output}");
+        assert!(!text(first, "/remedy").is_empty(), "{first}");
+        text(first, "/text").to_owned()
+    }
+
+    fn explain(&self, words: &[&str]) -> String {
+        let mut args = vec!["explain"];
+        args.extend(words);
+        args.extend(["--config", self.config.as_str()]);
+        let (code, output, errors) = command(&args, &self.variables);
+        assert_eq!((code, errors.as_str()), (0, ""), "{words:?}");
+        output
+    }
+}
+
+#[test]
+fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
+    let world = World::start(&Options::real("examined"));
+    let mut desk = Desk::new(&world, |_| {});
+    let (code, before) = desk.doctor();
+    assert_eq!(code, 0, "{before}");
+    let bootstrap = "garden: identity: bootstrap credential in secret garden/gardenlet-kubeconfig-bootstrap";
+    assert!(before.contains(bootstrap) && before.contains("will be made"), "{before}");
+    assert!(!world.path("state-host-1").exists(), "the doctor made a directory");
+
+    let agent = world.agent();
+    world.wait_until_ready();
+    let (code, well) = desk.doctor();
+    assert_eq!(code, 0, "{well}");
+    for line in [
+        "good         state directory: ",
+        "in use by a running agent",
+        "good         seed: permissions",
+        "good         garden: identity: secret garden/gardenlet-kubeconfig of the seed",
+        "good         garden: own certificate: valid until ",
+        "good         garden: permissions",
+        "good         clock: offset: agrees with the garden",
+    ] {
+        assert!(well.contains(line), "{line}: {well}");
+    }
+
+    let late = world.garden.faults().when(|_| true).then(Action::WrongDate(60));
+    assert!(desk.broken("clock", "offset").contains("behind the garden"));
+    late.cancel();
+    world.garden.server().down();
+    assert!(desk.broken("garden", "TCP").contains("connect to 127.0.0.1"));
+    let (_, output) = desk.doctor();
+    assert!(output.starts_with("BROKEN: garden: TCP: "), "{output}");
+    assert!(output.contains("not reached  garden: certificate\n"), "{output}");
+    world.garden.server().up().unwrap();
+
+    world.seed.delete(
+        "rbac.authorization.k8s.io",
+        "clusterrolebindings",
+        "",
+        "gardener.cloud:system:gardenlet",
+    );
+    assert!(desk.broken("seed", "permissions").contains("create namespaces"));
+    desk.seed_kubeconfig(&world.seed.bootstrap_kubeconfig("not-a-token"));
+    assert!(desk.broken("seed", "authentication").contains("401"));
+    desk.seed_kubeconfig(
+        &world
+            .seed
+            .admin_kubeconfig()
+            .replace(&base64(world.seed.ca().as_bytes()), &base64(world.garden.ca().as_bytes())),
+    );
+    assert!(desk.broken("seed", "certificate").contains("none of the trusted CAs"));
+    desk.variables.insert("HTTPS_PROXY".to_owned(), "http://me:hunter2@127.0.0.1:1".to_owned());
+    // Addresses of this host need no proxy; names do.
+    let named = world.seed.admin_kubeconfig().replace("127.0.0.1", "seed.example.org");
+    desk.seed_kubeconfig(&named);
+    let problem = desk.broken("seed", "proxy");
+    assert!(problem.contains("connect to 127.0.0.1:1") && !problem.contains("hunter2"), "{problem}");
+    agent.stop();
+
+    let is_doctors = |r: &crate::support::http::record::Recorded| {
+        r.is_write() && r.info.resource == "selfsubjectaccessreviews"
+    };
+    assert!(world.garden.requests().iter().chain(&world.seed.requests()).any(is_doctors));
+}
+
+#[test]
+fn doctor_looks_at_files_and_registries() {
+    let world = World::start(&Options::real("equipped"));
+    let file = world.file("a-file", "");
+    let desk = Desk::new(&world, |config| config["edge"]["stateDir"] = json!(file));
+    assert!(desk.broken("", "state directory").contains("not a directory"));
+    let registries = json!([{"host": "127.0.0.1:1", "insecure": true, "layoutDir": "/nonexistent"}]);
+    let desk = Desk::new(&world, |config| config["edge"]["registries"] = registries);
+    assert!(desk.broken("registry 127.0.0.1:1", "layout").contains("/nonexistent"));
+    let (code, output) = desk.doctor();
+    assert_eq!(code, 1);
+    assert!(output.contains("BROKEN: registry 127.0.0.1:1: TCP: connect to 127.0.0.1:1"), "{output}");
+    let desk = Desk::new(&world, |config| config["logLevel"] = json!("loud"));
+    assert!(desk.broken("", "configuration").contains("logLevel"));
+    assert_eq!(command(&["doctor"], &desk.variables).0, 2);
+    let before = world.seed.request_count();
+    Desk::new(&world, |_| {}).doctor();
+    let requests = world.seed.requests_since(before);
+    let writes: Vec<_> = requests.iter().filter(|r| r.is_write() && !r.path.ends_with("reviews")).collect();
+    assert!(requests.len() > 5 && writes.is_empty(), "{}", writes.len());
+}
+
+#[test]
+fn explain_says_what_an_object_waits_for() {
+    let world = World::start(&Options::real("explained"));
+    let agent = world.agent();
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    world.wait_until_ready();
+    let name = installed(&world, "echo");
+    let desk = Desk::new(&world, |_| {});
+    let told = desk.explain(&["controllerinstallation", &name]);
+    let begin = format!(
+        "ControllerInstallation {name} (garden): nothing is known that it waits for\n\
+        - its ManagedResource garden/{name}: nothing is known"
+    );
+    assert!(told.starts_with(&begin), "{told}");
+    let told = desk.explain(&["Seed", "explained"]);
+    assert!(told.contains(&format!("- in use by ControllerInstallation {name}\n")), "{told}");
+
+    let namespace = format!("extension-{name}");
+    let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
+    world.seed.merge("", "configmaps", (&namespace, "echo"), &hold);
+    world.seed.delete("", "configmaps", &namespace, "echo");
+    let told = desk.explain(&["cm", "echo", "-n", &namespace]);
+    let begin = format!("ConfigMap {namespace}/echo (seed): being deleted; held by example.org/hold\n");
+    assert!(told.starts_with(&begin) && told.contains("removed by whoever set it"), "{told}");
+    world.garden.delete(CORE, "controllerregistrations", "", "echo");
+    world.garden.wait_for("a deletion that is held up", |_| {
+        let told = desk.explain(&["controllerinstallations", &name]);
+        let begin = format!("ControllerInstallation {name} (garden): being deleted; held by ");
+        (told.starts_with(&begin)
+            && told.contains(&format!("its ManagedResource garden/{name}: being deleted; held by")))
+        .then_some(())
+    });
+    let args = ["explain", "mr", &name, "-o", "json", "--config", &desk.config];
+    let (code, output, _) = command(&args, &desk.variables);
+    let found: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(
+        (code, text(&found, "/object")),
+        (0, format!("ManagedResource garden/{name} (seed)").as_str())
+    );
+    let (code, _, errors) = command(&["explain", "teapot", "x", "--config", &desk.config], &desk.variables);
+    assert!(code == 1 && errors.contains("the seed serves no kind \"teapot\""), "{errors}");
+    world.seed.merge("", "configmaps", (&namespace, "echo"), &json!({"metadata": {"finalizers": null}}));
+    agent.stop();
+}
+
+/// The events of a cluster about an object.
+fn events(cluster: &crate::support::TestCluster, name: &str, reason: &str) -> Vec<Value> {
+    let all = cluster.store().list("events.k8s.io", "events", "");
+    let is_meant = |event: &Value| text(event, "/regarding/name") == name && text(event, "/reason") == reason;
+    all.into_iter().filter(is_meant).collect()
+}
+
+#[test]
+fn what_goes_wrong_is_told_as_events_that_are_counted() {
+    let world = World::start(&Options::new("told"));
+    let agent = world.agent();
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    world.wait_until_ready();
+    let name = installed(&world, "echo");
+    // Nothing went wrong so far.
+    for cluster in [&*world.garden, &world.seed] {
+        let told = cluster.store().list("events.k8s.io", "events", "");
+        let warnings: Vec<&Value> = told.iter().filter(|e| text(e, "/type") == "Warning").collect();
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+    let chart = base64(&charts::archive("extension-echo", &[("templates/a.yaml", "{{ fail \"no\" }}")]));
+    world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &json!({"helm": {"rawChart": chart}}));
+    let told = world.garden.wait_for("an event that is counted", |garden| {
+        let found = events(garden, &name, "ChartCannotBeRendered");
+        (found.len() == 1 && found[0]["series"]["count"].as_u64() > Some(1)).then(|| found[0].clone())
+    });
+    assert_eq!(text(&told, "/type"), "Warning");
+    assert_eq!(text(&told, "/metadata/namespace"), "default");
+    assert_eq!(text(&told, "/reportingController"), "controllerinstallation-controller");
+    let installation = world.garden.installations("echo").pop().unwrap();
+    assert_eq!(told["regarding"]["uid"], installation["metadata"]["uid"]);
+
+    let broken = json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
+        "metadata": {"name": "broken", "namespace": "garden"},
+        "spec": {"class": "seed", "secretRefs": [{"name": "nowhere"}]}});
+    world.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &broken);
+    world.seed.wait_for("an event about the ManagedResource", |seed| {
+        let found = events(seed, "broken", "CannotReadSecret");
+        found.first().is_some_and(|e| text(e, "/metadata/namespace") == "garden").then_some(())
+    });
+
+    let renew = json!({"metadata": {"annotations": {"gardener.cloud/operation": "renew"}}});
+    world.seed.merge("", "secrets", ("garden", "gardenlet-kubeconfig"), &renew);
+    world.garden.wait_for("an event about the certificate", |garden| {
+        events(garden, "told", "CertificateRenewed").pop()
+    });
+    // Events that cannot be written hurt nobody.
+    let refused = world.seed.faults().on("POST", "/apis/events.k8s.io").answer(403);
+    let broken = json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
+        "metadata": {"name": "silent", "namespace": "garden"},
+        "spec": {"class": "seed", "secretRefs": [{"name": "nowhere"}]}});
+    world.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &broken);
+    world.seed.wait_for("the condition all the same", |seed| {
+        let object = seed.get(MANAGED_RESOURCES, "managedresources", "garden", "silent")?;
+        let condition = crate::world::condition(&object, "ResourcesApplied")?;
+        (condition.1 == "CannotReadSecret" && refused.hits() > 0).then_some(())
+    });
+    agent.stop();
+}
+
+/// Everything in Secrets and files that is nobody's business: whole values, and the lines of keys and tokens.
+fn secrets(world: &World, into: &mut Vec<String>) {
+    for cluster in [&*world.garden, &world.seed] {
+        for secret in cluster.store().list("", "secrets", "") {
+            for (key, value) in secret["data"].as_object().into_iter().flatten() {
+                if !matches!(key.as_str(), "ca.crt" | "bundle.crt" | "namespace") {
+                    hide(value.as_str().unwrap(), into);
+                }
+            }
+        }
+    }
+    into.push(std::fs::read_to_string(world.path("serviceaccount").join("token")).unwrap());
+    for name in ["bootstrap-request", "rotation-request", "request"] {
+        into.extend(state_file(world, name).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
+    }
+}
+
+/// A Base64 value in all its forms.
+fn hide(encoded: &str, into: &mut Vec<String>) {
+    into.push(encoded.to_owned());
+    let Some(plain) = from_base64(encoded).and_then(|bytes| String::from_utf8(bytes).ok()) else { return };
+    for word in plain.split(|c: char| c.is_whitespace() || c == '"') {
+        // Base64 within Base64: the keys of a kubeconfig.
+        let inner = from_base64(word).and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+        if inner.contains("PRIVATE KEY") {
+            into.push(word.to_owned());
+            into.extend(inner.lines().filter(|line| !line.starts_with("-----")).map(str::to_owned));
+        }
+        let is_token = word.starts_with("eyJ") || word.contains("hunter2");
+        if is_token {
+            into.push(word.to_owned());
+        }
+    }
+    into.push(plain);
+}
+
+#[test]
+fn no_line_of_the_log_tells_a_secret() {
+    let level = log::max_level();
+    let world = World::start(&Options::new("discreet"));
+    log::set_max_level(log::LevelFilter::Trace);
+    let mut known = vec![world.preparation.token_secret.clone()];
+    let credentials = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login", "namespace": "garden"},
+        "stringData": {"password": "hunter2-in-a-secret"}});
+    world.garden.apply(&[credentials]);
+    secrets(&world, &mut known);
+    let agent = world.agent();
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hunter2-in-values"}));
+    world.wait_until_ready();
+    let name = installed(&world, "echo");
+    secrets(&world, &mut known);
+    // Trouble is when programs talk.
+    let refused = world.garden.faults().on("PATCH", "/gardener-system-seed-lease/leases").answer(500);
+    world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=discreet"]);
+    refused.cancel();
+    let good = world.garden.get(CORE, "controllerdeployments", "", "echo").unwrap();
+    let odd =
+        base64(&charts::archive("extension-echo", &[("templates/a.yaml", "a: {{ .Values.greeting }}: b")]));
+    for chart in [json!({"helm": {"rawChart": odd}}), json!({"helm": good["helm"]})] {
+        world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &chart);
+        world.skip(Duration::from_secs(2));
+    }
+    let before = world.certificate_pem();
+    let renew = json!({"metadata": {"annotations": {"gardener.cloud/operation": "renew"}}});
+    world.seed.merge("", "secrets", ("garden", "gardenlet-kubeconfig"), &renew);
+    wait_for("another certificate", || (world.certificate_pem() != before).then_some(()));
+    secrets(&world, &mut known);
+    world.garden.delete(CORE, "controllerregistrations", "", "echo");
+    world.garden.wait_for("the end of the installation", |_| {
+        world.garden.installations("echo").is_empty().then_some(())
+    });
+    agent.stop();
+    log::set_max_level(level);
+    let lines = world.log();
+    assert!(lines.iter().any(|line| line.contains("Request sent")), "the log was not at its lowest level");
+    assert!(lines.iter().any(|line| line.contains(&name)), "the story is not in the log");
+    known.sort();
+    known.dedup();
+    known.retain(|secret| secret.trim().len() >= 12);
+    assert!(known.len() > 20 && known.iter().any(|s| s.contains("hunter2-in-values")), "{}", known.len());
+    for secret in &known {
+        let told = lines.iter().find(|line| line.contains(secret.as_str()));
+        assert!(
+            told.is_none(),
+            "{}... is in {}",
+            &secret[..4],
+            told.unwrap().replace(secret.as_str(), "[secret]")
+        );
+    }
+}
