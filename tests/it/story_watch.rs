@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::charts;
 use crate::story_extension::installed;
+use crate::support::cluster::TestCluster;
 use crate::world::{CORE, Options, World};
 
 fn greet(world: &World, greeting: &str) {
@@ -18,6 +19,15 @@ fn wait_for_greeting(world: &World, name: &str, greeting: &str) {
     });
 }
 
+/// A backup is hours old when it is needed: others have written since, and more than they will have written again before
+/// the agent is back.
+fn others_write(cluster: &TestCluster) {
+    for n in 0..500 {
+        let mark = json!({"metadata": {"annotations": {"example.org/mark": n.to_string()}}});
+        cluster.merge("", "namespaces", ("", "kube-system"), &mark);
+    }
+}
+
 /// The garden's storage comes back from a backup: its versions begin again at an older one, and a watch from the newest
 /// version that the agent knows would stay silent until the garden has come that far a second time.
 #[test]
@@ -28,6 +38,7 @@ fn a_garden_that_goes_back_in_time_is_followed() {
     let name = installed(&world, "echo");
     world.wait_until_ready();
     let backup = world.garden.store().read().revision;
+    others_write(&world.garden);
     for greeting in ["one", "two", "three"] {
         greet(&world, greeting);
         wait_for_greeting(&world, &name, greeting);
@@ -51,6 +62,7 @@ fn a_seed_that_goes_back_in_time_is_repaired() {
     let name = installed(&world, "echo");
     world.wait_until_ready();
     let backup = world.seed.store().read().revision;
+    others_write(&world.seed);
     for greeting in ["one", "two"] {
         greet(&world, greeting);
         wait_for_greeting(&world, &name, greeting);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gardenlet::api::coordination::LEASE;
-use gardenlet::api::core::CONFIG_MAP;
+use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
@@ -141,6 +141,7 @@ impl Day<'_> {
         for time in ["the backup", "the backup, once more"] {
             self.recovers(time)?;
         }
+        self.others_write()?;
         let before = self.greeting()?;
         ensure(backup != before, || format!("{backup} before and after the backup"))?;
         self.lab.seed.restore()?;
@@ -150,6 +151,17 @@ impl Day<'_> {
             Ok(map.filter(|map| map["data"]["greeting"] == before).map(drop))
         })?;
         self.recovers("the return to the backup")
+    }
+
+    /// A backup is hours old when it is needed: more was written since than will be again before the agent is back.
+    fn others_write(&self) -> Result<()> {
+        for n in 0..300 {
+            let mark = json!({"metadata": {"annotations": {"example.org/mark": n.to_string()}}});
+            self.seed
+                .patch::<Value>(&NAMESPACE, "", "kube-system", "", &Patch::Merge(mark))
+                .map_err(Failure::from)?;
+        }
+        Ok(())
     }
 
     /// The value that the extension has.
