@@ -98,3 +98,11 @@ fn the_pod_may_do_nothing_and_is_not_restarted_without_a_garden() {
         assert_eq!(volume.as_object().unwrap().len(), 2, "{volume}");
     }
 }
+
+#[test]
+fn the_agent_reads_the_configuration_of_the_service() {
+    let loaded = config::load(include_str!("../../packaging/systemd/config.yaml"), "config.yaml").unwrap();
+    assert_eq!(loaded.warnings, []);
+    assert_eq!(loaded.settings.edge.state_dir.clone().unwrap(), std::path::Path::new("/var/lib/gardenlet"));
+    loaded.settings.check_garden_access().unwrap();
+}
