@@ -61,11 +61,13 @@ fn lives(agent: &Agent) {
     }
 }
 
-/// Lines of this world: they name one of its servers.
+/// Lines of this world, which name one of its servers, as the default level shows them: another story may have all of the
+/// process log in detail for a while.
 fn lines(world: &World, since: usize) -> Vec<String> {
     let addresses = [World::address(&world.garden), World::address(&world.seed), world.name.to_owned()];
     let mine = |line: &String| addresses.iter().any(|address| line.contains(address.as_str()));
-    world.log().split_off(since).into_iter().filter(mine).collect()
+    let told = |line: &String| ![" DEBUG ", " TRACE "].iter().any(|level| line.contains(level));
+    world.log().split_off(since).into_iter().filter(|line| told(line) && mine(line)).collect()
 }
 
 /// The garden comes back: the Lease is renewed, then the rest follows, and nobody storms.
