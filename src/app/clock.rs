@@ -84,27 +84,25 @@ impl Keeper {
     }
 }
 
-/// A skew that matters: how much, in words that do not change with each look, and whether the machine is behind.
-fn matters(skew_nanos: Option<i64>) -> Option<(String, bool)> {
+/// A skew that matters: where the machine's clock is, in words that do not change with each look.
+fn matters(skew_nanos: Option<i64>) -> Option<String> {
     let nanos = skew_nanos?;
     let skew = Duration::from_nanos(nanos.unsigned_abs());
-    (skew > TOLERATED).then(|| (rough(skew), nanos > 0))
+    let side = if nanos > 0 { "behind" } else { "ahead of" };
+    (skew > TOLERATED).then(|| format!("{} {side} the garden's", rough(skew)))
 }
 
 /// A sentence for the Seed's condition.
 fn remark(skew_nanos: Option<i64>) -> Option<String> {
-    let (skew, is_behind) = matters(skew_nanos)?;
-    let side = if is_behind { "behind" } else { "ahead of" };
-    Some(format!("The clock of its machine is {skew} {side} the garden's."))
+    Some(format!("The clock of its machine is {}.", matters(skew_nanos)?))
 }
 
 /// What is wrong with the machine's clock, and what to do.
 fn problem(machine: Timestamp, floor: Timestamp, skew_nanos: Option<i64>) -> Option<String> {
     let remedy = "set it, best with NTP; no restart is needed";
-    if let Some((skew, is_behind)) = matters(skew_nanos) {
-        let side = if is_behind { "behind" } else { "ahead of" };
+    if let Some(off) = matters(skew_nanos) {
         return Some(format!(
-            "the clock is {skew} {side} the garden's, whose time is used for the lease and for certificates: {remedy}"
+            "the clock is {off}, whose time is used for the lease and for certificates: {remedy}"
         ));
     }
     // Without the garden only a clock before a time that has passed is certainly wrong.

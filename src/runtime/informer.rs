@@ -2,8 +2,8 @@
 //!
 //! A state machine: *empty* (list, page by page) -> *watching* (resume after each end at the last resourceVersion that an
 //! event or a bookmark named) -> *empty* again only when the server has forgotten that version, or has never known it: its
-//! storage was restored. One thread and one connection each; there are few. An object that cannot be decoded is left out and named in the log; it does not break
-//! the list.
+//! storage was restored. One thread and one connection each; there are few. An object that cannot be decoded is left out and
+//! named in the log; it does not break the list.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -201,13 +201,7 @@ impl<T: Object> Feed for KindFeed<T> {
     }
 
     fn list(&mut self) -> Result<String, Error> {
-        let o = &self.options;
-        let params = ListParams {
-            label_selector: o.label_selector.clone(),
-            field_selector: o.field_selector.clone(),
-            metadata_only: o.metadata_only,
-            ..ListParams::default()
-        };
+        let (o, params) = (&self.options, self.selection());
         let (mut listed, mut undecodable) = (BTreeSet::new(), Vec::new());
         let version =
             self.client.list_each::<T>(&o.resource, &o.namespace, &params, &mut |item| match item {
@@ -287,17 +281,21 @@ impl<T: Object> KindFeed<T> {
         Self { client, options, store, handler, running, stop, doubtful: false, other_past: false }
     }
 
+    /// Which objects are listed.
+    fn selection(&self) -> ListParams {
+        let o = &self.options;
+        ListParams {
+            label_selector: o.label_selector.clone(),
+            field_selector: o.field_selector.clone(),
+            metadata_only: o.metadata_only,
+            ..ListParams::default()
+        }
+    }
+
     /// Whether the server has not come as far as `version`. A watch from there would tell nothing until it has, and never
     /// of what happens meanwhile. Versions that are no numbers cannot be compared.
     fn is_before(&self, version: &str) -> Result<bool, Error> {
-        let o = &self.options;
-        let one = ListParams {
-            label_selector: o.label_selector.clone(),
-            field_selector: o.field_selector.clone(),
-            limit: 1,
-            metadata_only: o.metadata_only,
-            ..ListParams::default()
-        };
+        let (o, one) = (&self.options, ListParams { limit: 1, ..self.selection() });
         let now = self.client.list::<Metadata>(&o.resource, &o.namespace, &one)?.metadata.resource_version;
         Ok(matches!((now.parse::<u64>(), version.parse::<u64>()), (Ok(now), Ok(known)) if now < known))
     }
