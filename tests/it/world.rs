@@ -613,10 +613,11 @@ impl Drop for Agent {
     }
 }
 
-/// An address of the loopback network that nobody else uses.
+/// An address of the loopback network that nobody else uses: 64,000 for each process, since agents that are gone are many
+/// and one of the first may still be there.
 pub fn own_address() -> String {
     let (pid, serial) = (std::process::id(), serial());
-    format!("127.{}.{}.{}", 1 + pid / 256 % 254, pid % 256, 1 + serial % 250)
+    format!("127.{}.{}.{}", 1 + pid % 254, serial / 250 % 256, 1 + serial % 250)
 }
 
 /// Whether a request comes from an agent, and changes something.
