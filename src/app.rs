@@ -124,7 +124,7 @@ struct Shared {
     /// The ManagedResources of the seed, kept while a term lasts.
     managed: Store<Watched>,
     /// Set when the agent will begin anew at once.
-    keep_leases: Arc<AtomicBool>,
+    keep_leases: leader::Keep,
 }
 
 /// Runs the agent until `env.stop` is pulled.
@@ -140,8 +140,24 @@ pub fn run(settings: Settings, env: &Environment, status: &Status) -> Result<(),
 /// # Errors
 /// As [`run`], of the first start. Later ones go back to the settings before.
 pub fn run_reloading(
+    settings: Arc<Settings>,
+    env: &Environment,
+    status: &Status,
+    reloader: &Reloader,
+    service: &Service,
+) -> Result<(), Error> {
+    let late = reload::late(env);
+    let ended = run_rounds(settings, env, &late, status, reloader, service);
+    reloader.end();
+    late.stop();
+    ended
+}
+
+/// From round to round.
+fn run_rounds(
     mut settings: Arc<Settings>,
     env: &Environment,
+    late: &Stop,
     status: &Status,
     reloader: &Reloader,
     service: &Service,
@@ -150,7 +166,7 @@ pub fn run_reloading(
     let mut previous: Option<Arc<Settings>> = None;
     loop {
         let round = reloader.begin(&settings, &env.stop);
-        let ended = run_round(&settings, env, status, &round, &mut kept);
+        let ended = run_round(&settings, env, &late.child(), status, &round, &mut kept);
         if env.stop.is_stopped() {
             return ended;
         }
@@ -176,6 +192,7 @@ pub fn run_reloading(
 fn run_round(
     settings: &Arc<Settings>,
     env: &Environment,
+    release: &Stop,
     status: &Status,
     round: &reload::Round,
     kept: &mut Option<StateDir>,
@@ -227,11 +244,10 @@ fn run_round(
         registration: Registration::default(),
         charts,
         managed: Store::new(),
-        keep_leases: Arc::clone(&round.keep_leases),
+        keep_leases: round.keep_leases.clone(),
     });
     let leading = Arc::new(Leading::new(&shared));
-    let release = Stop::new();
-    let elector = campaign(&shared, &leading, &release).map_err(system("start the leader election"))?;
+    let elector = campaign(&shared, &leading, release).map_err(system("start the leader election"))?;
     govern(&shared, &leading);
     pool.join();
     // Last: nothing of ours writes any more when another instance may begin.
@@ -338,7 +354,7 @@ fn campaign(
         lease_duration: election.lease_duration,
         renew_deadline: election.renew_deadline,
         retry_period: election.retry_period,
-        keep: Arc::clone(&shared.keep_leases),
+        keep: shared.keep_leases.clone(),
     };
     let mut elector = Elector::new(
         shared.clients.election.clone(),

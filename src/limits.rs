@@ -3,6 +3,17 @@
 
 use std::time::Duration;
 
+/// From the signal to the end of the process, whatever hangs.
+pub const STOP_TIME_MAX: Duration = Duration::from_millis(1_950);
+/// After a stop, leases are released when all parts have ended, or after this time.
+pub const PARTS_END_TIME_MAX: Duration = Duration::from_millis(900);
+/// How long the release of a lease may take.
+pub const RELEASE_TIME_MAX: Duration = Duration::from_millis(800);
+// Both fit into it.
+const _: () =
+    assert!(PARTS_END_TIME_MAX.as_millis() + RELEASE_TIME_MAX.as_millis() < STOP_TIME_MAX.as_millis());
+const _: () = assert!(STOP_TIME_MAX.as_millis() < 2_000);
+
 /// A message or a value in a log line.
 pub const LOG_VALUE_BYTES_MAX: usize = 8 << 10;
 /// Series of one metric family.

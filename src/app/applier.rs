@@ -201,7 +201,7 @@ fn start_elector(
         lease_duration: election.lease_duration,
         renew_deadline: election.renew_deadline,
         retry_period: election.retry_period,
-        keep: Arc::clone(&shared.keep_leases),
+        keep: shared.keep_leases.clone(),
     };
     let part = Arc::new(ApplierPart {
         shared: Arc::clone(shared),
@@ -303,7 +303,11 @@ impl Listener for ApplierPart {
 
     fn drain(&self) {
         let clock = &self.shared.env.clock;
-        let deadline = clock.mono().saturating_add(self.shared.clients.applier_write_timeout);
+        let stops = self.shared.env.stop.is_stopped();
+        // Who stops has cut off what runs.
+        let patience =
+            if stops { limits::PARTS_END_TIME_MAX / 2 } else { self.shared.clients.applier_write_timeout };
+        let deadline = clock.mono().saturating_add(patience);
         for lane in self.lanes() {
             if !lane.wait_until_idle(deadline.saturating_sub(clock.mono())) {
                 // No write outlives this time, and none begins without the lease.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
@@ -23,9 +22,6 @@ use crate::net::SystemDialer;
 
 use super::reload::{Files, Reloader, needs_restart};
 use super::{Environment, Service, Status, rebootstrap, run_reloading};
-
-/// How long an orderly stop may take.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// Exit code after a signal, and after an error or an overrun grace period (as upstream).
 const SUCCESS: u8 = 0;
@@ -168,7 +164,7 @@ fn limit_grace(stop: &Stop, clock: &Clock, give_up: fn(u8) -> !) {
     let clock = clock.clone();
     stop.on_stop(move || {
         let body = move || {
-            Stop::new().wait(&clock, GRACE);
+            Stop::new().wait(&clock, limits::STOP_TIME_MAX);
             give_up(FAILURE)
         };
         // Detached: it ends with the process.

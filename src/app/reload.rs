@@ -1,11 +1,13 @@
 //! Another configuration without another process: the parts end in order and begin anew, and the leases stay ours.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::stop::Stop;
+use crate::base::thread;
 use crate::config::settings::Settings;
 use crate::kube::Connection;
+use crate::limits;
+use crate::runtime::leader::{Keep, Left};
 
 use super::clients;
 use super::{Environment, Error};
@@ -16,13 +18,14 @@ pub(super) struct Round {
     /// Ends the parts.
     pub(super) stop: Stop,
     /// They will begin anew at once: leases are not given back.
-    pub(super) keep_leases: Arc<AtomicBool>,
+    pub(super) keep_leases: Keep,
 }
 
 #[derive(Debug, Default)]
 struct State {
     next: Option<Arc<Settings>>,
     round: Option<(Round, Arc<Settings>)>,
+    left: Left,
 }
 
 /// Takes the settings that are to count from now on. Cheap to clone.
@@ -40,7 +43,7 @@ impl Reloader {
         let round = {
             let mut state = self.lock();
             let round = state.round.as_ref().map(|(round, present)| {
-                round.keep_leases.store(has_same_leases(present, &settings), Ordering::SeqCst);
+                round.keep_leases.want(has_same_leases(present, &settings));
                 round.clone()
             });
             state.next = Some(settings);
@@ -53,13 +56,19 @@ impl Reloader {
 
     /// Begins a round with `settings`.
     pub(super) fn begin(&self, settings: &Arc<Settings>, stop: &Stop) -> Round {
-        let round = Round { stop: stop.child(), keep_leases: Arc::default() };
         let mut state = self.lock();
+        let round = Round { stop: stop.child(), keep_leases: Keep::new(stop, &state.left) };
         if state.next.is_some() {
             round.stop.stop();
         }
         state.round = Some((round.clone(), Arc::clone(settings)));
         round
+    }
+
+    /// No round begins any more: leases that the last one kept are released.
+    pub(super) fn end(&self) {
+        let left = self.lock().left.clone();
+        left.give_back();
     }
 
     /// The settings that were offered.
@@ -71,6 +80,24 @@ impl Reloader {
         // Plain values: no panic leaves them half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Pulled a while after the stop: leases are released then, whatever has not ended yet. It cannot write any more, since
+/// its clients refuse to and their connections are shut.
+pub(super) fn late(env: &Environment) -> Stop {
+    let (late, clock) = (Stop::new(), env.clock.clone());
+    let pulled = late.clone();
+    env.stop.on_stop(move || {
+        let body = move || {
+            pulled.wait(&clock, limits::PARTS_END_TIME_MAX);
+            pulled.stop();
+        };
+        // Detached: it ends with the agent.
+        if thread::spawn("late", limits::SMALL_STACK_BYTES, body).is_err() {
+            log::warn!("Leases are released when all parts have ended, and not before");
+        }
+    });
+    late
 }
 
 /// Whether the next life finds the leases of this one and may take them for its own.
@@ -157,12 +184,12 @@ mod tests {
         let (reloader, stop) = (Reloader::new(), Stop::new());
         let first = reloader.begin(&settings(""), &stop);
         reloader.offer(settings("edge: {workers: 4}"));
-        assert!(first.stop.is_stopped() && first.keep_leases.load(Ordering::SeqCst) && !stop.is_stopped());
+        assert!(first.stop.is_stopped() && first.keep_leases.is_wanted() && !stop.is_stopped());
         assert!(reloader.begin(&settings(""), &stop).stop.is_stopped(), "it was not taken yet");
         assert_eq!(reloader.take().unwrap().edge.workers, 4);
         let last = reloader.begin(&settings(""), &stop);
         assert!(!last.stop.is_stopped() && reloader.take().is_none());
         reloader.offer(settings("edge: {stateDir: /state}"));
-        assert!(!last.keep_leases.load(Ordering::SeqCst));
+        assert!(!last.keep_leases.is_wanted());
     }
 }

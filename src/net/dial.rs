@@ -40,15 +40,29 @@ pub trait Dial: Send + Sync + fmt::Debug {
 /// Told of each try to connect; an error ends the tries.
 pub type Opening<'a> = &'a mut dyn FnMut(&Arc<Attempt>) -> io::Result<()>;
 
-/// A connection that is being opened. The system waits for a peer that does not answer as long as it is allowed to.
+/// The addresses of a name.
+type Addresses = io::Result<Vec<SocketAddr>>;
+
+/// A connection that is being opened. The system waits for a peer or a resolver that does not answer as long as it is
+/// allowed to.
 #[derive(Debug)]
-pub struct Attempt(Socket);
+pub enum Attempt {
+    /// A name is looked up.
+    #[doc(hidden)]
+    Lookup(mpsc::Sender<Addresses>),
+    /// An address is connected to.
+    #[doc(hidden)]
+    Connect(Socket),
+}
 
 impl Attempt {
     /// Ends the try with an error. A connection that was made is not affected: its socket is another one's by then.
     pub fn cancel(&self) {
         // Nothing to end is as good.
-        let _ = self.0.shutdown(Shutdown::Both);
+        match self {
+            Self::Lookup(answer) => drop(answer.send(Err(io::ErrorKind::ConnectionAborted.into()))),
+            Self::Connect(socket) => drop(socket.shutdown(Shutdown::Both)),
+        }
     }
 }
 
@@ -77,7 +91,7 @@ impl Dial for SystemDialer {
         opening: Opening<'_>,
     ) -> io::Result<TcpStream> {
         let clock = Clock::system();
-        let addresses = resolve(to.0, to.1, timeout).map_err(|source| {
+        let addresses = resolve(to.0, to.1, timeout, opening).map_err(|source| {
             // Marked, so that a name without address is told from an address without answer.
             io::Error::other(Error::Lookup { host: to.0.to_owned(), source })
         })?;
@@ -89,11 +103,12 @@ impl Dial for SystemDialer {
 }
 
 fn connect(address: &SocketAddr, timeout: Duration, opening: Opening<'_>) -> io::Result<TcpStream> {
-    let attempt = Arc::new(Attempt(Socket::new(Domain::for_address(*address), Type::STREAM, None)?));
+    let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
+    // Another handle of the same socket, which ends with the attempt.
+    let attempt = Arc::new(Attempt::Connect(socket.try_clone()?));
     opening(&attempt)?;
-    attempt.0.connect_timeout(&(*address).into(), timeout)?;
-    // Another handle of the same socket: the first ends with the attempt.
-    Ok(attempt.0.try_clone()?.into())
+    socket.connect_timeout(&(*address).into(), timeout)?;
+    Ok(socket.into())
 }
 
 /// Lookups of names that the system has not answered yet. It has no time limit that we could set, so each runs in a thread
@@ -101,24 +116,27 @@ fn connect(address: &SocketAddr, timeout: Duration, opening: Opening<'_>) -> io:
 static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
 
 /// The addresses of a host; of a name within `timeout`.
-fn resolve(host: &str, port: u16, timeout: Duration) -> io::Result<Vec<SocketAddr>> {
+fn resolve(host: &str, port: u16, timeout: Duration, opening: Opening<'_>) -> Addresses {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let name = host.to_owned();
-    within(&LOOKUPS, timeout, move || Ok((name.as_str(), port).to_socket_addrs()?.collect()))
+    within(&LOOKUPS, timeout, opening, move || Ok((name.as_str(), port).to_socket_addrs()?.collect()))
 }
 
-fn within<T: Send + 'static>(
+fn within(
     running: &'static AtomicUsize,
     timeout: Duration,
-    lookup: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
+    opening: Opening<'_>,
+    lookup: impl FnOnce() -> Addresses + Send + 'static,
+) -> Addresses {
+    let (sender, receiver) = mpsc::channel();
+    let attempt = Arc::new(Attempt::Lookup(sender.clone()));
+    opening(&attempt)?;
     if running.fetch_add(1, Ordering::SeqCst) >= limits::LOOKUPS_MAX {
         running.fetch_sub(1, Ordering::SeqCst);
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, "the resolver does not answer"));
     }
-    let (sender, receiver) = mpsc::channel();
     let started = thread::spawn("resolve", limits::SMALL_STACK_BYTES, move || {
         // Nobody listens any more after the timeout.
         let _ = sender.send(lookup());
@@ -197,22 +215,32 @@ mod tests {
     #[test]
     fn names_are_resolved_within_the_time_limit() {
         static HUNG: AtomicUsize = AtomicUsize::new(0);
-        assert_eq!(resolve("::1", 7, Duration::ZERO).unwrap(), ["[::1]:7".parse().unwrap()]);
-        assert!(
-            resolve("localhost", 7, Duration::from_secs(10)).unwrap().iter().all(|a| a.ip().is_loopback())
-        );
+        let look = |host, timeout| resolve(host, 7, timeout, &mut |_| Ok(())).unwrap();
+        assert_eq!(look("::1", Duration::ZERO), ["[::1]:7".parse().unwrap()]);
+        assert!(look("localhost", Duration::from_secs(10)).iter().all(|a| a.ip().is_loopback()));
         // A resolver that hangs costs the time limit, and no more threads than the maximum.
         let (release, hold) = mpsc::channel::<()>();
         let hold = Arc::new(std::sync::Mutex::new(hold));
-        let hang = || {
+        let hang = |timeout, opening: Opening<'_>| {
             let hold = Arc::clone(&hold);
-            let hung = within(&HUNG, Duration::from_millis(5), move || {
+            let hung = within(&HUNG, timeout, opening, move || {
                 let _ = hold.lock().unwrap().recv();
-                Ok(())
+                Ok(Vec::new())
             });
             hung.unwrap_err().kind()
         };
-        let kinds: Vec<io::ErrorKind> = (0..12).map(|_| hang()).collect();
+        // A stop waits for none.
+        let mut told = None;
+        let stopped = hang(Duration::from_secs(3_600), &mut |attempt| {
+            attempt.cancel();
+            told = Some(Arc::downgrade(attempt));
+            Ok(())
+        });
+        assert_eq!(stopped, io::ErrorKind::ConnectionAborted);
+        assert!(told.unwrap().upgrade().is_none(), "nothing is kept of it");
+        let refused = hang(Duration::from_secs(3_600), &mut |_| Err(io::ErrorKind::NotConnected.into()));
+        assert_eq!(refused, io::ErrorKind::NotConnected);
+        let kinds: Vec<_> = (0..12).map(|_| hang(Duration::from_millis(5), &mut |_| Ok(()))).collect();
         assert_eq!((kinds[0], kinds[11]), (io::ErrorKind::TimedOut, io::ErrorKind::ResourceBusy));
         drop(release);
         while HUNG.load(Ordering::SeqCst) > 0 {

@@ -18,6 +18,7 @@ use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
 use crate::format::time::rfc3339_micros;
 use crate::kube::{Client, Error, Verdict};
+use crate::limits;
 
 use super::fence::Fence;
 
@@ -36,12 +37,63 @@ pub struct Options {
     pub renew_deadline: Duration,
     /// Time between two tries.
     pub retry_period: Duration,
-    /// Set before the stop: the Lease is not released, because we begin anew at once.
-    pub keep: Arc<AtomicBool>,
+    /// What becomes of the Lease at the end.
+    pub keep: Keep,
 }
 
-/// How long the release of a Lease may take: whoever stops has no time for a server that does not answer.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Whether a Lease is kept at the end of its elector, because we begin anew at once. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Keep {
+    wanted: Arc<AtomicBool>,
+    /// Nothing begins anew any more.
+    ended: Stop,
+    left: Left,
+}
+
+impl Keep {
+    /// Leases are released, unless [`Keep::want`] says otherwise. After `ended` they are released in any case.
+    pub fn new(ended: &Stop, left: &Left) -> Self {
+        Self { wanted: Arc::default(), ended: ended.clone(), left: left.clone() }
+    }
+
+    /// Says it before the stop.
+    pub fn want(&self, wanted: bool) {
+        self.wanted.store(wanted, Ordering::SeqCst);
+    }
+
+    /// Whether Leases are kept.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst) && !self.ended.is_stopped()
+    }
+}
+
+/// Leases that were kept and that no elector has taken yet. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Left(Arc<Mutex<Vec<Elector>>>);
+
+impl Left {
+    fn add(&self, elector: Elector) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(elector);
+    }
+
+    fn forget(&self, lease: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|left| left.options.name != lease);
+    }
+
+    /// Nobody will take them: releases those that still are ours.
+    pub fn give_back(&self) {
+        let left = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        left.into_iter().for_each(|mut elector| elector.release());
+    }
+}
+
+/// Hears nothing: of a Lease that is left.
+struct Nobody;
+
+impl Listener for Nobody {
+    fn elected(&self) {}
+    fn lost(&self) {}
+}
 
 /// What we saw of the Lease, and when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,11 +240,21 @@ impl Elector {
         if !self.leading {
             return;
         }
-        if self.options.keep.load(Ordering::SeqCst) {
-            self.end_term();
+        if self.options.keep.is_wanted() {
+            self.leave();
         } else {
             self.release();
         }
+    }
+
+    /// Keeps the Lease for the next elector, or for the end if there is none.
+    fn leave(&mut self) {
+        self.end_term();
+        let (fence, listener) = (Fence::new(self.clock.clone(), &self.options.name), Arc::new(Nobody));
+        let (client, clock, options) = (self.client.clone(), self.clock.clone(), self.options.clone());
+        let mut left = Self::new(client, clock, options, fence, self.metrics.clone(), listener);
+        left.observed = std::mem::take(&mut self.observed);
+        self.options.keep.left.add(left);
     }
 
     fn lease_name(&self) -> String {
@@ -249,6 +311,7 @@ impl Elector {
     fn settle(&mut self) {
         if self.fence.is_held() && !self.leading {
             self.leading = true;
+            self.options.keep.left.forget(&self.options.name);
             self.report();
             log::info!(lease = self.lease_name().as_str(), holder = self.options.holder.as_str(); "Became leader");
             self.listener.elected();
@@ -325,13 +388,20 @@ impl Elector {
 
     /// A renewal that was cut off may have come through: then the Lease has a version that we have not seen.
     fn give_back(&mut self) -> Result<Lease, Error> {
+        // Sockets wait in real time.
+        let clock = Clock::system();
+        let client = self.client.clone();
+        let in_time = || client.with_deadline(limits::RELEASE_TIME_MAX.saturating_sub(clock.mono()));
+        self.client = in_time();
         match self.put("", false) {
             Err(e) if matches!(e.verdict(), Verdict::Conflict) => {
+                self.client = in_time();
                 let lease = self.client.get::<Lease>(&LEASE, &self.options.namespace, &self.options.name)?;
                 if lease.spec.holder_identity != self.options.holder {
                     return Ok(lease);
                 }
                 self.observed.update(Some(lease), self.clock.mono());
+                self.client = in_time();
                 self.put("", false)
             }
             other => other,
@@ -341,7 +411,6 @@ impl Elector {
     fn release(&mut self) {
         self.end_term();
         self.listener.drain();
-        self.client = self.client.with_deadline(RELEASE_TIMEOUT);
         match self.give_back() {
             Ok(_) => log::info!(lease = self.lease_name().as_str(); "Released the leader lease"),
             Err(e) => {
