@@ -138,6 +138,8 @@ fn a_service_manager_is_told_and_sighup_reads_the_configuration_again() {
             ("KUBECONFIG", &seed),
             ("NOTIFY_SOCKET", socket.to_str().unwrap()),
             ("WATCHDOG_USEC", "1000000"),
+            // Loopback is reached directly.
+            ("HTTPS_PROXY", "http://user:word@127.0.0.1:9"),
         ],
     );
     manager.wait_for("READY=1");
@@ -148,6 +150,7 @@ fn a_service_manager_is_told_and_sighup_reads_the_configuration_again() {
     world.wait_until_ready();
     let told = fs::read_to_string(world.path("environment")).unwrap();
     assert!(told.contains("KUBERNETES_EXEC_INFO="), "{told}");
+    assert!(told.contains("HTTPS_PROXY=http://user:word@127.0.0.1:9\n"), "{told}");
     assert!(!told.contains("NOTIFY_SOCKET") && !told.contains("WATCHDOG"), "{told}");
 
     let config = fs::read_to_string(world.path("config.yaml")).unwrap();

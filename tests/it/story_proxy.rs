@@ -1,12 +1,9 @@
 //! A site that reaches everything through a proxy that wants a login: garden, seed and registry, by names that nobody else
-//! knows.
+//! knows. What the agent connects to is seen at its dialer, through which every socket of it goes.
 
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
-use gardenlet::base::thread;
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -14,137 +11,165 @@ use crate::story_extension::installed;
 use crate::story_outside::{files, without_secrets};
 use crate::support::encoding::base64;
 use crate::support::garden::prepare;
+use crate::support::http::tls::server_config;
+use crate::support::pki::Authority;
+use crate::support::proxy::{Door, Proxy, TlsFront};
 use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
 
-const STACK_BYTES: usize = 128 << 10;
-/// `user:word`.
-const LOGIN: &str = "Proxy-Authorization: Basic dXNlcjp3b3Jk";
+const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
+/// What must not stand in a log: the password, and login and password as they are sent.
+const SECRETS: [&str; 2] = ["w:rd", "dXNlcjp3OnJk"];
+const CONNECT: Door = Door::Connect("user", "w:rd");
+const SOCKS: Door = Door::Socks5("user", "w:rd");
 
-/// A proxy that knows some names and takes one login. It ends when dropped.
-struct Proxy {
-    listener: TcpListener,
-    asked: Arc<Mutex<Vec<String>>>,
-    accepting: Option<JoinHandle<()>>,
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
 }
 
-impl Proxy {
-    fn start(names: Vec<(&'static str, SocketAddr)>) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (taken, told) = (listener.try_clone().unwrap(), asked.clone());
-        let accept = move || {
-            while let Ok((client, _)) = taken.accept() {
-                let (names, told) = (names.clone(), told.clone());
-                // A connection that breaks off is the client's affair.
-                let serve = move || drop(serve(client, &names, &told));
-                drop(thread::spawn("connect", STACK_BYTES, serve).unwrap());
-            }
-        };
-        let accepting = thread::spawn("proxy", STACK_BYTES, accept).unwrap();
-        Self { listener, asked, accepting: Some(accepting) }
-    }
-
-    fn url(&self) -> String {
-        format!("http://user:word@{}", self.listener.local_addr().unwrap())
-    }
-
-    fn asked_for(&self, name: &str) -> usize {
-        self.asked.lock().unwrap().iter().filter(|asked| asked.starts_with(name)).count()
-    }
+fn url(scheme: &str, proxy: SocketAddr) -> String {
+    format!("{scheme}://user:w%3Ard@{proxy}")
 }
 
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = socket2::SockRef::from(&self.listener).shutdown(Shutdown::Both);
-        if let Some(accepting) = self.accepting.take() {
-            let _ = accepting.join();
-        }
-    }
-}
-
-fn serve(mut client: TcpStream, names: &[(&str, SocketAddr)], told: &Mutex<Vec<String>>) -> io::Result<()> {
-    let (mut head, mut byte) = (Vec::new(), [0]);
-    while !head.ends_with(b"\r\n\r\n") && head.len() < 8_192 {
-        client.read_exact(&mut byte)?;
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8_lossy(&head).into_owned();
-    let asked = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
-    told.lock().unwrap().push(asked.to_owned());
-    let known = names.iter().find(|(name, _)| asked == format!("{name}:443"));
-    let refusal = match known {
-        _ if !head.to_lowercase().contains(&LOGIN.to_lowercase()) => "407 Proxy Authentication Required",
-        None => "502 Bad Gateway",
-        Some((_, address)) => {
-            let server = TcpStream::connect(address)?;
-            client.write_all(b"HTTP/1.1 200 OK\r\n\r\n")?;
-            return carry(&client, &server);
-        }
-    };
-    client.write_all(format!("HTTP/1.1 {refusal}\r\nContent-Length: 0\r\n\r\n").as_bytes())
-}
-
-fn carry(client: &TcpStream, server: &TcpStream) -> io::Result<()> {
-    let (mut from, mut to) = (server.try_clone()?, client.try_clone()?);
-    let back = thread::spawn("connect-back", STACK_BYTES, move || {
-        let _ = io::copy(&mut from, &mut to);
-        let _ = to.shutdown(Shutdown::Both);
-    })?;
-    let _ = io::copy(&mut &*client, &mut &*server);
-    let _ = server.shutdown(Shutdown::Both);
-    let _ = back.join();
-    Ok(())
-}
-
-/// A kubeconfig whose server has another name than its certificate.
-fn renamed(world: &World, file: &str, name: &str) -> String {
+/// A kubeconfig whose server has another name than its certificate, and perhaps a proxy of its own.
+fn renamed(world: &World, file: &str, name: &str, proxy: Option<&str>) -> String {
     let mut config: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let cluster = &mut config["clusters"][0]["cluster"];
     cluster["server"] = json!(format!("https://{name}"));
     cluster["tls-server-name"] = json!("127.0.0.1");
+    if let Some(proxy) = proxy {
+        cluster["proxy-url"] = json!(proxy);
+    }
     let written = world.file(&format!("{name}.kubeconfig"), &config.to_string());
     written.to_str().unwrap().to_owned()
 }
 
-#[test]
-fn garden_seed_and_registry_are_reached_through_a_proxy_with_a_login() {
-    let world = World::start(&Options::new("proxied"));
-    let registry = Registry::start(&world.clock);
-    registry.push("charts/echo", "1", &charts::extension());
-    let address = |text: &str| text.parse::<SocketAddr>().unwrap();
-    let proxy = Proxy::start(vec![
-        ("garden.example.org", address(&World::address(&world.garden))),
-        ("seed.example.org", address(&World::address(&world.seed))),
-        ("registry.example.org", address(&registry.address)),
-    ]);
-    let (garden, seed) = files(&world);
-    let variables = [
-        ("GARDEN_KUBECONFIG", renamed(&world, &garden, "garden.example.org")),
-        ("KUBECONFIG", renamed(&world, &seed, "seed.example.org")),
-        ("HTTPS_PROXY", proxy.url()),
-        ("NO_PROXY", "10.0.0.0/8,.internal".to_owned()),
-    ];
-    let variables = variables.map(|(name, value)| (name.to_owned(), value)).into();
-    let config = without_secrets(&world);
-    let agent = Agent::new(&world, "host-1", &config, variables);
-    let mut objects = prepare::extension("echo", b"", &json!({"greeting": "hello"}));
-    objects[0]["helm"] = json!({"values": {"greeting": "hello"},
-        "ociRepository": {"ref": "oci://registry.example.org/charts/echo:1", "caBundleSecretRef": {"name": "ca"}}});
-    world.garden.apply(&[json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": "garden",
-        "labels": {"gardener.cloud/role": "oci-ca-bundle"}}, "data": {"bundle.crt": base64(registry.ca.as_bytes())}})]);
-    world.garden.apply(&objects);
-    agent.launch();
-    world.wait_until_ready();
-    installed(&world, "echo");
-    for name in ["garden.example.org:443", "seed.example.org:443", "registry.example.org:443"] {
-        assert!(proxy.asked_for(name) > 0, "{name}: {:?}", proxy.asked.lock().unwrap());
+/// The API servers and a registry with the chart of an extension.
+struct Site {
+    world: World,
+    registry: Registry,
+    targets: Vec<(String, SocketAddr)>,
+}
+
+impl Site {
+    fn new(seed: &'static str) -> Self {
+        let world = World::start(&Options::new(seed));
+        let registry = Registry::start(&world.clock);
+        registry.push("charts/echo", "1", &charts::extension());
+        let targets = vec![
+            ("garden.example.org:443".to_owned(), address(&World::address(&world.garden))),
+            ("seed.example.org:443".to_owned(), address(&World::address(&world.seed))),
+            ("registry.example.org:443".to_owned(), address(&registry.address)),
+        ];
+        Self { world, registry, targets }
     }
-    let others: Vec<String> = {
-        let asked = proxy.asked.lock().unwrap();
-        asked.iter().filter(|name| !name.ends_with(".example.org:443")).cloned().collect()
-    };
-    assert!(others.is_empty(), "{others:?}");
-    assert!(!world.log().iter().any(|line| line.contains("user:word") || line.contains("dXNlcjp3b3Jk")));
-    agent.stop();
+
+    fn proxy(&self, door: Door) -> Proxy {
+        Proxy::knowing(&self.targets, door).unwrap()
+    }
+
+    /// TLS in front of a proxy, and the file with its CA.
+    fn front(&self, proxy: &Proxy) -> (TlsFront, String) {
+        let now = self.world.clock.now();
+        let authority = Authority::new("proxies", now);
+        let identity = authority.server(&[], now.minus(DAY), now.plus(DAY));
+        let front = TlsFront::start(server_config(&identity, &self.world.clock), proxy.address()).unwrap();
+        let file = self.world.file("proxies.crt", &authority.certificate());
+        (front, file.to_str().unwrap().to_owned())
+    }
+
+    fn agent(&self, seed: &str, variables: &[(&str, &str)]) -> Agent {
+        let (garden_file, seed_file) = files(&self.world);
+        let own = [
+            ("GARDEN_KUBECONFIG", renamed(&self.world, &garden_file, "garden.example.org", None)),
+            ("KUBECONFIG", renamed(&self.world, &seed_file, seed, None)),
+        ];
+        let given = variables.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let all = own.into_iter().chain(given).map(|(name, value)| (name.to_owned(), value)).collect();
+        Agent::new(&self.world, "host-1", &without_secrets(&self.world), all)
+    }
+
+    /// The agent does its main job, and connects to nothing but `expected`.
+    fn works(&self, agent: &Agent, expected: &[String]) {
+        let mut objects = prepare::extension("echo", b"", &json!({"greeting": "hello"}));
+        objects[0]["helm"] = json!({"values": {"greeting": "hello"}, "ociRepository":
+            {"ref": "oci://registry.example.org/charts/echo:1", "caBundleSecretRef": {"name": "ca"}}});
+        self.world.garden.apply(&[json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "ca", "namespace": "garden", "labels": {"gardener.cloud/role": "oci-ca-bundle"}},
+            "data": {"bundle.crt": base64(self.registry.ca.as_bytes())}})]);
+        self.world.garden.apply(&objects);
+        agent.launch();
+        self.world.wait_until_ready();
+        installed(&self.world, "echo");
+        let asked = agent.cable().asked();
+        assert_eq!(asked, expected.iter().cloned().collect::<BTreeSet<_>>());
+        agent.stop();
+        let told = self.world.log();
+        assert!(!told.iter().any(|line| SECRETS.iter().any(|secret| line.contains(secret))));
+    }
+}
+
+fn has_asked(proxy: &Proxy, names: &[&str]) {
+    let asked: BTreeSet<String> = proxy.asked().into_iter().collect();
+    let names = names.iter().map(|name| format!("{name}.example.org:443"));
+    assert_eq!(asked, names.collect::<BTreeSet<_>>());
+}
+
+#[test]
+fn everything_goes_through_an_http_proxy_with_a_login() {
+    let site = Site::new("proxied");
+    let proxy = site.proxy(CONNECT);
+    let https = url("http", proxy.address());
+    let agent =
+        site.agent("seed.example.org", &[("HTTPS_PROXY", &https), ("NO_PROXY", "10.0.0.0/8,.internal")]);
+    site.works(&agent, &[proxy.address().to_string()]);
+    has_asked(&proxy, &["garden", "seed", "registry"]);
+}
+
+#[test]
+fn everything_goes_through_a_proxy_that_is_reached_over_tls() {
+    let site = Site::new("tls-proxied");
+    let proxy = site.proxy(CONNECT);
+    let (front, ca) = site.front(&proxy);
+    let https = url("https", front.address());
+    let agent = site.agent("seed.example.org", &[("HTTPS_PROXY", &https), ("SSL_CERT_FILE", &ca)]);
+    site.works(&agent, &[front.address().to_string()]);
+    has_asked(&proxy, &["garden", "seed", "registry"]);
+}
+
+#[test]
+fn networks_in_no_proxy_are_reached_directly_and_all_else_through_socks() {
+    let site = Site::new("socks-proxied");
+    let proxy = site.proxy(SOCKS);
+    let https = url("socks5h", proxy.address());
+    let mut agent =
+        site.agent("10.77.3.4", &[("https_proxy", &https), ("no_proxy", "192.168.0.0/16, 10.77.0.0/16")]);
+    agent.routes.insert("10.77.3.4:443".to_owned(), address(&World::address(&site.world.seed)));
+    site.works(&agent, &[proxy.address().to_string(), "10.77.3.4:443".to_owned()]);
+    has_asked(&proxy, &["garden", "registry"]);
+}
+
+#[test]
+fn a_kubeconfig_may_name_its_own_proxy() {
+    let site = Site::new("own-proxies");
+    let world = &site.world;
+    let (socks, behind_tls, connect) = (site.proxy(SOCKS), site.proxy(CONNECT), site.proxy(CONNECT));
+    let (front, ca) = site.front(&behind_tls);
+    let (garden_file, seed_file) = files(world);
+    let (of_garden, of_seed) = (url("socks5", socks.address()), url("https", front.address()));
+    let variables = [
+        ("GARDEN_KUBECONFIG", renamed(world, &garden_file, "garden.example.org", Some(&of_garden))),
+        ("KUBECONFIG", renamed(world, &seed_file, "seed.example.org", Some(&of_seed))),
+        ("SSL_CERT_FILE", ca),
+        // For what has none of its own; exceptions are of the environment, too.
+        ("HTTPS_PROXY", url("http", connect.address())),
+        ("NO_PROXY", "garden.example.org,seed.example.org".to_owned()),
+    ];
+    let variables: BTreeMap<_, _> = variables.map(|(name, value)| (name.to_owned(), value)).into();
+    let agent = Agent::new(world, "host-1", &without_secrets(world), variables);
+    let expected = [socks.address(), front.address(), connect.address()].map(|proxy| proxy.to_string());
+    site.works(&agent, &expected);
+    has_asked(&socks, &["garden"]);
+    has_asked(&behind_tls, &["seed"]);
+    has_asked(&connect, &["registry"]);
 }

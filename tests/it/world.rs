@@ -3,9 +3,9 @@
 //! An [`Agent`] is the whole program behind `app::run_reloading`: it has threads, connections and a state directory of its own,
 //! ends in order ([`Agent::stop`]) or in the middle of everything ([`Agent::crash`]), and can be started again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -372,6 +372,9 @@ fn pause(real: Duration) {
 pub struct Cable {
     cut: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
+    /// Where some addresses (`host:port`) really are.
+    routes: BTreeMap<String, SocketAddr>,
+    asked: Mutex<BTreeSet<String>>,
 }
 
 impl Cable {
@@ -388,6 +391,11 @@ impl Cable {
         }
     }
 
+    /// What was connected to: `host:port`.
+    pub fn asked(&self) -> BTreeSet<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Connections that were opened so far.
     pub fn opened(&self) -> usize {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -400,7 +408,12 @@ impl Dial for Cable {
         if self.cut.load(Ordering::SeqCst) {
             return Err(refused());
         }
-        let stream = SystemDialer.dial(host, port, timeout)?;
+        let name = format!("{host}:{port}");
+        let stream = match self.routes.get(&name) {
+            Some(address) => TcpStream::connect_timeout(address, timeout)?,
+            None => SystemDialer.dial(host, port, timeout)?,
+        };
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock: a cut between dial and here must not leave a connection behind.
         if self.cut.load(Ordering::SeqCst) {
@@ -433,6 +446,8 @@ pub struct Agent {
     pub status: Mutex<Status>,
     pub metrics: Mutex<Metrics>,
     life: Mutex<Option<Life>>,
+    /// See [`Cable`].
+    pub routes: BTreeMap<String, SocketAddr>,
     /// `127.x.y.z`, where its probes (2728) and metrics (2729) are.
     pub probes: String,
 }
@@ -454,6 +469,7 @@ impl Agent {
             status: Mutex::new(Status::new(world.clock.clone())),
             metrics: Mutex::new(Metrics::new()),
             life: Mutex::new(None),
+            routes: BTreeMap::new(),
             probes,
         }
     }
@@ -472,7 +488,8 @@ impl Agent {
 
     /// Begins a life.
     pub fn launch(&self) {
-        let (stop, cable) = (Stop::new(), Arc::new(Cable::default()));
+        let (stop, cable) = (Stop::new(), Cable { routes: self.routes.clone(), ..Cable::default() });
+        let cable = Arc::new(cable);
         let (metrics, status) = (Metrics::new(), Status::new(self.clock.clone()));
         let env = Environment {
             clock: self.clock.clone(),

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use gardenlet::base::thread;
+use rustls::{ServerConfig, ServerConnection};
 
 use super::encoding::base64;
 
@@ -29,7 +30,7 @@ pub enum Mode {
     Greet,
 }
 
-/// What a client must say before its bytes pass. Whatever it asks for, it gets to the one server.
+/// What a client must say before its bytes pass.
 #[derive(Clone, Copy, Debug)]
 pub enum Door {
     /// Nothing.
@@ -40,13 +41,21 @@ pub enum Door {
     Socks5(&'static str, &'static str),
 }
 
+/// Where bytes go.
+enum Targets {
+    /// To one server, whatever is asked for.
+    One(SocketAddr),
+    /// By what is asked for: `host:port`. All else is refused.
+    Named(Vec<(String, SocketAddr)>),
+}
+
 struct State {
     mode: Mode,
     open: Vec<TcpStream>,
 }
 
 struct Shared {
-    target: SocketAddr,
+    targets: Targets,
     door: Door,
     /// What clients asked for who came in: `host:port`.
     asked: Mutex<Vec<String>>,
@@ -60,6 +69,14 @@ struct Shared {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn target(&self, asked: &str) -> Option<SocketAddr> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked.to_owned());
+        match &self.targets {
+            Targets::One(target) => Some(*target),
+            Targets::Named(all) => all.iter().find(|(name, _)| name == asked).map(|(_, target)| *target),
+        }
     }
 
     /// Waits until bytes may pass.
@@ -89,9 +106,18 @@ impl Proxy {
 
     /// The same behind a door.
     pub fn behind(target: SocketAddr, door: Door) -> io::Result<Self> {
+        Self::of(Targets::One(target), door)
+    }
+
+    /// A proxy that knows these servers (`host:port`) and no others.
+    pub fn knowing(targets: &[(String, SocketAddr)], door: Door) -> io::Result<Self> {
+        Self::of(Targets::Named(targets.to_vec()), door)
+    }
+
+    fn of(targets: Targets, door: Door) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let shared = Arc::new(Shared {
-            target,
+            targets,
             door,
             asked: Mutex::default(),
             state: Mutex::new(State { mode: Mode::Pass, open: Vec::new() }),
@@ -164,33 +190,33 @@ fn take(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
     if shared.state().mode == Mode::Refuse {
         return socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO));
     }
-    if let Some(asked) = enter(shared.door, &client)? {
-        shared.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
-    }
-    let server = TcpStream::connect_timeout(&shared.target, Duration::from_secs(5))?;
-    let ends = [(client.try_clone()?, server.try_clone()?), (server, client)];
+    let target = enter(shared, &client)?;
+    let server = TcpStream::connect_timeout(&target, Duration::from_secs(5))?;
+    let ends = [(client.try_clone()?, server.try_clone()?, false), (server, client, true)];
     let greets = shared.state().mode == Mode::Greet;
-    for (from, to) in ends {
+    for (from, to, answers) in ends {
         shared.state().open.push(from.try_clone()?);
         let forwarding = shared.clone();
-        drop(thread::spawn("proxy-forward", STACK_BYTES, move || forward(&forwarding, from, to, greets))?);
+        let limit = Limit { small: greets, once: greets && answers };
+        drop(thread::spawn("proxy-forward", STACK_BYTES, move || forward(&forwarding, from, to, limit))?);
     }
     Ok(())
 }
 
-/// Lets a client in that knows how; what it asks for.
-fn enter(door: Door, client: &TcpStream) -> io::Result<Option<String>> {
+/// Lets a client in that knows how, to where it wants.
+fn enter(shared: &Shared, client: &TcpStream) -> io::Result<SocketAddr> {
     client.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let asked = match door {
-        Door::Open => None,
-        Door::Connect(user, password) => Some(connect(client, user, password)?),
-        Door::Socks5(user, password) => Some(socks5(client, user, password)?),
+    let target = match (shared.door, &shared.targets) {
+        (Door::Open, Targets::One(target)) => *target,
+        (Door::Open, Targets::Named(_)) => return Err(io::ErrorKind::InvalidInput.into()),
+        (Door::Connect(user, password), _) => connect(shared, client, user, password)?,
+        (Door::Socks5(user, password), _) => socks5(shared, client, user, password)?,
     };
     client.set_read_timeout(None)?;
-    Ok(asked)
+    Ok(target)
 }
 
-fn connect(mut client: &TcpStream, user: &str, password: &str) -> io::Result<String> {
+fn connect(shared: &Shared, mut client: &TcpStream, user: &str, password: &str) -> io::Result<SocketAddr> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.extend(exactly::<1>(client)?);
@@ -201,12 +227,16 @@ fn connect(mut client: &TcpStream, user: &str, password: &str) -> io::Result<Str
         client.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")?;
         return Err(io::ErrorKind::PermissionDenied.into());
     }
+    let asked = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    let Some(target) = shared.target(asked) else {
+        client.write_all(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")?;
+        return Err(io::ErrorKind::NotFound.into());
+    };
     client.write_all(b"HTTP/1.1 200 Connection established\r\nX-Proxy: here\r\n\r\n")?;
-    let asked = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next());
-    asked.map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    Ok(target)
 }
 
-fn socks5(mut client: &TcpStream, user: &str, password: &str) -> io::Result<String> {
+fn socks5(shared: &Shared, mut client: &TcpStream, user: &str, password: &str) -> io::Result<SocketAddr> {
     let [5, count] = exactly(client)? else { return Err(io::ErrorKind::InvalidData.into()) };
     let mut methods = vec![0; count.into()];
     client.read_exact(&mut methods)?;
@@ -221,8 +251,9 @@ fn socks5(mut client: &TcpStream, user: &str, password: &str) -> io::Result<Stri
     // By name, as one who cannot resolve it must ask.
     let [5, 1, 0, 3] = exactly(client)? else { return Err(io::ErrorKind::InvalidData.into()) };
     let asked = format!("{}:{}", short_text(client)?, u16::from_be_bytes(exactly(client)?));
-    client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
-    Ok(asked)
+    let target = shared.target(&asked);
+    client.write_all(&[5, if target.is_some() { 0 } else { 4 }, 0, 1, 0, 0, 0, 0, 0, 0])?;
+    target.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 fn short_text(mut client: &TcpStream) -> io::Result<String> {
@@ -237,21 +268,139 @@ fn exactly<const N: usize>(mut client: &TcpStream) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// How much of one direction passes.
+#[derive(Clone, Copy)]
+struct Limit {
+    small: bool,
+    once: bool,
+}
+
 /// Carries bytes one way until either end closes, or only the first piece.
-fn forward(shared: &Shared, mut from: TcpStream, mut to: TcpStream, once: bool) {
-    let mut buffer = vec![0; if once { 256 } else { 16 << 10 }];
-    let is_answer = from.peer_addr().is_ok_and(|peer| peer == shared.target);
+fn forward(shared: &Shared, mut from: TcpStream, mut to: TcpStream, limit: Limit) {
+    let mut buffer = vec![0; if limit.small { 256 } else { 16 << 10 }];
     while let Ok(n) = from.read(&mut buffer) {
         shared.admit();
         // Counted before they are written: whoever has read them finds them counted.
         shared.bytes.fetch_add(n as u64, Ordering::SeqCst);
-        if n == 0 || to.write_all(&buffer[..n]).is_err() || (once && is_answer) {
+        if n == 0 || to.write_all(&buffer[..n]).is_err() || limit.once {
             break;
         }
     }
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
     shared.state().open.retain(|open| open.peer_addr().is_ok());
+}
+
+/// TLS in front of something that speaks without: of a proxy, for one that is reached by `https`.
+pub struct TlsFront {
+    listener: TcpListener,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl TlsFront {
+    /// Listens on a free port of loopback and forwards to `target`, whose end it waits for.
+    pub fn start(config: Arc<ServerConfig>, target: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let taken = listener.try_clone()?;
+        let accepting = thread::spawn("front-accept", STACK_BYTES, move || {
+            while let Ok((tcp, _)) = taken.accept() {
+                let config = config.clone();
+                // A connection that breaks off is the client's affair.
+                let serve = move || drop(Secured::open(config, tcp, target));
+                drop(thread::spawn("front", STACK_BYTES, serve));
+            }
+        })?;
+        Ok(Self { listener, accepting: Some(accepting) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+}
+
+impl Drop for TlsFront {
+    fn drop(&mut self) {
+        let _ = socket2::SockRef::from(&self.listener).shutdown(Shutdown::Both);
+        if let Some(thread) = self.accepting.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One connection of a [`TlsFront`]: two threads share the state of its TLS, and neither waits with it in hand.
+struct Secured {
+    tls: Mutex<ServerConnection>,
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Secured {
+    fn open(config: Arc<ServerConfig>, client: TcpStream, target: SocketAddr) -> io::Result<()> {
+        let tls = Mutex::new(ServerConnection::new(config).map_err(io::Error::other)?);
+        let (answering, server) = (client.try_clone()?, TcpStream::connect(target)?);
+        let all = Arc::new(Self { tls, client: answering, server });
+        let back = all.clone();
+        let answers = thread::spawn("front-back", STACK_BYTES, move || {
+            let _ = back.encrypt();
+            back.end();
+        })?;
+        let _ = all.decrypt();
+        all.end();
+        let _ = answers.join();
+        Ok(())
+    }
+
+    fn end(&self) {
+        let _ = self.client.shutdown(Shutdown::Both);
+        let _ = self.server.shutdown(Shutdown::Both);
+    }
+
+    fn tls(&self) -> MutexGuard<'_, ServerConnection> {
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decrypt(&self) -> io::Result<()> {
+        let mut wire = vec![0; 16 << 10];
+        loop {
+            let read = (&self.client).read(&mut wire)?;
+            let (mut rest, mut plain) = (&wire[..read], Vec::new());
+            let mut tls = self.tls();
+            while !rest.is_empty() {
+                tls.read_tls(&mut rest)?;
+                let state = tls.process_new_packets().map_err(io::Error::other)?;
+                let place = plain.len();
+                plain.resize(place + state.plaintext_bytes_to_read(), 0);
+                tls.reader().read_exact(&mut plain[place..])?;
+            }
+            while tls.wants_write() {
+                tls.write_tls(&mut &self.client)?;
+            }
+            drop(tls);
+            (&self.server).write_all(&plain)?;
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn encrypt(&self) -> io::Result<()> {
+        let mut plain = vec![0; 16 << 10];
+        loop {
+            let read = (&self.server).read(&mut plain)?;
+            let mut tls = self.tls();
+            tls.writer().write_all(&plain[..read])?;
+            if read == 0 {
+                tls.send_close_notify();
+            }
+            while tls.wants_write() {
+                tls.write_tls(&mut &self.client)?;
+            }
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
 }
 
 #[test]
