@@ -215,6 +215,31 @@ impl Source for Simulated {
 mod tests {
     use super::*;
 
+    /// Where a processor has no such instruction, the compiler or the kernel stands in for it.
+    #[test]
+    fn atomics_of_64_bits_lose_no_carry() {
+        const TURNS: u64 = 50_000;
+        let counter = AtomicU64::new(u64::from(u32::MAX) - TURNS);
+        let count = || {
+            (0..TURNS).for_each(|_| {
+                counter.fetch_add(1, Ordering::Relaxed);
+            });
+        };
+        // Half of it, read while others count, would be far off.
+        let look = || {
+            let begin = u64::from(u32::MAX) - TURNS;
+            (0..TURNS)
+                .for_each(|_| assert!(counter.load(Ordering::Relaxed).wrapping_sub(begin) <= 2 * TURNS));
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(count);
+                scope.spawn(look);
+            }
+        });
+        assert_eq!(counter.into_inner(), u64::from(u32::MAX) + TURNS);
+    }
+
     #[test]
     fn timestamps_subtract_without_wrapping() {
         let a = Timestamp::from_unix(100);

@@ -153,6 +153,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn counters_go_on_beyond_32_bits() {
+        let metrics = Metrics::new();
+        metrics.add("bytes_total", "Bytes.", &[], 4_294_967_295.0);
+        metrics.add("bytes_total", "Bytes.", &[], 2.0);
+        assert!(metrics.text().ends_with("bytes_total 4294967297\n"), "{}", metrics.text());
+    }
+
+    #[test]
     fn the_text_is_what_prometheus_reads() {
         let metrics = Metrics::new();
         metrics.add("requests_total", "Requests.", &[("code", "200")], 1.0);

@@ -68,6 +68,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_day_may_have_more_bytes_than_32_bits_count() {
+        let (traffic, daily) = (Traffic::default(), Daily::default());
+        let mut last = (0, 0);
+        for _ in 0..3 {
+            traffic.add(Direction::Received, 2_000_000_000);
+            traffic.add(Direction::Sent, 3_000_000_000);
+            last = daily.add(traffic.take(), Duration::ZERO);
+        }
+        assert_eq!(last, (6_000_000_000, 9_000_000_000));
+    }
+
+    #[test]
     fn a_day_has_its_last_24_hours() {
         let daily = Daily::default();
         let at = |minutes: u64, bytes| daily.add(bytes, Duration::from_secs(minutes * 60));

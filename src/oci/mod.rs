@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::backoff::Backoff;
+use crate::base::built;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
@@ -158,6 +159,9 @@ impl Puller {
     }
 
     fn obtain(&self, order: &Order, stop: &Stop) -> Result<Content, Error> {
+        if !built::OCI.is_there {
+            return Err(Error::LeftOut);
+        }
         if let Target::Digest(digest) = order.reference.target
             && let Some(found) = self.cached(digest, true)
         {

@@ -40,6 +40,10 @@ const CROWD_BYTES_MAX: u64 = 20_000_000;
 const PEAK_MAX: f64 = 1.5;
 /// Budget of the shipped binary.
 const BINARY_BYTES_MAX: u64 = 5_000_000;
+/// Bytes of the binaries when somebody last looked at them.
+const SIZES: &str = include_str!("sizes.txt");
+/// How much more a binary may have than then.
+const GROWTH_PERCENT_MAX: u64 = 5;
 /// Between two looks at the memory.
 const SAMPLE: Duration = Duration::from_secs(10);
 
@@ -111,6 +115,22 @@ fn size(report: &mut Report, target: &str, program: &str) {
     let bytes = std::fs::metadata(program).unwrap().len();
     let value = format!("{bytes} bytes");
     report.check(format!("binary, {target}"), value, "5000000", bytes <= BINARY_BYTES_MAX);
+    if let Some(recorded) = recorded(SIZES, target) {
+        let percent = (bytes as f64 / recorded as f64 - 1.0) * 100.0;
+        let holds = bytes <= recorded + recorded * GROWTH_PERCENT_MAX / 100;
+        let budget = format!("+{GROWTH_PERCENT_MAX} %");
+        report.check(
+            format!("  against {recorded} in tests/bench/sizes.txt"),
+            format!("{percent:+.1} %"),
+            &budget,
+            holds,
+        );
+    }
+}
+
+/// What the list says about a binary: lines of its name and its bytes.
+fn recorded(sizes: &str, name: &str) -> Option<u64> {
+    sizes.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 struct Bench {

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::base::built;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
@@ -238,6 +239,9 @@ impl Doctor<'_> {
             silence: oci::SILENCE,
         };
         let settings = self.settings;
+        if !built::OCI.is_there {
+            return;
+        }
         for registry in &settings.edge.registries {
             if let Some(dir) = registry.layout_dir.as_ref().filter(|dir| !dir.is_dir()) {
                 let text = format!("{}: no such directory", dir.display());

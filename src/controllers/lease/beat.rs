@@ -107,6 +107,20 @@ fn ms(at: Mono) -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
+    fn fifty_days_have_more_milliseconds_than_32_bits_count() {
+        let sim = Simulated::new(Timestamp::from_unix(0), 1);
+        let clock = Clock::new(sim.clone());
+        let (beat, threshold) = (Beat::new(), Duration::from_secs(3_600));
+        sim.advance(Duration::from_millis(u64::from(u32::MAX) - 10_000));
+        beat.begin(clock.mono(), threshold);
+        beat.record(Outcome::Renewed, clock.mono(), threshold);
+        sim.advance(Duration::from_secs(1_800));
+        assert!(beat.passes(&clock) && beat.is_healthy(&clock));
+        sim.advance(Duration::from_secs(2_400));
+        assert!(!beat.passes(&clock));
+    }
+
+    #[test]
     fn it_passes_until_it_runs_and_has_a_while_for_its_first_beat() {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let clock = Clock::new(sim.clone());
