@@ -133,6 +133,11 @@ impl Environment {
         })
     }
 
+    /// Why the agent cannot be packed into an image on this machine.
+    pub(crate) fn missing_image(&self) -> Option<String> {
+        (!crate::image::can_be_made()).then(|| "no static program (cross/build makes one)".to_owned())
+    }
+
     fn missing(&self, lists: &[&[&str]]) -> Option<String> {
         let absent: Vec<&str> =
             lists.iter().copied().flatten().copied().filter(|name| self.program(name).is_none()).collect();

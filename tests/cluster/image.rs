@@ -41,17 +41,32 @@ pub(crate) fn build_basic(environment: &Environment, folder: &Path) -> Result<Ve
     images.iter().map(|image| image.write(folder)).collect()
 }
 
-impl Image<'_> {
-    /// An image with a dynamically linked program and the libraries that it needs.
-    pub(crate) fn of_program<'a>(reference: &'a str, path: &'a str, program: &Path) -> Result<Image<'a>> {
-        let mut files = vec![(path.to_owned(), program.to_owned())];
-        // A static program has none, and ldd says so with an exit code.
-        let libraries = process::run(Command::new("ldd").arg(program)).unwrap_or_default();
-        let absolute = libraries.split_whitespace().filter(|word| word.starts_with('/'));
-        files.extend(absolute.map(|library| (library.to_owned(), PathBuf::from(library))));
-        Ok(Image { reference, files, entrypoint: vec![path] })
-    }
+/// The folder of the static programs for this machine.
+fn static_programs() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap_or(Path::new("target"));
+    target.join(format!("{}-unknown-linux-musl", std::env::consts::ARCH))
+}
 
+/// Whether there is a program for [`of_the_agent`].
+pub(crate) fn can_be_made() -> bool {
+    ["shipping", "debug"].iter().any(|profile| static_programs().join(profile).join("gardenlet").is_file())
+}
+
+/// The archive that `packaging/image` makes: of the program that is shipped for this machine, for ARM besides if that is
+/// there; else of one that was quickly built.
+pub(crate) fn of_the_agent(folder: &Path) -> Result<PathBuf> {
+    let pack = |arguments: &[&str]| {
+        let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/image"));
+        process::run(command.arg("--output").arg(folder).args(arguments))
+    };
+    let machine = std::env::consts::ARCH;
+    let packed = pack(&[machine, "armv7"]).or_else(|_| pack(&[machine])).or_else(|shipped| {
+        pack(&["--check", machine]).map_err(|quick| Failure::new(format!("no image: {shipped}; {quick}")))
+    });
+    packed.map(|_| folder.join("gardenlet.tar"))
+}
+
+impl Image<'_> {
     /// Writes the archive to a folder and returns its path.
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
         let layer = self.layer().doing(|| format!("build {}", self.reference))?;

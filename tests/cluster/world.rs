@@ -42,6 +42,21 @@ pub(crate) struct World {
 impl World {
     /// Prepares both clusters, which are as [`Lab::reset`] leaves them.
     pub(crate) fn build(lab: &Lab) -> Result<Self> {
+        let world = Self::without_access(lab)?;
+        // Accounts and roles are those that an operator is told to apply.
+        lab.seed.kubectl(&[
+            "apply",
+            "--filename",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/rbac.yaml"),
+        ])?;
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"kubeconfig": world.bootstrap(lab)},
+            "metadata": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"}});
+        lab.seed.apply(&secret)?;
+        Ok(world)
+    }
+
+    /// The same, with nothing in the seed but a namespace: for what a chart brings.
+    pub(crate) fn without_access(lab: &Lab) -> Result<Self> {
         let clock = Clock::system();
         let preparation = Preparation::new(SEED, clock.now());
         lab.garden.apply(&list(&preparation.garden()))?;
@@ -54,17 +69,13 @@ impl World {
             client: lab.garden.client()?,
         });
         register(&lab.garden, &gardener)?;
-        let bootstrap = lab.garden.kubeconfig_text(&json!({"token": preparation.token()}));
-        let mut objects = prepare::seed(&bootstrap);
-        objects.retain(|object| object["kind"] == "Namespace" || object["kind"] == "Secret");
-        lab.seed.apply(&list(&objects))?;
-        // Accounts and roles are those that an operator is told to apply.
-        lab.seed.kubectl(&[
-            "apply",
-            "--filename",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/rbac.yaml"),
-        ])?;
+        lab.seed.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "garden"}}))?;
         Ok(Self { gardener, preparation })
+    }
+
+    /// A kubeconfig with the bootstrap token.
+    pub(crate) fn bootstrap(&self, lab: &Lab) -> String {
+        lab.garden.kubeconfig_text(&json!({"token": self.preparation.token()}))
     }
 }
 

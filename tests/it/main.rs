@@ -12,6 +12,7 @@ mod world;
 mod crash;
 mod faults;
 mod garden;
+mod image;
 mod oci;
 mod packaging;
 mod render_child;

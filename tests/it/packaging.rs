@@ -38,6 +38,13 @@ fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
+/// The image that the chart runs if nobody says otherwise.
+pub fn image_of_the_chart() -> String {
+    let all = rendered("bootstrap");
+    let image = &find(&all, "Deployment", "gardenlet")["spec"]["template"]["spec"]["containers"][0]["image"];
+    image.as_str().unwrap().to_owned()
+}
+
 fn configuration(objects: &[Value]) -> config::Loaded {
     let map = find(objects, "ConfigMap", "gardenlet-configmap-");
     config::load(map["data"]["config.yaml"].as_str().unwrap(), "config.yaml").unwrap()

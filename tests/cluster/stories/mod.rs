@@ -10,6 +10,7 @@ mod identity;
 mod inside;
 mod link;
 mod oci;
+mod pod;
 mod resources;
 mod semantics;
 mod servers;
@@ -34,6 +35,8 @@ pub(crate) enum Needs {
     Filter,
     /// Fresh clusters, and a node in the seed.
     Node,
+    /// The same, and a program that can be packed into an image.
+    Image,
 }
 
 #[derive(Debug)]
@@ -108,7 +111,11 @@ pub(crate) const STORIES: &[Story] = &[
     story("faults: a change arrives after each of them", Needs::FreshClusters, faults::bad_day),
     story("two agents: one works, whatever happens to the other", Needs::FreshClusters, two::take_turns),
     story("a node runs a container", Needs::Node, inside::node),
-    story("agent: in a pod of the seed, an extension's container runs", Needs::Node, inside::pod),
+    story(
+        "agent: its image and its chart run it in the seed, an extension's container runs",
+        Needs::Image,
+        pod::pod,
+    ),
 ];
 
 const fn story(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>) -> Story {
@@ -120,6 +127,7 @@ impl Story {
     pub(crate) fn missing(&self, environment: &Environment) -> Option<String> {
         match self.needs {
             Needs::Node => environment.missing_node(),
+            Needs::Image => environment.missing_node().or_else(|| environment.missing_image()),
             Needs::Registry => environment.missing_registry(),
             Needs::Filter => environment.missing_filter(),
             Needs::Clusters | Needs::FreshClusters => None,
