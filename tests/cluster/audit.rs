@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::failure::{Doing, Result};
+use crate::support::api::request::Info;
 
 /// One answered request.
 #[derive(Clone, Debug, Deserialize)]
@@ -17,7 +18,20 @@ pub(crate) struct Request {
     pub(crate) uri: String,
     pub(crate) user: User,
     #[serde(default)]
+    object_ref: Object,
+    #[serde(default)]
     response_status: Status,
+}
+
+/// What was asked for, as the server understood it; empty if that is no object.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Object {
+    api_group: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -34,6 +48,21 @@ struct Status {
 impl Request {
     pub(crate) fn code(&self) -> u16 {
         self.response_status.code
+    }
+
+    /// As the server authorizes it.
+    pub(crate) fn info(&self) -> Info {
+        let object = self.object_ref.clone();
+        Info {
+            verb: self.verb.clone(),
+            group: object.api_group,
+            resource: object.resource,
+            namespace: object.namespace,
+            name: object.name,
+            subresource: object.subresource,
+            path: self.uri.split('?').next().unwrap_or_default().to_owned(),
+            ..Info::default()
+        }
     }
 
     /// Whether it could change something.
@@ -54,6 +83,11 @@ impl Audit {
     pub(crate) fn from_now(path: &Path) -> Self {
         let read = fs::metadata(path).map_or(0, |metadata| metadata.len());
         Self { path: path.to_owned(), read }
+    }
+
+    /// Reads everything that was written to the log.
+    pub(crate) fn of_all(path: &Path) -> Self {
+        Self { path: path.to_owned(), read: 0 }
     }
 
     /// The requests that were answered since the last call. The server writes them before it answers.

@@ -74,6 +74,11 @@ impl Environment {
         self.words.is_empty() || self.words.iter().any(|word| story.contains(word.as_str()))
     }
 
+    /// Whether all stories run.
+    pub(crate) fn wants_all(&self) -> bool {
+        self.words.is_empty()
+    }
+
     /// The path of a program, if there is one.
     pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
         self.path.iter().map(|folder| folder.join(name)).find(|path| path.is_file())

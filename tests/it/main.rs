@@ -17,6 +17,7 @@ mod oci;
 mod packaging;
 mod render_child;
 mod resources;
+mod role;
 mod server;
 mod story_applier;
 mod story_bootstrap;

@@ -1,26 +1,37 @@
 //! The Helm chart of `packaging/`, rendered by the program itself.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use gardenlet::cli::{self, Io};
 use gardenlet::config;
 use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
-/// The objects of the chart, in the order of their installation.
-fn rendered(values: &str) -> Vec<Value> {
-    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/chart");
-    let file = format!("{chart}/ci/{values}-values.yaml");
-    let args = ["render", "gardenlet", chart, "--namespace", "garden", "-f", &file];
+use crate::support::encoding::from_base64;
+use crate::support::json::{list, text};
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/chart");
+
+/// What `gardenlet render` prints about the chart.
+fn render(more: &[&str]) -> String {
+    let args = [&["render", "gardenlet", CHART, "--namespace", "garden"], more].concat();
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     let mut io = Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
     let code = cli::main(
-        args.map(Into::into).to_vec(),
+        args.into_iter().map(Into::into).collect(),
         &|_| None,
         &mut io,
         &|_| unreachable!("nothing is asked for"),
         |_, _| unreachable!("nothing is run"),
     );
     assert_eq!(code, cli::SUCCESS, "{}", String::from_utf8_lossy(&errors));
-    objects(&String::from_utf8(output).unwrap())
+    String::from_utf8(output).unwrap()
+}
+
+/// The objects of the chart, in the order of their installation.
+pub fn rendered(values: &str) -> Vec<Value> {
+    objects(&render(&["--values", &format!("{CHART}/ci/{values}-values.yaml")]))
 }
 
 fn objects(text: &str) -> Vec<Value> {
@@ -62,22 +73,28 @@ fn the_agent_reads_the_configuration_of_the_chart() {
 
 #[test]
 fn the_chart_allows_what_the_manifest_beside_it_allows() {
-    let manifest = objects(include_str!("../../packaging/rbac.yaml"));
-    let rules =
-        |objects: &[Value]| find(objects, "ClusterRole", "gardener.cloud:system:gardenlet")["rules"].clone();
-    assert_eq!(rules(&rendered("bootstrap")), rules(&manifest));
-    let role = "gardener.cloud:system:gardener-resource-manager";
-    assert_eq!(
-        find(&rendered("bootstrap"), "ClusterRoleBinding", role)["roleRef"],
-        find(&manifest, "ClusterRoleBinding", role)["roleRef"]
-    );
+    let access = |objects: &[Value]| {
+        let is_access = |o: &&Value| text(o, "/apiVersion").starts_with("rbac.authorization.k8s.io/");
+        let of = |o: &Value| {
+            let place = ["/kind", "/metadata/namespace", "/metadata/name"].map(|at| text(o, at).to_owned());
+            (place, [&o["rules"], &o["roleRef"], &o["subjects"]].map(Value::to_string))
+        };
+        objects.iter().filter(is_access).map(of).collect::<BTreeMap<_, _>>()
+    };
+    let manifest = access(&objects(include_str!("../../packaging/rbac.yaml")));
+    assert_eq!(manifest.len(), 9);
+    assert_eq!(access(&rendered("bootstrap")), manifest);
 }
 
 #[test]
 fn whoever_applies_brings_the_powerful_account() {
     let external = rendered("everything");
     assert!(external.iter().all(|o| o["roleRef"]["name"] != "cluster-admin"), "{external:?}");
-    assert!(external.iter().all(|o| o["metadata"]["name"] != "gardener-resource-manager"));
+    let named = external.iter().filter(|o| o["kind"] != "ConfigMap").map(Value::to_string);
+    assert_eq!(
+        named.filter(|o| o.contains("gardener-resource-manager")).collect::<Vec<_>>(),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -107,9 +124,42 @@ fn the_pod_may_do_nothing_and_is_not_restarted_without_a_garden() {
 }
 
 #[test]
+fn the_base_of_kustomize_is_what_the_chart_renders() {
+    let parts = ["access", "applier", "availability", "deployment", "network"];
+    let parts = parts.map(|part| format!("--show-only=templates/{part}.yaml"));
+    let chart = render(&parts.each_ref().map(String::as_str));
+    let base = include_str!("../../packaging/kustomize/base/gardenlet.yaml");
+    assert_eq!(base.split_once('\n').unwrap().1, chart, "packaging/kustomize/render writes it anew");
+}
+
+#[test]
+fn the_agent_reads_the_configuration_of_the_example() {
+    let text = include_str!("../../packaging/kustomize/example/config.yaml");
+    assert_eq!(config::load(text, "config.yaml").unwrap().warnings, []);
+}
+
+/// What the chart calls a kubeconfig is its content; the agent finds it in a file that is mounted.
+#[test]
+fn kubeconfigs_become_secrets_that_are_mounted() {
+    let all = rendered("everything");
+    let loaded = configuration(&all);
+    let garden = loaded.settings.garden_client_connection.connection.kubeconfig.as_deref();
+    let bootstrap = loaded.settings.edge.bootstrap_kubeconfig.as_deref();
+    let pod = &find(&all, "Deployment", "gardenlet")["spec"]["template"]["spec"];
+    for path in [garden.map(Path::new), bootstrap] {
+        let folder = path.unwrap().parent().unwrap();
+        let mounts = list(pod, "/containers/0/volumeMounts");
+        let mount = mounts.iter().find(|mount| Path::new(text(mount, "/mountPath")) == folder).unwrap();
+        let volume = list(pod, "/volumes").iter().find(|volume| volume["name"] == mount["name"]).unwrap();
+        let secret = find(&all, "Secret", text(volume, "/secret/secretName"));
+        assert_eq!(from_base64(text(secret, "/data/kubeconfig")).unwrap(), b"apiVersion: v1\nkind: Config\n");
+    }
+}
+
+#[test]
 fn the_agent_reads_the_configuration_of_the_service() {
     let loaded = config::load(include_str!("../../packaging/systemd/config.yaml"), "config.yaml").unwrap();
     assert_eq!(loaded.warnings, []);
-    assert_eq!(loaded.settings.edge.state_dir.clone().unwrap(), std::path::Path::new("/var/lib/gardenlet"));
+    assert_eq!(loaded.settings.edge.state_dir.clone().unwrap(), Path::new("/var/lib/gardenlet"));
     loaded.settings.check_garden_access().unwrap();
 }

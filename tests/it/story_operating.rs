@@ -27,14 +27,14 @@ fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String,
 }
 
 /// A configuration in a file, and the environment of a host that has the agent's rights in the seed.
-struct Desk<'a> {
+pub struct Desk<'a> {
     world: &'a World,
     config: String,
     variables: BTreeMap<String, String>,
 }
 
 impl<'a> Desk<'a> {
-    fn new(world: &'a World, change: impl FnOnce(&mut Value)) -> Self {
+    pub fn new(world: &'a World, change: impl FnOnce(&mut Value)) -> Self {
         let mut config = world.config();
         config["edge"]["stateDir"] = json!(world.path("state-host-1"));
         change(&mut config);
@@ -72,7 +72,7 @@ impl<'a> Desk<'a> {
         text(first, "/text").to_owned()
     }
 
-    fn explain(&self, words: &[&str]) -> String {
+    pub fn explain(&self, words: &[&str]) -> String {
         let mut args = vec!["explain"];
         args.extend(words);
         args.extend(["--config", self.config.as_str()]);
@@ -118,6 +118,7 @@ fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
     assert!(output.contains("not reached  garden: certificate\n"), "{output}");
     world.garden.server().up().unwrap();
 
+    world.expect_refusals();
     world.seed.delete(
         "rbac.authorization.k8s.io",
         "clusterrolebindings",
@@ -177,7 +178,7 @@ fn explain_says_what_an_object_waits_for() {
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     world.wait_until_ready();
     let name = installed(&world, "echo");
-    let desk = Desk::new(&world, |_| {});
+    let mut desk = Desk::new(&world, |_| {});
     let told = desk.explain(&["controllerinstallation", &name]);
     let begin = format!(
         "ControllerInstallation {name} (garden): nothing is known that it waits for\n\
@@ -191,6 +192,15 @@ fn explain_says_what_an_object_waits_for() {
     let hold = json!({"metadata": {"finalizers": ["example.org/hold"]}});
     world.seed.merge("", "configmaps", (&namespace, "echo"), &hold);
     world.seed.delete("", "configmaps", &namespace, "echo");
+    // That is more than the agent's own role allows.
+    let cm = ["explain", "cm", "echo", "-n", &namespace, "--config", &desk.config];
+    let (code, _, errors) = command(&cm, &desk.variables);
+    assert!(
+        code == 1 && errors.contains("read ConfigMap echo of the seed: ") && errors.contains("403"),
+        "{errors}"
+    );
+    world.expect_refusals();
+    desk.seed_kubeconfig(&world.seed.admin_kubeconfig());
     let told = desk.explain(&["cm", "echo", "-n", &namespace]);
     let begin = format!("ConfigMap {namespace}/echo (seed): being deleted; held by example.org/hold\n");
     assert!(told.starts_with(&begin) && told.contains("removed by whoever set it"), "{told}");

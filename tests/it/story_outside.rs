@@ -6,18 +6,21 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::garden::prepare::Preparation;
+use crate::support::garden::prepare::{self, Preparation};
+use crate::support::json::text;
 use crate::world::{Agent, Options, World};
 
-/// Client certificates for garden and seed, as files. The seed's user has the agent's own role.
+/// Client certificates for garden and seed, as files. The seed's user has the agent's own roles.
 pub fn files(world: &World) -> (String, String) {
     let user = format!("gardener.cloud:system:seed:{}", world.name);
     let garden = world.garden.kubeconfig_for(&user, &["gardener.cloud:system:seeds"]);
-    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": "outside"}, "subjects": [{"kind": "User", "name": "outside"}],
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-            "name": "gardener.cloud:system:gardenlet"}});
-    world.seed.apply(&[binding]);
+    // The bindings of the agent's account, for another user.
+    for mut binding in prepare::seed("").into_iter().filter(|o| text(o, "/subjects/0/name") == "gardenlet") {
+        let role = text(&binding, "/metadata/name").to_owned();
+        binding["metadata"]["name"] = json!(format!("{role}:outside"));
+        binding["subjects"] = json!([{"kind": "User", "name": "outside"}]);
+        world.seed.apply(&[binding]);
+    }
     let seed = world.seed.kubeconfig_for("outside", &[]);
     let path = |name, content: &str| world.file(name, content).to_str().unwrap().to_owned();
     (path("garden.kubeconfig", &garden), path("seed.kubeconfig", &seed))

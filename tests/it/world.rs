@@ -30,6 +30,7 @@ use crate::support::encoding::{from_base64, from_rfc3339};
 use crate::support::garden::Garden;
 use crate::support::garden::prepare::{self, Preparation};
 use crate::support::http::faults::Seen;
+use crate::support::http::record::Recorded;
 use crate::support::json::text;
 use crate::support::{Options as ClusterOptions, TestCluster};
 
@@ -37,6 +38,8 @@ pub const CORE: &str = "core.gardener.cloud";
 pub const LEASES: &str = "coordination.k8s.io";
 pub const CSRS: &str = "certificates.k8s.io";
 pub const MANAGED_RESOURCES: &str = "resources.gardener.cloud";
+/// As whom the agent asks the seed.
+pub const AGENT: &str = "system:serviceaccount:garden:gardenlet";
 const ACCOUNT_DIRECTORY: &str = "serviceaccount";
 
 /// How a world differs from the usual one.
@@ -81,6 +84,7 @@ pub struct World {
     pub preparation: Preparation,
     directory: PathBuf,
     log_begin: usize,
+    refusals_expected: AtomicBool,
 }
 
 /// The log of the whole process. Worlds share it, so what is looked for should name a server or a seed.
@@ -119,7 +123,17 @@ impl World {
         let directory =
             std::env::temp_dir().join(format!("gardenlet-it-{}-{}", std::process::id(), serial()));
         std::fs::create_dir_all(directory.join(ACCOUNT_DIRECTORY)).unwrap();
-        let world = Self { name: options.seed, time, clock, garden, seed, preparation, directory, log_begin };
+        let world = Self {
+            name: options.seed,
+            time,
+            clock,
+            garden,
+            seed,
+            preparation,
+            directory,
+            log_begin,
+            refusals_expected: AtomicBool::new(false),
+        };
         world.prepare_seed();
         world
     }
@@ -308,6 +322,18 @@ impl World {
         condition(&self.garden.installations(registration).pop()?, kind)
     }
 
+    /// The story takes rights away, or asks for what is not allowed.
+    pub fn expect_refusals(&self) {
+        self.refusals_expected.store(true, Ordering::SeqCst);
+    }
+
+    /// Requests of the agent that its role in the seed does not allow: the role would be too small.
+    fn refusals(&self) -> Vec<String> {
+        let requests = self.seed.requests();
+        let refused = requests.iter().filter(|r| r.user == AGENT && r.status == 403 && r.fault.is_none());
+        refused.map(Recorded::line).collect()
+    }
+
     /// `127.0.0.1:<port>` of a server, as it stands in messages.
     pub fn address(cluster: &TestCluster) -> String {
         cluster.url().trim_start_matches("https://").to_owned()
@@ -330,6 +356,9 @@ impl Drop for World {
             }
         }
         let _ = std::fs::remove_dir_all(&self.directory);
+        if !std::thread::panicking() && !self.refusals_expected.load(Ordering::SeqCst) {
+            assert_eq!(self.refusals(), Vec::<String>::new(), "refused by the agent's own role");
+        }
     }
 }
 

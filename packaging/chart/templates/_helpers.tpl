@@ -17,6 +17,38 @@ gardener.cloud:system:gardenlet{{ with .part }}:{{ . }}{{ end }}
 {{- if .root.Values.isolateClusterResources }}:{{ .root.Release.Namespace }}{{ end }}
 {{- end }}
 
+{{- /* The head of a role, after its binding to the agent's account; a cluster-wide one without a namespace. A kubeconfig for
+the seed has an account of its own, which is bound elsewhere. */ -}}
+{{- define "gardenlet.role" -}}
+{{- $kind := ternary "Role" "ClusterRole" (ne .namespace "") -}}
+{{- $name := include "gardenlet.clusterName" . -}}
+{{- if not (.root.Values.config.seedClientConnection).kubeconfig -}}
+{{- include "gardenlet.access" (dict "root" .root "kind" (printf "%sBinding" $kind) "name" $name "namespace" .namespace) }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $kind }}
+  name: {{ $name }}
+subjects:
+- kind: ServiceAccount
+  name: {{ .root.Values.serviceAccountName }}
+  namespace: {{ .root.Release.Namespace }}
+---
+{{ end -}}
+{{- include "gardenlet.access" (dict "root" .root "kind" $kind "name" $name "namespace" .namespace) }}
+{{- end }}
+
+{{- define "gardenlet.access" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "gardenlet.labels" .root | nindent 4 }}
+{{- end }}
+
 {{- define "gardenlet.image" -}}
 {{- with .Values.image -}}
 {{- $tag := .tag | default $.Chart.AppVersion -}}
@@ -25,7 +57,7 @@ gardener.cloud:system:gardenlet{{ with .part }}:{{ . }}{{ end }}
 {{- else if hasPrefix "sha256:" $tag -}}
 {{ required ".Values.image.repository is required" .repository }}@{{ $tag }}
 {{- else -}}
-{{ required ".Values.image.repository is required" .repository }}:{{ $tag }}
+{{ required ".Values.image.repository is required" .repository }}:{{ $tag }}{{ with .digest }}@{{ . }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -47,9 +79,15 @@ gardener.cloud:system:gardenlet{{ with .part }}:{{ . }}{{ end }}
 {{- $_ := set $config "leaderElection" $election -}}
 {{- $edge := $config.edge | default dict -}}
 {{- $_ := set $edge "stateDir" ($edge.stateDir | default "/var/lib/gardenlet") -}}
+{{- if include "gardenlet.keptBootstrap" . }}{{ $_ := set $edge.bootstrap "kubeconfig" "/etc/gardenlet/kubeconfig-bootstrap/kubeconfig" }}{{ end -}}
 {{- $_ := set $config "edge" $edge -}}
 {{- with .Values.nodeToleration }}{{ $_ := set $config "nodeToleration" ($config.nodeToleration | default .) }}{{ end -}}
 {{- toYaml (merge $head $config) }}
+{{- end }}
+
+{{- /* The content of edge.bootstrap.kubeconfig; nothing if that is the path of a file that others mount. */ -}}
+{{- define "gardenlet.keptBootstrap" -}}
+{{- with ((.Values.config.edge).bootstrap).kubeconfig }}{{ if not (hasPrefix "/" .) }}{{ . }}{{ end }}{{ end -}}
 {{- end }}
 
 {{- /* Objects named after their content: a change makes another object, and with it other pods. */ -}}
@@ -61,6 +99,9 @@ gardenlet-kubeconfig-garden-{{ .Values.config.gardenClientConnection.kubeconfig 
 {{- end }}
 {{- define "gardenlet.seedKubeconfigName" -}}
 gardenlet-kubeconfig-seed-{{ .Values.config.seedClientConnection.kubeconfig | sha256sum | trunc 8 }}
+{{- end }}
+{{- define "gardenlet.bootstrapKubeconfigName" -}}
+gardenlet-kubeconfig-bootstrap-{{ include "gardenlet.keptBootstrap" . | sha256sum | trunc 8 }}
 {{- end }}
 {{- define "gardenlet.imagesName" -}}
 gardenlet-imagevector-overwrite-{{ .Values.imageVectorOverwrite | sha256sum | trunc 8 }}
@@ -87,6 +128,10 @@ reference.resources.gardener.cloud/secret-{{ $name | sha256sum | trunc 8 }}: {{ 
 {{- end }}
 {{- if (.Values.config.seedClientConnection).kubeconfig }}
 {{- $name := include "gardenlet.seedKubeconfigName" . }}
+reference.resources.gardener.cloud/secret-{{ $name | sha256sum | trunc 8 }}: {{ $name }}
+{{- end }}
+{{- if include "gardenlet.keptBootstrap" . }}
+{{- $name := include "gardenlet.bootstrapKubeconfigName" . }}
 reference.resources.gardener.cloud/secret-{{ $name | sha256sum | trunc 8 }}: {{ $name }}
 {{- end }}
 {{- end }}

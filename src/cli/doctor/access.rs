@@ -3,34 +3,53 @@
 use serde_json::{Value, json};
 
 use crate::api::meta::Resource;
+use crate::config::settings::{ResourceManager, Settings};
 use crate::kube::{Client, Error};
 
 const REVIEW: Resource =
     Resource::new("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", false);
 
-/// Verb, group, resource (with its subresource), namespace, name.
+/// Verbs, group, resource (with its subresource), namespace, name.
 pub(super) type Access<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
-/// In the seed, as `packaging/rbac.yaml` grants it: one of each group that is used, and what is granted by name.
-pub(super) const SEED: [Access<'static>; 13] = [
-    ("get", "", "secrets", "garden", "gardenlet-kubeconfig"),
-    ("patch", "", "secrets", "garden", "gardenlet-kubeconfig"),
-    ("create", "", "namespaces", "", ""),
-    ("create", "", "secrets", "garden", ""),
+const RESOURCES: &str = "resources.gardener.cloud";
+const LEASES: &str = "coordination.k8s.io";
+const DEFINITIONS: &str = "apiextensions.k8s.io";
+
+/// In the seed, as `packaging/rbac.yaml` grants it: the first object of each rule.
+const SEED: [Access<'static>; 12] = [
+    ("create delete get list patch watch", "", "secrets", "", ""),
+    ("create delete get patch", "", "namespaces", "", ""),
     ("list", "", "nodes", "", ""),
-    ("create", "", "events", "garden", ""),
-    ("create", "coordination.k8s.io", "leases", "garden", ""),
-    ("update", "coordination.k8s.io", "leases", "garden", "gardenlet-leader-election"),
-    ("create", "apiextensions.k8s.io", "customresourcedefinitions", "", ""),
-    ("watch", "resources.gardener.cloud", "managedresources", "", ""),
-    ("patch", "resources.gardener.cloud", "managedresources/status", "garden", ""),
-    ("list", "extensions.gardener.cloud", "extensions", "", ""),
+    ("list watch", RESOURCES, "managedresources", "", ""),
+    ("list", "extensions.gardener.cloud", "backupbuckets", "", ""),
+    ("create", DEFINITIONS, "customresourcedefinitions", "", ""),
+    ("get patch", DEFINITIONS, "customresourcedefinitions", "", "backupbuckets.extensions.gardener.cloud"),
     ("list", "operator.gardener.cloud", "gardens", "", ""),
+    ("create delete get patch", RESOURCES, "managedresources", "garden", ""),
+    ("get", "", "services", "garden", "virtual-garden-kube-apiserver"),
+    ("list", "", "events", "garden", ""),
+    ("get", "", "configmaps", "kube-system", "cluster-identity"),
 ];
 
 /// In the seed, for the embedded applier.
-pub(super) const APPLIER: Access<'static> =
-    ("create", "", "serviceaccounts/token", "garden", "gardener-resource-manager");
+const APPLIER: [Access<'static>; 2] = [
+    ("create", "", "serviceaccounts/token", "garden", "gardener-resource-manager"),
+    ("get patch", "apps", "deployments", "garden", "gardener-resource-manager"),
+];
+
+/// In the seed, with these settings.
+pub(super) fn seed(settings: &Settings) -> Vec<Access<'_>> {
+    let election = &settings.leader_election;
+    let (namespace, name) = (election.resource_namespace.as_str(), election.resource_name.as_str());
+    let mut all = SEED.to_vec();
+    all.push(("create", LEASES, "leases", namespace, ""));
+    all.push(("get update", LEASES, "leases", namespace, name));
+    if matches!(settings.edge.resource_manager, ResourceManager::Embedded) {
+        all.extend(APPLIER);
+    }
+    all
+}
 
 /// In the garden, before there is an identity.
 pub(super) const BOOTSTRAP: [Access<'static>; 1] =
@@ -58,10 +77,13 @@ fn review((verb, group, resource, namespace, name): Access<'_>) -> Value {
 /// The access that is missing, in words.
 pub(super) fn missing(client: &Client, wanted: &[Access<'_>]) -> Result<Vec<String>, Error> {
     let mut missing = Vec::new();
-    for access in wanted {
-        let answer = client.create::<Value>(&REVIEW, "", &review(*access))?;
-        if answer["status"]["allowed"] != true {
-            missing.push(words(*access));
+    for (verbs, group, resource, namespace, name) in wanted {
+        for verb in verbs.split(' ') {
+            let access = (verb, *group, *resource, *namespace, *name);
+            let answer = client.create::<Value>(&REVIEW, "", &review(access))?;
+            if answer["status"]["allowed"] != true {
+                missing.push(words(access));
+            }
         }
     }
     Ok(missing)
@@ -80,42 +102,62 @@ fn words((verb, group, resource, namespace, name): Access<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::config;
     use crate::format::yaml;
 
     #[test]
     fn access_is_named_as_it_is_granted() {
         let table = [
-            (SEED[0], "get secrets named gardenlet-kubeconfig in namespace garden"),
-            (SEED[10], "patch managedresources/status.resources.gardener.cloud in namespace garden"),
-            (garden("s")[0], "get seeds.core.gardener.cloud named s"),
+            (("get", "", "secrets", "garden", "a"), "get secrets named a in namespace garden"),
+            (("patch", "g", "seeds/status", "", "s"), "patch seeds/status.g named s"),
+            (("list", "", "nodes", "", ""), "list nodes"),
         ];
         for (access, expected) in table {
             assert_eq!(words(access), expected);
         }
-        let spec = &review(APPLIER)["spec"]["resourceAttributes"];
+        let spec = &review(APPLIER[0])["spec"]["resourceAttributes"];
         assert_eq!((&spec["resource"], &spec["subresource"]), (&json!("serviceaccounts"), &json!("token")));
     }
 
-    /// What is asked for is what the packaged role grants.
+    fn first(rule: &Value, key: &str) -> String {
+        rule[key][0].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// What is asked for is what the packaged roles grant, verb by verb, neither more nor less.
     #[test]
-    fn the_packaged_role_grants_what_is_asked() {
+    fn every_rule_of_the_packaged_roles_is_asked_for() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/rbac.yaml");
         let text = std::fs::read_to_string(path).unwrap();
-        let role = text.split("\n---\n").find(|part| part.contains("\nrules:")).unwrap();
-        let role = yaml::parse(role).unwrap();
-        let has = |rule: &Value, key: &str, word: &str| {
-            rule[key].as_array().is_some_and(|all| all.iter().any(|one| one == word || one == "*"))
-        };
-        for access in SEED.into_iter().chain([APPLIER]) {
-            let (verb, group, resource, _, name) = access;
-            let granted = role["rules"].as_array().unwrap().iter().any(|rule| {
-                has(rule, "apiGroups", group)
-                    && has(rule, "resources", resource)
-                    && has(rule, "verbs", verb)
-                    && (rule["resourceNames"].is_null() || has(rule, "resourceNames", name))
-            });
-            assert!(granted, "{}", words(access));
+        let mut granted = BTreeSet::new();
+        for role in yaml::parse_all(&text).into_iter().map(|document| document.value.unwrap()) {
+            let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
+            let rules = role["rules"].as_array().into_iter().flatten();
+            // Whether /version may be asked is known when the seed has answered.
+            for rule in rules.filter(|rule| rule["nonResourceURLs"].is_null()) {
+                for verb in rule["verbs"].as_array().unwrap() {
+                    let [group, resource, name] =
+                        ["apiGroups", "resources", "resourceNames"].map(|key| first(rule, key));
+                    granted.insert((
+                        verb.as_str().unwrap().to_owned(),
+                        group,
+                        resource,
+                        namespace.to_owned(),
+                        name,
+                    ));
+                }
+            }
         }
+        let text = include_str!("../../../packaging/systemd/config.yaml");
+        let loaded = config::load(text, "config.yaml").unwrap();
+        let mut asked = BTreeSet::new();
+        for (verbs, group, resource, namespace, name) in seed(&loaded.settings) {
+            for verb in verbs.split(' ') {
+                asked.insert((verb.into(), group.into(), resource.into(), namespace.into(), name.into()));
+            }
+        }
+        assert_eq!(asked, granted);
     }
 }

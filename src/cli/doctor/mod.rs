@@ -9,7 +9,6 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
 use crate::base::{redact, state};
-use crate::config::settings::ResourceManager;
 use crate::config::{Loaded, Settings};
 use crate::format::time::rfc3339;
 use crate::identity::cleanup;
@@ -111,15 +110,11 @@ impl Doctor<'_> {
             }
         };
         let client = self.reach("seed", &connection)?;
-        let mut wanted = access::SEED.to_vec();
-        if matches!(self.settings.edge.resource_manager, ResourceManager::Embedded) {
-            wanted.push(access::APPLIER);
-        }
         self.permissions(
             "seed",
             &client,
-            &wanted,
-            "apply packaging/rbac.yaml, or the role of the upstream chart",
+            &access::seed(self.settings),
+            "apply packaging/rbac.yaml, or the roles of the chart",
         );
         Some(client)
     }

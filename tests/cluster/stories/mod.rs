@@ -12,6 +12,7 @@ mod link;
 mod oci;
 mod pod;
 mod resources;
+mod role;
 mod semantics;
 mod servers;
 mod steps;
@@ -116,6 +117,7 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::Image,
         pod::pod,
     ),
+    story("all that agents asked of the seed is what their role allows", Needs::Clusters, role::is_enough),
 ];
 
 const fn story(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>) -> Story {

@@ -1,0 +1,212 @@
+//! The roles of `packaging/rbac.yaml` are what the agent asks of its seed: each rule is used, and no request is refused (every
+//! story looks for that at its end). And only the applier works under the powerful account.
+
+use gardenlet::components::crds;
+use gardenlet::format::yaml;
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::packaging;
+use crate::story_extension::installed;
+use crate::story_operating::Desk;
+use crate::support::TestCluster;
+use crate::support::garden::prepare;
+use crate::support::http::record::Recorded;
+use crate::support::json::{list, text};
+use crate::world::{AGENT, CORE, MANAGED_RESOURCES, Options, World};
+
+const APPLIER: &str = "system:serviceaccount:garden:gardener-resource-manager";
+const RBAC: &str = "rbac.authorization.k8s.io";
+const ROLE: &str = "gardener.cloud:system:gardenlet";
+
+/// One thing that is allowed: verb, group, resource or path, namespace (empty: all), name (empty: any).
+type Allowed = (String, String, String, String, String);
+
+/// What is allowed without being used here, and why.
+const UNUSED: [(&str, &str); 1] = [(
+    "patch customresourcedefinitions.apiextensions.k8s.io /workers.extensions.gardener.cloud",
+    "the one definition that is not there, and created",
+)];
+
+/// What roles allow, one by one.
+fn allowed(roles: &[Value]) -> Vec<Allowed> {
+    let mut all = Vec::new();
+    for role in roles {
+        for rule in list(role, "/rules") {
+            let words = |key: &str| -> Vec<String> {
+                let words = list(rule, key).iter().map(|word| word.as_str().unwrap().to_owned());
+                let words: Vec<String> = words.collect();
+                if words.is_empty() { vec![String::new()] } else { words }
+            };
+            let things = [words("/resources"), words("/nonResourceURLs")].concat();
+            for thing in things.into_iter().filter(|thing| !thing.is_empty()) {
+                for verb in words("/verbs") {
+                    for name in words("/resourceNames") {
+                        let namespace = text(role, "/metadata/namespace").to_owned();
+                        all.push((
+                            verb.clone(),
+                            words("/apiGroups")[0].clone(),
+                            thing.clone(),
+                            namespace,
+                            name,
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+fn is_use_of((verb, group, thing, namespace, name): &Allowed, request: &Recorded) -> bool {
+    let info = &request.info;
+    let sub = if info.subresource.is_empty() { String::new() } else { format!("/{}", info.subresource) };
+    let asked =
+        if info.resource.is_empty() { request.path.clone() } else { format!("{}{sub}", info.resource) };
+    request.user == AGENT
+        && (info.verb.as_str(), info.group.as_str(), asked.as_str()) == (verb, group, thing)
+        && (namespace.is_empty() || info.namespace == *namespace)
+        && (name.is_empty() || info.name == *name)
+}
+
+fn unused(seed: &TestCluster, allowed: &[Allowed]) -> Vec<String> {
+    let requests = seed.requests();
+    let unused = allowed.iter().filter(|one| !requests.iter().any(|request| is_use_of(one, request)));
+    unused
+        .map(|(verb, group, thing, namespace, name)| format!("{verb} {thing}.{group} {namespace}/{name}"))
+        .collect()
+}
+
+fn roles(text: &str) -> Vec<Value> {
+    let all = yaml::parse_all(text).into_iter().map(|document| document.value.unwrap());
+    all.filter(|object| matches!(object["kind"].as_str(), Some("Role" | "ClusterRole"))).collect()
+}
+
+/// A seed in which there is something to do for each rule: definitions to repair, a gardener-resource-manager that is to make
+/// room, a garden of its own.
+fn occupy(seed: &TestCluster) {
+    for mut definition in crds::all() {
+        if UNUSED[0].0.ends_with(text(&definition, "/metadata/name")) {
+            continue;
+        }
+        definition["spec"]["names"]["categories"] = json!(["spoiled"]);
+        seed.apply(&[definition]);
+    }
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    seed.apply(&[json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gardens.operator.gardener.cloud"},
+        "spec": {"group": "operator.gardener.cloud", "scope": "Cluster", "names": {"plural": "gardens", "kind": "Garden"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": schema}]}})]);
+    let is_served = |seed: &TestCluster| seed.api().kind("operator.gardener.cloud", "gardens").map(drop);
+    seed.wait_for("the kind Garden", is_served);
+    let labels = json!({"app": "manager"});
+    let service = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "garden"},
+            "spec": {"clusterIP": "10.52.0.9", "ports": [{"port": 443}]}})
+    };
+    seed.apply(&[
+        json!({"apiVersion": "operator.gardener.cloud/v1alpha1", "kind": "Garden", "metadata": {"name": "own"}}),
+        service("virtual-garden-kube-apiserver"),
+        service("virtual-garden-kube-apiserver-mtls"),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "gardener-resource-manager", "namespace": "garden"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
+    ]);
+}
+
+/// An extension that serves all kinds and reaches the garden.
+fn extension() -> Vec<Value> {
+    let mut objects = prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    objects[0]["injectGardenKubeconfig"] = json!(true);
+    let kinds = gardenlet::api::extensions::SERVED.iter();
+    objects[1]["spec"]["resources"] = kinds.map(|kind| json!({"kind": kind.kind, "type": "echo"})).collect();
+    objects
+}
+
+#[test]
+fn every_rule_is_used() {
+    let world = World::start(&Options::new("modest"));
+    occupy(&world.seed);
+    let mut config = world.config();
+    config["edge"]["resourceManager"] = json!("Embedded");
+    let agent = world.agent_with(&config);
+    world.garden.apply(&extension());
+    let name = installed(&world, "echo");
+    Desk::new(&world, |_| {}).explain(&["managedresource", &name]);
+    let values = json!({"helm": {"values": {"greeting": "bye"}}});
+    world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
+    world.seed.wait_for("the new greeting", |seed| {
+        let map = seed.get("", "configmaps", &format!("extension-{name}"), "echo")?;
+        (map["data"]["greeting"] == "bye").then_some(())
+    });
+    world.garden.delete(CORE, "controllerregistrations", "", "echo");
+    world.garden.wait_for("the end of the installation", |garden| {
+        garden.installations("echo").is_empty().then_some(())
+    });
+    let allowed = allowed(&roles(include_str!("../../packaging/rbac.yaml")));
+    assert!(allowed.len() > 50, "{}", allowed.len());
+    let expected: Vec<&str> = UNUSED.iter().map(|(rule, _)| *rule).collect();
+    // What is done now and then is done within the patience of a story.
+    let all_used = |seed: &TestCluster| (unused(seed, &allowed) == expected).then_some(());
+    world.seed.wait_within(crate::support::cluster::PATIENCE, "each rule to be used", all_used);
+    assert_eq!(unused(&world.seed, &allowed), expected);
+    agent.stop();
+}
+
+#[test]
+fn what_is_not_allowed_is_refused() {
+    let world = World::start(&Options::new("modest-2"));
+    let token = std::fs::read_to_string(world.path("serviceaccount").join("token")).unwrap();
+    let kubeconfig = world.seed.bootstrap_kubeconfig(&token);
+    let client = world.seed.client_from(&kubeconfig, gardenlet::kube::Options::default());
+    for path in ["/api/v1/pods/x", "/api/v1/namespaces/garden/configmaps/x", "/apis/apps/v1/deployments"] {
+        let response = client.raw(gardenlet::kube::Method::Get, path, None, "").unwrap();
+        assert_eq!(response.status, 403, "{path}");
+    }
+    world.expect_refusals();
+}
+
+/// Where another program applies, nobody uses the account, and the rules that name it are not there.
+#[test]
+fn nobody_but_the_applier_works_under_its_account() {
+    let world = World::start(&Options::new("modest-3"));
+    let binding = "gardener.cloud:system:gardener-resource-manager";
+    world.seed.delete(RBAC, "clusterrolebindings", "", binding);
+    world.seed.delete("", "serviceaccounts", "garden", "gardener-resource-manager");
+    let external = packaging::rendered("everything");
+    let is_of_garden = |o: &&Value| o["kind"] == "Role" && text(o, "/metadata/namespace") == "garden";
+    let role =
+        external.iter().filter(is_of_garden).find(|role| !text(role, "/metadata/name").contains("election"));
+    let rules = json!({"rules": role.unwrap()["rules"]});
+    assert!(!rules.to_string().contains("gardener-resource-manager"), "{rules}");
+    world.seed.merge(RBAC, "roles", ("garden", ROLE), &rules);
+
+    let mut config = world.config();
+    config["edge"]["resourceManager"] = json!("External");
+    let agent = world.agent_with(&config);
+    world.garden.apply(&extension());
+    let name = world.seed.wait_for("the ManagedResource", |seed| {
+        seed.store().names(MANAGED_RESOURCES, "managedresources", "garden").pop()
+    });
+    let condition = |(kind, status): (&str, &str)| {
+        json!({"type": kind, "status": status, "reason": "R", "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z"})
+    };
+    let conditions =
+        [("ResourcesApplied", "True"), ("ResourcesHealthy", "True"), ("ResourcesProgressing", "False")];
+    let status = json!({"status": {"observedGeneration": 1, "conditions": conditions.map(condition)}});
+    world.seed.merge_status(MANAGED_RESOURCES, "managedresources", ("garden", &name), &status);
+    installed(&world, "echo");
+    world.garden.delete(CORE, "controllerregistrations", "", "echo");
+    world.garden.wait_for("the end of the installation", |garden| {
+        garden.installations("echo").is_empty().then_some(())
+    });
+    agent.stop();
+    let of_applier = |request: &&Recorded| request.user == APPLIER || request.path.ends_with("/token");
+    let requests = world.seed.requests();
+    assert_eq!(
+        requests.iter().filter(of_applier).map(Recorded::line).collect::<Vec<_>>(),
+        Vec::<String>::new()
+    );
+}
