@@ -8,6 +8,7 @@ mod crash;
 mod faults;
 mod identity;
 mod inside;
+mod kustomize;
 mod link;
 mod oci;
 mod pod;
@@ -111,6 +112,11 @@ pub(crate) const STORIES: &[Story] = &[
     story("trouble: charts that are none", Needs::FreshClusters, trouble::bad_charts),
     story("faults: a change arrives after each of them", Needs::FreshClusters, faults::bad_day),
     story("two agents: one works, whatever happens to the other", Needs::FreshClusters, two::take_turns),
+    story(
+        "kustomize: the example is applied, and is what the chart renders",
+        Needs::FreshClusters,
+        kustomize::is_the_chart,
+    ),
     story("a node runs a container", Needs::Node, inside::node),
     story(
         "agent: its image and its chart run it in the seed, an extension's container runs",
