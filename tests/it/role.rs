@@ -150,7 +150,7 @@ fn every_rule_is_used() {
     // What is done now and then is done within the patience of a story.
     let all_used = |seed: &TestCluster| (unused(seed, &allowed) == expected).then_some(());
     world.seed.wait_within(crate::support::cluster::PATIENCE, "each rule to be used", all_used);
-    assert_eq!(unused(&world.seed, &allowed), expected);
+    assert_eq!(unused(&world.seed, &allowed), expected, "rules that nobody uses");
     agent.stop();
 }
 

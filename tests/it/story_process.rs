@@ -5,6 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use gardenlet::base::clock::Clock;
 use gardenlet::limits;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -92,7 +93,11 @@ impl Manager {
     /// The next message that has a line like this.
     fn wait_for(&self, beginning: &str) -> String {
         let mut bytes = [0; 4_096];
+        let real = Clock::system();
+        // Other messages come all the time from an agent that does not get there.
+        let deadline = real.mono() + 4 * PATIENCE;
         loop {
+            assert!(real.mono() < deadline, "waited in vain for {beginning}");
             let length = self.0.recv(&mut bytes).unwrap_or_else(|e| panic!("waited for {beginning}: {e}"));
             let message = String::from_utf8_lossy(&bytes[..length]).into_owned();
             if message.lines().any(|line| line.starts_with(beginning)) {
