@@ -173,3 +173,55 @@ fn a_new_identity_is_asked_for() {
     assert_eq!((ended.code, ended.output.as_str()), (0, "done\n"));
     assert!(command("rebootstrap", &[]).errors.contains("--config is missing"));
 }
+
+/// What stands in a help text: options with their dashes, and commands.
+fn spoken(help: &str) -> Vec<String> {
+    let is_word = |c: char| c.is_ascii_lowercase() || c == '-';
+    let mut found = Vec::new();
+    for line in help.lines() {
+        let words = line.split(|c: char| !(is_word(c) || c.is_ascii_uppercase() || c == '=' || c == '.'));
+        let options = words.clone().filter(|word| word.starts_with('-') && word.len() > 1);
+        found.extend(options.map(|word| word.split('=').next().unwrap().to_owned()));
+        let usage = line.strip_prefix("  gardenlet ").unwrap_or_default();
+        let commands = usage.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase()));
+        found.extend(commands.map(str::to_owned));
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+#[test]
+fn manual_and_completions_say_what_help_says() {
+    let (main, render) = (command("--help", &[]).output, command("render --help", &[]).output);
+    let expected = spoken(&(main + &render));
+    for word in ["--config", "--set-string", "-o", "-a", "doctor", "print-defaults"] {
+        assert!(expected.iter().any(|it| it == word), "{word} is in {expected:?}");
+    }
+    // Manuals write \- for a dash and \fB for bold letters, fish -l for two dashes and -s for one.
+    let man: &[_] = &[("\\fR", ""), ("\\fB", ""), ("\\fI", ""), ("\\-", "-")];
+    let files = [
+        ("man/gardenlet.1", include_str!("../../packaging/man/gardenlet.1"), man),
+        ("completions/gardenlet.bash", include_str!("../../packaging/completions/gardenlet.bash"), &[]),
+        ("completions/_gardenlet", include_str!("../../packaging/completions/_gardenlet"), &[]),
+        (
+            "completions/gardenlet.fish",
+            include_str!("../../packaging/completions/gardenlet.fish"),
+            &[("set -l ", ""), ("-l ", "--"), ("-s ", "-")],
+        ),
+    ];
+    for (name, text, marks) in files {
+        let plain = marks.iter().fold(text.to_owned(), |plain, (mark, meaning)| plain.replace(mark, meaning));
+        let is_end = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+        for word in &expected {
+            assert!(plain.split(is_end).any(|it| it == word), "packaging/{name} does not know {word}");
+        }
+        let options = plain.split(is_end).filter(|word| word.len() > 3 && word.starts_with("--"));
+        for option in options {
+            assert!(
+                expected.iter().any(|word| word == option),
+                "packaging/{name} knows {option}, --help does not"
+            );
+        }
+    }
+}

@@ -1,0 +1,35 @@
+# Completions of gardenlet for bash.
+
+_gardenlet() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words=
+  # Bash takes --config=FILE apart.
+  if [ "$cur" = = ]; then cur=; elif [ "$prev" = = ]; then prev=${COMP_WORDS[COMP_CWORD - 2]}; fi
+  case $prev in
+    --config | -f | --values)
+      compopt -o filenames
+      mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+      return ;;
+    -o) words="json text" ;;
+    --version) words="true false raw" ;;
+    -n | --namespace | --set | --set-string | --kube-version | -a | --api-versions | -s | --show-only) return ;;
+    *)
+      case ${COMP_WORDS[1]} in
+        "$cur") words="config rebootstrap doctor explain render --config --version --help" ;;
+        config) words="validate print-defaults --config" ;;
+        rebootstrap) words=--config ;;
+        doctor) words="--config -o" ;;
+        explain) words="--config -o -n" ;;
+        render)
+          words="--values --set --set-string --namespace --kube-version --api-versions --include-crds --show-only
+            --no-hooks --as-extension --help"
+          if [[ $cur != -* ]]; then
+            compopt -o filenames
+            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+            return
+          fi ;;
+      esac ;;
+  esac
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+
+complete -F _gardenlet gardenlet
