@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release --example playground             ends by itself; exit code 0 only if everything became ready
 //! cargo run --release --example playground -- --keep   leaves both API servers up, for kubectl, until Ctrl-C
+//! cargo run --example playground -- --serve FOLDER     only the API servers, for an agent elsewhere (service.rs)
 //! ```
 //!
 //! Both clusters are the API server that the tests use, over TLS on loopback. Nothing outside of the process is touched
@@ -19,8 +20,10 @@ mod support;
 mod agent;
 mod news;
 mod screen;
+mod service;
 mod summary;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +31,7 @@ use std::time::Duration;
 use gardenlet::base::clock::Clock;
 use gardenlet::base::signal;
 use gardenlet::base::stop::Stop;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use agent::Agent;
 use news::News;
@@ -64,9 +67,7 @@ impl World {
         let mut options = Options::new("seed", &clock);
         options.authorization = Authorization::Rbac;
         let seed = TestCluster::start(options);
-        seed.apply(&[json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {"name": "cluster-admin"}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
-                {"nonResourceURLs": ["*"], "verbs": ["*"]}]})]);
+        seed.apply(&[cluster_admin()]);
         seed.apply(&prepare::seed(&garden.bootstrap_kubeconfig(&preparation.token())));
         screen.say(
             "seed",
@@ -106,15 +107,29 @@ impl World {
     }
 }
 
+/// The role that every cluster has, and that the applier's account is bound to.
+fn cluster_admin() -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "cluster-admin"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+            {"nonResourceURLs": ["*"], "verbs": ["*"]}]})
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let keep = arguments == ["--keep"];
-    if !keep && !arguments.is_empty() {
-        eprintln!("usage: playground [--keep]");
-        return ExitCode::from(2);
-    }
     let interrupted = Stop::new();
     let _watch = signal::stop_on_signal(&interrupted, || std::process::abort());
+    let keep = arguments == ["--keep"];
+    match arguments.as_slice() {
+        [option, folder] if option == "--serve" => {
+            service::serve(Path::new(folder), &interrupted);
+            return ExitCode::SUCCESS;
+        }
+        rest if keep || rest.is_empty() => {}
+        _ => {
+            eprintln!("usage: playground [--keep | --serve FOLDER]");
+            return ExitCode::from(2);
+        }
+    }
     let screen = Arc::new(Screen::new());
     screen.title("A garden, a seed, and the agent that joins them");
     let world = World::start(&screen);
@@ -166,7 +181,7 @@ fn play(world: &World, screen: &Arc<Screen>, interrupted: &Stop) -> Result<Agent
 /// Leaves everything up until Ctrl-C.
 fn wait_for_interrupt(world: &World, screen: &Screen, interrupted: &Stop) {
     let files = agent::Folder::kubeconfigs(world);
-    let kubectl = |file: &std::path::Path, what: &str| {
+    let kubectl = |file: &Path, what: &str| {
         screen.plain(&format!("  kubectl --kubeconfig {} get {what} -A", file.display()));
     };
     screen.title("Both API servers stay up until Ctrl-C");

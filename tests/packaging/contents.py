@@ -1,0 +1,199 @@
+"""What is in the packages, read with the programs of the distributions."""
+import gzip
+import hashlib
+import pathlib
+import tarfile
+import tempfile
+
+from harness import ROOT, check, same, sh
+
+DOC = "/usr/share/doc/gardenlet"
+# Path and mode of what every package has; completions of zsh are elsewhere on Debian.
+FILES = {
+    "/etc/gardenlet/config.yaml": "rw-r--r--",
+    "/usr/bin/gardenlet": "rwxr-xr-x",
+    "/usr/lib/systemd/system/gardenlet.service": "rw-r--r--",
+    "/usr/share/bash-completion/completions/gardenlet": "rw-r--r--",
+    "/usr/share/fish/vendor_completions.d/gardenlet.fish": "rw-r--r--",
+    "/usr/share/man/man1/gardenlet.1.gz": "rw-r--r--",
+    f"{DOC}/LICENSE": "rw-r--r--",
+    f"{DOC}/examples/bootstrap.conf": "rw-r--r--",
+    f"{DOC}/examples/rbac.yaml": "rw-r--r--",
+    f"{DOC}/gardenlet.cdx.json": "rw-r--r--",
+    f"{DOC}/third-party.txt.gz": "rw-r--r--",
+}
+ZSH = "/usr/share/zsh/site-functions/_gardenlet"
+ZSH_DEBIAN = "/usr/share/zsh/vendor-completions/_gardenlet"
+# Machines of which no binary need be there to see how the distributions' programs take their names.
+NAMES = {"x86_64": ("amd64", "x86_64"), "aarch64": ("arm64", "aarch64"), "armv7": ("armhf", "armv7hl"),
+         "armv6": ("armhf", "armv6hl"), "riscv64": ("riscv64", "riscv64")}
+
+
+def make(binary, out, target):
+    """Packs a binary as that of a target."""
+    with tempfile.TemporaryDirectory() as built:
+        triple = {"armv7": "armv7-unknown-linux-musleabihf", "armv6": "arm-unknown-linux-musleabihf",
+                  "riscv64": "riscv64gc-unknown-linux-musl"}.get(target, f"{target}-unknown-linux-musl")
+        place = pathlib.Path(built) / triple / "shipping/gardenlet"
+        place.parent.mkdir(parents=True)
+        place.write_bytes(pathlib.Path(binary).read_bytes())
+        place.chmod(0o755)
+        sh(ROOT / "packaging/build", "--out", out, target, env={"CARGO_TARGET_DIR": built})
+
+
+def one(folder, pattern):
+    found = sorted(pathlib.Path(folder).glob(pattern))
+    same(len(found), 1, f"{pattern} in {folder}")
+    return found[0]
+
+
+def sums(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in pathlib.Path(folder).iterdir()}
+
+
+def the_same_input_gives_the_same_bytes(binary, packages, target):
+    with tempfile.TemporaryDirectory() as again:
+        # Nothing of the environment shows.
+        command = f"umask 077; cd /; exec {ROOT}/packaging/build --out {again} {target}"
+        sh("sh", "-c", command, env={"TZ": "Asia/Tokyo", "CARGO_TARGET_DIR": str(pathlib.Path(binary).parents[2])})
+        same(sums(again), sums(packages))
+
+
+def another_version_gives_other_packages(newer, packages):
+    same(set(sums(newer)) & set(sums(packages)), {"SHA256SUMS"})
+
+
+def checksums_are_right(packages):
+    done = sh("sha256sum", "--check", "SHA256SUMS", cwd=packages)
+    same(done.count(": OK"), len(sums(packages)) - 1)
+
+
+def the_deb_has_what_belongs_into_it(binary, packages, target):
+    deb = one(packages, "*.deb")
+    fields = sh("dpkg-deb", "--show", "--showformat", "${Package} ${Version} ${Architecture} ${Depends}", deb)
+    same(fields, f"gardenlet 0.1.0 {NAMES[target][0]} init-system-helpers")
+    lines = [line.split() for line in sh("dpkg-deb", "--contents", deb).splitlines()]
+    found = {line[5][1:]: line[0][1:] for line in lines if line[0][0] == "-"}
+    same(found, FILES | {ZSH_DEBIAN: "rw-r--r--", f"{DOC}/copyright": "rw-r--r--"})
+    same({line[1] for line in lines}, {"root/root"})
+    same({line[0] for line in lines if line[0][0] == "d"}, {"drwxr-xr-x"})
+    with tempfile.TemporaryDirectory() as folder:
+        sh("dpkg-deb", "--raw-extract", deb, folder)
+        folder = pathlib.Path(folder)
+        same((folder / "usr/bin/gardenlet").read_bytes() == pathlib.Path(binary).read_bytes(), True, "the binary")
+        same((folder / "DEBIAN/conffiles").read_text(), "/etc/gardenlet/config.yaml\n")
+        sh("md5sum", "--check", "--quiet", "DEBIAN/md5sums", cwd=folder)
+        notices = gzip.decompress((folder / DOC[1:] / "third-party.txt.gz").read_bytes()).decode()
+        bill = one(packages, "*.cdx.json").read_text()
+        same((folder / DOC[1:] / "gardenlet.cdx.json").read_text(), bill)
+        for word in ["rustls", "ring", "musl", "MIT License", "Apache License"]:
+            assert word in notices, word
+
+
+def the_rpm_has_what_belongs_into_it(binary, packages, target):
+    rpm = one(packages, "*.rpm")
+    query = lambda *args: sh("rpm", "--query", "--package", *args, rpm)
+    same(query("--queryformat", "%{name} %{version} %{release} %{arch} %{license}"),
+         f"gardenlet 0.1.0 1 {NAMES[target][1]} Apache-2.0")
+    listed = query("--queryformat", "[%{filemodes:perms} %{fileusername} %{filegroupname} %{fileflags:fflags} %{filenames}\n]")
+    lines = [line.split() for line in listed.splitlines()]
+    same({line[-1]: line[0][1:] for line in lines if line[0][0] == "-"}, FILES | {ZSH: "rw-r--r--"})
+    same({(line[1], line[2]) for line in lines}, {("root", "root")})
+    same([line[-1] for line in lines if line[3] == "cn"], ["/etc/gardenlet/config.yaml"], "configuration, not replaced")
+    scripts = query("--scripts")
+    for word in ["daemon-reload", "disable --now gardenlet.service", "try-restart gardenlet.service"]:
+        assert word in scripts, f"{word} is not in {scripts}"
+    with tempfile.TemporaryDirectory() as folder:
+        sh("sh", "-c", f"rpm2cpio {rpm} | cpio --extract --quiet --make-directories", cwd=folder)
+        same((pathlib.Path(folder) / "usr/bin/gardenlet").read_bytes() == pathlib.Path(binary).read_bytes(), True)
+
+
+def the_archive_has_what_belongs_into_it(binary, packages):
+    with tarfile.open(one(packages, "*.tar.gz")) as archive:
+        entries = {"/" + entry.name.split("/", 1)[1]: entry for entry in archive}
+        same(set(entries), set(FILES) | {ZSH})
+        same({(entry.uid, entry.gid) for entry in entries.values()}, {(0, 0)})
+        same(entries["/usr/bin/gardenlet"].mode, 0o755)
+        same(archive.extractfile(entries["/usr/bin/gardenlet"]).read() == pathlib.Path(binary).read_bytes(), True)
+
+
+def distributions_know_the_names_of_machines():
+    """Names only: what is packed is a small program of this machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        for target, (deb, rpm) in NAMES.items():
+            out = pathlib.Path(folder) / target
+            make("/bin/true", out, target)
+            same(sh("dpkg-deb", "--field", one(out, "*.deb"), "Architecture").strip(), deb)
+            same(sh("rpm", "--query", "--package", "--queryformat", "%{arch}", one(out, "*.rpm")), rpm)
+            with tarfile.open(one(out, "*.tar.gz")) as archive:
+                assert any(name.endswith("/usr/bin/gardenlet") for name in archive.getnames()), archive.getnames()
+
+
+def unknown_targets_and_missing_binaries_are_told(folder):
+    for target, words in [("m68k", "unknown target m68k; there are: x86_64"), ("riscv64", "run cross/build riscv64 first")]:
+        try:
+            sh(ROOT / "packaging/build", "--out", folder, target, env={"CARGO_TARGET_DIR": str(folder)})
+        except AssertionError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"{target} was packed")
+
+
+# --- manual and completions; that they know all options is a test of src/cli ---
+
+
+def the_manual_is_well_formed():
+    same(sh("groff", "-man", "-ww", "-z", "-Tutf8", ROOT / "packaging/man/gardenlet.1", cwd="/"), "")
+
+
+def bash_completes(line, expected):
+    script = f"""
+        source {ROOT}/packaging/completions/gardenlet.bash
+        compopt() {{ :; }}
+        COMP_WORDS=({line}) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        _gardenlet
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    same(sorted(sh("bash", "-c", script, cwd=ROOT / "packaging/deb").split()), sorted(expected.split()))
+
+
+def fish_completes(line, expected):
+    script = f"source {ROOT}/packaging/completions/gardenlet.fish; complete -C '{line}'"
+    with tempfile.TemporaryDirectory() as home:
+        printed = sh("fish", "--no-config", "-c", script, cwd=ROOT / "packaging/deb", env={"HOME": home})
+    same(sorted(line.split("\t")[0] for line in printed.splitlines()), sorted(expected.split()))
+
+
+def zsh_reads_its_completions():
+    """A terminal would be needed to press a key; that the function is well-formed and loads needs none."""
+    sh("zsh", "-n", ROOT / "packaging/completions/_gardenlet")
+    script = f"fpath=({ROOT}/packaging/completions $fpath); autoload -U compinit; compinit -u -D; print $_comps[gardenlet]"
+    same(sh("zsh", "-f", "-c", script).strip(), "_gardenlet")
+
+
+def run(binary, packages, newer, target):
+    check(checksums_are_right, packages)
+    check(the_same_input_gives_the_same_bytes, binary, packages, target)
+    check(another_version_gives_other_packages, newer, packages)
+    check(the_deb_has_what_belongs_into_it, binary, packages, target)
+    check(the_rpm_has_what_belongs_into_it, binary, packages, target)
+    check(the_archive_has_what_belongs_into_it, binary, packages)
+    check(distributions_know_the_names_of_machines)
+    with tempfile.TemporaryDirectory() as empty:
+        check(unknown_targets_and_missing_binaries_are_told, pathlib.Path(empty))
+    check(the_manual_is_well_formed)
+    commands = "config rebootstrap doctor explain render"
+    check(bash_completes, "gardenlet ''", f"{commands} --config --version --help")
+    check(bash_completes, "gardenlet re", "rebootstrap render")
+    check(bash_completes, "gardenlet --config = po", "postinst postrm")
+    check(bash_completes, "gardenlet explain mr x -", "--config -o -n")
+    check(bash_completes, "gardenlet doctor -o ''", "json text")
+    check(bash_completes, "gardenlet render --s", "--set --set-string --show-only")
+    check(bash_completes, "gardenlet render -f pos", "postinst postrm")
+    check(fish_completes, "gardenlet ", commands)
+    check(fish_completes, "gardenlet --v", "--version")
+    check(fish_completes, "gardenlet config ", "validate print-defaults")
+    check(fish_completes, "gardenlet doctor -o ", "json text")
+    check(fish_completes, "gardenlet render --s", "--set --set-string --show-only")
+    check(fish_completes, "gardenlet doctor --config=pos", "--config=postinst --config=postrm")
+    check(zsh_reads_its_completions)

@@ -1,0 +1,66 @@
+"""Runs checks, counts them and prints what failed."""
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import traceback
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+CACHE = pathlib.Path(os.environ.get("GARDENLET_TEST_CACHE", pathlib.Path.home() / ".cache/gardenlet-tests"))
+TARGET = (ROOT / os.environ.get("CARGO_TARGET_DIR", "target")).resolve()
+# What may take long on a busy machine, and is not measured here.
+PATIENCE_S = 120
+
+
+class Counts:
+    passed = failed = skipped = 0
+
+
+def in_ci():
+    return os.environ.get("CI", "false") not in ("", "false")
+
+
+def leave_out(count, reason):
+    """Something that cannot run here: a failure in CI."""
+    if in_ci():
+        Counts.failed += count
+        print(f"FAILED, because CI must run everything: {reason}")
+    else:
+        Counts.skipped += count
+        print(f"LEFT OUT: {reason}")
+
+
+def check(function, *args):
+    """One test. What it says goes to the error output, with what went wrong."""
+    case = args[0] if args and isinstance(args[0], str) else ""
+    name = f"{function.__name__.replace('_', ' ')} {case}".strip()
+    began = time.monotonic()
+    try:
+        function(*args)
+    except Exception:  # whatever it is, the next test runs
+        Counts.failed += 1
+        print(f"FAILED: {name}", flush=True)
+        print(f"error: {name}\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    else:
+        Counts.passed += 1
+        print(f"{time.monotonic() - began:6.1f} s  {name}", flush=True)
+
+
+def sh(*command, code=0, cwd=ROOT, env=None, text=True):
+    """Runs a command, expects its exit code (None: any but 0) and returns what it printed."""
+    environment = os.environ | {"LC_ALL": "C"} | (env or {})
+    command = [str(word) for word in command]
+    done = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=text, check=False)
+    if done.returncode != code and (code is not None or done.returncode == 0):
+        raise AssertionError(f"`{' '.join(command)}` ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def same(found, expected, what=""):
+    assert found == expected, f"{what}\nfound    {found!r}\nexpected {expected!r}"
+
+
+def finish():
+    print(f"{Counts.passed} passed, {Counts.failed} failed, {Counts.skipped} skipped")
+    sys.exit(1 if Counts.failed else 0)
