@@ -225,7 +225,7 @@ fn load_archive(bytes: &[u8], budget: &mut Budget) -> Result<Chart, Error> {
                 return Err(Error::Archive(io::ErrorKind::UnexpectedEof.into()));
             }
         }
-        files.push(File { name, data: without_bom(data) });
+        files.push(File { name, data: without_bom(&data) });
     }
     if files.is_empty() {
         return Err(Error::Empty);
@@ -277,11 +277,8 @@ fn clean(path: &str) -> String {
     if parts.is_empty() { ".".to_owned() } else { parts.join("/") }
 }
 
-fn without_bom(data: Vec<u8>) -> Arc<[u8]> {
-    match data.strip_prefix(b"\xef\xbb\xbf") {
-        Some(rest) => rest.into(),
-        None => data.into(),
-    }
+fn without_bom(data: &[u8]) -> Arc<[u8]> {
+    data.strip_prefix(b"\xef\xbb\xbf").unwrap_or(data).into()
 }
 
 /// Sorts the files of a chart into its parts and loads its sub-charts.

@@ -41,6 +41,15 @@ impl Pattern {
 
     /// Whether the whole text fits.
     pub(super) fn matches(&self, text: &str) -> bool {
+        // Most patterns differ at once.
+        let literals = self.parts.iter().map_while(|part| match part {
+            Part::Literal(c) => Some(*c),
+            _ => None,
+        });
+        let mut rest = text.chars();
+        if !literals.into_iter().all(|c| rest.next() == Some(c)) {
+            return false;
+        }
         let chars: Vec<char> = text.chars().collect();
         // Pattern and text may be hostile: the number of steps bounds the time.
         let mut steps = STEPS_MAX;

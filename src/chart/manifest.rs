@@ -73,7 +73,7 @@ pub enum Keep {
 }
 
 /// What Helm looks at.
-const HEAD: [&str; 3] = ["apiVersion", "kind", "metadata"];
+const HEAD: [&str; 4] = ["apiVersion", "kind", "metadata.name", "metadata.annotations"];
 
 /// Sorts the documents of rendered files (path and text).
 ///
@@ -103,9 +103,17 @@ pub fn sort<'a>(
             }
         }
     }
-    sorted.objects.sort_by(|a, b| install_rank(&a.kind).cmp(&install_rank(&b.kind)));
-    sorted.hooks.sort_by(|a, b| install_rank(&a.kind).cmp(&install_rank(&b.kind)));
+    in_order(&mut sorted.objects);
+    in_order(&mut sorted.hooks);
     Ok(sorted)
+}
+
+/// Puts objects into the order of installation.
+fn in_order(manifests: &mut Vec<Manifest>) {
+    let mut ranked: Vec<(usize, Manifest)> =
+        manifests.drain(..).map(|manifest| (install_rank(&manifest.kind).0, manifest)).collect();
+    ranked.sort_by(|(m, a), (n, b)| m.cmp(n).then_with(|| install_rank(&a.kind).cmp(&install_rank(&b.kind))));
+    manifests.extend(ranked.into_iter().map(|(_, manifest)| manifest));
 }
 
 /// The documents of a file: it is cut wherever a line begins with `---`, whatever follows on that line.

@@ -248,18 +248,15 @@ fn render_files(
         set.parse(&template.path, template.text.clone()).map_err(Error::Template)?;
     }
     let mut files = BTreeMap::new();
+    let [key, name, base_path]: [Rc<str>; 3] = ["Template", "Name", "BasePath"].map(Rc::from);
     for template in templates {
         if template.path.rsplit('/').next().is_some_and(|base| base.starts_with('_')) {
             continue;
         }
-        let about = Map::of(
-            MapKind::Values,
-            [("Name", template.path.as_str()), ("BasePath", &*template.folder)]
-                .into_iter()
-                .map(|(k, v)| (Rc::from(k), Value::str(v)))
-                .collect(),
-        );
-        template.context.insert("Template", about);
+        let about = Map::of(MapKind::Values, super::value::Entries::new());
+        about.insert(base_path.clone(), Value::str(template.folder));
+        about.insert(name.clone(), template.path.as_str());
+        template.context.insert(key.clone(), about);
         let text = set.render_file(&template.path, &template.context.into()).map_err(Error::Template)?;
         files.insert(template.path, text);
     }

@@ -14,6 +14,7 @@ pub use object::{Object, Signature, Type};
 pub use text::Text;
 
 use crate::format::base64;
+use crate::format::yaml::{Tree, View};
 use crate::limits::{TEMPLATE_VALUE_DEPTH_MAX, TEMPLATE_VALUE_NODES_MAX};
 
 /// One value.
@@ -140,6 +141,25 @@ impl Value {
         })
     }
 
+    /// Whether [`Value::to_json`] has an answer.
+    pub fn has_json(&self) -> bool {
+        self.has_json_within(&mut Budget::new())
+    }
+
+    fn has_json_within(&self, budget: &mut Budget) -> bool {
+        if !budget.enter() {
+            return false;
+        }
+        let has = match self {
+            Self::Float(f) => f.is_finite(),
+            Self::List(l) if !l.is_nil() => l.items().iter().all(|v| v.has_json_within(budget)),
+            Self::Map(m) if !m.is_nil() => m.entries().values().all(|v| v.has_json_within(budget)),
+            _ => true,
+        };
+        budget.leave();
+        has
+    }
+
     /// Whether this is nil of either form.
     pub fn is_nil(&self) -> bool {
         matches!(self, Self::Nil | Self::NilInterface)
@@ -211,6 +231,27 @@ impl Value {
         match self {
             Self::Map(m) => Some(m),
             _ => None,
+        }
+    }
+}
+
+/// For values that have a JSON form.
+impl Tree for Value {
+    fn view(&self, see: &mut dyn FnMut(View<'_>)) {
+        match self {
+            Self::Nil | Self::NilInterface => see(View::Word("null")),
+            Self::Bool(b) => see(View::of_bool(*b)),
+            Self::Int(i) | Self::Int64(i) => see(View::Word(&i.to_string())),
+            Self::Uint64(u) => see(View::Word(&u.to_string())),
+            Self::Uint8(b) => see(View::Word(&b.to_string())),
+            Self::Float(f) => see(View::Float(*f)),
+            Self::Str(s) => see(View::Text(&s.to_str())),
+            Self::Bytes(b) => see(View::Text(&base64::encode(b))),
+            Self::List(l) if l.is_nil() => see(View::Word("null")),
+            Self::List(l) => see(View::List(l.items().iter().map(|v| v as &dyn Tree).collect())),
+            Self::Map(m) if m.is_nil() => see(View::Word("null")),
+            Self::Map(m) => see(View::Map(m.entries().iter().map(|(k, v)| (&**k, v as &dyn Tree)).collect())),
+            Self::Native(o) => o.to_json().view(see),
         }
     }
 }
@@ -295,12 +336,15 @@ impl From<Map> for Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::yaml::{self, Dialect};
 
     #[test]
     fn json_comes_and_goes() {
         let json = serde_json::json!({"a": [1, 2.5, null, "x"], "b": {"c": true}});
         let value = Value::from_json(&json, Numbers::Int64);
         assert_eq!(value.to_json(), Some(json.clone()));
+        assert!(value.has_json());
+        assert_eq!(yaml::emit(&value, Dialect::V2), yaml::emit(&json, Dialect::V2));
         let a = value.as_map().unwrap().get("a").unwrap();
         let Value::List(list) = a else { panic!() };
         assert!(matches!(list.get(0), Some(Value::Int64(1))));
@@ -323,14 +367,15 @@ mod tests {
         let map = Map::new();
         map.insert("self", map.clone());
         assert_eq!(Value::Map(map.clone()).to_json(), None);
+        assert!(!Value::Map(map.clone()).has_json());
         map.entries_mut().clear();
         let mut deep = Value::Nil;
         for _ in 0..1_000_000 {
             deep = Value::list(vec![deep]);
         }
-        assert_eq!(deep.to_json(), None);
+        assert_eq!((deep.to_json(), deep.has_json()), (None, false));
         drop(deep);
-        assert_eq!(Value::Float(f64::NAN).to_json(), None);
+        assert_eq!((Value::Float(f64::NAN).to_json(), Value::Float(f64::NAN).has_json()), (None, false));
     }
 
     #[test]

@@ -3,6 +3,9 @@
 /// Go's `%g` with the shortest digits that read back as the same value (`strconv.FormatFloat(v, 'g', -1, 64)`): exponent
 /// form when the decimal exponent is below -4 or above 5.
 pub fn general(value: f64) -> String {
+    if let Some(small) = small(value) {
+        return small.to_string();
+    }
     if !value.is_finite() {
         return special(value);
     }
@@ -19,6 +22,9 @@ pub fn general32(value: f32) -> String {
 
 /// A number as `encoding/json` writes it: plain for 1e-6 <= |v| < 1e21, else with an exponent without leading zero.
 pub fn json(value: f64) -> String {
+    if let Some(small) = small(value) {
+        return small.to_string();
+    }
     let size = value.abs();
     if size == 0.0 || (1e-6..1e21).contains(&size) {
         return value.to_string();
@@ -37,7 +43,15 @@ pub fn whole(value: f64) -> Option<i64> {
     if value.fract() != 0.0 || !value.is_finite() {
         return None;
     }
-    json(value).parse().ok()
+    small(value).map(i64::from).or_else(|| json(value).parse().ok())
+}
+
+/// A whole number of up to six digits, which looks the same in all forms: nearly every number of a chart is one.
+pub fn small(value: f64) -> Option<i32> {
+    #[expect(clippy::cast_possible_truncation)] // compared with what it was
+    let whole = value as i32;
+    // Zero may have a sign.
+    (f64::from(whole) == value && whole != 0 && whole.unsigned_abs() < 1_000_000).then_some(whole)
 }
 
 fn special(value: f64) -> String {
@@ -103,6 +117,11 @@ mod tests {
             assert_eq!(general(value), g);
             assert_eq!(json(value), j);
         }
+        for whole in [1, -1, 8080, 65_535, 999_999, -999_999] {
+            let text = whole.to_string();
+            assert_eq!((general(f64::from(whole)), json(f64::from(whole))), (text.clone(), text));
+        }
+        assert_eq!((general(-0.0), json(-0.0)), ("-0".to_owned(), "-0".to_owned()));
         assert_eq!(general(f64::NEG_INFINITY), "-Inf");
         assert_eq!(general32(1.1), "1.1");
         assert_eq!(general32(123_456_789.0), "1.2345679e+08");

@@ -1,12 +1,12 @@
 //! The files of a chart in a folder, but for those that `.helmignore` names.
 
-use std::fs;
-use std::io::Read;
+use std::fs::{self, FileType};
+use std::io::{self, Read};
 use std::path::Path;
 
 use super::{Budget, Error, File, without_bom};
 use crate::chart::glob::Pattern;
-use crate::limits::NESTING_DEPTH_MAX;
+use crate::limits::{CHART_FILE_BYTES_MAX, NESTING_DEPTH_MAX};
 
 /// Reads the files in the order of their names; links are followed.
 pub(super) fn read(top: &Path, budget: &mut Budget) -> Result<Vec<File>, Error> {
@@ -20,6 +20,9 @@ pub(super) fn read(top: &Path, budget: &mut Budget) -> Result<Vec<File>, Error> 
     walk(&Walk { top, rules: &rules }, "", 0, budget, &mut files)?;
     Ok(files)
 }
+
+/// What is read at once.
+const SMALL_BYTES: usize = 16 << 10;
 
 struct Walk<'a> {
     top: &'a Path,
@@ -38,30 +41,50 @@ fn walk(
     }
     let path = walk_.top.join(folder);
     let failed = |path: &Path, source| Error::Read { path: path.to_owned(), source };
-    let mut names: Vec<String> = fs::read_dir(&path)
+    let mut names: Vec<(String, Option<FileType>)> = fs::read_dir(&path)
         .map_err(|e| failed(&path, e))?
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(Result::ok)
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.file_type().ok())))
         .collect();
-    names.sort_unstable();
-    for name in names {
+    names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    let mut data = Vec::new();
+    for (name, kind) in names {
         let within = if folder.is_empty() { name } else { format!("{folder}/{name}") };
         let path = walk_.top.join(&within);
-        let metadata = fs::metadata(&path).map_err(|e| failed(&path, e))?;
-        if ignored(walk_.rules, &within, metadata.is_dir()) {
+        let kind = match kind {
+            Some(kind) if !kind.is_symlink() => kind,
+            _ => fs::metadata(&path).map_err(|e| failed(&path, e))?.file_type(),
+        };
+        if ignored(walk_.rules, &within, kind.is_dir()) {
             continue;
         }
-        if metadata.is_dir() {
+        if kind.is_dir() {
             walk(walk_, &within, depth + 1, budget, files)?;
-        } else if metadata.is_file() {
-            budget.take_file(&within, metadata.len())?;
-            let mut data = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
-            // What grows meanwhile is cut where the budget says.
-            let read = fs::File::open(&path).and_then(|f| f.take(metadata.len()).read_to_end(&mut data));
-            read.map_err(|e| failed(&path, e))?;
-            files.push(File { name: within, data: without_bom(data) });
+        } else if kind.is_file() {
+            // One more than there may be: the budget says what is wrong then.
+            let limit = u64::try_from(budget.bytes.min(CHART_FILE_BYTES_MAX)).unwrap_or(u64::MAX) + 1;
+            read_file(&path, limit, &mut data).map_err(|e| failed(&path, e))?;
+            budget.take_file(&within, u64::try_from(data.len()).unwrap_or(u64::MAX))?;
+            files.push(File { name: within, data: without_bom(&data) });
         } else {
-            return Err(failed(&path, std::io::Error::other("not a regular file")));
+            return Err(failed(&path, io::Error::other("not a regular file")));
         }
+    }
+    Ok(())
+}
+
+/// Reads a file, up to a limit. Most files are small: of those nobody asks how long they are.
+fn read_file(path: &Path, limit: u64, data: &mut Vec<u8>) -> io::Result<()> {
+    if data.capacity() != SMALL_BYTES {
+        *data = Vec::with_capacity(SMALL_BYTES);
+    }
+    data.clear();
+    let mut file = fs::File::open(path)?.take(limit.min(SMALL_BYTES as u64));
+    if file.read_to_end(data)? == SMALL_BYTES {
+        let file = file.into_inner();
+        let size = file.metadata()?.len().min(limit);
+        data.reserve_exact(usize::try_from(size).unwrap_or(0).saturating_sub(SMALL_BYTES));
+        file.take(limit.saturating_sub(SMALL_BYTES as u64)).read_to_end(data)?;
     }
     Ok(())
 }
@@ -120,6 +143,24 @@ fn ignored(rules: &[Rule], path: &str, is_folder: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_read_up_to_the_limit() {
+        let path =
+            std::env::temp_dir().join(format!("gardenlet-chart-file-{}", crate::base::random::hex(12)));
+        let mut data = Vec::new();
+        for size in [0, 1, SMALL_BYTES - 1, SMALL_BYTES, SMALL_BYTES + 1, 3 * SMALL_BYTES, 5] {
+            let text: Vec<u8> = (0..size).map(|i| u8::try_from(i % 251).unwrap()).collect();
+            fs::write(&path, &text).unwrap();
+            read_file(&path, 1 << 20, &mut data).unwrap();
+            assert!(data == text, "{size}");
+            for limit in [1, SMALL_BYTES, SMALL_BYTES + 1, 2 * SMALL_BYTES] {
+                read_file(&path, limit as u64, &mut data).unwrap();
+                assert!(data == text[..size.min(limit)], "{size} up to {limit}");
+            }
+        }
+        fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn helmignore_hides_files() {

@@ -89,8 +89,8 @@ pub(super) struct Pipe {
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) pos: usize,
-    /// Never empty.
-    pub(super) words: Box<[Operand]>,
+    pub(super) first: Operand,
+    pub(super) args: Box<[Operand]>,
 }
 
 /// A word of a command.
@@ -164,13 +164,11 @@ impl fmt::Display for Pipe {
 
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, word) in self.words.iter().enumerate() {
-            if i > 0 {
-                f.write_str(" ")?;
-            }
-            word.write_term(f)?;
-        }
-        Ok(())
+        self.first.write_term(f)?;
+        self.args.iter().try_for_each(|word| {
+            f.write_str(" ")?;
+            word.write_term(f)
+        })
     }
 }
 

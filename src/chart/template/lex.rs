@@ -112,11 +112,14 @@ impl fmt::Display for Token<'_> {
 
 /// Cuts a template into tokens.
 pub(super) fn tokens(text: &str) -> Tokens<'_> {
-    let mut lexer = Lexer { text, pos: 0, start: 0, parens: 0, tokens: Vec::new() };
+    let tokens = Vec::with_capacity(TOKENS_USUAL.min(text.len() / 4));
+    let mut lexer = Lexer { text, pos: 0, start: 0, parens: 0, tokens };
     let error = lexer.run().err().unwrap_or_default();
     Tokens { list: lexer.tokens, error }
 }
 
+/// Room for the tokens of most files.
+const TOKENS_USUAL: usize = 256;
 const LEFT: &str = "{{";
 const RIGHT: &str = "}}";
 
@@ -330,13 +333,13 @@ impl<'a> Lexer<'a> {
 
     fn word(&mut self) -> Step<()> {
         loop {
-            match self.byte() {
-                Some(b) if b.is_ascii_alphanumeric() || b == b'_' => self.pos += 1,
-                Some(b) if !b.is_ascii() && self.peek().is_some_and(is_alphanumeric) => {
-                    self.next();
-                }
-                _ => break,
+            let rest = self.rest();
+            let end = rest.bytes().position(|b| !b.is_ascii_alphanumeric() && b != b'_');
+            self.pos += end.unwrap_or(rest.len());
+            if !self.peek().is_some_and(|c| !c.is_ascii() && is_alphanumeric(c)) {
+                break;
             }
+            self.next();
         }
         match self.peek() {
             Some(c) if !self.at_terminator() => Err(format!("bad character {}", code_point(c))),

@@ -26,7 +26,7 @@ use crate::limits::{
     TEMPLATE_INCLUDES_MAX, TEMPLATE_OUTPUT_BYTES_MAX, TEMPLATE_STACK_BYTES_MAX, TEMPLATE_STEPS_MAX,
 };
 use ast::{Node, NodeKind, Tree};
-use eval::{Engine, Scope, Shared};
+use eval::{Engine, Scope, Shared, Spare};
 use stack::StackGuard;
 
 /// The name of the template that all others belong to, as messages about `tpl` show it.
@@ -61,12 +61,13 @@ impl Default for Options {
 pub struct Templates {
     scope: Scope<'static>,
     options: Options,
+    spare: Spare,
 }
 
 impl Templates {
     /// An empty set.
     pub fn new(options: Options) -> Self {
-        Self { scope: Scope::default(), options }
+        Self { scope: Scope::default(), options, spare: Spare::default() }
     }
 
     /// Adds a file: its definitions, and its text as a template with the name of the file. The last definition of a
@@ -101,14 +102,15 @@ impl Templates {
         {
             return Ok(text.clone());
         }
-        let shared = Shared::new(&self.options);
+        let shared = Shared::new(&self.options, &self.spare);
         let engine = Engine { scope: &self.scope, shared: &shared };
-        let mut out = Vec::new();
-        engine.execute_named(name, data.clone(), &mut out)?;
-        let text = without_no_value(&out);
-        Ok(match std::str::from_utf8(&text) {
-            Ok(text) => text.into(),
-            Err(_) => Slice::from(&*String::from_utf8_lossy(&text)),
+        shared.with_buffer(|out| {
+            engine.execute_named(name, data.clone(), out)?;
+            let text = without_no_value(out);
+            Ok(match std::str::from_utf8(&text) {
+                Ok(text) => text.into(),
+                Err(_) => Slice::from(&*String::from_utf8_lossy(&text)),
+            })
         })
     }
 }

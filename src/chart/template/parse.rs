@@ -26,6 +26,7 @@ pub(super) fn parse(name: &str, text: &Slice, guard: StackGuard) -> Result<Vec<T
         tokens,
         at: 0,
         furthest: 0,
+        dollar: Rc::from("$"),
         frame: Frame::default(),
         trees: Vec::new(),
         guard,
@@ -43,6 +44,8 @@ struct Parser<'a> {
     at: usize,
     /// The last token that was looked at: messages name its line.
     furthest: usize,
+    /// The name of the variable that is always there.
+    dollar: Rc<str>,
     frame: Frame,
     trees: Vec<Tree>,
     guard: StackGuard,
@@ -58,18 +61,14 @@ fn taken<T>(stack: &mut Vec<T>, mark: usize) -> Box<[T]> {
 }
 
 /// What belongs to one definition.
+#[derive(Default)]
 struct Frame {
+    /// Those besides `$`.
     variables: Vec<Rc<str>>,
     /// Where the action begins that is being read.
     action: Option<usize>,
     range_depth: u32,
     paren_depth: usize,
-}
-
-impl Default for Frame {
-    fn default() -> Self {
-        Self { variables: vec![Rc::from("$")], action: None, range_depth: 0, paren_depth: 0 }
-    }
 }
 
 /// An item of a list: a node, or what ends the list.
@@ -340,7 +339,7 @@ impl<'a> Parser<'a> {
         }
         for (i, command) in pipe.commands.iter().enumerate().skip(1) {
             use OperandKind::{Bool, Dot, Nil, Number, Str};
-            if matches!(command.words[0].kind, Bool(_) | Dot | Nil | Number(_) | Str { .. }) {
+            if matches!(command.first.kind, Bool(_) | Dot | Nil | Number(_) | Str { .. }) {
                 return Err(self.error(format!("non executable command in pipeline stage {}", i + 1)));
             }
         }
@@ -350,10 +349,13 @@ impl<'a> Parser<'a> {
     fn command(&mut self) -> Result<Command, Error> {
         let pos = self.peek_non_space().pos;
         let mark = self.words.len();
+        let mut first = None;
         loop {
             self.peek_non_space();
-            if let Some(operand) = self.operand()? {
-                self.words.push(operand);
+            match self.operand()? {
+                Some(operand) if first.is_some() => self.words.push(operand),
+                Some(operand) => first = Some(operand),
+                None => {}
             }
             let start = self.at;
             let token = self.next();
@@ -365,10 +367,10 @@ impl<'a> Parser<'a> {
             }
             break;
         }
-        if self.words.len() == mark {
-            return Err(self.error("empty command"));
+        match first {
+            Some(first) => Ok(Command { pos, first, args: taken(&mut self.words, mark) }),
+            None => Err(self.error("empty command")),
         }
-        Ok(Command { pos, words: taken(&mut self.words, mark) })
     }
 
     fn operand(&mut self) -> Result<Option<Operand>, Error> {
@@ -445,7 +447,8 @@ impl<'a> Parser<'a> {
     }
 
     fn variable(&mut self, text: &str) -> Result<OperandKind, Error> {
-        match self.frame.variables.iter().find(|known| &***known == text) {
+        let mut known = std::iter::once(&self.dollar).chain(&self.frame.variables);
+        match known.find(|known| &***known == text) {
             Some(known) => Ok(OperandKind::Variable { name: known.clone(), fields: self.source.piece(0, 0) }),
             None => {
                 let name = quote(text.as_bytes());

@@ -91,11 +91,17 @@ pub(super) fn quote_with(bytes: &[u8], mark: char, ascii_only: bool) -> String {
     let mut out = String::with_capacity(bytes.len() + 2);
     out.push(mark);
     for chunk in bytes.utf8_chunks() {
-        let valid = chunk.valid();
-        if valid.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'\\' && char::from(b) != mark) {
-            out.push_str(valid);
-        } else {
-            valid.chars().for_each(|c| quote_char(&mut out, c, mark, ascii_only));
+        let mut rest = chunk.valid();
+        while !rest.is_empty() {
+            // Most of a text is written as it is.
+            let is_plain = |b: u8| (b' '..=b'~').contains(&b) && b != b'\\' && char::from(b) != mark;
+            let plain = rest.bytes().position(|b| !is_plain(b)).unwrap_or(rest.len());
+            out.push_str(&rest[..plain]);
+            let mut chars = rest[plain..].chars();
+            if let Some(c) = chars.next() {
+                quote_char(&mut out, c, mark, ascii_only);
+            }
+            rest = chars.as_str();
         }
         for b in chunk.invalid() {
             let _ = write!(out, "\\x{b:02x}");
@@ -191,6 +197,11 @@ impl Number {
 
     /// A number.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if let Some(int) = plain(text) {
+            let float = Some(f64::from(int));
+            let (int, uint) = (Some(i64::from(int)), Some(u64::from(int)));
+            return Ok(Self { text: text.to_owned(), int, uint, float, complex: None });
+        }
         if let Some(complex) = Self::imaginary(text) {
             return Ok(complex);
         }
@@ -227,6 +238,13 @@ impl Number {
         let rune = text.first() == Some(&b'\'');
         self.float.is_some() && !hex_int && !rune && self.text.contains(['.', 'e', 'E', 'p', 'P'])
     }
+}
+
+/// Up to nine digits, no zero in front of others: most numbers of templates.
+fn plain(text: &str) -> Option<u32> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    let usual = digits && text.len() < 10 && (text.len() == 1 || !text.starts_with('0'));
+    text.parse().ok().filter(|_| usual)
 }
 
 #[expect(clippy::cast_precision_loss)] // as Go converts

@@ -3,18 +3,66 @@
 //! The writer keeps the state that decides about blanks and line breaks there: the column, and whether the line so far
 //! holds only indentation or ends with a blank.
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use super::{Dialect, order, scalar};
 use crate::format::number;
 
 /// Text longer than this many columns is folded at the next blank (v2 only).
 const FOLD_COLUMN: usize = 80;
+/// Room for most documents that templates write.
+const BYTES_USUAL: usize = 256;
 /// Keys longer than this many bytes are written with `? `.
 const SIMPLE_KEY_BYTES_MAX: usize = 128;
 
-pub(super) fn document(value: &Value, dialect: Dialect) -> String {
-    let mut writer = Writer { out: String::new(), dialect, column: 0, only_indent: true, after_blank: true };
+/// A value that can be written, whatever holds it.
+pub trait Tree {
+    /// Shows what this is: once, within the call.
+    fn view(&self, see: &mut dyn FnMut(View<'_>));
+}
+
+/// What a value is.
+pub enum View<'a> {
+    /// `null`, `true` or an integer, as it is written.
+    Word(&'a str),
+    /// A float.
+    Float(f64),
+    /// Text.
+    Text(&'a str),
+    /// The items of a list.
+    List(Vec<&'a dyn Tree>),
+    /// The entries of a map.
+    Map(Vec<(&'a str, &'a dyn Tree)>),
+}
+
+impl View<'_> {
+    /// How a boolean is written.
+    pub fn of_bool(value: bool) -> Self {
+        Self::Word(if value { "true" } else { "false" })
+    }
+}
+
+impl Tree for Value {
+    fn view(&self, see: &mut dyn FnMut(View<'_>)) {
+        match self {
+            Self::Null => see(View::Word("null")),
+            Self::Bool(b) => see(View::of_bool(*b)),
+            Self::Number(n) => match n.as_f64() {
+                Some(float) if n.is_f64() => see(View::Float(float)),
+                _ => see(View::Word(&n.to_string())),
+            },
+            Self::String(text) => see(View::Text(text)),
+            Self::Array(list) => see(View::List(list.iter().map(|v| v as &dyn Tree).collect())),
+            Self::Object(map) => {
+                see(View::Map(map.iter().map(|(k, v)| (k.as_str(), v as &dyn Tree)).collect()));
+            }
+        }
+    }
+}
+
+pub(super) fn document(value: &dyn Tree, dialect: Dialect) -> String {
+    let out = String::with_capacity(BYTES_USUAL);
+    let mut writer = Writer { out, dialect, column: 0, only_indent: true, after_blank: true };
     writer.node(value, None, false);
     if writer.column > 0 {
         writer.line_break();
@@ -44,18 +92,21 @@ struct Writer {
 
 impl Writer {
     /// Writes a node below a parent that stands at `indent` (`None` at the top).
-    fn node(&mut self, value: &Value, indent: Option<usize>, value_of_key: bool) {
-        match value {
-            Value::Object(map) if map.is_empty() => self.empty('{', '}'),
-            Value::Array(list) if list.is_empty() => self.empty('[', ']'),
-            Value::Object(map) => {
+    fn node(&mut self, value: &dyn Tree, indent: Option<usize>, value_of_key: bool) {
+        value.view(&mut |view| self.viewed(view, indent, value_of_key));
+    }
+
+    fn viewed(&mut self, view: View<'_>, indent: Option<usize>, value_of_key: bool) {
+        match view {
+            View::Map(map) if map.is_empty() => self.empty('{', '}'),
+            View::List(list) if list.is_empty() => self.empty('[', ']'),
+            View::Map(map) => {
                 let indent = indent.map_or(0, |i| i + 2);
-                let keys = order::sort(map.keys().map(String::as_str).collect(), self.dialect);
-                for key in keys {
-                    self.entry(key, &map[key], indent);
+                for (key, value) in order::sort(map, self.dialect) {
+                    self.entry(key, value, indent);
                 }
             }
-            Value::Array(list) => {
+            View::List(list) => {
                 let level = value_of_key && !self.only_indent && self.dialect != Dialect::V3;
                 let indent = indent.map_or(0, |i| if level { i } else { i + 2 });
                 for item in list {
@@ -64,14 +115,13 @@ impl Writer {
                     self.node(item, Some(indent), false);
                 }
             }
-            Value::Null => self.plain("null", NO_FOLD),
-            Value::Bool(b) => self.plain(if *b { "true" } else { "false" }, NO_FOLD),
-            Value::Number(n) => self.plain(&number_text(n, self.dialect), NO_FOLD),
-            Value::String(text) => self.text(text, indent.map_or(2, |i| i + 2)),
+            View::Word(word) => self.plain(word, NO_FOLD),
+            View::Float(float) => self.plain(&float_text(float, self.dialect), NO_FOLD),
+            View::Text(text) => self.text(text, indent.map_or(2, |i| i + 2)),
         }
     }
 
-    fn entry(&mut self, key: &str, value: &Value, indent: usize) {
+    fn entry(&mut self, key: &str, value: &dyn Tree, indent: usize) {
         self.indent(indent);
         let shape = Shape::of(key, self.dialect);
         if !shape.multiline && key.len() <= SIMPLE_KEY_BYTES_MAX {
@@ -415,18 +465,13 @@ fn escape(c: char) -> String {
 }
 
 /// v2 and v4 pass through JSON, which makes an integer of every whole number that it writes without exponent.
-fn number_text(n: &Number, dialect: Dialect) -> String {
-    match n.as_f64() {
-        Some(float) if n.is_f64() => {
-            if dialect != Dialect::V2 {
-                return number::general(float);
-            }
-            match (number::whole(float), number::json(float)) {
-                (Some(whole), _) => whole.to_string(),
-                (None, json) if json.parse::<u64>().is_ok() => json,
-                _ => number::general(float),
-            }
-        }
-        _ => n.to_string(),
+fn float_text(float: f64, dialect: Dialect) -> String {
+    if dialect != Dialect::V2 {
+        return number::general(float);
     }
+    if let Some(whole) = number::whole(float) {
+        return whole.to_string();
+    }
+    let json = number::json(float);
+    if json.parse::<u64>().is_ok() { json } else { number::general(float) }
 }

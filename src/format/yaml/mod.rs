@@ -15,6 +15,8 @@ mod resolve;
 mod scalar;
 mod scan;
 
+pub use emit::{Tree, View};
+
 /// Which Go program is imitated when writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -104,7 +106,7 @@ pub fn parse(text: &str) -> Result<Value, Error> {
 }
 
 /// Reads the first document of a text as [`parse`] does, with the same errors; of a map, only the values of some keys are
-/// kept (all, if the document has anchors).
+/// kept (all, if the document has anchors): `key`, or `key.inner` for a part of it.
 ///
 /// # Errors
 /// As of [`parse`].
@@ -130,7 +132,7 @@ pub fn parse_all(text: &str) -> Vec<Document> {
 }
 
 /// Writes a value as one document, with a line break at the end.
-pub fn emit(value: &Value, dialect: Dialect) -> String {
+pub fn emit(value: &dyn Tree, dialect: Dialect) -> String {
     emit::document(value, dialect)
 }
 

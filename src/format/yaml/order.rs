@@ -4,21 +4,21 @@ use std::cmp::Ordering;
 
 use super::Dialect;
 
-/// Sorts keys as the dialect's library does.
+/// Sorts entries by their keys as the dialect's library does.
 ///
 /// The v2 order is not transitive, so no sort of the standard library may see it (they may panic): this merge sort is
 /// content with any comparison and always ends.
-pub(super) fn sort<'a>(keys: Vec<&'a str>, dialect: Dialect) -> Vec<&'a str> {
+pub(super) fn sort<T: Copy>(entries: Vec<(&str, T)>, dialect: Dialect) -> Vec<(&str, T)> {
     // Most maps are in order already: theirs is that of the bytes.
-    if keys.windows(2).all(|pair| less(pair[0], pair[1], dialect)) {
-        return keys;
+    if entries.windows(2).all(|pair| less(pair[0].0, pair[1].0, dialect)) {
+        return entries;
     }
-    let (left, right) = keys.split_at(keys.len() / 2);
+    let (left, right) = entries.split_at(entries.len() / 2);
     let (left, right) = (sort(left.to_vec(), dialect), sort(right.to_vec(), dialect));
-    let mut merged: Vec<&'a str> = Vec::with_capacity(keys.len());
+    let mut merged = Vec::with_capacity(entries.len());
     let (mut l, mut r) = (left.into_iter().peekable(), right.into_iter().peekable());
     while let (Some(a), Some(b)) = (l.peek(), r.peek()) {
-        let take_right = less(b, a, dialect);
+        let take_right = less(b.0, a.0, dialect);
         merged.extend(if take_right { r.next() } else { l.next() });
     }
     merged.extend(l);
@@ -70,6 +70,11 @@ fn number(text: &str, leading: i64) -> (i64, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sort(keys: Vec<&str>, dialect: Dialect) -> Vec<&str> {
+        let entries = keys.into_iter().map(|key| (key, ())).collect();
+        super::sort(entries, dialect).into_iter().map(|(key, ())| key).collect()
+    }
 
     #[test]
     fn keys_sort_naturally() {

@@ -63,8 +63,10 @@ struct Loader<'a> {
     nodes_max: usize,
     /// The first mistake that is none of syntax.
     mistake: Option<Error>,
-    /// The keys of the outermost map whose values are kept; all if there are none.
+    /// The keys of the outermost map whose values are kept, or `key.inner` of maps below it; all if there are none.
     keys: Option<&'a [&'a str]>,
+    /// Of the value that is read now, the keys that are kept; all if there are none.
+    inner: Vec<&'a str>,
     /// Whether what is read now is kept.
     keep: bool,
     /// Only a part is kept, and there is an anchor.
@@ -112,6 +114,7 @@ impl<'a> Loader<'a> {
             nodes_max: text.len().saturating_mul(YAML_ALIAS_NODES_PER_BYTE_MAX).max(NODES_MIN),
             mistake: None,
             keys,
+            inner: Vec::new(),
             keep: true,
             gave_up: false,
         }

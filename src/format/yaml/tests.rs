@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::*;
 
@@ -157,6 +157,16 @@ fn mutated_documents_are_values_or_errors() {
                     assert_eq!((some.get("a"), some.get("h")), (all.get("a"), all.get("h")));
                 }
                 _ => assert_eq!(value, part),
+            }
+            let inner = parse_part(&text, &["c.d", "h.x"]);
+            match (&value, &inner) {
+                (Ok(Value::Object(all)), Ok(Value::Object(some))) => {
+                    for (key, below) in [("c", "d"), ("h", "x")] {
+                        let of = |map: &Map<String, Value>| map.get(key).and_then(|v| v.get(below)).cloned();
+                        assert_eq!(of(some), of(all));
+                    }
+                }
+                _ => assert_eq!(value, inner),
             }
             for dialect in [Dialect::V2, Dialect::V3, Dialect::V4] {
                 if let Ok(value) = &value {
@@ -374,6 +384,18 @@ fn a_part_is_what_was_asked_for() {
     let text = "a: {x: [1, {z: 2}]}\nkind: K\nspec: {l: [a, {b: c}], m: 'x'}\n";
     assert_eq!(parse_part(text, &["a", "kind"]), Ok(json!({"a": {"x": [1, {"z": 2}]}, "kind": "K"})));
     assert_eq!(parse_part("[a, b]", &["a"]), Ok(json!(["a", "b"])));
+    for text in [
+        "a: {x: 1, w: {x: 2, z: 3}}\nax: 1\na.w: 2\nb: {x: 1}\nkind: {x: 1}\n",
+        "a:\n  x: 1\n  w:\n    x: 2\n    z: 3\nb:\n  x: 1\nkind:\n  x: 1\n",
+    ] {
+        let part = parse_part(text, &["a.w", "kind"]).map(|mut value| {
+            value.as_object_mut().unwrap().remove("a.w");
+            value
+        });
+        assert_eq!(part, Ok(json!({"a": {"w": {"x": 2, "z": 3}}, "kind": {"x": 1}})), "{text}");
+    }
+    assert_eq!(parse_part("a: [x: 1]\nb: 1", &["a.w"]), Ok(json!({"a": [{"x": 1}]})));
+    assert_eq!(parse_part("a: 7\nb: 1", &["a.w"]), Ok(json!({"a": 7})));
     assert_eq!(parse_part("text", &["a"]), Ok(json!("text")));
     // With anchors, all is kept.
     assert_eq!(parse_part("b: &x 1\na: *x", &["a"]), Ok(json!({"a": 1, "b": 1})));
@@ -442,7 +464,15 @@ fn what_is_not_wanted_may_be_wrong_all_the_same() {
         let text = format!("kind: K\nspec:{value}\nend: x\n");
         let error = parse_part(&text, &["kind"]).unwrap_err();
         assert_eq!(Err(error), parse(&text), "{text}");
+        let text = nested(value);
+        let error = parse_part(&text, &["kind", "meta.name"]).unwrap_err();
+        assert_eq!(Err(error), parse(&text), "{text}");
     }
+}
+
+/// A value within a map.
+fn nested(value: &str) -> String {
+    format!("kind: K\nmeta:\n  skip:{}\n  name: x\nend: y\n", value.replace('\n', "\n  "))
 }
 
 #[test]
@@ -462,5 +492,13 @@ fn what_follows_an_unwanted_value_is_read() {
         assert_eq!(parse_part(&text, &["a", "kind"]), Ok(json!({"a": 1, "kind": "K"})), "{text}");
         let broken = format!("{text}\n x");
         assert_eq!(parse_part(&broken, &["a", "kind"]), parse(&broken), "{broken}");
+        let text = nested(value);
+        let want = json!({"kind": "K", "meta": {"name": "x"}});
+        assert_eq!(parse_part(&text, &["kind", "meta.name"]), Ok(want.clone()), "{text}");
+        let last = text.replace("  name: x\n", "").replace("meta:\n", "meta:\n  name: x\n");
+        assert_eq!(parse_part(&last, &["kind", "meta.name"]), Ok(want), "{last}");
+        for broken in [text.replace("  name", " name"), text.replace("end", "- end")] {
+            assert_eq!(parse_part(&broken, &["kind", "meta.name"]), parse(&broken), "{broken}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::super::ast::{Operand, OperandKind};
 use super::super::error::{Cause, Error, Fault};
 use super::super::functions::{Args, Function, Run};
-use super::{At, Exec, Slot};
+use super::{At, Exec, SPARE_ITEMS_MAX, Slot, put_back};
 use crate::chart::value::{List, ListKind, Map, MapKind, Object, Signature, Type, Value};
 use crate::limits::{TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 
@@ -47,20 +47,21 @@ impl<'t> Exec<'t, '_> {
         if let Callee::Function(Function { run: Run::ShortCircuit { until }, .. }) = callee {
             return self.short_circuit(dot, *until, words, last);
         }
-        let mut values = Vec::with_capacity(words.len() + 1);
+        let spare = &self.engine.shared.spare.values;
+        let mut values = spare.borrow_mut().pop().unwrap_or_default();
         for (i, word) in words.iter().enumerate() {
             values.push(self.argument(dot, parameter(signature, i), word)?);
         }
         if let Some(slot) = last {
             values.push(self.checked(slot, parameter(signature, words.len()))?);
         }
+        let args = Args { engine: self.engine, values };
         let result = match callee {
-            Callee::Function(Function { run: Run::Plain(run), .. }) => {
-                run(&Args { engine: self.engine, values })
-            }
-            Callee::Function(_) => Err(no_function(words, &values)),
-            Callee::Method { object, name, .. } => object.call(name, &values).map_err(Cause::Text),
+            Callee::Function(Function { run: Run::Plain(run), .. }) => run(&args),
+            Callee::Function(_) => Err(no_function(words, &args.values)),
+            Callee::Method { object, name, .. } => object.call(name, &args.values).map_err(Cause::Text),
         };
+        put_back(spare, args.values, SPARE_ITEMS_MAX);
         result.and_then(|value| bounded(value).map_err(Cause::Text)).map_err(|cause| {
             self.at = place;
             self.fail(Fault::wrapping(format!("error calling {}: ", callee.name()), cause))

@@ -4,7 +4,7 @@ mod call;
 mod pipeline;
 mod tables;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
@@ -15,6 +15,9 @@ use super::stack::StackGuard;
 use super::{Options, format};
 use crate::chart::value::{ListKind, MapKind, Text, Value};
 use crate::limits::{TEMPLATE_BUFFER_BYTES_MAX, TEMPLATE_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
+
+/// A list that has held more is not kept for others.
+const SPARE_ITEMS_MAX: usize = 64;
 
 /// The templates that are visible: those of the set, and over them what `tpl` defines.
 #[derive(Debug, Default)]
@@ -43,16 +46,40 @@ impl Scope<'_> {
     }
 }
 
+/// Lists that are empty again, for whoever needs one next: most of what an execution would allocate.
+#[derive(Default)]
+pub(super) struct Spare {
+    buffers: RefCell<Vec<Vec<u8>>>,
+    values: RefCell<Vec<Vec<Value>>>,
+    variables: RefCell<Vec<Variables>>,
+    /// The name of the variable that every template has.
+    dollar: OnceCell<Rc<str>>,
+}
+
+impl fmt::Debug for Spare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Spare")
+    }
+}
+
+/// Names and what they stand for, the innermost last.
+type Variables = Vec<(Rc<str>, Slot)>;
+
+/// Keeps a list for others, unless it has become long.
+fn put_back<T>(spare: &RefCell<Vec<Vec<T>>>, mut list: Vec<T>, capacity_max: usize) {
+    list.clear();
+    if list.capacity() <= capacity_max {
+        spare.borrow_mut().push(list);
+    }
+}
+
 /// What all executions within one rendering share.
 pub(super) struct Shared<'a> {
     pub(super) options: &'a Options,
     pub(super) guard: StackGuard,
     /// The names of the templates that are being included.
     pub(super) included: RefCell<Vec<Text>>,
-    /// Buffers of texts that are complete, for the next ones.
-    pub(super) buffers: RefCell<Vec<Vec<u8>>>,
-    /// The name of the variable that every template has.
-    pub(super) dollar: Rc<str>,
+    spare: &'a Spare,
     pub(super) depth: Cell<usize>,
     pub(super) steps: Cell<u64>,
     /// Compiled expressions.
@@ -60,13 +87,12 @@ pub(super) struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    pub(super) fn new(options: &'a Options) -> Self {
+    pub(super) fn new(options: &'a Options, spare: &'a Spare) -> Self {
         Self {
             options,
+            spare,
             guard: StackGuard::new(options.stack_bytes_max),
             included: RefCell::default(),
-            buffers: RefCell::default(),
-            dollar: Rc::from("$"),
             depth: Cell::new(0),
             steps: Cell::new(0),
             regexes: RefCell::default(),
@@ -75,12 +101,9 @@ impl<'a> Shared<'a> {
 
     /// Hands an empty buffer out, and keeps it for others when that is done.
     pub(super) fn with_buffer<T>(&self, work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let mut buffer = self.buffers.borrow_mut().pop().unwrap_or_default();
+        let mut buffer = self.spare.buffers.borrow_mut().pop().unwrap_or_default();
         let result = work(&mut buffer);
-        buffer.clear();
-        if buffer.capacity() <= TEMPLATE_BUFFER_BYTES_MAX {
-            self.buffers.borrow_mut().push(buffer);
-        }
+        put_back(&self.spare.buffers, buffer, TEMPLATE_BUFFER_BYTES_MAX);
         result
     }
 
@@ -114,12 +137,15 @@ impl Engine<'_> {
     /// Executes a template on `data`.
     pub(super) fn execute(self, tree: &Tree, data: Value, out: &mut Vec<u8>) -> Result<(), Error> {
         let dot = Slot::plain(data);
-        let vars = vec![(self.shared.dollar.clone(), dot.clone())];
+        let spare = self.shared.spare;
+        let mut vars = spare.variables.borrow_mut().pop().unwrap_or_default();
+        vars.push((spare.dollar.get_or_init(|| Rc::from("$")).clone(), dot.clone()));
         let mut exec = Exec { engine: self, tree, vars, at: At::Nothing, out };
         let depth = self.shared.depth.get();
         self.shared.depth.set(depth + 1);
         let result = exec.list(&dot, &tree.root);
         self.shared.depth.set(depth);
+        put_back(&spare.variables, exec.vars, SPARE_ITEMS_MAX);
         result.map(|_| ())
     }
 }
@@ -186,7 +212,7 @@ enum Flow {
 struct Exec<'t, 'o> {
     engine: Engine<'t>,
     tree: &'t Tree,
-    vars: Vec<(Rc<str>, Slot)>,
+    vars: Variables,
     at: At<'t>,
     out: &'o mut Vec<u8>,
 }

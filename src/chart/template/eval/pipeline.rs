@@ -68,20 +68,20 @@ impl<'t> Exec<'t, '_> {
     }
 
     fn command(&mut self, dot: &Slot, command: &'t Command, last: Option<Slot>) -> Result<Slot, Error> {
-        let first = &command.words[0];
+        let first = &command.first;
         match &first.kind {
             OperandKind::Field(fields) => {
                 self.at = At::Operand(first);
-                self.chain(dot, dot.clone(), first, fields, &command.words[1..], last)
+                self.chain(dot, dot.clone(), first, fields, &command.args, last)
             }
             OperandKind::Chain { base, fields } => {
                 let receiver = self.chain_base(dot, first, base)?;
-                self.chain(dot, receiver, first, fields, &command.words[1..], last)
+                self.chain(dot, receiver, first, fields, &command.args, last)
             }
             OperandKind::Function(function) => {
                 self.at = At::Operand(first);
                 let callee = Callee::Function(function);
-                self.call(dot, &callee, At::Command(command), &command.words[1..], last).map(Slot::plain)
+                self.call(dot, &callee, At::Command(command), &command.args, last).map(Slot::plain)
             }
             OperandKind::Pipe(pipe) => {
                 self.check_no_arguments(command, last.as_ref())?;
@@ -94,7 +94,7 @@ impl<'t> Exec<'t, '_> {
                     self.check_no_arguments(command, last.as_ref())?;
                     return Ok(value);
                 }
-                self.chain(dot, value, first, fields, &command.words[1..], last)
+                self.chain(dot, value, first, fields, &command.args, last)
             }
             _ => {
                 self.at = At::Operand(first);
@@ -128,8 +128,8 @@ impl<'t> Exec<'t, '_> {
     }
 
     fn check_no_arguments(&mut self, command: &'t Command, last: Option<&Slot>) -> Result<(), Error> {
-        if command.words.len() > 1 || last.is_some() {
-            return Err(self.fail(format!("can't give argument to non-function {}", command.words[0])));
+        if !command.args.is_empty() || last.is_some() {
+            return Err(self.fail(format!("can't give argument to non-function {}", command.first)));
         }
         Ok(())
     }
@@ -174,9 +174,10 @@ impl<'t> Exec<'t, '_> {
         last: Option<Slot>,
     ) -> Result<Slot, Error> {
         let mut receiver = receiver;
-        let Some((path, name)) = fields.rsplit_once('.') else { return Ok(receiver) };
-        for field in path.split('.').skip(1) {
-            receiver = self.field(dot, &receiver, field, word, &[], None)?;
+        let Some(mut name) = fields.strip_prefix('.') else { return Ok(receiver) };
+        while let Some(end) = name.bytes().position(|b| b == b'.') {
+            receiver = self.field(dot, &receiver, &name[..end], word, &[], None)?;
+            name = &name[end + 1..];
         }
         self.field(dot, &receiver, name, word, args, last)
     }

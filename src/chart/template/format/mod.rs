@@ -9,6 +9,7 @@ pub(super) use printf::sprintf;
 
 use super::unquote::{quote, quote_with};
 use crate::chart::value::{Budget, List, Map, Object, Text, Value};
+use crate::format::number;
 use crate::limits::TEMPLATE_OUTPUT_BYTES_MAX;
 
 /// `%v` of a value.
@@ -19,9 +20,22 @@ pub(super) fn display(value: &Value) -> Result<Text, String> {
     if let Value::Str(s) = value {
         return Ok(s.clone());
     }
+    if let Some(text) = simple(value) {
+        return Ok(text.into());
+    }
     let mut printer = Printer::default();
     printer.arg(value, 'v');
     printer.finish().map(Text::from)
+}
+
+/// `%v` of what has no parts.
+fn simple(value: &Value) -> Option<String> {
+    match value {
+        Value::Bool(b) => Some(b.to_string()),
+        Value::Int(i) | Value::Int64(i) => Some(i.to_string()),
+        Value::Float(f) => Some(number::general(*f)),
+        _ => None,
+    }
 }
 
 /// What an action prints: `%v`, and `<no value>` for nil.
@@ -33,7 +47,10 @@ pub(super) fn print_action(out: &mut Vec<u8>, value: &Value) -> Result<(), Strin
             Some(text) => out.extend_from_slice(text.as_bytes()),
             None => out.extend_from_slice(display(value)?.as_bytes()),
         },
-        _ => out.extend_from_slice(display(value)?.as_bytes()),
+        _ => match simple(value) {
+            Some(text) => out.extend_from_slice(text.as_bytes()),
+            None => out.extend_from_slice(display(value)?.as_bytes()),
+        },
     }
     Ok(())
 }

@@ -30,7 +30,10 @@ const YAML_PREFIX: &str = "error unmarshaling JSON: while decoding JSON: ";
 
 /// YAML without its last line break; `None` for what has no JSON form.
 pub(super) fn to_yaml(value: &Value, dialect: Dialect) -> Option<String> {
-    let mut text = yaml::emit(&value.to_json()?, dialect);
+    if !value.has_json() {
+        return None;
+    }
+    let mut text = yaml::emit(value, dialect);
     if text.ends_with('\n') {
         text.pop();
     }

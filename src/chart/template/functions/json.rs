@@ -182,7 +182,15 @@ impl Writer {
     }
 
     fn chars(&mut self, s: &str) {
-        for c in s.chars() {
+        let mut rest = s;
+        loop {
+            // Most of a text is written as it is.
+            let is_special = |b: u8| matches!(b, 0..b' ' | b'"' | b'\\' | b'<' | b'>' | b'&' | 0xe2);
+            let plain = rest.bytes().position(is_special).unwrap_or(rest.len());
+            self.out.push_str(&rest[..plain]);
+            let mut chars = rest[plain..].chars();
+            let Some(c) = chars.next() else { return };
+            rest = chars.as_str();
             match c {
                 '"' => self.out.push_str("\\\""),
                 '\\' => self.out.push_str("\\\\"),

@@ -27,6 +27,7 @@ mod words;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::OnceLock;
 
 use super::error::Cause;
@@ -63,9 +64,32 @@ pub(super) type Answer = Result<Value, Cause>;
 
 /// The function with this name. sprig's replace Go's.
 pub(super) fn find(name: &str) -> Option<&'static Function> {
-    static TABLE: OnceLock<HashMap<&'static str, &'static Function>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| MODULES.iter().flat_map(|m| m.iter()).map(|f| (f.name, f)).collect());
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let count = MODULES.iter().map(|m| m.len()).sum();
+        let mut table = Table::with_capacity_and_hasher(count, BuildHasherDefault::default());
+        table.extend(MODULES.iter().flat_map(|m| m.iter()).map(|f| (f.name, f)));
+        table
+    });
     table.get(name).copied()
+}
+
+type Table = HashMap<&'static str, &'static Function, BuildHasherDefault<Fnv>>;
+
+/// Fowler, Noll and Vo's hash: short names that nobody else chooses need no better one.
+#[derive(Default)]
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// Later ones win.

@@ -15,10 +15,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("trimAll", &[Str, Str], trim_all),
     fixed("trimall", &[Str, Str], trim_all),
     fixed("trimSuffix", &[Str, Str], |a| {
-        Ok(bytes(a.bytes(1).strip_suffix(a.bytes(0)).unwrap_or(a.bytes(1))))
+        Ok(cut(a, 1, a.bytes(1).strip_suffix(a.bytes(0)).unwrap_or(a.bytes(1))))
     }),
     fixed("trimPrefix", &[Str, Str], |a| {
-        Ok(bytes(a.bytes(1).strip_prefix(a.bytes(0)).unwrap_or(a.bytes(1))))
+        Ok(cut(a, 1, a.bytes(1).strip_prefix(a.bytes(0)).unwrap_or(a.bytes(1))))
     }),
     fixed("contains", &[Str, Str], |a| Ok(find(a.bytes(1), a.bytes(0)).is_some().into())),
     fixed("hasPrefix", &[Str, Str], |a| Ok(a.bytes(1).starts_with(a.bytes(0)).into())),
@@ -30,7 +30,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     variadic("cat", &[], Any, |a| joined(a, |v| Ok(format::display(v)?.as_bytes().to_vec()))),
     fixed("indent", &[Int, Str], |a| indent(a, b"")),
     fixed("nindent", &[Int, Str], |a| indent(a, b"\n")),
-    fixed("replace", &[Str, Str, Str], |a| Ok(bytes(&replace(a.bytes(2), a.bytes(0), a.bytes(1))?))),
+    fixed("replace", &[Str, Str, Str], |a| {
+        // The usual case: there is nothing to replace.
+        let found = find(a.bytes(2), a.bytes(0)).is_some();
+        Ok(if found { bytes(&replace(a.bytes(2), a.bytes(0), a.bytes(1))?) } else { a.text(2).into() })
+    }),
     fixed("repeat", &[Int, Str], repeat),
     fixed("plural", &[Str, Str, Int], |a| Ok(a.text(if a.int(2) == 1 { 0 } else { 1 }).into())),
     fixed("trunc", &[Int, Str], trunc),
@@ -48,6 +52,11 @@ pub(super) fn bytes(b: &[u8]) -> Value {
     Text::from(b).into()
 }
 
+/// What is left of an argument: the same text if that is all of it.
+fn cut(a: &Args<'_>, index: usize, left: &[u8]) -> Value {
+    if left.len() == a.bytes(index).len() { a.text(index).into() } else { bytes(left) }
+}
+
 /// Refuses text that only a runaway template asks for, before it is made.
 pub(super) fn check_size(size: usize) -> Result<(), Cause> {
     if size > TEMPLATE_OUTPUT_BYTES_MAX {
@@ -62,14 +71,22 @@ fn trim_all(a: &Args<'_>) -> Answer {
 }
 
 fn joined(a: &Args<'_>, one: impl Fn(&Value) -> Result<Vec<u8>, Cause>) -> Answer {
-    let parts: Result<Vec<_>, Cause> = a.rest(0).iter().filter(|v| !v.is_nil()).map(one).collect();
-    Ok(bytes(&parts?.join(&b' ')))
+    let mut out = Vec::new();
+    for (i, value) in a.rest(0).iter().filter(|v| !v.is_nil()).enumerate() {
+        let part = one(value)?;
+        if i == 0 {
+            out = part;
+        } else {
+            out.push(b' ');
+            out.extend_from_slice(&part);
+        }
+    }
+    Ok(Text::from(out).into())
 }
 
 fn indent(a: &Args<'_>, before: &[u8]) -> Answer {
     let width = usize::try_from(a.int(0)).map_err(|_| "strings: negative Repeat count")?;
     check_size(width)?;
-    let pad = vec![b' '; width];
     let text = a.bytes(1);
     let lines = 1 + text.iter().filter(|b| **b == b'\n').count();
     check_size(lines.saturating_mul(width).saturating_add(text.len()))?;
@@ -79,7 +96,7 @@ fn indent(a: &Args<'_>, before: &[u8]) -> Answer {
         if i > 0 {
             out.push(b'\n');
         }
-        out.extend_from_slice(&pad);
+        out.resize(out.len() + width, b' ');
         out.extend_from_slice(line);
     }
     Ok(Text::from(out).into())
@@ -118,11 +135,12 @@ fn repeat(a: &Args<'_>) -> Answer {
 fn trunc(a: &Args<'_>) -> Answer {
     let text = a.bytes(1);
     let size = usize::try_from(a.int(0).unsigned_abs()).unwrap_or(usize::MAX);
-    Ok(bytes(match a.int(0) < 0 {
+    let left = match a.int(0) < 0 {
         true if text.len() > size => &text[text.len() - size..],
         false if text.len() > size => &text[..size],
         _ => text,
-    }))
+    };
+    Ok(cut(a, 1, left))
 }
 
 fn substr(a: &Args<'_>) -> Answer {

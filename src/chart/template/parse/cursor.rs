@@ -21,18 +21,18 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn next_non_space(&mut self) -> Token<'a> {
-        loop {
-            let token = self.next();
-            if token.kind != Kind::Space {
-                return token;
-            }
-        }
+        self.skip_spaces();
+        self.next()
+    }
+
+    /// The last token is no space.
+    fn skip_spaces(&mut self) {
+        let rest = self.tokens.list.get(self.at..).unwrap_or_default();
+        self.at += rest.iter().take_while(|token| token.kind == Kind::Space).count();
     }
 
     pub(super) fn peek_non_space(&mut self) -> Token<'a> {
-        while self.peek().kind == Kind::Space {
-            self.next();
-        }
+        self.skip_spaces();
         self.peek()
     }
 

@@ -4,6 +4,13 @@ use serde_json::{Map, Value};
 
 use super::{Error, Go, Key, Kind, Loader, Mark, Place, Text, Token, resolve};
 
+/// What stands behind a key in those that are wanted: nothing if it is wanted as a whole, else `.inner`.
+fn below<'k>(keys: &[&'k str], key: &str) -> impl Iterator<Item = &'k str> {
+    keys.iter()
+        .filter_map(move |wanted| wanted.strip_prefix(key))
+        .filter(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 impl Loader<'_> {
     pub(super) fn block_mapping(&mut self, depth: usize) -> Result<Value, Error> {
         use Kind::{BlockEnd, Key as KeyMark, Value as ValueMark};
@@ -25,7 +32,7 @@ impl Loader<'_> {
             let mut absent = kind != ValueMark;
             if !absent {
                 self.scanner.take();
-                if depth == 0 && self.is_unwanted(&key) && self.scanner.skim() {
+                if self.is_unwanted(&key, depth) && self.scanner.skim() {
                     continue;
                 }
                 absent = ends.contains(&self.scanner.peek()?.0);
@@ -92,9 +99,15 @@ impl Loader<'_> {
         self.entry(map, key, mark, absent, Place::Brackets, depth)
     }
 
-    /// Whether the value of a key of the outermost map is only looked at for mistakes.
-    fn is_unwanted(&self, key: &Key) -> bool {
-        matches!((key, self.keys), (Key::Text(text), Some(keys)) if !keys.contains(&text.as_str()))
+    /// Whether the value of a key is only looked at for mistakes, while those of other keys of the map are not.
+    fn is_unwanted(&self, key: &Key, depth: usize) -> bool {
+        match (key, self.keys) {
+            (Key::Text(text), Some(keys)) if depth == 0 => below(keys, text).next().is_none(),
+            (Key::Text(text), _) if depth == 1 => {
+                !self.inner.is_empty() && !self.inner.contains(&text.as_str())
+            }
+            _ => false,
+        }
     }
 
     /// Reads the value of a key, unless it is `absent`, and puts it into the map.
@@ -109,7 +122,13 @@ impl Loader<'_> {
     ) -> Result<(), Error> {
         let kept = self.keep;
         match (&key, self.keys) {
-            (Key::Text(text), Some(keys)) if depth == 0 => self.keep = keys.contains(&text.as_str()),
+            (Key::Text(text), Some(keys)) if depth == 0 => {
+                self.keep = below(keys, text).next().is_some();
+                self.inner.extend(below(keys, text).filter_map(|rest| rest.strip_prefix('.')));
+            }
+            (Key::Text(text), _) if depth == 1 && !self.inner.is_empty() => {
+                self.keep &= self.inner.contains(&text.as_str());
+            }
             // Its type is looked at.
             (Key::Merge, _) => self.keep = true,
             _ => {}
@@ -130,6 +149,9 @@ impl Loader<'_> {
             Key::Text(_) | Key::Wrong => {}
         }
         self.keep = kept;
+        if depth == 0 {
+            self.inner.clear();
+        }
         Ok(())
     }
 

@@ -75,14 +75,14 @@ impl<'a> Lines<'a> {
 type Blocks = Vec<(usize, bool)>;
 
 impl Scanner<'_> {
-    /// Goes over what follows the `:` of a key in the outermost block, up to the next key there. False if that may be
+    /// Goes over what follows the `:` of a key in a block, up to the next key there or further out. False if that may be
     /// wrong, or is hard to tell: then nothing has happened.
     pub(in crate::format::yaml) fn skim(&mut self) -> bool {
-        if !self.tokens.is_empty() || self.is_in_brackets() || self.level != 1 {
+        if !self.tokens.is_empty() || self.is_in_brackets() || self.level == 0 {
             return false;
         }
         let mut lines = Lines { bytes: self.text.as_bytes(), at: self.pos, count: 0 };
-        if lines.skim().is_none() {
+        if lines.skim(self.level - 1).is_none() {
             return false;
         }
         (self.pos, self.line) = (lines.at, self.line + lines.count);
@@ -93,11 +93,12 @@ impl Scanner<'_> {
 }
 
 impl Lines<'_> {
-    fn skim(&mut self) -> Option<()> {
-        let mut blocks: Blocks = vec![(0, false)];
+    /// What belongs to a key at a column.
+    fn skim(&mut self, column: usize) -> Option<()> {
+        let mut blocks: Blocks = vec![(column, false)];
         let mut pending = match self.next() {
-            Some(first) if first.start < first.end => self.value(&first, first.start, 0, 0)?,
-            _ => Some(0),
+            Some(first) if first.start < first.end => self.value(&first, first.start, column, 0)?,
+            _ => Some(column),
         };
         loop {
             let at = self.at;
@@ -107,7 +108,7 @@ impl Lines<'_> {
                 continue;
             }
             let item = content.starts_with(b"- ");
-            if line.column == 0 && !item {
+            if line.column < column || (line.column == column && !item) {
                 self.put_back(at);
                 return (content[0].is_ascii_alphanumeric() || content[0] == b'_').then_some(());
             }
