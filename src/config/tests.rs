@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -995,4 +996,38 @@ fn registries_are_read_and_checked() {
     for (registries, expected) in table {
         assert_eq!(errors(&[("edge.registries", registries)]), [expected]);
     }
+}
+
+/// Paths of the own options, with their defaults; a list by its items, if these have a type.
+fn own_options(node: &schema::Node, path: &str, found: &mut BTreeMap<String, (String, bool)>) {
+    if !node.children.is_empty() {
+        node.children.iter().for_each(|(name, child)| own_options(child, &format!("{path}.{name}"), found));
+        return;
+    }
+    let is_typed_list = node.item.as_deref().is_some_and(|item| item.children.is_empty());
+    if !is_typed_list || node.field.not_yet {
+        found.insert(path.to_owned(), (node.field.default.to_owned(), node.field.not_yet));
+    }
+    if let Some(item) = &node.item {
+        own_options(item, &format!("{path}[]"), found);
+    }
+}
+
+#[test]
+fn every_own_option_is_documented_with_its_default_and_none_is_invented() {
+    let mut known = BTreeMap::new();
+    own_options(&schema::tree().children["edge"], "edge", &mut known);
+    let document = include_str!("../../docs/options.md");
+    let (now, later) = document.split_once("Accepted, and without effect so far").unwrap();
+    let mut told = BTreeMap::new();
+    for (text, not_yet) in [(now, false), (later, true)] {
+        for row in text.lines().filter_map(|line| line.strip_prefix("| `edge")) {
+            let mut cells = row.split('|').map(|cell| cell.trim().trim_matches('`'));
+            let path = format!("edge{}", cells.next().unwrap());
+            told.insert(path, (cells.next().unwrap().to_owned(), not_yet));
+        }
+    }
+    // Items of a list that has no effect have none either.
+    known.entry("edge.components.disabled[]".to_owned()).and_modify(|(_, not_yet)| *not_yet = true);
+    assert_eq!(told, known);
 }

@@ -10,6 +10,7 @@ mod charts;
 mod world;
 
 mod crash;
+mod docs;
 mod faults;
 mod garden;
 mod image;

@@ -14,25 +14,25 @@ use crate::world::{Agent, CORE, Options, World, condition};
 
 const DEPLOYMENTS: &str = "controllerdeployments";
 
-fn secret(name: &str, role: &str, key: &str, value: &[u8]) -> Value {
+pub fn secret(name: &str, role: &str, key: &str, value: &[u8]) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": name, "namespace": "garden", "labels": {"gardener.cloud/role": role}},
         "data": {key: base64(value)}})
 }
 
-fn pull_secret(registry: &Registry, password: &str) -> Value {
+pub fn pull_secret(registry: &Registry, password: &str) -> Value {
     let config = json!({"auths": {registry.address.clone(): {"username": "robot", "password": password}}});
     secret("pull", "helm-pull-secret", ".dockerconfigjson", config.to_string().as_bytes())
 }
 
 /// Registers the extension with its chart in the registry.
-fn register(world: &World, repository: &Value) {
+pub fn register(world: &World, repository: &Value) {
     let mut objects = prepare::extension("echo", b"", &json!({"greeting": "hello"}));
     objects[0]["helm"] = json!({"values": {"greeting": "hello"}, "ociRepository": repository});
     world.garden.apply(&objects);
 }
 
-fn wait_for_valid(world: &World, status: &str, words: &[&str]) {
+pub fn wait_for_valid(world: &World, status: &str, words: &[&str]) {
     world.garden.wait_for(&format!("Valid={status} with {words:?}"), |_| {
         let installation = world.garden.installations("echo").pop()?;
         let (found, reason, message) = condition(&installation, "Valid")?;
@@ -41,7 +41,7 @@ fn wait_for_valid(world: &World, status: &str, words: &[&str]) {
     });
 }
 
-fn greeting(world: &World, name: &str, expected: &str) {
+pub fn greeting(world: &World, name: &str, expected: &str) {
     world.seed.wait_for("the greeting", |seed| {
         let echo = seed.get("example.org", "echoes", &format!("extension-{name}"), "first")?;
         (echo["spec"]["text"] == expected).then_some(())

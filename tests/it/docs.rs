@@ -1,0 +1,430 @@
+//! The documents for operators: their commands are run against a garden, a seed and an agent in this process. A command for
+//! which another program would be needed is looked at: do its files, units and addresses exist? None is passed over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use gardenlet::cli::{self, Io};
+use gardenlet::config::{self, Loaded};
+use gardenlet::{app, format::yaml};
+use serde_json::json;
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::registry::Registry;
+use crate::world::{Agent, Options, World};
+
+/// What is read, in the order in which it is done.
+const DOCUMENTS: [&str; 6] = [
+    "docs/README.md",
+    "docs/install.md",
+    "docs/options.md",
+    "docs/moving.md",
+    "docs/metrics.md",
+    "docs/troubleshooting.md",
+];
+/// Files that the reader has made, or got, before a command that names them; some document tells of each.
+const MADE: [&str; 6] = [
+    "bootstrap.kubeconfig",
+    "garden.kubeconfig",
+    "seed.kubeconfig",
+    "gardenlet.yaml",
+    "values.yaml",
+    "gardenlet",
+];
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+        .unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// The fenced blocks of a language, wherever they are indented to.
+fn blocks(document: &str, language: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let (mut open, mut indent) = (None, 0);
+    for line in document.lines() {
+        let fence = line.trim_start().strip_prefix("```");
+        match (fence, &open) {
+            (Some(name), None) => {
+                open = Some(name.to_owned());
+                indent = line.len() - line.trim_start().len();
+                found.extend((name == language).then(String::new));
+            }
+            (Some(_), Some(_)) => open = None,
+            (None, Some(name)) if name == language => {
+                let block = found.last_mut().unwrap();
+                block.push_str(line.get(indent..).unwrap_or_default());
+                block.push('\n');
+            }
+            _ => {}
+        }
+    }
+    assert!(open.is_none(), "a block that does not end");
+    found
+}
+
+/// The text outside of blocks.
+fn prose(document: &str) -> String {
+    document.split("```").step_by(2).collect()
+}
+
+/// The commands of a document, without prompts and remarks.
+fn commands(document: &str) -> Vec<String> {
+    let blocks = blocks(document, "console");
+    let lines = blocks.iter().flat_map(|block| block.lines()).filter(|line| !line.is_empty());
+    let mut found = Vec::new();
+    for line in lines {
+        let command = line.strip_prefix("$ ").or_else(|| line.strip_prefix("# "));
+        let command = command.unwrap_or_else(|| panic!("neither a command nor empty: {line}"));
+        let command = command.split("  #").next().unwrap();
+        found.extend(command.split(" && ").map(|part| part.trim().to_owned()));
+    }
+    found
+}
+
+/// An operator's desk: a seed with an agent and an extension, whose chart is in a registry.
+struct Desk {
+    world: World,
+    agent: Agent,
+    _registry: Registry,
+    installation: String,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let world = World::start(&Options::real("edge-1"));
+        let registry = Registry::start_plain(&world.clock);
+        registry.push("charts/echo", "1", &charts::extension());
+        registry.put_blob("charts/echo", b"{}");
+        let mut config = world.config();
+        config["edge"]["stateDir"] = json!(world.path("state-host-1"));
+        config["edge"]["registries"] = json!([{"host": registry.address, "insecure": true}]);
+        let token = world.preparation.token();
+        let bootstrap = world.file("bootstrap.kubeconfig", &world.garden.bootstrap_kubeconfig(&token));
+        config["edge"]["bootstrap"] = json!({"keep": true, "kubeconfig": bootstrap});
+        world.file("gardenlet.yaml", &config.to_string());
+        world.file("garden.kubeconfig", &world.garden.admin_kubeconfig());
+        let token = std::fs::read_to_string(world.path("serviceaccount").join("token")).unwrap();
+        world.file("seed.kubeconfig", &world.seed.bootstrap_kubeconfig(&token));
+        let repository = json!({"ref": format!("{}/charts/echo:1", registry.address)});
+        crate::story_oci::register(&world, &repository);
+        let agent = world.agent_with(&config);
+        world.wait_until_ready();
+        let installation = installed(&world, "echo");
+        Self { world, agent, _registry: registry, installation }
+    }
+
+    /// What a word of a command stands for here.
+    fn meant(&self, word: &str) -> String {
+        let (option, value) = word.split_once('=').map_or(("", word), |(name, value)| (name, value));
+        let here = |name: &str| self.world.path(name).display().to_string();
+        let value = match value {
+            "NAME" => self.installation.clone(),
+            name if name.contains('.') && MADE.contains(&name) => here(name),
+            other => other.to_owned(),
+        };
+        if option.is_empty() { value } else { format!("{option}={value}") }
+    }
+
+    /// Runs `gardenlet ...`; what is wrong with it.
+    fn run(&self, variables: &[(String, String)], words: &[&str]) -> Result<(), String> {
+        let mut environment: BTreeMap<String, String> =
+            [("KUBECONFIG".to_owned(), self.meant("seed.kubeconfig"))].into();
+        environment.extend(variables.iter().map(|(name, value)| (name.clone(), self.meant(value))));
+        let args: Vec<String> = words.iter().map(|word| self.meant(word)).collect();
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        let mut io = Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
+        let variable = |name: &str| environment.get(name).cloned();
+        let rebootstrap = |loaded: &Loaded| app::ask_for_identity(loaded, environment.clone());
+        // An agent runs already: this one would be started with the same.
+        let run = |_: Loaded, _: &Path| cli::SUCCESS;
+        let code = cli::main(args.iter().map(Into::into).collect(), &variable, &mut io, &rebootstrap, run);
+        if code == cli::SUCCESS {
+            return Ok(());
+        }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Err(format!("ends with {code}: {}{}", text(&output), text(&errors)))
+    }
+
+    /// Runs a command, or looks at what it names.
+    fn account(&self, command: &str) -> Result<(), String> {
+        let mut words: Vec<&str> = command.split_whitespace().collect();
+        let mut variables = Vec::new();
+        while let Some((name, value)) = words[0].split_once('=') {
+            variables.push((name.to_owned(), value.to_owned()));
+            words.remove(0);
+        }
+        let (program, rest) = (words[0], &words[1..]);
+        match program {
+            "gardenlet" => self.run(&variables, rest),
+            "curl" => self.served(rest),
+            "kubectl" => one_of(rest, &["apply", "create", "get", "scale"]).and(files_exist(rest)),
+            "helm" => one_of(rest, &["install", "upgrade"]).and(files_exist(rest)),
+            "install" => files_exist(&rest[..rest.len() - 1]),
+            "systemctl" => unit(rest),
+            "journalctl" if rest == ["-u", "gardenlet"] => Ok(()),
+            "cross/build" | "packaging/image" => script(program, rest),
+            _ => Err("nobody has said how this is checked".to_owned()),
+        }
+    }
+
+    fn served(&self, words: &[&str]) -> Result<(), String> {
+        let url = words.last().unwrap().trim_matches('"');
+        let rest = url.strip_prefix("localhost:").ok_or("another host")?;
+        let (port, path) = rest.split_once('/').ok_or("no path")?;
+        let (status, body) = self.agent.get(port.parse().unwrap(), &format!("/{path}"));
+        if status == 200 { Ok(()) } else { Err(format!("{status}: {body}")) }
+    }
+}
+
+fn one_of(words: &[&str], verbs: &[&str]) -> Result<(), String> {
+    let found = words.iter().any(|word| verbs.contains(word));
+    found.then_some(()).ok_or_else(|| format!("none of {verbs:?}"))
+}
+
+/// What looks like a file, and is not one that the command makes, is in the project or was made before.
+fn files_exist(words: &[&str]) -> Result<(), String> {
+    for word in words {
+        let value = word.rsplit('=').next().unwrap();
+        let is_file = value.contains('/') || value.ends_with(".yaml") || value.ends_with(".kubeconfig");
+        let is_there = MADE.contains(&value) || Path::new(env!("CARGO_MANIFEST_DIR")).join(value).exists();
+        if is_file && !word.starts_with('-') && !is_there {
+            return Err(format!("{value} is not there"));
+        }
+    }
+    Ok(())
+}
+
+fn unit(words: &[&str]) -> Result<(), String> {
+    let unit = read("packaging/systemd/gardenlet.service");
+    match words {
+        ["daemon-reload"] => Ok(()),
+        ["enable" | "disable", "--now", "gardenlet"] if unit.contains("\n[Install]\n") => Ok(()),
+        ["reload", "gardenlet"] if unit.contains("\nExecReload=") => Ok(()),
+        ["restart" | "status" | "stop", "gardenlet"] => Ok(()),
+        _ => Err("no such verb, or the unit does not allow it".to_owned()),
+    }
+}
+
+/// A script of the project; its words are targets that it knows, or options that it has.
+fn script(path: &str, words: &[&str]) -> Result<(), String> {
+    let mut known = read(path);
+    known.push_str(&std::fs::read_to_string("cross/common").unwrap_or_default());
+    let unknown = words.iter().find(|word| !known.contains(**word));
+    unknown.map_or(Ok(()), |word| Err(format!("{path} does not know {word}")))
+}
+
+#[test]
+fn every_command_of_the_documents_is_accounted_for() {
+    let desk = Desk::new();
+    let (mut run, mut wrong) = (0, Vec::new());
+    for document in DOCUMENTS {
+        for command in commands(&read(document)) {
+            run += usize::from(command.contains("gardenlet "));
+            if let Err(why) = desk.account(&command) {
+                wrong.push(format!("{document}: {command}\n    {why}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(run > 15, "{run} commands: are they found?");
+    // It would find what is not there.
+    for bad in [
+        "gardenlet doctor --config=nothing.yaml",
+        "gardenlet dance",
+        "kubectl apply -f packaging/nothing.yaml",
+        "kubectl dance",
+        "install packaging/nothing /usr/bin/",
+        "systemctl dance gardenlet",
+        "curl localhost:2728/dance",
+        "cross/build dance",
+        "dance",
+    ] {
+        assert!(desk.account(bad).is_err(), "{bad}");
+    }
+    desk.agent.stop();
+}
+
+#[test]
+fn files_that_commands_take_are_told_of() {
+    let all: String = DOCUMENTS.iter().map(|document| prose(&read(document))).collect();
+    for name in MADE {
+        assert!(all.contains(&format!("`{name}")), "{name}: no document says where it comes from");
+    }
+}
+
+/// Configurations are valid as they stand, parts of them within a whole one.
+#[test]
+fn every_configuration_of_the_documents_is_valid() {
+    let mut configurations = 0;
+    for document in DOCUMENTS {
+        for block in blocks(&read(document), "yaml") {
+            let value = yaml::parse(&block).unwrap_or_else(|e| panic!("{document}: {e}\n{block}"));
+            let whole = if value["kind"] == "GardenletConfiguration" {
+                block
+            } else if value["edge"].is_object() {
+                let mut whole = crate::support::garden::prepare::configuration("edge-1");
+                whole["edge"] = value["edge"].clone();
+                whole.to_string()
+            } else {
+                assert!(value["kind"].is_string(), "{document}: what is this?\n{block}");
+                continue;
+            };
+            let loaded = config::load(&whole, document).unwrap_or_else(|e| panic!("{document}: {e:?}"));
+            assert_eq!(loaded.warnings, [], "{document}");
+            configurations += 1;
+        }
+    }
+    assert!(configurations >= 2, "{configurations}");
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for document in DOCUMENTS {
+        let (content, folder) = (read(document), Path::new(document).parent().unwrap());
+        for link in content.split("](").skip(1) {
+            let link = link.split(')').next().unwrap();
+            let file = link.split('#').next().unwrap();
+            let is_there = file.contains("://") || folder.join(file).exists();
+            assert!(is_there, "{document}: {link}");
+        }
+    }
+}
+
+/// Texts of the program's source without tests and comments, as they are when it runs.
+fn literals(path: &str) -> Vec<String> {
+    let source = read(path);
+    let code = source.split("#[cfg(test)]").next().unwrap();
+    let code: String = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let (mut found, mut rest) = (Vec::new(), code.as_str());
+    while let Some(start) = rest.find('"') {
+        let (mut text, mut end, mut escaped) = (String::new(), 0, false);
+        for (at, c) in rest[start + 1..].char_indices() {
+            match c {
+                _ if escaped => {
+                    escaped = false;
+                    text.push(if c == '\n' { '\u{1}' } else { c });
+                }
+                '\\' => escaped = true,
+                '"' => {
+                    end = start + 1 + at;
+                    break;
+                }
+                _ => text.push(c),
+            }
+        }
+        // A line that goes on, without the space before its next word.
+        let parts: Vec<&str> = text.split('\u{1}').collect();
+        let tail = parts[1..].iter().map(|part| part.trim_start());
+        found.push(std::iter::once(parts[0]).chain(tail).collect());
+        rest = &rest[end.max(start) + 1..];
+    }
+    found
+}
+
+/// Texts of `doctor` that tell how something is, and not what to do.
+const STATES: [&str; 22] = [
+    "none: what is pending is lost with the process",
+    "it stands in the seed",
+    "expired at {until}",
+    "becomes valid at {from}",
+    "valid until {until}",
+    "may not {}",
+    "{}: no such directory",
+    "asks for credentials: those of the pull secret",
+    "answers {status} to /v2/",
+    "will be made",
+    "not a directory",
+    "in use by a running agent",
+    "{} is not writable: {error}",
+    "the {server} did not answer",
+    "agrees with the {server}",
+    "{seconds} s behind the {server}",
+    "{} s ahead of the {server}",
+    "BROKEN: {}: {}n    {}",
+    "nothing says how to reach the seed",
+    "secret {key} of the seed",
+    "bootstrap credential in {}",
+    "neither the kubeconfig Secret nor a bootstrap Secret holds a kubeconfig",
+];
+
+#[test]
+fn every_remedy_of_doctor_is_documented_and_none_is_invented() {
+    let document = read("docs/troubleshooting.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let told: BTreeSet<String> = document
+        .split("- *")
+        .skip(1)
+        .map(|item| item.split("*:").next().unwrap().trim_end_matches('*').to_owned())
+        .collect();
+    let sources = ["src/cli/doctor/mod.rs", "src/cli/doctor/finding.rs", "src/cli/clusters.rs"];
+    let all: BTreeSet<String> = sources.into_iter().flat_map(literals).collect();
+    let is_sentence = |text: &&String| text.split_whitespace().count() > 2 || text.starts_with("correct ");
+    let undocumented: Vec<&String> = all
+        .iter()
+        .filter(is_sentence)
+        .filter(|text| !told.contains(*text) && !STATES.contains(&text.as_str()))
+        .collect();
+    assert!(undocumented.is_empty(), "not in docs/troubleshooting.md: {undocumented:#?}");
+    let invented: Vec<&String> = told.iter().filter(|text| !all.contains(*text)).collect();
+    assert!(invented.is_empty(), "doctor does not say: {invented:#?}");
+    assert!(told.len() > 20);
+}
+
+fn sources_below(folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources_below(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") && path.file_name().unwrap() != "tests.rs" {
+            found.push(path.display().to_string());
+        }
+    }
+}
+
+#[test]
+fn every_metric_is_documented_and_none_is_invented() {
+    let families =
+        ["gardenlet", "controller_runtime", "workqueue", "rest_client", "leader_election", "process"];
+    let mut files = Vec::new();
+    sources_below(Path::new("src"), &mut files);
+    let mut known = BTreeSet::new();
+    for file in files {
+        let source = read(&file);
+        let code = source.split("#[cfg(test)]\nmod tests").next().unwrap();
+        for family in families {
+            for (at, _) in code.match_indices(&format!("\"{family}_")) {
+                let name = code[at + 1..].split('"').next().unwrap();
+                let is_name = name.bytes().all(|c| c.is_ascii_lowercase() || c == b'_');
+                known.extend(is_name.then(|| name.to_owned()));
+            }
+        }
+    }
+    let document = read("docs/metrics.md");
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `"));
+    let told: BTreeSet<String> = rows.map(|row| row.split('`').next().unwrap().to_owned()).collect();
+    assert_eq!(told, known);
+}
+
+/// Options that the text names are in a help.
+#[test]
+fn options_that_are_named_exist() {
+    let help = |words: &[&str]| {
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        let mut io = Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
+        let args = words.iter().map(Into::into).collect();
+        let code = cli::main(args, &|_| None, &mut io, &|_| unreachable!(), |_, _| unreachable!());
+        assert_eq!(code, cli::SUCCESS);
+        String::from_utf8(output).unwrap()
+    };
+    let known = [help(&["--help"]), help(&["render", "--help"])].concat();
+    for document in DOCUMENTS.iter().filter(|document| document.starts_with("docs/")) {
+        for option in prose(&read(document)).split("`--").skip(1) {
+            let option = option.split([' ', '`', '=']).next().unwrap();
+            assert!(known.contains(&format!("--{option}")), "{document}: --{option}");
+        }
+    }
+}
