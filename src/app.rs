@@ -41,7 +41,7 @@ use crate::base::thread;
 use crate::chart::child::Renderer;
 use crate::config::settings::Settings;
 use crate::controllers::seed::Registration;
-use crate::format::hex;
+use crate::kube;
 use crate::limits;
 use crate::net::{Dial, ProxyEnv, SystemCas};
 use crate::oci;
@@ -204,7 +204,7 @@ fn run_round(
         return Err(Error::Unsupported(why));
     }
     let state = open_state(settings, &env, kept)?;
-    let instance_id = instance_id(&state, &env)?;
+    let instance_id = process::instance_id(&state, &env)?;
     let time = clock::garden_time(&env, &state);
     env.clock = time.local_clock();
     let fence = Fence::new(env.clock.clone(), &settings.leader_election.resource_name);
@@ -279,15 +279,6 @@ fn open_state(
     Ok(state)
 }
 
-/// A pod without a volume is one instance for as long as it lives; its containers may restart.
-fn instance_id(state: &StateDir, env: &Environment) -> Result<String, Error> {
-    if let (None, Some(uid)) = (state.path(), env.variable("POD_UID")) {
-        let digest = ring::digest::digest(&ring::digest::SHA256, uid.as_bytes());
-        return Ok(hex::encode(digest.as_ref()));
-    }
-    state.instance_id().map_err(Error::State)
-}
-
 /// What the thread of the election is called where it promises progress.
 const ELECTION: &str = "leader-election";
 
@@ -296,6 +287,8 @@ struct Leading {
     now: AtomicBool,
     changed: Stop,
     status: Status,
+    /// Whose watches begin anew when the seed was restored.
+    seed: kube::Seed,
     /// How long the election may take for a try, and for the wait before it.
     patience: Duration,
 }
@@ -308,6 +301,7 @@ impl Leading {
             now: AtomicBool::new(false),
             changed: Stop::new(),
             status: shared.status.clone(),
+            seed: shared.clients.seed.clone(),
             patience: patience.max(shared.settings.edge.liveness_stall_timeout),
         }
     }
@@ -322,6 +316,11 @@ impl Listener for Leading {
     fn lost(&self) {
         self.now.store(false, Ordering::SeqCst);
         self.changed.wake();
+    }
+
+    fn restored(&self) {
+        // The connection was good before.
+        let _ = self.seed.begin_anew();
     }
 
     fn trying(&self) {

@@ -165,6 +165,7 @@ pub(super) fn start_heartbeat(
         },
         seed: shared.clients.seed_heartbeat.clone(),
         garden: garden.heartbeat.clone(),
+        watching: garden.controllers.clone(),
         // Stamps the lease: the garden compares it with its own clock.
         clock: shared.time.garden_clock(),
         fence: shared.fence.clone(),

@@ -10,18 +10,20 @@ use crate::base::error::chain;
 use crate::base::log as logging;
 use crate::base::metrics::Metrics;
 use crate::base::signal;
+use crate::base::state::StateDir;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::chart::child::Renderer;
 use crate::cli;
 use crate::config::version::{BUILT_UNIX_S, GARDENER, PROGRAM};
 use crate::config::{Loaded, Settings};
+use crate::format::hex;
 use crate::kube::in_cluster::SERVICE_ACCOUNT_DIRECTORY;
 use crate::limits;
 use crate::net::SystemDialer;
 
 use super::reload::{Files, Reloader, needs_restart};
-use super::{Environment, Service, Status, rebootstrap, run_reloading};
+use super::{Environment, Error, Service, Status, rebootstrap, run_reloading};
 
 /// Exit code after a signal, and after an error or an overrun grace period (as upstream).
 const SUCCESS: u8 = 0;
@@ -172,6 +174,15 @@ fn limit_grace(stop: &Stop, clock: &Clock, give_up: fn(u8) -> !) {
             log::warn!("The grace period is not limited");
         }
     });
+}
+
+/// A pod without a volume is one instance for as long as it lives; its containers may restart.
+pub(super) fn instance_id(state: &StateDir, env: &Environment) -> Result<String, Error> {
+    if let (None, Some(uid)) = (state.path(), env.variable("POD_UID")) {
+        let digest = ring::digest::digest(&ring::digest::SHA256, uid.as_bytes());
+        return Ok(hex::encode(digest.as_ref()));
+    }
+    state.instance_id().map_err(Error::State)
 }
 
 fn hostname(variables: &BTreeMap<String, String>) -> String {

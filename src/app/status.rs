@@ -8,11 +8,12 @@ use serde_json::json;
 
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::process;
 use crate::config::settings::{Listener, Settings};
 use crate::controllers::lease::Beat;
 use crate::runtime::health::Progress;
 use crate::runtime::store::StoreView;
-use crate::serve::{self, Checks, Routes, Server};
+use crate::serve::{self, Checks, Response, Routes, Server};
 
 use super::report::{self, Report, Sources};
 use super::{Environment, Error};
@@ -274,9 +275,12 @@ pub(super) fn serve(
     let probes = Routes::new()
         .checks(checks(status, settings.edge.liveness_tolerate_offline))
         .get("/statusz", move |request| page.report(Some(&told)).response(request));
-    let metrics = Routes::new().metrics(env.metrics.clone(), move |metrics| {
+    let mut metrics = Routes::new().metrics(env.metrics.clone(), move |metrics| {
         report::refresh(&numbers, &sources, metrics);
     });
+    if settings.profiling {
+        metrics = metrics.get("/debug/pprof", |_| Response::text(200, process::profile()));
+    }
     Ok(vec![
         listen("probes", &settings.health_probes, probes, env)?,
         listen("metrics", &settings.metrics, metrics, env)?,

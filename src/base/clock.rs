@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::time::ClockId;
+
 /// A point in wall-clock time: nanoseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
@@ -74,7 +76,8 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// A point on the monotonic clock: the time since an arbitrary start. It never jumps; intervals and deadlines use it.
+/// A point on the monotonic clock: the time since an arbitrary start. It never goes back, and goes on while the machine is
+/// suspended; intervals and deadlines use it.
 pub type Mono = Duration;
 
 /// What a clock must answer.
@@ -95,7 +98,7 @@ pub struct Clock(Arc<dyn Source>);
 impl Clock {
     /// The clock of the machine.
     pub fn system() -> Self {
-        Self(Arc::new(System { start: instant_now() }))
+        Self(Arc::new(System { start: boot_time() }))
     }
 
     /// A clock with a source of one's own.
@@ -121,20 +124,26 @@ impl Clock {
 
 /// Microseconds of the machine's `CLOCK_MONOTONIC`, which other programs can compare with theirs.
 pub fn machine_usec() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let (seconds, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
-    seconds.unwrap_or(0).saturating_mul(1_000_000).saturating_add(nanos.unwrap_or(0) / 1_000)
+    u64::try_from(read(ClockId::Monotonic).as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The time since the machine was booted, suspended or not: a lease expires, and the garden's time goes on, while we sleep.
+fn boot_time() -> Duration {
+    read(ClockId::Boottime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 #[derive(Debug)]
 struct System {
-    start: std::time::Instant,
+    start: Duration,
 }
 
-#[allow(clippy::disallowed_methods)] // the one place
-fn instant_now() -> std::time::Instant {
-    std::time::Instant::now()
-}
+/// The system's waits stand still while the machine is suspended: so long after it woke up, all see what time it is.
+const WAKE_UP_TIME: Duration = Duration::from_secs(20);
 
 impl Source for System {
     #[allow(clippy::disallowed_methods)] // the one place
@@ -146,11 +155,11 @@ impl Source for System {
     }
 
     fn mono(&self) -> Mono {
-        instant_now().duration_since(self.start)
+        boot_time().saturating_sub(self.start)
     }
 
     fn real(&self, d: Duration) -> Duration {
-        d
+        d.min(WAKE_UP_TIME)
     }
 }
 
@@ -173,7 +182,7 @@ impl Simulated {
     /// A clock that reads `wall` now and runs `factor` times as fast as the machine's.
     pub fn new(wall: Timestamp, factor: u32) -> Arc<Self> {
         Arc::new(Self {
-            system: System { start: instant_now() },
+            system: System { start: boot_time() },
             factor: factor.max(1),
             wall_nanos: AtomicI64::new(wall.unix_nanos()),
             mono_nanos: AtomicU64::new(0),
@@ -248,6 +257,17 @@ mod tests {
         assert_eq!(Timestamp::from_unix(i64::MAX).plus(Duration::MAX).unix_nanos(), i64::MAX);
         assert_eq!(Timestamp::from_unix_nanos(-1).unix(), -1);
         assert_eq!(Timestamp::from_unix_nanos(-1).subsec_nanos(), 999_999_999);
+    }
+
+    #[test]
+    fn the_systems_clock_counts_the_time_in_which_the_machine_sleeps() {
+        // On a machine that never slept both are the same.
+        let (awake, all) = (read(ClockId::Monotonic), boot_time());
+        assert!(awake <= all, "{awake:?} {all:?}");
+        let clock = Clock::system();
+        for (wait, real) in [(2, 2), (20, 20), (3_600, 20)].map(|(a, b)| (Duration::from_secs(a), b)) {
+            assert_eq!(clock.real(wait), Duration::from_secs(real), "{wait:?}");
+        }
     }
 
     #[test]

@@ -31,6 +31,35 @@ pub fn usage() -> Usage {
     Usage { open_fds, ..parse(&read("stat"), &read("status")) }
 }
 
+/// What stands where others have Go's profiles: memory by kind, and the threads with their processor time, the busiest
+/// first. For people; no form is promised.
+pub fn profile() -> String {
+    let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+    let mut threads: Vec<(f64, String)> = Vec::new();
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        threads.extend(thread(&stat));
+    }
+    threads.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    let mut out = "This program is not written in Go and has no pprof profiles. Instead:\n\nMemory (smaps_rollup; the heap and \
+                   the stacks are Anonymous, the program itself is the rest)\n"
+        .to_owned();
+    let peak = read("status").lines().filter(|line| line.starts_with("VmHWM:")).map(str::to_owned).next();
+    out.extend(
+        peak.into_iter().chain(read("smaps_rollup").lines().skip(1).map(str::to_owned)).map(|l| l + "\n"),
+    );
+    out.push_str("\nThreads (processor seconds, state, name)\n");
+    out.extend(threads.into_iter().map(|(cpu_s, name)| format!("{cpu_s:9.2} {name}\n")));
+    out
+}
+
+/// Processor time of a thread, and its state and name.
+fn thread(stat: &str) -> Option<(f64, String)> {
+    let (_, name) = stat.split_once('(')?;
+    let (name, rest) = name.rsplit_once(')')?;
+    Some((parse(stat, "").cpu_s, format!("{} {name}", rest.split_whitespace().next()?)))
+}
+
 /// The name in `stat` may hold anything: what follows its last parenthesis is fixed.
 fn parse(stat: &str, status: &str) -> Usage {
     let fields: Vec<&str> =
@@ -53,6 +82,28 @@ fn parse(stat: &str, status: &str) -> Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_tells_of_memory_and_threads() {
+        let stat = "43 (watch a) b) S 1 42 42 0 -1 4194560 100 0 0 0 150 25 0 0 20 0 7 0 9 1 1";
+        assert_eq!(thread(stat), Some((1.75, "S watch a) b".to_owned())));
+        assert_eq!(thread(""), None);
+        let (send, wait) = std::sync::mpsc::channel::<()>();
+        let (runs, begun) = std::sync::mpsc::channel();
+        let body = move || {
+            runs.send(()).unwrap();
+            wait.recv()
+        };
+        let busy = crate::base::thread::spawn("profiled", 64 << 10, body).unwrap();
+        // A thread names itself when it begins.
+        begun.recv().unwrap();
+        let profile = profile();
+        drop(send);
+        assert!(busy.join().unwrap().is_err());
+        for part in ["VmHWM:", "\nPss:", "\nAnonymous:", " profiled\n"] {
+            assert!(profile.contains(part), "{part}: {profile}");
+        }
+    }
 
     #[test]
     fn the_kernels_tables_are_read() {

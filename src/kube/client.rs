@@ -3,6 +3,7 @@
 //! The generic methods are a skin over [`super::send`], which is compiled once.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -175,6 +176,21 @@ impl Client {
     /// Ends running calls and watches with an error; what comes after them uses new connections.
     pub fn cut_off(&self) {
         self.shared.cut_off();
+    }
+
+    /// The server's storage was restored to an older state, says somebody who knows: what was read before does not count,
+    /// and watches begin anew.
+    ///
+    /// # Errors
+    /// As [`Client::replace`].
+    pub fn begin_anew(&self) -> Result<(), Error> {
+        self.shared.past.fetch_add(1, Ordering::SeqCst);
+        self.replace((*self.connection()).clone())
+    }
+
+    /// How often [`Client::begin_anew`] was called.
+    pub fn past(&self) -> usize {
+        self.shared.past.load(Ordering::SeqCst)
     }
 
     /// What the client uses now.

@@ -1,6 +1,7 @@
 //! Sends requests: rate limit, deadline, credentials, counting, and what a response of failure means. No generics.
 
 use std::io;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub(super) struct Sender {
     limiter: Limiter,
     session: RwLock<Arc<Session>>,
     traffic: Traffic,
+    /// See [`super::Client::begin_anew`].
+    pub(super) past: AtomicUsize,
 }
 
 impl Sender {
@@ -67,7 +70,7 @@ impl Sender {
         let traffic = Traffic::default();
         let session = RwLock::new(Arc::new(Session::new(connection, &options, &traffic)?));
         let limiter = Limiter::new(options.qps, options.burst, &options.clock);
-        Ok(Self { options, limiter, session, traffic })
+        Ok(Self { options, limiter, session, traffic, past: AtomicUsize::new(0) })
     }
 
     pub(super) fn session(&self) -> Arc<Session> {

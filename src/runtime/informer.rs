@@ -193,6 +193,8 @@ struct KindFeed<T> {
     doubtful: bool,
     /// The server's past is not ours: the same version may mean another object.
     other_past: bool,
+    /// Of the client, when the list was read.
+    past: usize,
 }
 
 impl<T: Object> Feed for KindFeed<T> {
@@ -201,6 +203,7 @@ impl<T: Object> Feed for KindFeed<T> {
     }
 
     fn list(&mut self) -> Result<String, Error> {
+        let past = self.client.past();
         let (o, params) = (&self.options, self.selection());
         let (mut listed, mut undecodable) = (BTreeSet::new(), Vec::new());
         let version =
@@ -218,7 +221,7 @@ impl<T: Object> Feed for KindFeed<T> {
                     undecodable.clear();
                 }
             })?;
-        (self.doubtful, self.other_past) = (false, false);
+        (self.doubtful, self.other_past, self.past) = (false, false, past);
         undecodable.iter().for_each(|(key, reason)| self.complain(key, reason));
         self.store.heard(self.client.clock().mono());
         for change in self.store.keep(&listed) {
@@ -228,9 +231,10 @@ impl<T: Object> Feed for KindFeed<T> {
     }
 
     fn follow(&mut self, version: &mut String) -> Result<(), Error> {
-        if std::mem::replace(&mut self.doubtful, true) && self.is_before(version)? {
+        let is_another = self.past != self.client.past();
+        if is_another || (std::mem::replace(&mut self.doubtful, true) && self.is_before(version)?) {
             log::warn!(watch = self.options.name, version = version.as_str();
-                "The server knows nothing of this resourceVersion yet: it was restored to an older state");
+                "This resourceVersion is of another past: the server was restored to an older state");
             self.other_past = true;
             return Err(Error::Api(Box::new(Failure { code: 410, ..Failure::default() })));
         }
@@ -278,7 +282,8 @@ impl<T: Object> KindFeed<T> {
         running: Running,
         stop: Stop,
     ) -> Self {
-        Self { client, options, store, handler, running, stop, doubtful: false, other_past: false }
+        let past = client.past();
+        Self { client, options, store, handler, running, stop, doubtful: false, other_past: false, past }
     }
 
     /// Which objects are listed.

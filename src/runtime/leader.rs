@@ -147,6 +147,8 @@ pub trait Listener: Send + Sync {
     fn lost(&self);
     /// Called before the Lease is released: returns when nothing of ours writes any more, after a while in any case.
     fn drain(&self) {}
+    /// The Lease came back older than it was written: the server was restored from a backup.
+    fn restored(&self) {}
     /// Called before each try.
     fn trying(&self) {}
     /// Somebody else holds the Lease.
@@ -277,6 +279,10 @@ impl Elector {
             }
         }
         let lease = self.client.find::<Lease>(&LEASE, &self.options.namespace, &self.options.name)?;
+        if self.leading && self.has_gone_back(lease.as_ref()) {
+            log::warn!(lease = self.lease_name().as_str(); "The lease is older than it was written: the server was restored to an older state");
+            self.listener.restored();
+        }
         self.observed.update(lease, self.clock.mono());
         let written = match decide(&self.observed, &self.options.holder, self.clock.mono()) {
             Step::Create => self.create(),
@@ -299,6 +305,12 @@ impl Elector {
             Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::AlreadyExists) => Ok(()),
             Err(e) => Err(e),
         }
+    }
+
+    /// Nobody but us writes a Lease that we hold.
+    fn has_gone_back(&self, found: Option<&Lease>) -> bool {
+        let Some(wrote) = &self.observed.lease else { return false };
+        found.is_none_or(|found| found.is_older_than(wrote))
     }
 
     /// The Lease is ours, counted from before the request: the server may have stored it at any moment since.

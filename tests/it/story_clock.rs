@@ -119,6 +119,30 @@ fn a_floor_outlives_the_machine() {
     agent.stop();
 }
 
+/// The garden believes no lease from tomorrow: the first one, too, is stamped with its own time.
+#[test]
+fn the_first_beat_of_a_life_waits_for_the_gardens_time() {
+    let world = World::start(&Options::calm("tomorrow"));
+    let machine = Machine::new(&world, 0);
+    let agent = agent(&world, &machine);
+    agent.launch();
+    world.wait_until_ready();
+    agent.stop();
+    machine.set(10 * HOUR);
+    let (begun, place) = (world.clock.now(), world.garden.server().shared.record.count());
+    agent.launch();
+    let stamps = world.garden.wait_for("some beats", |garden| {
+        let mut all = garden.server().shared.record.since(place);
+        all.retain(|r| r.is_write() && r.path.contains("/gardener-system-seed-lease/leases"));
+        (all.len() >= 3).then(|| all.into_iter().filter_map(|r| Some((r.at, r.body?))).collect::<Vec<_>>())
+    });
+    for (at, body) in stamps {
+        let stamp = from_rfc3339(text(&body, "/spec/renewTime")).unwrap();
+        assert!(stamp > begun && stamp < at.plus(Duration::from_secs(2)), "{body} at {at:?}");
+    }
+    agent.stop();
+}
+
 #[test]
 fn a_clock_that_jumps_loses_no_beat_and_renews_nothing() {
     let world = World::start(&Options::calm("jumping"));

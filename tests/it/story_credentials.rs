@@ -7,6 +7,7 @@ use gardenlet::base::metrics::Metrics;
 use gardenlet::base::stop::Stop;
 use serde_json::{Value, json};
 
+use crate::story_operating::events;
 use crate::support::encoding::{base64, from_base64};
 use crate::support::garden::manager::Share;
 use crate::support::json::text;
@@ -85,6 +86,9 @@ fn an_expired_certificate_and_a_credential_that_comes_later() {
     world.garden.wait_for("the token to be removed", |_| (!token_is_there(&world)).then_some(()));
     assert!(!secret_is_there(&world));
     assert_eq!((agent.problem(PART), agent.problem("garden")), (None, None));
+    // The garden learns of it from the next identity.
+    let event = world.garden.wait_for("an event", |garden| events(garden, "expired", "IdentityLost").pop());
+    assert!(text(&event, "/note").contains("seed:expired expired at"), "{event}");
     assert_eq!(world.requests()[1]["spec"]["username"], world.requests()[0]["spec"]["username"]);
     agent.stop();
 }

@@ -226,7 +226,7 @@ fn explain_says_what_an_object_waits_for() {
 }
 
 /// The events of a cluster about an object.
-fn events(cluster: &crate::support::TestCluster, name: &str, reason: &str) -> Vec<Value> {
+pub fn events(cluster: &crate::support::TestCluster, name: &str, reason: &str) -> Vec<Value> {
     let all = cluster.store().list("events.k8s.io", "events", "");
     let is_meant = |event: &Value| text(event, "/regarding/name") == name && text(event, "/reason") == reason;
     all.into_iter().filter(is_meant).collect()

@@ -58,8 +58,12 @@ fn series(text: &str, name: &str) -> Option<f64> {
 #[test]
 fn metrics_have_the_names_that_people_know_and_their_values_move() {
     let world = World::start(&Options::calm("measured"));
-    let agent = world.agent();
+    let mut config = world.config();
+    config["debugging"] = json!({"enableProfiling": true});
+    let agent = world.agent_with(&config);
     world.wait_until_ready();
+    let (status, profile) = agent.get(2729, "/debug/pprof/");
+    assert!(status == 200 && profile.contains("\nPss:") && profile.contains(" heartbeat\n"), "{profile}");
     let (status, first) = agent.get(2729, "/metrics");
     assert_eq!(status, 200);
     let types = [

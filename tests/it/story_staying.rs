@@ -44,6 +44,7 @@ fn a_slow_link_is_asked_for_less_and_a_quick_one_as_usual() {
     let elapsed = world.clock.mono() - begun;
     assert!(elapsed >= Duration::from_secs(15), "{elapsed:?} for four renewals");
     assert_eq!(agent.get(2728, "/healthz").0, 200);
+    assert_eq!(agent.get(2729, "/debug/pprof/").0, 404, "only if it was asked for");
     slow.cancel();
     wait_for("the usual interval", || interval().filter(|s| *s <= 4.0));
     let day = |direction| {

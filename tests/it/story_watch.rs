@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::charts;
 use crate::story_extension::installed;
 use crate::support::cluster::TestCluster;
-use crate::world::{CORE, Options, World};
+use crate::world::{CORE, LEASES, Options, World};
 
 fn greet(world: &World, greeting: &str) {
     let values = json!({"helm": {"values": {"greeting": greeting}}});
@@ -32,7 +32,7 @@ fn others_write(cluster: &TestCluster) {
 /// version that the agent knows would stay silent until the garden has come that far a second time.
 #[test]
 fn a_garden_that_goes_back_in_time_is_followed() {
-    let world = World::start(&Options::new("restored"));
+    let world = World::start(&Options::calm("restored"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = world.agent();
     let name = installed(&world, "echo");
@@ -53,10 +53,62 @@ fn a_garden_that_goes_back_in_time_is_followed() {
     agent.stop();
 }
 
+/// The same, and before the agent looks the garden has come further than ever: no version tells, but the agent's own Lease.
+#[test]
+fn a_garden_that_went_back_and_has_caught_up_is_followed() {
+    let world = World::start(&Options::calm("caught-up"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    let name = installed(&world, "echo");
+    world.wait_until_ready();
+    let backup = world.garden.store().read().revision;
+    greet(&world, "one");
+    wait_for_greeting(&world, &name, "one");
+    // A backup is older than the last beat; the last but one was answered.
+    for _ in 0..2 {
+        let begun = world.clock.now();
+        world.garden.wait_for("a beat", |_| world.beat().filter(|beat| *beat > begun));
+    }
+    world.garden.restore_and_go_on(backup);
+    wait_for_greeting(&world, &name, "hello");
+    world.wait_for_log(&["WARN", "The seed's lease is older than it was written", "seed=caught-up"]);
+    greet(&world, "again");
+    wait_for_greeting(&world, &name, "again");
+    agent.stop();
+}
+
+/// The same in the seed, where the lease of the leader tells.
+#[test]
+fn a_seed_that_went_back_and_has_caught_up_is_repaired() {
+    let world = World::start(&Options::calm("caught-on"));
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    let name = installed(&world, "echo");
+    world.wait_until_ready();
+    let backup = world.seed.store().read().revision;
+    greet(&world, "one");
+    wait_for_greeting(&world, &name, "one");
+    // A backup is older than the last renewal; the last but one was answered.
+    let renewed = || {
+        world.seed.get(LEASES, "leases", "garden", "gardenlet-leader-election").unwrap()["spec"]["renewTime"]
+            .clone()
+    };
+    for _ in 0..2 {
+        let before = renewed();
+        world.seed.wait_for("a renewal", |_| (renewed() != before).then_some(()));
+    }
+    world.seed.restore_and_go_on(backup);
+    world.wait_for_log(&["WARN", "The lease is older than it was written"]);
+    wait_for_greeting(&world, &name, "one");
+    greet(&world, "two");
+    wait_for_greeting(&world, &name, "two");
+    agent.stop();
+}
+
 /// The same in the seed: what the agent has written since the backup is written again.
 #[test]
 fn a_seed_that_goes_back_in_time_is_repaired() {
-    let world = World::start(&Options::new("recovered"));
+    let world = World::start(&Options::calm("recovered"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = world.agent();
     let name = installed(&world, "echo");

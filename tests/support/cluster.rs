@@ -209,6 +209,16 @@ impl TestCluster {
         self.server.cut();
     }
 
+    /// The same, and others write before anybody looks: versions are beyond what they were.
+    pub fn restore_and_go_on(&self, revision: u64) {
+        self.store().write(|state| {
+            let before = state.revision;
+            state.restore(revision);
+            state.go_on_to(before + 100);
+        });
+        self.server.cut();
+    }
+
     pub fn url(&self) -> String {
         self.server.url()
     }

@@ -239,7 +239,13 @@ impl BringUp {
             }
             Ok(Obtained::Ready(connection)) => {
                 keeper.clean_up = true;
-                self.exchange(keeper, &connection, running)
+                let lost = keeper.rotation.lost;
+                let wait = self.exchange(keeper, &connection, running)?;
+                if lost {
+                    // Not earlier: the garden takes no event from somebody whom it does not know.
+                    self.tell(true, "IdentityLost", &format!("another identity was needed: {cause}"));
+                }
+                Ok(wait)
             }
             Err(source) => {
                 shared.status.doing(PART, "getting a new identity");

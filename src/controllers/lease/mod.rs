@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::coordination::LEASE;
+use crate::api::coordination::{LEASE, Lease};
 use crate::api::gardener::SEED;
 use crate::api::meta::Metadata;
 use crate::base::backoff::Backoff;
@@ -22,7 +22,7 @@ use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
 use crate::format::time::rfc3339_micros;
 use crate::kube::request::Method;
-use crate::kube::{self, Garden, Patch, Seed};
+use crate::kube::{self, Garden, Patch, Seed, Verdict};
 use crate::runtime::fence::{Fence, NotHeld};
 use crate::runtime::health::Progress;
 
@@ -112,6 +112,8 @@ pub struct Heartbeat {
     pub seed: Seed,
     /// The garden, over connections of the heartbeat alone.
     pub garden: Garden,
+    /// The garden, whose watches begin anew when it was restored.
+    pub watching: Garden,
     /// Time.
     pub clock: Clock,
     /// Whether this instance leads.
@@ -142,6 +144,8 @@ struct Known {
     seed_uid: Option<String>,
     /// The Lease was written in this life, so that one patch renews it.
     written: bool,
+    /// As we wrote it last.
+    lease: Option<Lease>,
 }
 
 /// Whether a server answered that it cannot, not that there is nothing.
@@ -220,14 +224,12 @@ impl Heartbeat {
     fn renew(&self, known: &mut Known) -> Result<(), Missed> {
         let garden = self.garden.with_deadline(self.options.renew_timeout);
         let name = &self.options.seed_name;
-        let now = self.clock.now();
         self.may_write()?;
         if known.written {
-            let patch = Patch::Merge(json!({"spec": spec(name, now)}));
-            match garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch) {
+            match self.renew_known(&garden, known, self.clock.now()) {
                 // The authorizer forgets the lease with its Seed: 403 may mean the same as 404.
                 Err(e) if e.is_not_found() || e.is_denied() => *known = Known::default(),
-                other => return other.map(drop).map_err(Missed::Lease),
+                other => return other.map_err(Missed::Lease),
             }
         }
         let uid = match &known.seed_uid {
@@ -236,14 +238,15 @@ impl Heartbeat {
                 Ok(seed) => seed.ok_or(Missed::Unregistered)?.metadata.uid,
                 // The garden's own API is away, which leases do not need: one that is there is renewed as it is.
                 Err(e) if is_failing(&e) => {
-                    let patch = Patch::Merge(json!({"spec": spec(name, now)}));
+                    let patch = Patch::Merge(json!({"spec": spec(name, self.clock.now())}));
                     let renewed = garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch);
                     return renewed.map(drop).map_err(|_| Missed::Lease(e));
                 }
                 Err(e) => return Err(Missed::Lease(e)),
             },
         };
-        let lease = lease(name, &uid, now);
+        // Not earlier: the first answer has told what time it is.
+        let lease = lease(name, &uid, self.clock.now());
         known.seed_uid = Some(uid);
         self.may_write()?;
         match garden.create::<Value>(&LEASE, NAMESPACE, &lease) {
@@ -260,6 +263,30 @@ impl Heartbeat {
         }
         known.written = true;
         Ok(())
+    }
+
+    /// With the version that we wrote: another one shows that somebody else has written, or a backup.
+    fn renew_known(
+        &self,
+        garden: &kube::Client,
+        known: &mut Known,
+        now: Timestamp,
+    ) -> Result<(), kube::Error> {
+        let name = &self.options.seed_name;
+        let mut patch = json!({"spec": spec(name, now)});
+        if let Some(wrote) = &known.lease {
+            patch["metadata"] = json!({"resourceVersion": wrote.metadata.resource_version});
+        }
+        let conflict = match garden.patch(&LEASE, NAMESPACE, name, "", &Patch::Merge(patch)) {
+            Err(e) if known.lease.is_some() && matches!(e.verdict(), Verdict::Conflict) => e,
+            other => return other.map(|lease| known.lease = Some(lease)),
+        };
+        let found = garden.get::<Lease>(&LEASE, NAMESPACE, name)?;
+        if known.lease.take().is_some_and(|wrote| found.is_older_than(&wrote)) {
+            log::warn!(seed = name.as_str(); "The seed's lease is older than it was written: the garden was restored to an older state");
+            self.watching.begin_anew()?;
+        }
+        if self.may_write().is_err() { Err(conflict) } else { self.renew_known(garden, known, now) }
     }
 
     fn report(&self, result: &Result<(), Missed>, past: &mut Past, threshold: Duration) {
