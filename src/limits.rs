@@ -162,6 +162,14 @@ pub const RENDER_STACK_BYTES: usize = 8 << 20;
 pub const OCI_MANIFEST_BYTES_MAX: usize = 4 << 20;
 /// Indexes within indexes before the manifest of a chart.
 pub const OCI_INDEX_DEPTH_MAX: usize = 2;
+/// Layers of a chart that is bundled.
+pub const OCI_LAYERS_MAX: usize = 64;
+/// Charts of a bundle.
+pub const BUNDLE_CHARTS_MAX: usize = 2_000;
+/// Files of a bundle: each chart has a handful.
+pub const BUNDLE_FILES_MAX: usize = 20_000;
+/// The list of a bundle's images.
+pub const BUNDLE_IMAGES_BYTES_MAX: usize = 4 << 20;
 /// The answer of a token service.
 pub const OCI_TOKEN_ANSWER_BYTES_MAX: usize = 256 << 10;
 /// A token: it must fit into one header line.

@@ -5,20 +5,28 @@ _gardenlet() {
   # Bash takes --config=FILE apart.
   if [ "$cur" = = ]; then cur=; elif [ "$prev" = = ]; then prev=${COMP_WORDS[COMP_CWORD - 2]}; fi
   case $prev in
-    --config | -f | --values)
+    --config | -f | --values | --output | --registry-config | --to)
       compopt -o filenames
       mapfile -t COMPREPLY < <(compgen -f -- "$cur")
       return ;;
     -o) words="json text" ;;
     --version) words="true false raw" ;;
+    --chart | --digest) return ;;
     -n | --namespace | --set | --set-string | --kube-version | -a | --api-versions | -s | --show-only) return ;;
     *)
       case ${COMP_WORDS[1]} in
-        "$cur") words="config rebootstrap doctor explain render --config --version --help" ;;
+        "$cur") words="config rebootstrap doctor explain bundle render --config --version --help" ;;
         config) words="validate print-defaults --config" ;;
         rebootstrap) words=--config ;;
         doctor) words="--config -o" ;;
         explain) words="--config -o -n" ;;
+        bundle)
+          words="export import list --output --config --all --chart --registry-config --to --digest --images --help"
+          if [[ $cur != -* && $COMP_CWORD -gt 2 ]]; then
+            compopt -o filenames
+            mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+            return
+          fi ;;
         render)
           words="--values --set --set-string --namespace --kube-version --api-versions --include-crds --show-only
             --no-hooks --as-extension --help"

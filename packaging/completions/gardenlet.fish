@@ -1,6 +1,6 @@
 # Completions of gardenlet for fish.
 
-set -l commands config rebootstrap doctor explain render
+set -l commands config rebootstrap doctor explain bundle render
 set -l none "not __fish_seen_subcommand_from $commands"
 set -l render "__fish_seen_subcommand_from render"
 set -l looks "__fish_seen_subcommand_from doctor explain"
@@ -10,6 +10,7 @@ complete -c gardenlet -n $none -a config -d "look at a configuration"
 complete -c gardenlet -n $none -a rebootstrap -d "let the agent get a new identity for the garden"
 complete -c gardenlet -n $none -a doctor -d "try each hop from this machine"
 complete -c gardenlet -n $none -a explain -d "say what an object waits for"
+complete -c gardenlet -n $none -a bundle -d "carry charts to where no registry is"
 complete -c gardenlet -n $none -a render -d "render a chart"
 complete -c gardenlet -n $none -l version -d "say which version this is"
 complete -c gardenlet -l help -d "say what there is"
@@ -19,6 +20,17 @@ complete -c gardenlet -n "__fish_seen_subcommand_from config; and not __fish_see
     -a "validate print-defaults"
 complete -c gardenlet -n $looks -s o -x -a "json text" -d "form of the answer"
 complete -c gardenlet -n "__fish_seen_subcommand_from explain" -s n -x -d "namespace of the object"
+
+set -l bundle "__fish_seen_subcommand_from bundle"
+complete -c gardenlet -n "$bundle; and not __fish_seen_subcommand_from export import list" -a "export import list"
+complete -c gardenlet -n $bundle -F
+complete -c gardenlet -n $bundle -l output -r -F -d "the bundle that is made"
+complete -c gardenlet -n $bundle -l all -d "the charts of all ControllerDeployments"
+complete -c gardenlet -n $bundle -l chart -x -d "this chart"
+complete -c gardenlet -n $bundle -l registry-config -r -F -d "logins"
+complete -c gardenlet -n $bundle -l to -r -F -d "the directory that is added to"
+complete -c gardenlet -n $bundle -l digest -x -d "digest of the bundle"
+complete -c gardenlet -n $bundle -l images -d "show the images"
 
 complete -c gardenlet -n $render -F
 complete -c gardenlet -n $render -s f -l values -r -F -d "values"

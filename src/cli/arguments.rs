@@ -35,6 +35,8 @@ pub(super) enum Command {
         name: String,
         namespace: String,
     },
+    /// Carry charts; the arguments are read there.
+    Bundle(Vec<OsString>),
     /// Render a chart; the arguments are read there.
     Render(Vec<OsString>),
     /// The process that renders for an agent.
@@ -77,6 +79,7 @@ impl From<lexopt::Error> for Usage {
 pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
     let command = command_of(&args);
     match command.as_str() {
+        "bundle" => return Ok(Command::Bundle(args.into_iter().skip(1).collect())),
         "render" => return Ok(Command::Render(args.into_iter().skip(1).collect())),
         "render-child" => return Ok(Command::RenderChild(args.into_iter().skip(1).collect())),
         _ => {}
@@ -173,6 +176,7 @@ mod tests {
             ),
             ("config print-defaults", Command::ConfigPrintDefaults),
             ("render --set a=b x", Command::Render(["--set", "a=b", "x"].map(OsString::from).to_vec())),
+            ("bundle list x", Command::Bundle(["list", "x"].map(OsString::from).to_vec())),
             ("render-child", Command::RenderChild(Vec::new())),
             ("-h", Command::Help),
             ("config validate --help", Command::Help),

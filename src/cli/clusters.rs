@@ -1,15 +1,18 @@
 //! The clusters of a configuration, for commands that look at them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::config::Settings;
 use crate::identity::bootstrap::Sources;
 use crate::identity::secret;
 use crate::kube::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
 use crate::kube::{Client, Connection, Options, kubeconfig};
-use crate::net::{ProxyEnv, SystemCas};
+use crate::net::{ProxyEnv, ProxyPolicy, SystemCas, SystemDialer};
+use crate::oci;
 
 use super::Variable;
 
@@ -36,6 +39,17 @@ pub(super) fn options(variable: Variable<'_>) -> Options {
         proxy_env: proxy_env(variable),
         system_cas: system_cas(variable),
         ..Options::default()
+    }
+}
+
+/// How registries are reached.
+pub(super) fn network(variable: Variable<'_>) -> oci::Network {
+    oci::Network {
+        dialer: Arc::new(SystemDialer),
+        proxy: ProxyPolicy::from_env(&proxy_env(variable)),
+        system_cas: system_cas(variable),
+        clock: Clock::system(),
+        silence: oci::SILENCE,
     }
 }
 
@@ -84,7 +98,12 @@ pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client)
         "make a bootstrap token in the garden, and the bootstrap Secret with it in the seed",
     ))?;
     let place = format!("kubeconfig {}", path.display());
-    let read = kubeconfig::load(&[path]).and_then(|config| config.select(""));
-    let connection = read.map_err(|e| (chain(&e), "correct the kubeconfig of the garden"))?;
+    let connection = garden_of(path)?;
     Ok(Garden { connection, place, is_bootstrap: false })
+}
+
+/// As a kubeconfig on this host says.
+pub(super) fn garden_of(path: PathBuf) -> Result<Connection, Obstacle> {
+    let read = kubeconfig::load(&[path]).and_then(|config| config.select(""));
+    read.map_err(|e| (chain(&e), "correct the kubeconfig of the garden"))
 }

@@ -14,6 +14,7 @@ use crate::format::yaml;
 use crate::limits;
 
 mod arguments;
+mod bundle;
 mod clusters;
 mod doctor;
 mod explain;
@@ -38,6 +39,7 @@ Usage:
   gardenlet doctor --config=FILE [-o json]  try each hop from this machine; name the first that breaks
   gardenlet explain KIND NAME [-n NAMESPACE] --config=FILE [-o json]
                                             say what an object waits for
+  gardenlet bundle ...                      carry charts to where no registry is (see gardenlet bundle --help)
   gardenlet render ...                      render a chart (see gardenlet render --help)
   gardenlet --version[=true|false|raw]
   gardenlet --help
@@ -103,6 +105,7 @@ pub fn main(
         }
         Command::Version { raw } => print(io, &version(raw)),
         Command::Help => print(io, HELP),
+        Command::Bundle(args) => bundle::main(io, args, variable),
         Command::Render(args) => render::main(io, args),
         Command::RenderChild(_) => child::main(io.input, io.output),
     }

@@ -193,8 +193,8 @@ fn spoken(help: &str) -> Vec<String> {
 
 #[test]
 fn manual_and_completions_say_what_help_says() {
-    let (main, render) = (command("--help", &[]).output, command("render --help", &[]).output);
-    let expected = spoken(&(main + &render));
+    let helps = ["--help", "render --help", "bundle --help"].map(|line| command(line, &[]).output);
+    let expected = spoken(&helps.concat());
     for word in ["--config", "--set-string", "-o", "-a", "doctor", "print-defaults"] {
         assert!(expected.iter().any(|it| it == word), "{word} is in {expected:?}");
     }

@@ -65,6 +65,8 @@ pub struct Cache(Arc<Shared>);
 struct Shared {
     folder: Option<PathBuf>,
     bytes_max: u64,
+    /// Who may read the files.
+    mode: u32,
     /// The disk failed: memory only, until the next start.
     failed: AtomicBool,
     state: Mutex<State>,
@@ -96,9 +98,17 @@ impl fmt::Debug for Cache {
 impl Cache {
     /// In this state directory, if there is one, with at most `bytes_max`.
     pub fn new(state_directory: Option<&Path>, bytes_max: u64) -> Self {
-        let folder = state_directory.map(|path| path.join(FOLDER));
+        Self::of(state_directory.map(|path| path.join(FOLDER)), bytes_max, 0o600)
+    }
+
+    /// Blobs of an OCI layout, which are named in the same way: for everybody to read, and as many as there are.
+    pub(super) fn of_blobs(folder: PathBuf) -> Self {
+        Self::of(Some(folder), u64::MAX, 0o644)
+    }
+
+    fn of(folder: Option<PathBuf>, bytes_max: u64, mode: u32) -> Self {
         let state = Mutex::default();
-        Self(Arc::new(Shared { folder, bytes_max, failed: AtomicBool::new(false), state }))
+        Self(Arc::new(Shared { folder, bytes_max, mode, failed: AtomicBool::new(false), state }))
     }
 
     /// How many files there are, and their bytes.
@@ -181,7 +191,7 @@ impl Cache {
         let mut partial =
             Partial { reservation, sink: Sink::Memory(Vec::new()), hasher: Hasher::new(), bytes: 0 };
         let Some(folder) = self.folder() else { return partial };
-        match open_part(folder, digest) {
+        match open_part(folder, digest, self.0.mode) {
             Ok((file, hasher, bytes)) => {
                 partial.sink = Sink::File(file);
                 (partial.hasher, partial.bytes) = (hasher, bytes);
@@ -271,11 +281,11 @@ fn list(folder: &Path) -> Vec<Entry> {
     fs::read_dir(folder).into_iter().flatten().flatten().filter_map(read).collect()
 }
 
-fn open_part(folder: &Path, digest: Digest) -> io::Result<(File, Hasher, u64)> {
+fn open_part(folder: &Path, digest: Digest, mode: u32) -> io::Result<(File, Hasher, u64)> {
     fs::create_dir_all(folder)?;
     let path = folder.join(format!("{}.{PART}", digest.hex()));
     let mut options = OpenOptions::new();
-    let mut file = options.create(true).truncate(false).read(true).write(true).mode(0o600).open(path)?;
+    let mut file = options.create(true).truncate(false).read(true).write(true).mode(mode).open(path)?;
     let (hasher, bytes) = hash(&mut file)?;
     Ok((file, hasher, bytes))
 }

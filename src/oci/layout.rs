@@ -16,7 +16,7 @@ use super::manifest::Blob;
 use super::reference::{Reference, Target};
 use crate::limits;
 
-const REF_NAME: &str = "org.opencontainers.image.ref.name";
+pub(super) const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
 #[derive(Deserialize)]
 struct Index {
@@ -40,6 +40,11 @@ impl Layout {
     pub(super) fn open(dir: &Path, repository: &str) -> Self {
         let own = dir.join(repository);
         Self(if own.join("index.json").is_file() { own } else { dir.to_owned() })
+    }
+
+    /// The layout in `dir` itself.
+    pub(super) fn at(dir: &Path) -> Self {
+        Self(dir.to_owned())
     }
 
     /// The digest of the artifact.

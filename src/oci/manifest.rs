@@ -1,8 +1,10 @@
 //! Manifests and indexes: which layer is the chart. No IO.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::digest::Digest;
+use crate::limits;
 
 /// The layer that holds a chart (Helm's media type).
 const CHART: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
@@ -110,15 +112,54 @@ pub(super) fn read(content: &[u8]) -> Result<Next, Problem> {
     }
 }
 
+/// All that a manifest consists of: its configuration and its layers.
+pub(super) fn parts(content: &[u8]) -> Result<Vec<Blob>, Problem> {
+    let document: Value = serde_json::from_slice(content).map_err(|_| Problem::NotAManifest)?;
+    let layers = document["layers"].as_array().ok_or(Problem::NoLayers)?;
+    if layers.len() > limits::OCI_LAYERS_MAX {
+        return Err(Problem::BadLayer);
+    }
+    let blob = |part: &Value| {
+        Some(Blob { digest: Digest::parse(part["digest"].as_str()?)?, bytes: part["size"].as_u64()? })
+    };
+    std::iter::once(&document["config"])
+        .chain(layers)
+        .map(|part| blob(part).ok_or(Problem::BadLayer))
+        .collect()
+}
+
 fn is_ours(platform: Option<&Platform>) -> bool {
     platform.is_none_or(|platform| platform.os == "linux" && platform.architecture == "amd64")
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_manifest_consists_of_its_configuration_and_its_layers() {
+        let part =
+            |digit: &str, size: u64| json!({"digest": format!("sha256:{}", digit.repeat(64)), "size": size});
+        let blob = |digit: &str, bytes| Blob { digest: Digest::from_hex(&digit.repeat(64)).unwrap(), bytes };
+        let many = vec![part("1", 1); limits::OCI_LAYERS_MAX + 1];
+        let table = [
+            (
+                json!({"config": part("1", 2), "layers": [part("2", 7), part("3", 0)]}),
+                Ok(vec![blob("1", 2), blob("2", 7), blob("3", 0)]),
+            ),
+            (json!({"config": part("1", 2), "layers": []}), Ok(vec![blob("1", 2)])),
+            (json!({"layers": [part("2", 7)]}), Err(Problem::BadLayer)),
+            (json!({"config": part("1", 2), "layers": [{"digest": "x", "size": 1}]}), Err(Problem::BadLayer)),
+            (json!({"config": part("1", 2), "layers": many}), Err(Problem::BadLayer)),
+            (json!({"manifests": []}), Err(Problem::NoLayers)),
+        ];
+        for (document, expected) in table {
+            assert_eq!(parts(document.to_string().as_bytes()), expected, "{document}");
+        }
+        assert_eq!(parts(b"<html>"), Err(Problem::NotAManifest));
+    }
 
     #[test]
     fn the_first_helm_layer_is_the_chart() {

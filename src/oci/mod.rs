@@ -4,6 +4,7 @@
 //! itself, a cache on disk, downloads that go on where they broke off. A tag is asked for anew each time; content that has
 //! a digest comes from the cache if it is there, without any network.
 
+pub mod bundle;
 mod cache;
 mod challenge;
 mod digest;
@@ -79,11 +80,22 @@ pub struct Puller {
     cache: Cache,
     running: Running,
     quiet: Mutex<BTreeMap<String, Mono>>,
+    /// Whether all parts of an artifact are wanted in the cache.
+    whole: bool,
     /// Pulls that are under way.
     under_way: AtomicUsize,
     /// Connections wait in real time.
     clock: Clock,
     metrics: Metrics,
+}
+
+/// What a pull has brought.
+#[derive(Debug)]
+pub struct Pulled {
+    /// What the reference means: the digest of a manifest or an index.
+    pub digest: Digest,
+    /// The chart's archive (`.tgz`).
+    pub chart: Content,
 }
 
 /// A turn; it ends when this is dropped.
@@ -131,7 +143,14 @@ impl Puller {
     pub fn new(network: Network, registries: Vec<Registry>, cache: Cache, stop: &Stop) -> Self {
         let (running, quiet) = (Running::until(stop), Mutex::default());
         let (under_way, clock, metrics) = (AtomicUsize::new(0), Clock::system(), Metrics::new());
-        Self { network, registries, cache, running, quiet, under_way, clock, metrics }
+        Self { network, registries, cache, running, quiet, whole: false, under_way, clock, metrics }
+    }
+
+    /// Gets everything that belongs to an artifact into the cache. Registries and mirrors are asked each time what that is,
+    /// layout directories are not.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { whole: true, ..self }
     }
 
     /// Measures the time that a pull takes on another clock.
@@ -151,6 +170,14 @@ impl Puller {
     /// # Errors
     /// [`Error`]; its verdict says what helps.
     pub fn pull(&self, order: &Order, stop: &Stop) -> Result<Content, Error> {
+        self.fetch(order, stop).map(|pulled| pulled.chart)
+    }
+
+    /// The chart's archive, and what the reference stands for.
+    ///
+    /// # Errors
+    /// [`Error`]; its verdict says what helps.
+    pub fn fetch(&self, order: &Order, stop: &Stop) -> Result<Pulled, Error> {
         let pulled = self.obtain(order, stop);
         let result = pulled.as_ref().map_or_else(|error| error.verdict().label(), |_| "success");
         let help = "Charts of registries that were asked for, by result: success, or what helps.";
@@ -158,11 +185,12 @@ impl Puller {
         pulled
     }
 
-    fn obtain(&self, order: &Order, stop: &Stop) -> Result<Content, Error> {
+    fn obtain(&self, order: &Order, stop: &Stop) -> Result<Pulled, Error> {
         if !built::OCI.is_there {
             return Err(Error::LeftOut);
         }
-        if let Target::Digest(digest) = order.reference.target
+        if !self.whole
+            && let Target::Digest(digest) = order.reference.target
             && let Some(found) = self.cached(digest, true)
         {
             return found;
@@ -171,7 +199,8 @@ impl Puller {
         let deadline = self.clock.mono().saturating_add(Duration::from_secs(limits::OCI_PULL_S_MAX));
         let errand = Errand { order, stop, deadline };
         let mut failures = Vec::new();
-        let sources = source::sources(&order.reference, &self.registries);
+        let mut sources = source::sources(&order.reference, &self.registries);
+        sources.retain(|source| !self.whole || !matches!(source, Source::Layout(_)));
         let last = sources.len().saturating_sub(1);
         for (index, source) in sources.into_iter().enumerate() {
             let (name, result) = match &source {
@@ -184,7 +213,7 @@ impl Puller {
                 }
             };
             match result {
-                Ok(content) => return Ok(content),
+                Ok(pulled) => return Ok(pulled),
                 Err(Error::Stopped) => return Err(Error::Stopped),
                 Err(error) => {
                     if index < last {
@@ -219,13 +248,14 @@ impl Puller {
     }
 
     /// What the cache holds from the manifest to the chart; none if anything is missing.
-    fn cached(&self, digest: Digest, is_pinned: bool) -> Option<Result<Content, Error>> {
+    fn cached(&self, digest: Digest, is_pinned: bool) -> Option<Result<Pulled, Error>> {
         let mut next = digest;
         for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
             let content = self.cache.find(next)?.read_all(limits::OCI_MANIFEST_BYTES_MAX).ok()?;
             match manifest::read(&content) {
                 Ok(Next::Chart(blob)) => {
-                    return self.cache.find(blob.digest).map(|found| Ok(self.hit(found)));
+                    let found = self.cache.find(blob.digest)?;
+                    return Some(Ok(Pulled { digest, chart: self.hit(found) }));
                 }
                 Ok(Next::Manifest(digest)) => next = digest,
                 Err(problem) => return Some(Err(Error::Manifest { problem, is_pinned })),
@@ -245,7 +275,7 @@ impl Puller {
         errand: Errand<'_>,
         endpoint: &Endpoint,
         is_itself: bool,
-    ) -> Result<Content, Error> {
+    ) -> Result<Pulled, Error> {
         let order = errand.order;
         self.respect_pause(&endpoint.host)?;
         let login = order.keychain.find(&endpoint.host, &endpoint.repository).cloned();
@@ -254,24 +284,39 @@ impl Puller {
         let (running, host) = (self.running.clone(), endpoint.host.clone());
         let wire = Wire::new(&self.network, &self.registries, running, host, bundle);
         let mut session = Session::new(wire, endpoint.clone(), login);
-        if let Target::Tag(tag) = &order.reference.target
+        if !self.whole
+            && let Target::Tag(tag) = &order.reference.target
             && let Some(digest) = self.patiently(errand, || resolve(&mut session, tag))?
             && let Some(found) = self.cached(digest, false)
         {
             return found;
         }
-        let mut target = order.reference.target.clone();
+        let (mut target, mut root) = (order.reference.target.clone(), None);
         for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
             let (digest, content) = self.patiently(errand, || fetch_manifest(&mut session, &target))?;
             let next = manifest::read(&content);
             let next = next.map_err(|problem| Error::Manifest { problem, is_pinned: errand.is_pinned() })?;
             self.cache.put(digest, &content);
+            let root = *root.get_or_insert(digest);
             match next {
                 Next::Manifest(digest) => target = Target::Digest(digest),
-                Next::Chart(blob) => return self.chart(errand, &mut session, blob),
+                Next::Chart(blob) => {
+                    if self.whole {
+                        self.parts(errand, &mut session, &content)?;
+                    }
+                    let chart = self.chart(errand, &mut session, blob)?;
+                    return Ok(Pulled { digest: root, chart });
+                }
             }
         }
         Err(Error::Manifest { problem: Problem::DeepIndex, is_pinned: errand.is_pinned() })
+    }
+
+    /// Everything that a manifest names, into the cache.
+    fn parts(&self, errand: Errand<'_>, session: &mut Session<'_>, manifest: &[u8]) -> Result<(), Error> {
+        let bad = |problem| Error::Manifest { problem, is_pinned: errand.is_pinned() };
+        let parts = manifest::parts(manifest).map_err(bad)?;
+        parts.into_iter().try_for_each(|part| self.chart(errand, session, part).map(drop))
     }
 
     /// The chart itself: from the cache, or into it.
@@ -446,10 +491,11 @@ impl Puller {
     }
 }
 
-fn pull_from_layout(errand: Errand<'_>, dir: &std::path::Path) -> Result<Content, Error> {
+fn pull_from_layout(errand: Errand<'_>, dir: &std::path::Path) -> Result<Pulled, Error> {
     let reference = &errand.order.reference;
     let layout = Layout::open(dir, &reference.repository);
-    let mut digest = layout.resolve(reference)?;
+    let root = layout.resolve(reference)?;
+    let mut digest = root;
     let is_pinned = errand.is_pinned();
     for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
         let content = layout.manifest(digest)?;
@@ -457,7 +503,7 @@ fn pull_from_layout(errand: Errand<'_>, dir: &std::path::Path) -> Result<Content
             Next::Manifest(next) => digest = next,
             Next::Chart(blob) => {
                 check_size(blob)?;
-                return layout.chart(blob);
+                return layout.chart(blob).map(|chart| Pulled { digest: root, chart });
             }
         }
     }

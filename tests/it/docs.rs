@@ -15,22 +15,24 @@ use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
 
 /// What is read, in the order in which it is done.
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "docs/README.md",
     "docs/install.md",
+    "docs/air-gap.md",
     "docs/options.md",
     "docs/moving.md",
     "docs/metrics.md",
     "docs/troubleshooting.md",
 ];
 /// Files that the reader has made, or got, before a command that names them; some document tells of each.
-const MADE: [&str; 6] = [
+const MADE: [&str; 7] = [
     "bootstrap.kubeconfig",
     "garden.kubeconfig",
     "seed.kubeconfig",
     "gardenlet.yaml",
     "values.yaml",
     "gardenlet",
+    "charts.tar",
 ];
 
 fn read(path: &str) -> String {
@@ -120,6 +122,7 @@ impl Desk {
         let here = |name: &str| self.world.path(name).display().to_string();
         let value = match value {
             "NAME" => self.installation.clone(),
+            "/usr/share/charts" => here("layout"),
             name if name.contains('.') && MADE.contains(&name) => here(name),
             other => other.to_owned(),
         };
@@ -227,7 +230,7 @@ fn every_command_of_the_documents_is_accounted_for() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(run > 15, "{run} commands: are they found?");
+    assert!(run > 20, "{run} commands: are they found?");
     // It would find what is not there.
     for bad in [
         "gardenlet doctor --config=nothing.yaml",
@@ -275,7 +278,7 @@ fn every_configuration_of_the_documents_is_valid() {
             configurations += 1;
         }
     }
-    assert!(configurations >= 2, "{configurations}");
+    assert!(configurations >= 3, "{configurations}");
 }
 
 #[test]
@@ -420,7 +423,7 @@ fn options_that_are_named_exist() {
         assert_eq!(code, cli::SUCCESS);
         String::from_utf8(output).unwrap()
     };
-    let known = [help(&["--help"]), help(&["render", "--help"])].concat();
+    let known = [help(&["--help"]), help(&["bundle", "--help"]), help(&["render", "--help"])].concat();
     for document in DOCUMENTS.iter().filter(|document| document.starts_with("docs/")) {
         for option in prose(&read(document)).split("`--").skip(1) {
             let option = option.split([' ', '`', '=']).next().unwrap();

@@ -22,6 +22,7 @@ mod role;
 mod server;
 mod story_applier;
 mod story_bootstrap;
+mod story_bundle;
 mod story_clock;
 mod story_credentials;
 mod story_end;

@@ -2,7 +2,6 @@
 //! says which one breaks first. It changes nothing anywhere.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::base::built;
 use crate::base::clock::{Clock, Timestamp};
@@ -13,7 +12,7 @@ use crate::config::{Loaded, Settings};
 use crate::format::time::rfc3339;
 use crate::identity::cleanup;
 use crate::kube::{Client, Connection, Options};
-use crate::net::{ProxyPolicy, SystemDialer, Url};
+use crate::net::{ProxyPolicy, Url};
 use crate::oci;
 
 use self::access::Access;
@@ -226,13 +225,7 @@ impl Doctor<'_> {
     }
 
     fn registries(&mut self) {
-        let network = oci::Network {
-            dialer: Arc::new(SystemDialer),
-            proxy: ProxyPolicy::from_env(&clusters::proxy_env(self.variable)),
-            system_cas: clusters::system_cas(self.variable),
-            clock: Clock::system(),
-            silence: oci::SILENCE,
-        };
+        let network = clusters::network(self.variable);
         let settings = self.settings;
         if !built::OCI.is_there {
             return;

@@ -9,6 +9,7 @@ mod care;
 mod delete;
 mod inject;
 mod objects;
+pub mod preview;
 mod pull;
 mod render;
 mod required;
@@ -227,7 +228,7 @@ impl InstallationReconciler {
         let mix_in = values::mix_in(values::Facts {
             seed: &seed,
             version: &self.version,
-            garden_identity: &self.garden_identity()?,
+            garden_identity: &garden_identity(&self.garden)?,
             feature_gates: &self.feature_gates,
             generic_kubeconfig: kubeconfig.as_deref(),
         });
@@ -340,14 +341,6 @@ impl InstallationReconciler {
         Ok(())
     }
 
-    fn garden_identity(&self) -> Result<String, Failure> {
-        let map = self.garden.get::<ConfigMap>(&CONFIG_MAP, "kube-system", "cluster-identity")?;
-        let identity = map.data.get("cluster-identity").cloned();
-        identity.ok_or_else(|| {
-            Failure::retry("config map kube-system/cluster-identity of the garden has no identity")
-        })
-    }
-
     /// Secret first: a ManagedResource never refers to one that does not exist.
     fn write_manifests(
         &self,
@@ -384,6 +377,15 @@ impl InstallationReconciler {
         }
         Ok(())
     }
+}
+
+/// `cluster-identity` of the garden.
+fn garden_identity(garden: &Garden) -> Result<String, Failure> {
+    let map = garden.get::<ConfigMap>(&CONFIG_MAP, "kube-system", "cluster-identity")?;
+    let identity = map.data.get("cluster-identity").cloned();
+    identity.ok_or_else(|| {
+        Failure::retry("config map kube-system/cluster-identity of the garden has no identity")
+    })
 }
 
 fn registration(installation: &ControllerInstallation) -> &str {

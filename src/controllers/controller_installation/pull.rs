@@ -66,7 +66,8 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, Failure> {
+/// What is pulled, with the logins and CAs that the deployment names.
+pub(super) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, Failure> {
     let reference = Reference::parse(&repository.url()).map_err(|why| failure(Error::Reference(why)))?;
     let read = |name: &str, what: &str| {
         garden.get::<Secret>(&SECRET, GARDEN_NAMESPACE, name).map_err(|e| {

@@ -96,7 +96,7 @@ fn text(mut object: Value, injection: Injection<'_>) -> Result<String, inject::E
 }
 
 /// The archive, if it stands in the deployment.
-fn raw_chart(helm: &HelmDeployment) -> Result<Option<Vec<u8>>, String> {
+pub(super) fn raw_chart(helm: &HelmDeployment) -> Result<Option<Vec<u8>>, String> {
     if helm.raw_chart.is_empty() {
         return Ok(None);
     }

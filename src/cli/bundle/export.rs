@@ -1,0 +1,344 @@
+//! `gardenlet bundle export`: which charts, where they come from, and the images that they name.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::super::{Io, SUCCESS, Variable, clusters, fail, load_to_run, print, report};
+use super::{BROKEN, Export};
+use crate::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, ControllerDeployment, SEED};
+use crate::api::meta::text;
+use crate::base::capped;
+use crate::base::error::chain;
+use crate::base::stop::Stop;
+use crate::chart::child::{Archive, Renderer, Request};
+use crate::config::{Loaded, Settings};
+use crate::controllers::controller_installation::preview::{self, Preview};
+use crate::kube::request::ListParams;
+use crate::kube::{self, Client, Garden};
+use crate::limits;
+use crate::oci::bundle::{Blobs, Bundle, Charts, Form, Images, beside, pack};
+use crate::oci::{Content, Digest, Keychain, Order, Puller, Reference};
+
+/// A chart, and what it is rendered with.
+struct Wanted {
+    name: String,
+    chart: Chart,
+    request: Result<Request, String>,
+}
+
+enum Chart {
+    /// In a registry.
+    Order(Order),
+    /// In its deployment: it needs no registry, but its images do.
+    Raw(Vec<u8>),
+}
+
+/// What is collected.
+#[derive(Default)]
+struct Collected {
+    charts: Charts,
+    images: Images,
+    blobs: Blobs,
+    /// Charts that are missing.
+    lost: usize,
+    /// Charts whose images are not known.
+    unknown: usize,
+}
+
+/// Runs the command and returns the exit code.
+pub(super) fn main(io: &mut Io<'_>, task: &Export, variable: Variable<'_>) -> u8 {
+    let loaded = match task.config.as_deref().map(|path| (path, load_to_run(path, variable))) {
+        None => None,
+        Some((_, Ok(loaded))) => Some(loaded),
+        Some((path, Err(problems))) => return report(io, path, &problems),
+    };
+    export(io, task, loaded.as_ref(), variable).unwrap_or_else(|why| {
+        fail(io, format_args!("gardenlet bundle: {why}"));
+        BROKEN
+    })
+}
+
+fn export(
+    io: &mut Io<'_>,
+    task: &Export,
+    loaded: Option<&Loaded>,
+    variable: Variable<'_>,
+) -> Result<u8, String> {
+    let settings = loaded.map(|loaded| &loaded.settings);
+    let wanted = match settings {
+        Some(settings) if task.charts.is_empty() => of_garden(io, settings, task.all, variable)?,
+        _ => named(task)?,
+    };
+    let is_file = Form::of(&task.output) != Form::Directory;
+    let place = if is_file { beside(&task.output, ".partial") } else { task.output.clone() };
+    let bundle = Bundle::at(place);
+    let (cache, lock) = bundle.open().map_err(|e| e.to_string())?;
+    let registries = settings.map(|settings| settings.edge.registries.clone()).unwrap_or_default();
+    let stop = Stop::new();
+    let puller = Puller::new(clusters::network(variable), registries, cache, &stop).whole();
+    let collected = collect(io, &wanted, &puller, &bundle, &stop);
+    if collected.lost > 0 {
+        let lost = collected.lost;
+        fail(
+            io,
+            format_args!(
+                "gardenlet bundle: {lost} charts are missing; what has arrived is kept: run it again"
+            ),
+        );
+        return Ok(BROKEN);
+    }
+    let digest = finish(&bundle, &collected, is_file.then_some(task.output.as_path()))?;
+    drop(lock);
+    Ok(summary(io, &task.output, &collected, digest))
+}
+
+fn finish(bundle: &Bundle, collected: &Collected, file: Option<&Path>) -> Result<Digest, String> {
+    if file.is_some() {
+        // Of a run that broke off between the two steps, maybe with other charts.
+        bundle.forget();
+    }
+    let digest = bundle.publish(&collected.charts, &collected.images).map_err(|e| e.to_string())?;
+    if let Some(file) = file {
+        pack(bundle, &collected.blobs, file).map_err(|e| e.to_string())?;
+        let _ = std::fs::remove_dir_all(bundle.directory());
+    }
+    Ok(digest)
+}
+
+fn summary(io: &mut Io<'_>, output: &Path, collected: &Collected, digest: Digest) -> u8 {
+    let Collected { charts, images, blobs, unknown, .. } = collected;
+    let (charts, images, bytes) = (charts.len(), images.len(), blobs.values().sum::<u64>());
+    let output = output.display();
+    let text = format!(
+        "{output}: {charts} charts with {bytes} bytes, a list of {images} images\ndigest of the bundle: {digest}\n"
+    );
+    print(io, &text);
+    if *unknown > 0 {
+        fail(
+            io,
+            format_args!("gardenlet bundle: the list lacks the images of {unknown} charts, named above"),
+        );
+        return BROKEN;
+    }
+    SUCCESS
+}
+
+/// Pulls everything, a line each on standard error.
+fn collect(io: &mut Io<'_>, wanted: &[Wanted], puller: &Puller, bundle: &Bundle, stop: &Stop) -> Collected {
+    let mut collected = Collected::default();
+    for (index, one) in wanted.iter().enumerate() {
+        say(io, format_args!("{}/{} {} ", index + 1, wanted.len(), one.name));
+        let archive = match &one.chart {
+            Chart::Raw(bytes) => {
+                say(io, format_args!("in its ControllerDeployment\n"));
+                Ok(Content::Bytes(bytes.as_slice().into()))
+            }
+            Chart::Order(order) => {
+                fetch(order, puller, bundle, stop, &mut collected).map(|(content, digest, bytes)| {
+                    say(io, format_args!("{} {digest} {bytes} bytes\n", order.reference));
+                    content
+                })
+            }
+        };
+        let archive = match archive {
+            Ok(archive) => archive,
+            Err(why) => {
+                say(io, format_args!("failed: {why}\n"));
+                collected.lost += 1;
+                continue;
+            }
+        };
+        match images(&archive, &one.request, stop) {
+            Ok(found) => collected.images.extend(found),
+            Err(why) => {
+                say(io, format_args!("the images of {} are not known: {why}\n", one.name));
+                collected.unknown += 1;
+            }
+        }
+    }
+    collected
+}
+
+/// What cannot be told is no reason to stop.
+fn say(io: &mut Io<'_>, text: std::fmt::Arguments<'_>) {
+    let _ = io.errors.write_fmt(text).and_then(|()| io.errors.flush());
+}
+
+/// The chart, what its reference stands for, and the bytes of all that belongs to it.
+fn fetch(
+    order: &Order,
+    puller: &Puller,
+    bundle: &Bundle,
+    stop: &Stop,
+    collected: &mut Collected,
+) -> Result<(Content, Digest, u64), String> {
+    let pulled = puller.fetch(order, stop).map_err(|error| chain(&error))?;
+    let name = order.reference.to_string();
+    let blobs = bundle.verify(&name, pulled.digest).map_err(|error| error.to_string())?;
+    let bytes = blobs.values().sum();
+    // Deployments may share a chart.
+    collected.charts.retain(|(known, _)| *known != name);
+    collected.charts.push((name, pulled.digest));
+    for (digest, bytes) in blobs {
+        collected.blobs.insert(digest, bytes);
+    }
+    Ok((pulled.chart, pulled.digest, bytes))
+}
+
+fn images(chart: &Content, request: &Result<Request, String>, stop: &Stop) -> Result<Images, String> {
+    let request = request.as_ref().map_err(String::clone)?;
+    let archive = match chart {
+        Content::Bytes(bytes) => Archive::Bytes(bytes),
+        Content::File(file) => Archive::File(file),
+    };
+    let rendered = Renderer::InProcess.render(request, archive, stop).map_err(|error| chain(&error))?;
+    let mut found = Images::new();
+    rendered.values().for_each(|object| walk(object, &mut found));
+    Ok(found)
+}
+
+/// Every text under a key `image`, and the reference of an image volume: what a kubelet pulls stands there, in workloads
+/// and in most objects of others.
+fn walk(value: &Value, found: &mut Images) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let named =
+                    if key == "image" { value.as_str().or(value["reference"].as_str()) } else { None };
+                match named.filter(|name| !name.is_empty() && !name.contains(char::is_whitespace)) {
+                    Some(name) => {
+                        found.insert(name.to_owned());
+                    }
+                    None => walk(value, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| walk(item, found)),
+        _ => {}
+    }
+}
+
+/// The charts of the command line, with the values that they bring.
+fn named(task: &Export) -> Result<Vec<Wanted>, String> {
+    let mut logins = Keychain::default();
+    if let Some(path) = &task.logins {
+        let bad = |why: &dyn Display| format!("--registry-config {}: {why}", path.display());
+        let text = capped::read_file(path, limits::CONFIG_FILE_BYTES_MAX).map_err(|error| bad(&error))?;
+        logins = Keychain::parse(&text).map_err(|why| bad(&why))?;
+    }
+    let wanted = |reference: &Reference| {
+        let name = reference.repository.rsplit('/').next().unwrap_or_default().to_owned();
+        let request = Ok(preview::request(&name, &name, Value::Null, None));
+        let order = Order { reference: reference.clone(), keychain: logins.clone(), ca_bundle: None };
+        Wanted { name, chart: Chart::Order(order), request }
+    };
+    Ok(task.charts.iter().map(wanted).collect())
+}
+
+/// The charts that the garden has for the seed.
+fn of_garden(
+    io: &mut Io<'_>,
+    settings: &Settings,
+    all: bool,
+    variable: Variable<'_>,
+) -> Result<Vec<Wanted>, String> {
+    let failed = |error: kube::Error| {
+        format!("ask the garden: {}; gardenlet doctor tells what is wrong on the way", chain(&error))
+    };
+    let garden = garden(settings, variable)?;
+    let name = settings.seed_config.name.as_str();
+    let seed = garden.find::<Value>(&SEED, "", name).map_err(failed)?;
+    // Before it is registered, it will be what the configuration says.
+    let seed = seed.unwrap_or_else(|| {
+        json!({"metadata": settings.document["seedConfig"]["metadata"], "spec": settings.document["seedConfig"]["spec"]})
+    });
+    let preview = Preview { garden: &garden, seed: &seed, feature_gates: &settings.feature_gates };
+    let mut wanted = Vec::new();
+    for (deployment, release, installation) in deployments(&garden, name, all).map_err(failed)? {
+        let found: ControllerDeployment =
+            garden.get(&CONTROLLER_DEPLOYMENT, "", &deployment).map_err(failed)?;
+        let Some(helm) = &found.helm else {
+            say(io, format_args!("{deployment} has no chart\n"));
+            continue;
+        };
+        let raw =
+            Preview::raw_chart(helm).map_err(|why| format!("ControllerDeployment {deployment}: {why}"))?;
+        let chart = match (raw, &helm.oci_repository) {
+            (Some(bytes), _) => Chart::Raw(bytes),
+            (None, Some(repository)) => {
+                let order = preview.order(repository);
+                Chart::Order(order.map_err(|why| format!("ControllerDeployment {deployment}: {why}"))?)
+            }
+            (None, None) => continue,
+        };
+        let request = preview.request(&found, helm, (&release, &installation));
+        wanted.push(Wanted { name: deployment, chart, request });
+    }
+    if wanted.is_empty() {
+        return Err(format!(
+            "the garden has no chart for seed {name}: once it is registered, ControllerInstallations name them; --all takes \
+             those of all ControllerDeployments"
+        ));
+    }
+    Ok(wanted)
+}
+
+/// Deployments with the names of release and installation that their charts see.
+fn deployments(garden: &Garden, seed: &str, all: bool) -> Result<Vec<(String, String, String)>, kube::Error> {
+    let (resource, field_selector) = match all {
+        true => (CONTROLLER_DEPLOYMENT, String::new()),
+        false => (CONTROLLER_INSTALLATION, format!("spec.seedRef.name={seed}")),
+    };
+    let (mut found, params) = (Vec::new(), ListParams { field_selector, ..ListParams::default() });
+    garden.list_all(&resource, "", &params, &mut |each: Value| {
+        let name = text(&each["metadata"]["name"]).to_owned();
+        let of = |reference: &str| text(&each["spec"][reference]["name"]).to_owned();
+        let names = match all {
+            true => (name.clone(), name.clone(), name),
+            false => (of("deploymentRef"), of("registrationRef"), name),
+        };
+        found.extend((!names.0.is_empty()).then_some(names));
+    })?;
+    Ok(found)
+}
+
+/// The kubeconfig of this machine before what an agent would find in the seed: that may be out of reach.
+fn garden(settings: &Settings, variable: Variable<'_>) -> Result<Garden, String> {
+    let told = |(why, remedy): clusters::Obstacle| format!("{why}; {remedy}");
+    let connect =
+        |connection| Client::new(connection, clusters::options(variable)).map_err(|error| chain(&error));
+    let path: Option<PathBuf> = settings.garden_client_connection.connection.kubeconfig.clone();
+    let connection = match path {
+        Some(path) => clusters::garden_of(path).map_err(told)?,
+        None => {
+            let seed = connect(clusters::seed(settings, variable).map_err(told)?)?;
+            clusters::garden(settings, variable, &seed).map_err(told)?.connection
+        }
+    };
+    connect(connection).map(Garden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_stand_under_their_key_wherever_that_is() {
+        let object = json!({
+            "spec": {"template": {"spec": {
+                "initContainers": [{"image": "r.example.org/init:1"}],
+                "containers": [{"image": "r.example.org/main@sha256:1", "args": ["--image=no"]}, {"image": ""}],
+                "volumes": [{"image": {"reference": "r.example.org/volume:1", "pullPolicy": "Always"}}],
+            }}},
+            "text": "image: r.example.org/not:1",
+            "schema": {"properties": {"image": {"type": "string", "description": "an image"}}},
+            "other": {"image": "two words"},
+        });
+        let mut found = Images::new();
+        walk(&object, &mut found);
+        let expected = ["r.example.org/init:1", "r.example.org/main@sha256:1", "r.example.org/volume:1"];
+        assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,88 @@
+//! What an installation would be made of, for a command that looks at the garden and installs nothing.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::api::gardener::{ControllerDeployment, HelmDeployment, OciRepository};
+use crate::api::meta::text;
+use crate::base::error::chain;
+use crate::chart::child::Request;
+use crate::chart::render::KubeVersion;
+use crate::config::version::GARDENER;
+use crate::kube::Garden;
+use crate::oci::Order;
+
+use super::{objects, pull, render, resources, values};
+
+/// What the values of all charts have in common.
+#[derive(Debug)]
+pub struct Preview<'a> {
+    /// The garden.
+    pub garden: &'a Garden,
+    /// The whole Seed.
+    pub seed: &'a Value,
+    /// Every known gate.
+    pub feature_gates: &'a BTreeMap<String, bool>,
+}
+
+impl Preview<'_> {
+    /// How the chart is pulled: its reference, logins and CAs of the garden's Secrets.
+    ///
+    /// # Errors
+    /// What is wrong with the reference, or with a Secret that it names.
+    pub fn order(&self, repository: &OciRepository) -> Result<Order, String> {
+        pull::order(self.garden, repository).map_err(|failure| failure.text())
+    }
+
+    /// The archive, if it stands in the deployment.
+    ///
+    /// # Errors
+    /// If it cannot be decoded.
+    pub fn raw_chart(helm: &HelmDeployment) -> Result<Option<Vec<u8>>, String> {
+        render::raw_chart(helm)
+    }
+
+    /// What the chart is rendered with, as a release of this name in the namespace of this installation.
+    ///
+    /// # Errors
+    /// If something that the values are made of cannot be read.
+    pub fn request(
+        &self,
+        deployment: &ControllerDeployment,
+        helm: &HelmDeployment,
+        (release, installation): (&str, &str),
+    ) -> Result<Request, String> {
+        let inject = deployment.inject_garden_kubeconfig == Some(true);
+        let mix_in = values::mix_in(values::Facts {
+            seed: self.seed,
+            version: GARDENER,
+            garden_identity: &super::garden_identity(self.garden).map_err(|failure| failure.text())?,
+            feature_gates: self.feature_gates,
+            // Its name matters to nobody who reads the objects.
+            generic_kubeconfig: inject.then_some("generic-garden-kubeconfig"),
+        });
+        let resources = resources::resolve(self.garden, &deployment.resources, &helm.values);
+        let version = KubeVersion::of_flag(text(&self.seed["status"]["kubernetesVersion"]));
+        Ok(Request {
+            resources: resources.map_err(|error| chain(&error))?,
+            mix_in,
+            ..request(release, installation, helm.values.clone(), version)
+        })
+    }
+}
+
+/// What a chart is rendered with of which nothing but its name and values is known.
+pub fn request(release: &str, installation: &str, values: Value, version: Option<KubeVersion>) -> Request {
+    let version = version.unwrap_or_else(KubeVersion::helm_default);
+    Request {
+        name: release.to_owned(),
+        namespace: objects::namespace_name(installation),
+        values,
+        resources: Value::Null,
+        mix_in: crate::chart::Table::new(),
+        kubernetes_version: version.version,
+        kubernetes_major: version.major,
+        kubernetes_minor: version.minor,
+    }
+}

@@ -1,0 +1,345 @@
+//! Charts that travel to where no registry is: an OCI image layout in a directory, with the list of the images that the
+//! charts name beside it (`images.txt`). An agent reads it as `layoutDir`.
+//!
+//! Blobs come first, each written under its digest once it is right; `index.json`, which makes them known, comes last. So
+//! whatever breaks off leaves the charts that were there, and the next run goes on. What is there already stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::cache::{Begun, Cache, Content};
+use super::digest::Digest;
+use super::layout::{Layout, REF_NAME};
+use super::manifest::{self, Blob, Next};
+use super::{Error as Cause, check_size};
+use crate::base::capped;
+use crate::base::error::chain;
+use crate::base::stop::Stop;
+use crate::limits;
+
+mod pack;
+
+pub use pack::{Form, beside, pack};
+
+const INDEX: &str = "index.json";
+const IMAGES: &str = "images.txt";
+const LAYOUT: (&str, &[u8]) = ("oci-layout", b"{\"imageLayoutVersion\":\"1.0.0\"}");
+const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+
+const READ_AGAIN: &str = "get the bundle again: it is damaged, or somebody has changed it";
+const WRITABLE: &str = "name a directory that can be written, with room";
+const NO_BUNDLE: &str = "name what `gardenlet bundle export` has made, or another OCI image layout";
+
+/// What is wrong with a bundle, where, and what to do about it.
+#[derive(Debug)]
+pub struct Error {
+    place: String,
+    why: String,
+    remedy: &'static str,
+}
+
+impl Error {
+    fn new(place: impl fmt::Display, why: impl fmt::Display, remedy: &'static str) -> Self {
+        Self { place: place.to_string(), why: why.to_string(), remedy }
+    }
+
+    fn at<E: std::error::Error + 'static>(path: &Path, remedy: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| Self::new(path.display(), chain(&error), remedy)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.place, self.why, self.remedy)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// References and what they stand for, each once.
+pub type Charts = Vec<(String, Digest)>;
+/// References of container images.
+pub type Images = BTreeSet<String>;
+/// Blobs and their sizes.
+pub type Blobs = BTreeMap<Digest, u64>;
+
+/// A bundle in a directory.
+#[derive(Debug)]
+pub struct Bundle {
+    directory: PathBuf,
+}
+
+impl Bundle {
+    /// The one in this directory, which need not be there.
+    pub const fn at(directory: PathBuf) -> Self {
+        Self { directory }
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// A place for blobs; makes the directory. Nobody else adds to the bundle while the lock lives.
+    ///
+    /// # Errors
+    /// If it cannot be made or somebody else adds to it.
+    pub fn open(&self) -> Result<(Cache, File), Error> {
+        let folder = self.directory.join("blobs").join("sha256");
+        fs::create_dir_all(&folder).map_err(Error::at(&folder, WRITABLE))?;
+        let lock = File::open(&self.directory).map_err(Error::at(&self.directory, WRITABLE))?;
+        let busy = "wait until the other program has ended, or name another directory";
+        lock.try_lock().map_err(Error::at(&self.directory, busy))?;
+        Ok((Cache::of_blobs(folder), lock))
+    }
+
+    fn images(&self) -> Result<Images, Error> {
+        let path = self.directory.join(IMAGES);
+        match capped::read_file(&path, limits::BUNDLE_IMAGES_BYTES_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Images::new()),
+            other => other.map(|text| images(&text)).map_err(Error::at(&path, READ_AGAIN)),
+        }
+    }
+
+    /// All blobs of a chart, each read and compared with its digest.
+    ///
+    /// # Errors
+    /// The first that is missing or wrong.
+    pub fn verify(&self, reference: &str, digest: Digest) -> Result<Blobs, Error> {
+        let missing = |blob: Digest, cause: Cause| match cause {
+            Cause::NotInLayout => Error::new(reference, format_args!("blob {blob} is missing"), READ_AGAIN),
+            cause => Error::new(reference, chain(&cause), READ_AGAIN),
+        };
+        let (layout, mut found, mut next) = (Layout::at(&self.directory), Blobs::new(), digest);
+        for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
+            let content = layout.manifest(next).map_err(|cause| missing(next, cause))?;
+            found.insert(next, u64::try_from(content.len()).unwrap_or(u64::MAX));
+            match manifest::read(&content).map_err(|why| Error::new(reference, why, READ_AGAIN))? {
+                Next::Manifest(digest) => next = digest,
+                Next::Chart(_) => {
+                    let parts = manifest::parts(&content);
+                    for part in parts.map_err(|why| Error::new(reference, why, READ_AGAIN))? {
+                        layout.chart(part).map_err(|cause| missing(part.digest, cause))?;
+                        found.insert(part.digest, part.bytes);
+                    }
+                    return Ok(found);
+                }
+            }
+        }
+        Err(Error::new(reference, manifest::Problem::DeepIndex, READ_AGAIN))
+    }
+
+    /// Makes charts known whose blobs are there, beside those that are known already; one with the same reference is
+    /// replaced. Returns the digest of the index: it stands for the whole bundle.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn publish(&self, charts: &Charts, images: &Images) -> Result<Digest, Error> {
+        let path = self.directory.join(INDEX);
+        let present = match capped::read_file(&path, limits::OCI_MANIFEST_BYTES_MAX) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            other => entries(&path, &other.map_err(Error::at(&path, WRITABLE))?)?,
+        };
+        let mut all = Map::new();
+        for entry in present {
+            all.insert(name(&entry).to_owned(), entry);
+        }
+        let layout = Layout::at(&self.directory);
+        for (reference, digest) in charts {
+            let content = layout.manifest(*digest);
+            let content = content.map_err(|cause| Error::new(reference, chain(&cause), READ_AGAIN))?;
+            all.insert(reference.clone(), entry(reference, *digest, &content));
+        }
+        let entries: Vec<Value> = all.into_iter().map(|(_, entry)| entry).collect();
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": entries}).to_string();
+        let mut known = self.images()?;
+        known.extend(images.iter().cloned());
+        let lines: String = known.iter().map(|image| format!("{image}\n")).collect();
+        self.write(LAYOUT.0, LAYOUT.1)?;
+        self.write(IMAGES, lines.as_bytes())?;
+        self.write(INDEX, index.as_bytes())?;
+        Ok(Digest::of(index.as_bytes()))
+    }
+
+    /// Makes nothing known any more; the blobs stay.
+    pub fn forget(&self) {
+        for name in [INDEX, IMAGES] {
+            let _ = fs::remove_file(self.directory.join(name));
+        }
+    }
+
+    /// Whole or not at all; what is there already is not written again.
+    fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
+        let path = self.directory.join(name);
+        if capped::read_file(&path, content.len()).is_ok_and(|present| present == content) {
+            return Ok(());
+        }
+        let new = self.directory.join(format!("{name}.new"));
+        let written = File::create(&new).and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()
+        });
+        written.and_then(|()| fs::rename(&new, &path)).map_err(Error::at(&path, WRITABLE))
+    }
+
+    /// Takes over all charts and images of another bundle: a directory, a `.tar` or a `.tar.gz`. Nothing becomes known
+    /// unless every blob is what its digest says and all blobs of each chart are there. With `expected`, the index must
+    /// have that digest.
+    ///
+    /// # Errors
+    /// What is wrong with either of the two.
+    pub fn import(&self, from: &Path, expected: Option<Digest>) -> Result<Contents, Error> {
+        let contents = Contents::read(from)?;
+        let found = contents.digest;
+        if let Some(expected) = expected.filter(|expected| *expected != found) {
+            let why = format_args!("its digest is {found}, not {expected}");
+            return Err(Error::new(from.display(), why, READ_AGAIN));
+        }
+        let (cache, _lock) = self.open()?;
+        pack::each(from, &mut |name, file| match blob(name) {
+            Some(digest) => file.store(&cache, digest),
+            None => Ok(()),
+        })?;
+        contents.charts.iter().try_for_each(|(name, digest)| self.verify(name, *digest).map(drop))?;
+        self.publish(&contents.charts, &contents.images)?;
+        Ok(contents)
+    }
+}
+
+/// What a bundle says about itself, in whatever form it is.
+#[derive(Debug)]
+pub struct Contents {
+    /// The charts.
+    pub charts: Charts,
+    /// The images that they name.
+    pub images: Images,
+    /// The digest of the index: it stands for the whole bundle.
+    pub digest: Digest,
+}
+
+impl Contents {
+    /// Of a directory, a `.tar` or a `.tar.gz`. No blob is looked at.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no OCI image layout.
+    pub fn read(from: &Path) -> Result<Self, Error> {
+        let (mut index, mut listed) = (None, Images::new());
+        pack::each(from, &mut |name, file| {
+            match name {
+                INDEX => index = Some(file.small(limits::OCI_MANIFEST_BYTES_MAX)?),
+                IMAGES => listed = images(&file.small(limits::BUNDLE_IMAGES_BYTES_MAX)?),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let index = index.ok_or_else(|| Error::new(from.display(), "it has no index.json", NO_BUNDLE))?;
+        Ok(Self { charts: charts(from, &index)?, images: listed, digest: Digest::of(&index) })
+    }
+}
+
+/// The digest in the path of a blob.
+fn blob(name: &str) -> Option<Digest> {
+    Digest::from_hex(name.strip_prefix("blobs/sha256/")?)
+}
+
+fn images(text: &[u8]) -> Images {
+    let text = String::from_utf8_lossy(text);
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+fn entries(path: &Path, index: &[u8]) -> Result<Vec<Value>, Error> {
+    let bad = || Error::new(path.display(), "it is no index of an OCI image layout", NO_BUNDLE);
+    let mut index: Value = serde_json::from_slice(index).map_err(|_| bad())?;
+    match index.get_mut("manifests").map(Value::take) {
+        Some(Value::Array(entries)) if entries.len() <= limits::BUNDLE_CHARTS_MAX => Ok(entries),
+        Some(Value::Array(_)) => {
+            let max = limits::BUNDLE_CHARTS_MAX;
+            Err(Error::new(path.display(), format_args!("more than {max} charts"), "split it"))
+        }
+        _ => Err(bad()),
+    }
+}
+
+/// What has no name stands under its digest.
+fn name(entry: &Value) -> &str {
+    let name = entry["annotations"][REF_NAME].as_str().filter(|name| !name.is_empty());
+    name.or(entry["digest"].as_str()).unwrap_or_default()
+}
+
+fn entry(reference: &str, digest: Digest, content: &[u8]) -> Value {
+    let is_index =
+        serde_json::from_slice(content).is_ok_and(|content: Value| content["manifests"].is_array());
+    let kind = if is_index { INDEX_TYPE } else { MANIFEST_TYPE };
+    json!({"mediaType": kind, "digest": digest.to_string(), "size": content.len(), "annotations": {REF_NAME: reference}})
+}
+
+fn charts(path: &Path, index: &[u8]) -> Result<Charts, Error> {
+    let mut all = Charts::new();
+    for entry in entries(path, index)? {
+        let digest = entry["digest"].as_str().and_then(Digest::parse);
+        let digest =
+            digest.ok_or_else(|| Error::new(path.display(), "an entry has no digest", READ_AGAIN))?;
+        let name = name(&entry);
+        all.retain(|(known, _)| known != name);
+        all.push((name.to_owned(), digest));
+    }
+    Ok(all)
+}
+
+/// A file of a bundle, while it is read.
+struct Incoming<'a> {
+    /// The bundle.
+    from: &'a Path,
+    name: &'a str,
+    bytes: u64,
+    content: &'a mut dyn io::Read,
+}
+
+impl Incoming<'_> {
+    fn small(&mut self, bytes_max: usize) -> Result<Vec<u8>, Error> {
+        let refuse = refusal(self.name, self.from);
+        let read = capped::read(self.content, bytes_max).map_err(|error| refuse(&chain(&error)))?;
+        read.ok_or_else(|| refuse(&format!("larger than {bytes_max} bytes")))
+    }
+
+    /// Writes it as a blob, if that is not there.
+    fn store(&mut self, cache: &Cache, digest: Digest) -> Result<(), Error> {
+        let (name, refuse) = (self.name, refusal(self.name, self.from));
+        let failed = |cause: Cause| match cause {
+            Cause::Digest { found, .. } => refuse(&format!("its content has digest {found}")),
+            Cause::Large { .. } => refuse(&chain(&cause)),
+            cause => Error::new(name, chain(&cause), WRITABLE),
+        };
+        check_size(Blob { digest, bytes: self.bytes }).map_err(failed)?;
+        let mut partial = match cache.begin(digest, &Stop::new()).map_err(failed)? {
+            Begun::There(_) => return Ok(()),
+            Begun::Fetch(partial) => partial,
+        };
+        partial.restart().map_err(failed)?;
+        let mut buffer = [0; 16 << 10];
+        loop {
+            let amount = self.content.read(&mut buffer).map_err(|error| refuse(&chain(&error)))?;
+            if amount == 0 {
+                break;
+            }
+            partial.write(&buffer[..amount]).map_err(failed)?;
+        }
+        match partial.finish().map_err(failed)? {
+            Content::File(_) => Ok(()),
+            Content::Bytes(_) => Err(Error::new(name, "it cannot be written", WRITABLE)),
+        }
+    }
+}
+
+fn refusal<'a>(name: &'a str, from: &'a Path) -> impl Fn(&str) -> Error + 'a {
+    move |why| Error::new(format_args!("{name} in {}", from.display()), why, READ_AGAIN)
+}
+
+#[cfg(test)]
+mod tests;

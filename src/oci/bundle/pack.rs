@@ -1,0 +1,290 @@
+//! A bundle as one file, and the files of a bundle in any form. Archives are ustar with nothing in them that depends on the
+//! time or the machine: the same charts give the same bytes. `.tar.gz` is for tools that want it; charts are compressed
+//! already, so nothing is compressed again.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::Crc;
+use flate2::read::MultiGzDecoder;
+use tar::{EntryType, Header};
+
+use super::{Blobs, Bundle, Error, IMAGES, INDEX, Incoming, LAYOUT, NO_BUNDLE, READ_AGAIN, WRITABLE};
+use crate::limits;
+
+const BLOCK: usize = 512;
+/// What one stored block of gzip holds at most.
+const STORED_BYTES_MAX: usize = 65_535;
+
+/// How a bundle is kept; its name says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// A directory.
+    Directory,
+    /// `.tar`
+    Tar,
+    /// `.tar.gz` or `.tgz`
+    TarGz,
+}
+
+impl Form {
+    /// Of a bundle that is to be made.
+    pub fn of(path: &Path) -> Self {
+        let name = path.to_string_lossy();
+        match name.as_ref() {
+            name if name.ends_with(".tar") => Self::Tar,
+            name if name.ends_with(".tar.gz") || name.ends_with(".tgz") => Self::TarGz,
+            _ => Self::Directory,
+        }
+    }
+}
+
+/// `path` with something behind its name.
+pub fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Puts a bundle with these blobs into one file, whole or not at all.
+///
+/// # Errors
+/// If a file cannot be read or written.
+pub fn pack(bundle: &Bundle, blobs: &Blobs, to: &Path) -> Result<(), Error> {
+    let new = beside(to, ".new");
+    let written = File::create(&new).and_then(|mut file| {
+        let file_out: &mut dyn Write = &mut file;
+        let mut out = BufWriter::new(file_out);
+        match Form::of(to) {
+            Form::TarGz => {
+                let mut gzip = Stored::begin(&mut out)?;
+                write(bundle, blobs, &mut gzip)?;
+                gzip.end()?;
+            }
+            _ => write(bundle, blobs, &mut out)?,
+        }
+        out.flush()?;
+        drop(out);
+        file.sync_all()
+    });
+    written.and_then(|()| fs::rename(&new, to)).map_err(Error::at(to, WRITABLE))
+}
+
+fn write(bundle: &Bundle, blobs: &Blobs, out: &mut dyn Write) -> io::Result<()> {
+    let fixed = [LAYOUT.0, INDEX, IMAGES].map(str::to_owned);
+    let blobs = blobs.keys().map(|digest| format!("blobs/sha256/{}", digest.hex()));
+    for name in fixed.into_iter().chain(blobs) {
+        let mut file = File::open(bundle.directory().join(&name))?;
+        let bytes = file.metadata()?.len();
+        let mut header = Header::new_ustar();
+        header.set_path(&name)?;
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(0o644);
+        header.set_mtime(0);
+        header.set_size(bytes);
+        header.set_cksum();
+        out.write_all(header.as_bytes())?;
+        // A file that shrinks meanwhile is no reason for a broken archive.
+        if transfer(&mut file, out, bytes)? != bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        out.write_all(&[0; BLOCK][..padding(bytes)])?;
+    }
+    out.write_all(&[0; 2 * BLOCK])
+}
+
+/// So many bytes, or fewer if there are no more; returns how many.
+fn transfer(from: &mut dyn Read, to: &mut dyn Write, bytes: u64) -> io::Result<u64> {
+    let (mut buffer, mut done) = ([0; 16 << 10], 0);
+    while done < bytes {
+        let wanted = usize::try_from(bytes - done).unwrap_or(usize::MAX).min(buffer.len());
+        let amount = from.read(&mut buffer[..wanted])?;
+        if amount == 0 {
+            break;
+        }
+        to.write_all(&buffer[..amount])?;
+        done += u64::try_from(amount).unwrap_or(u64::MAX);
+    }
+    Ok(done)
+}
+
+/// Bytes between the end of a file and the next block.
+fn padding(bytes: u64) -> usize {
+    let block = u64::try_from(BLOCK).unwrap_or(u64::MAX);
+    usize::try_from(bytes.next_multiple_of(block) - bytes).unwrap_or_default()
+}
+
+/// gzip without compression.
+struct Stored<'a> {
+    out: &'a mut dyn Write,
+    crc: Crc,
+}
+
+impl<'a> Stored<'a> {
+    fn begin(out: &'a mut dyn Write) -> io::Result<Self> {
+        out.write_all(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255])?;
+        Ok(Self { out, crc: Crc::new() })
+    }
+
+    fn end(self) -> io::Result<()> {
+        self.out.write_all(&[1, 0, 0, 255, 255])?;
+        self.out.write_all(&self.crc.sum().to_le_bytes())?;
+        self.out.write_all(&self.crc.amount().to_le_bytes())
+    }
+}
+
+impl Write for Stored<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let bytes = &bytes[..bytes.len().min(STORED_BYTES_MAX)];
+        let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+        self.out.write_all(&[0])?;
+        self.out.write_all(&length.to_le_bytes())?;
+        self.out.write_all(&(!length).to_le_bytes())?;
+        self.out.write_all(bytes)?;
+        self.crc.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+type Each<'a> = &'a mut dyn FnMut(&str, &mut Incoming<'_>) -> Result<(), Error>;
+
+/// Hands over each file of a bundle by its path in it.
+pub(super) fn each(from: &Path, each: Each<'_>) -> Result<(), Error> {
+    if from.is_dir() {
+        return each_in_directory(from, each);
+    }
+    let open = || File::open(from).map_err(Error::at(from, NO_BUNDLE));
+    let mut magic = [0; 2];
+    let is_zipped = open()?.read_exact(&mut magic).is_ok() && magic == [0x1f, 0x8b];
+    let mut file = open()?;
+    let packed: &mut dyn Read = &mut file;
+    if is_zipped {
+        return each_in_archive(from, &mut MultiGzDecoder::new(packed), each);
+    }
+    each_in_archive(from, packed, each)
+}
+
+fn each_in_directory(from: &Path, each: Each<'_>) -> Result<(), Error> {
+    let folder = from.join("blobs").join("sha256");
+    let listed = fs::read_dir(&folder).map_err(Error::at(&folder, NO_BUNDLE))?;
+    let blobs = listed.flatten().take(limits::BUNDLE_FILES_MAX);
+    let blobs = blobs.filter_map(|entry| Some(format!("blobs/sha256/{}", entry.file_name().to_str()?)));
+    let mut names: Vec<String> = blobs.collect();
+    names.sort();
+    names.extend([INDEX, IMAGES].map(str::to_owned));
+    for name in names {
+        let path = from.join(&name);
+        let mut file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(Error::at(&path, READ_AGAIN))?,
+        };
+        let bytes = file.metadata().map_err(Error::at(&path, READ_AGAIN))?.len();
+        each(&name, &mut Incoming { from, name: &name, bytes, content: &mut file })?;
+    }
+    Ok(())
+}
+
+fn each_in_archive(from: &Path, archive: &mut dyn Read, each: Each<'_>) -> Result<(), Error> {
+    let refuse = |why: &str| Error::new(from.display(), why, READ_AGAIN);
+    let broken = Error::at::<io::Error>;
+    for _ in 0..limits::BUNDLE_FILES_MAX {
+        let mut header = Header::new_old();
+        archive.read_exact(header.as_mut_bytes()).map_err(broken(from, READ_AGAIN))?;
+        if header.as_bytes().iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        let bytes = header.entry_size().map_err(|_| refuse("it is no tar archive"))?;
+        let kind = header.entry_type();
+        let path = header.path_bytes().into_owned();
+        let mut content = Read::take(&mut *archive, bytes);
+        // Folders and the like, and what other tools say about a file before it.
+        if kind.is_file() || kind.is_contiguous() {
+            let name = String::from_utf8_lossy(&path);
+            let name = name.trim_start_matches("./");
+            each(name, &mut Incoming { from, name, bytes, content: &mut content })?;
+        }
+        let rest = content.limit();
+        let skipped = u64::try_from(padding(bytes)).unwrap_or_default() + rest;
+        let passed = transfer(archive, &mut io::sink(), skipped);
+        if passed.map_err(broken(from, READ_AGAIN))? != skipped {
+            return Err(refuse("it ends too early"));
+        }
+    }
+    Err(refuse("it has too many files"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::random;
+
+    #[test]
+    fn the_name_says_the_form() {
+        for (name, form) in [
+            ("charts", Form::Directory),
+            ("charts.tar", Form::Tar),
+            ("x/charts.tar.gz", Form::TarGz),
+            ("charts.tgz", Form::TarGz),
+            ("charts.zip", Form::Directory),
+        ] {
+            assert_eq!(Form::of(Path::new(name)), form, "{name}");
+        }
+        assert_eq!(beside(Path::new("a/b.tar"), ".partial"), Path::new("a/b.tar.partial"));
+    }
+
+    #[test]
+    fn stored_gzip_is_read_as_what_was_written() {
+        let content: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+        for bytes in [0, 1, STORED_BYTES_MAX, STORED_BYTES_MAX + 1, content.len()] {
+            let mut zipped = Vec::new();
+            let mut gzip = Stored::begin(&mut zipped).unwrap();
+            gzip.write_all(&content[..bytes]).unwrap();
+            gzip.end().unwrap();
+            let mut plain = Vec::new();
+            MultiGzDecoder::new(zipped.as_slice()).read_to_end(&mut plain).unwrap();
+            assert!(plain == content[..bytes], "{bytes}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_filled() {
+        assert_eq!([0, 1, 511, 512, 513].map(padding), [0, 511, 1, 0, 511]);
+    }
+
+    #[test]
+    fn what_is_no_archive_is_refused() {
+        let path = std::env::temp_dir().join(format!("gardenlet-pack-{}", random::hex(12)));
+        let read = |content: &[u8]| {
+            fs::write(&path, content).unwrap();
+            each(&path, &mut |_, _| Ok(())).unwrap_err().to_string()
+        };
+        let name = path.display();
+        let table: [(&[u8], &str); 4] = [
+            (b"", "failed to fill whole buffer"),
+            (&[b'x'; 2 * BLOCK], "it is no tar archive"),
+            (&[0x1f, 0x8b, 9], "failed to fill whole buffer"),
+            (b"text", "failed to fill whole buffer"),
+        ];
+        for (content, why) in table {
+            let text = read(content);
+            assert!(text.starts_with(&format!("{name}: ")), "{text}");
+            assert!(text.ends_with(READ_AGAIN), "{text}");
+            assert!(text.contains(why) || content.len() == 3, "{text}");
+        }
+        let mut header = Header::new_ustar();
+        header.set_path("index.json").unwrap();
+        header.set_size(100);
+        header.set_cksum();
+        let short = [header.as_bytes().as_slice(), b"{}"].concat();
+        assert!(read(&short).contains("it ends too early"));
+        fs::remove_file(&path).unwrap();
+        let none = each(&path, &mut |_, _| Ok(())).unwrap_err().to_string();
+        assert!(none.ends_with(NO_BUNDLE), "{none}");
+    }
+}

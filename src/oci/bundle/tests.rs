@@ -1,0 +1,184 @@
+use super::*;
+use crate::base::random;
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("gardenlet-bundle-{}", random::hex(12)));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn bundle(&self, name: &str) -> Bundle {
+        Bundle::at(self.0.join(name))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn manifest_of(chart: &[u8]) -> Vec<u8> {
+    let kind = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+    let part = |kind: &str, content: &[u8]| json!({"mediaType": kind, "digest": Digest::of(content).to_string(), "size": content.len()});
+    json!({"schemaVersion": 2, "config": part("x", b"{}"), "layers": [part(kind, chart)]})
+        .to_string()
+        .into_bytes()
+}
+
+/// A chart's blobs and the digest of its manifest.
+fn put(bundle: &Bundle, chart: &[u8]) -> Digest {
+    let (cache, _lock) = bundle.open().unwrap();
+    let manifest = manifest_of(chart);
+    for content in [&manifest, chart, b"{}"] {
+        cache.put(Digest::of(content), content);
+    }
+    Digest::of(&manifest)
+}
+
+fn known(charts: &[(&str, Digest)]) -> Charts {
+    charts.iter().map(|(name, digest)| ((*name).to_owned(), *digest)).collect()
+}
+
+fn listed(images: &[&str]) -> Images {
+    images.iter().map(|image| (*image).to_owned()).collect()
+}
+
+fn charts_of(bundle: &Bundle) -> Charts {
+    Contents::read(bundle.directory()).unwrap().charts
+}
+
+/// A bundle of one chart.
+fn small(scratch: &Scratch) -> (Bundle, Digest) {
+    let bundle = scratch.bundle("small");
+    let digest = put(&bundle, b"chart");
+    bundle.publish(&known(&[("r.example.org/a/b:1", digest)]), &listed(&["i:2", "i:1"])).unwrap();
+    (bundle, digest)
+}
+
+#[test]
+fn what_is_published_is_found_beside_what_was_there() {
+    let scratch = Scratch::new();
+    let (bundle, first) = small(&scratch);
+    let second = put(&bundle, b"another chart");
+    let both = known(&[("r.example.org/a/b:1", first), ("r.example.org/a/c:1", second)]);
+    let index = bundle.publish(&known(&[("r.example.org/a/c:1", second)]), &listed(&["i:3"])).unwrap();
+    assert_eq!(charts_of(&bundle), both);
+    assert_eq!(bundle.images().unwrap(), listed(&["i:1", "i:2", "i:3"]));
+    assert_eq!(fs::read_to_string(bundle.directory().join("images.txt")).unwrap(), "i:1\ni:2\ni:3\n");
+    assert_eq!(bundle.verify("x", first).unwrap().len(), 3);
+    // The same again changes no byte.
+    assert_eq!(bundle.publish(&both, &Images::new()).unwrap(), index);
+    // A tag moves on.
+    let moved = bundle.publish(&known(&[("r.example.org/a/b:1", second)]), &Images::new()).unwrap();
+    assert!(moved != index && charts_of(&bundle)[0] == ("r.example.org/a/b:1".to_owned(), second));
+}
+
+#[test]
+fn a_bundle_travels_in_every_form() {
+    let scratch = Scratch::new();
+    let (bundle, digest) = small(&scratch);
+    let blobs = bundle.verify("x", digest).unwrap();
+    let index = Digest::of(&fs::read(bundle.directory().join("index.json")).unwrap());
+    let mut forms = vec![bundle.directory().to_owned()];
+    for name in ["b.tar", "b.tar.gz", "b.tgz"] {
+        pack(&bundle, &blobs, &scratch.path(name)).unwrap();
+        forms.push(scratch.path(name));
+    }
+    for (number, form) in forms.iter().enumerate() {
+        let target = scratch.bundle(&format!("target-{number}"));
+        let contents = target.import(form, Some(index)).unwrap();
+        assert_eq!((contents.charts.len(), contents.images), (1, listed(&["i:1", "i:2"])), "{form:?}");
+        assert_eq!(target.verify("x", digest).unwrap(), blobs, "{form:?}");
+        assert_eq!(target.import(form, None).unwrap().charts, charts_of(&target));
+    }
+    pack(&bundle, &blobs, &scratch.path("again.tar")).unwrap();
+    let read = |name| fs::read(scratch.path(name)).unwrap();
+    assert!(read("b.tar") == read("again.tar"), "an archive depends on its content alone");
+}
+
+#[test]
+fn what_was_tampered_with_is_refused_and_nothing_becomes_known() {
+    let scratch = Scratch::new();
+    let (bundle, digest) = small(&scratch);
+    let blob = |content: &[u8]| bundle.directory().join("blobs/sha256").join(Digest::of(content).hex());
+    let index = bundle.directory().join("index.json");
+    let right = fs::read(&index).unwrap();
+    let other = Digest::of(b"other");
+    let manifest = manifest_of(b"chart");
+    let table: [(PathBuf, &[u8], &[u8], String); 6] = [
+        (blob(b"chart"), b"chart", b"chars", format!("its content has digest {}", Digest::of(b"chars"))),
+        (blob(b"chart"), b"chart", b"chart and more", "its content has digest".to_owned()),
+        (blob(&manifest), &manifest, b"{}", "its content has digest".to_owned()),
+        (index.clone(), &right, b"{\"manifests\":[{}]}", "an entry has no digest".to_owned()),
+        (index.clone(), &right, b"[]", "it is no index of an OCI image layout".to_owned()),
+        (
+            index.clone(),
+            &right,
+            &String::from_utf8_lossy(&right).replace(&digest.hex(), &other.hex()).into_bytes(),
+            format!("blob {other} is missing"),
+        ),
+    ];
+    for (number, (path, content, wrong, why)) in table.into_iter().enumerate() {
+        fs::write(&path, wrong).unwrap();
+        let archive = scratch.path("b.tar");
+        pack(&bundle, &[(digest, 0), (Digest::of(b"chart"), 0), (Digest::of(b"{}"), 0)].into(), &archive)
+            .unwrap();
+        fs::write(&path, wrong).unwrap();
+        for form in [bundle.directory(), &archive] {
+            let target = scratch.bundle(&format!("target-{number}"));
+            let text = target.import(form, None).unwrap_err().to_string();
+            assert!(
+                text.contains(&why) && (text.ends_with(READ_AGAIN) || text.ends_with(NO_BUNDLE)),
+                "{text}"
+            );
+            assert!(!target.directory().join(INDEX).exists(), "{why}: it is known all the same");
+            // The same target takes the right one.
+            fs::write(&path, content).unwrap();
+            target.import(bundle.directory(), None).unwrap();
+            fs::remove_dir_all(target.directory()).unwrap();
+            fs::write(&path, wrong).unwrap();
+        }
+        fs::write(&path, content).unwrap();
+    }
+    let target = scratch.bundle("pinned");
+    let text = target.import(bundle.directory(), Some(other)).unwrap_err().to_string();
+    assert!(text.contains(&format!("not {other}")) && !target.directory().exists(), "{text}");
+    fs::remove_file(blob(b"{}")).unwrap();
+    let text = target.import(bundle.directory(), None).unwrap_err().to_string();
+    assert!(text.contains(&format!("blob {} is missing", Digest::of(b"{}"))), "{text}");
+}
+
+#[test]
+fn a_broken_import_goes_on_and_nobody_interferes() {
+    let scratch = Scratch::new();
+    let (bundle, digest) = small(&scratch);
+    let target = scratch.bundle("target");
+    let (cache, lock) = target.open().unwrap();
+    let busy = target.import(bundle.directory(), None).unwrap_err().to_string();
+    assert!(busy.ends_with("wait until the other program has ended, or name another directory"), "{busy}");
+    drop((cache, lock));
+    // What an earlier run has left: a whole blob, a damaged one, a part.
+    let folder = target.directory().join("blobs/sha256");
+    fs::write(folder.join(Digest::of(b"{}").hex()), "{}").unwrap();
+    fs::write(folder.join(Digest::of(b"chart").hex()), "ch").unwrap();
+    fs::write(folder.join(format!("{}.part", digest.hex())), "x").unwrap();
+    target.import(bundle.directory(), None).unwrap();
+    assert_eq!(target.verify("x", digest).unwrap().len(), 3);
+}
+
+#[test]
+fn paths_of_archives_are_names_only() {
+    for name in ["blobs/sha256/../../x", "blobs/sha256/", "/etc/passwd", "index.json"] {
+        assert_eq!(blob(name), None, "{name}");
+    }
+    let hex = Digest::of(b"x").hex();
+    assert_eq!(blob(&format!("blobs/sha256/{hex}")), Some(Digest::of(b"x")));
+}

@@ -1,0 +1,159 @@
+//! Charts carried to a place without a registry: collected beside the garden, imported on another machine, installed by an
+//! agent that reads nothing but a directory.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use gardenlet::cli;
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::story_oci::{greeting, pull_secret, register, secret, wait_for_valid};
+use crate::support::registry::{Access, Registry, digest};
+use crate::world::{Options, World};
+
+/// `gardenlet bundle ...`: exit code, output and errors.
+fn bundle(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    let mut io = cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
+    let variable = |name: &str| variables.get(name).cloned();
+    let args = std::iter::once(&"bundle").chain(words).map(Into::into).collect();
+    let nobody = |_: &gardenlet::config::Loaded| unreachable!("no identity was asked for");
+    let code = cli::main(args, &variable, &mut io, &nobody, |_, _| unreachable!("no agent was asked for"));
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (code, text(output), text(errors))
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// A registry with the extension, which wants a login; its pull secret and CA are in the garden.
+fn registry(world: &World) -> Registry {
+    let registry = Registry::start(&world.clock);
+    registry.push("charts/echo", "1", &charts::extension());
+    registry.put_blob("charts/echo", b"{}");
+    registry.protect(Access::TokenFor("robot", "hunter2"));
+    world.garden.apply(&[
+        secret("ca", "oci-ca-bundle", "bundle.crt", registry.ca.as_bytes()),
+        pull_secret(&registry, "hunter2"),
+    ]);
+    registry
+}
+
+fn repository(registry: &Registry) -> Value {
+    json!({"repository": format!("oci://{}/charts/echo", registry.address), "tag": "1",
+        "pullSecretRef": {"name": "pull"}, "caBundleSecretRef": {"name": "ca"}})
+}
+
+/// The environment of an operator's machine: it reaches the garden, and no seed.
+fn desk(world: &World) -> BTreeMap<String, String> {
+    let kubeconfig = world.file("operator.kubeconfig", &world.garden.admin_kubeconfig());
+    [("GARDEN_KUBECONFIG".to_owned(), shown(&kubeconfig))].into()
+}
+
+#[test]
+fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
+    let world = World::start(&Options::real("walled"));
+    let mut registry = registry(&world);
+    let reference = format!("{}/charts/echo:1", registry.address);
+    register(&world, &repository(&registry));
+    let config = shown(&world.file("gardenlet.yaml", &world.config().to_string()));
+    let archive = shown(&world.path("charts.tar"));
+    let variables = desk(&world);
+    let export = |more: &[&str]| {
+        let words = [&["export", "--output", &archive, "--config", &config], more].concat();
+        bundle(&words, &variables)
+    };
+
+    // Nobody has registered the seed: there are no installations yet.
+    let (code, _, errors) = export(&[]);
+    assert_eq!(code, 1, "{errors}");
+    assert!(
+        errors.contains("the garden has no chart for seed walled") && errors.contains("--all"),
+        "{errors}"
+    );
+    let (code, output, errors) = export(&["--all"]);
+    assert_eq!(code, 0, "{output}{errors}");
+    assert!(errors.starts_with(&format!("1/1 echo {reference} sha256:")), "{errors}");
+    assert!(errors.ends_with(" bytes\n") && !errors.contains("hunter"), "{errors}");
+    let (first, rest) = output.split_once('\n').unwrap();
+    assert!(first.starts_with(&format!("{archive}: 1 charts with ")), "{output}");
+    assert!(first.ends_with(", a list of 1 images"), "{output}");
+    let pin = rest.trim().strip_prefix("digest of the bundle: ").unwrap().to_owned();
+    assert!(!world.path("charts.tar.partial").exists(), "what was needed on the way is gone");
+    let (code, output, _) = bundle(&["list", &archive, "--images"], &BTreeMap::new());
+    assert_eq!((code, output.as_str()), (0, "registry.example.org/echo:1\n"));
+
+    // Another machine; no registry any more.
+    registry.down();
+    let charts = world.path("carried");
+    let import =
+        || bundle(&["import", &archive, "--to", &shown(&charts), "--digest", &pin], &BTreeMap::new());
+    let (code, output, errors) = import();
+    assert_eq!(code, 0, "{errors}");
+    let line = format!("  - {{host: \"{}\", layoutDir: \"{}\"}}\n", registry.address, shown(&charts));
+    assert!(output.ends_with(&line), "{output}");
+    assert_eq!(import(), (0, output, String::new()), "the same again changes nothing");
+    let (code, output, _) = bundle(&["list", &shown(&charts)], &BTreeMap::new());
+    assert_eq!(code, 0);
+    assert!(output.starts_with(&reference) && output.contains(&pin), "{output}");
+
+    let mut settings = world.config();
+    settings["edge"]["registries"] = json!([{"host": registry.address, "layoutDir": charts}]);
+    let agent = world.agent_with(&settings);
+    world.wait_until_ready();
+    let name = installed(&world, "echo");
+    greeting(&world, &name, "hello");
+    // With the installation there, the seed's own charts are asked for: by the agent's identity in the seed, too.
+    let (code, _, errors) = export(&[]);
+    assert!(code == 1 && errors.contains(&format!("registry {}", registry.address)), "{errors}");
+    agent.stop();
+
+    // Somebody has changed the chart on its way.
+    let blob = charts.join("blobs/sha256").join(digest(&charts::extension()).trim_start_matches("sha256:"));
+    std::fs::write(&blob, b"another chart").unwrap();
+    let (code, _, errors) = bundle(&["list", &shown(&charts)], &BTreeMap::new());
+    assert!(code == 1 && errors.contains(&reference) && errors.contains("get the bundle again"), "{errors}");
+    let other = world.path("other");
+    let (code, _, errors) = bundle(&["import", &shown(&charts), "--to", &shown(&other)], &BTreeMap::new());
+    assert!(code == 1 && errors.contains("its content has digest sha256:"), "{errors}");
+    assert!(!other.join("index.json").exists());
+}
+
+#[test]
+fn an_agent_refuses_a_chart_that_was_changed_after_the_import() {
+    let world = World::start(&Options::real("meddled"));
+    let mut registry = registry(&world);
+    let charts = world.path("charts");
+    let ca = BTreeMap::from([("SSL_CERT_FILE".to_owned(), shown(&world.file("ca.pem", &registry.ca)))]);
+    let reference = format!("oci://{}/charts/echo:1", registry.address);
+    let to = shown(&charts);
+    let words = ["export", "--output", &to, "--chart", &reference];
+    let (code, _, errors) = bundle(&words, &ca);
+    assert!(code == 1 && errors.contains("401") && errors.contains("1 charts are missing"), "{errors}");
+    let login = json!({"auths": {registry.address.clone(): {"username": "robot", "password": "hunter2"}}});
+    let logins = shown(&world.file("logins.json", &login.to_string()));
+    let words = [words.as_slice(), &["--registry-config", &logins]].concat();
+    let (code, output, errors) = bundle(&words, &ca);
+    assert_eq!(code, 0, "{output}{errors}");
+    // What is there already is not pulled again.
+    registry.take_seen();
+    assert_eq!(bundle(&words, &ca), (code, output, errors));
+    assert!(!registry.take_seen().iter().any(|request| request.path.contains("/blobs/")));
+    registry.down();
+
+    let blob = charts.join("blobs/sha256").join(digest(&charts::extension()).trim_start_matches("sha256:"));
+    std::fs::write(&blob, b"another chart").unwrap();
+    register(&world, &repository(&registry));
+    let mut settings = world.config();
+    settings["edge"]["registries"] = json!([{"host": registry.address, "layoutDir": charts}]);
+    let agent = world.agent_with(&settings);
+    world.wait_until_ready();
+    wait_for_valid(&world, "False", &["OCIChartCannotBePulled", "the chart that came has digest sha256:"]);
+    std::fs::write(&blob, charts::extension()).unwrap();
+    let name = installed(&world, "echo");
+    greeting(&world, &name, "hello");
+    agent.stop();
+}
