@@ -218,7 +218,8 @@ fn classify_certificate(problem: &CertificateError) -> TlsError {
         CertificateError::BadSignature => TlsError::BadCertificate(
             "the certificate's signature does not fit the trusted CA of that name".to_owned(),
         ),
-        other => TlsError::BadCertificate(unusable(&format!("{other:?}"), &other.to_string())),
+        CertificateError::Other(reason) => TlsError::BadCertificate(unusable(&reason.to_string())),
+        other => TlsError::BadCertificate(other.to_string()),
     }
 }
 
@@ -228,14 +229,15 @@ fn bare_name(name: &str) -> &str {
     inner.trim_matches('"')
 }
 
-/// webpki's reasons arrive wrapped; these are the two that private CAs run into.
-fn unusable(debug: &str, display: &str) -> String {
-    if debug.contains("UnsupportedCertVersion") {
+/// webpki's reasons arrive wrapped; these are the two that private CAs run into. Its names for them are read, not what
+/// rustls shows of the whole: shipped programs show nothing of insides (`cross/common`).
+fn unusable(reason: &str) -> String {
+    if reason.contains("UnsupportedCertVersion") {
         "a certificate of the chain is not X.509 v3; make it again with extensions".to_owned()
-    } else if debug.contains("CaUsedAsEndEntity") {
+    } else if reason.contains("CaUsedAsEndEntity") {
         "the server's certificate is that of a CA".to_owned()
     } else {
-        display.to_owned()
+        reason.to_owned()
     }
 }
 
