@@ -182,18 +182,21 @@ def run(binary, packages, newer, target):
     with tempfile.TemporaryDirectory() as empty:
         check(unknown_targets_and_missing_binaries_are_told, pathlib.Path(empty))
     check(the_manual_is_well_formed)
-    commands = "config rebootstrap doctor explain render"
+    commands = "config rebootstrap doctor explain bundle render"
     check(bash_completes, "gardenlet ''", f"{commands} --config --version --help")
     check(bash_completes, "gardenlet re", "rebootstrap render")
     check(bash_completes, "gardenlet --config = po", "postinst postrm")
     check(bash_completes, "gardenlet explain mr x -", "--config -o -n")
     check(bash_completes, "gardenlet doctor -o ''", "json text")
+    check(bash_completes, "gardenlet bundle ex", "export")
+    check(bash_completes, "gardenlet bundle import pos", "postinst postrm")
     check(bash_completes, "gardenlet render --s", "--set --set-string --show-only")
     check(bash_completes, "gardenlet render -f pos", "postinst postrm")
     check(fish_completes, "gardenlet ", commands)
     check(fish_completes, "gardenlet --v", "--version")
     check(fish_completes, "gardenlet config ", "validate print-defaults")
     check(fish_completes, "gardenlet doctor -o ", "json text")
+    check(fish_completes, "gardenlet bundle ex", "export")
     check(fish_completes, "gardenlet render --s", "--set --set-string --show-only")
     check(fish_completes, "gardenlet doctor --config=pos", "--config=postinst --config=postrm")
     check(zsh_reads_its_completions)
