@@ -27,6 +27,21 @@ pub(crate) fn broken() -> Result<Vec<u8>> {
     ])
 }
 
+/// A chart with two objects in the extension's own namespace, of which a seed can have many.
+pub(crate) fn small() -> Result<Vec<u8>> {
+    archive(&[("Chart.yaml", include_str!("chart/Chart.yaml")), ("templates/objects.yaml", SMALL)])
+}
+
+const SMALL: &str = "apiVersion: v1
+kind: ServiceAccount
+metadata: {name: small, namespace: {{ .Release.Namespace }}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: small, namespace: {{ .Release.Namespace }}}
+data: {number: {{ .Values.number | quote }}}
+";
+
 fn archive(files: &[(&str, &str)]) -> Result<Vec<u8>> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     let appended = files.iter().try_for_each(|(name, text)| {

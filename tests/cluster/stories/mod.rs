@@ -5,6 +5,7 @@ mod applier;
 mod client;
 mod components;
 mod crash;
+mod crowd;
 mod faults;
 mod identity;
 mod inside;
@@ -100,6 +101,7 @@ pub(crate) const STORIES: &[Story] = &[
     ),
     story("agent: an expired certificate is replaced", Needs::FreshClusters, identity::bootstraps_again),
     story("agent: killed twenty times, the end is the same", Needs::FreshClusters, crash::sigkill),
+    story("agent: a crowd of extensions is installed", Needs::FreshClusters, crowd::arrives),
     story("trouble: wrong token", Needs::FreshClusters, trouble::wrong_token),
     story("trouble: nobody approves", Needs::FreshClusters, trouble::never_approved),
     story("trouble: the request is denied", Needs::FreshClusters, trouble::denied),

@@ -1,0 +1,59 @@
+//! Many extensions at once, on real API servers: how fast they are installed.
+
+use gardenlet::api::gardener::CONTROLLER_INSTALLATION;
+use gardenlet::kube::{Client, ListParams};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::chart;
+use crate::failure::{Result, ensure};
+use crate::lab::Lab;
+use crate::stories::steps::{condition, ready, while_running};
+use crate::support::garden::prepare;
+use crate::wait;
+use crate::world::{self, World};
+
+/// Extensions that are registered together; the second number with `GARDENLET_TESTS_LONG`.
+const CROWD: usize = 40;
+const CROWD_LONG: usize = 500;
+/// Bound for one, in seconds: a seed that recovers must not take hours. It is asserted with room for a busy machine.
+const SECONDS_EACH_MAX: u64 = 3;
+
+/// All of them are registered at one moment; each is installed and healthy, with the settings that an agent has by default.
+pub(crate) fn arrives(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    let garden = lab.garden.client()?;
+    let wanted = if lab.environment.long { CROWD_LONG } else { CROWD };
+    let chart = chart::small()?;
+    let extension = |n: usize| {
+        let name = format!("crowd-{n}");
+        prepare::extension(&name, &chart, &json!({"number": n}))
+    };
+    let objects: Vec<Value> = (0..wanted).flat_map(extension).collect();
+    let began = wait::now();
+    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))?;
+    let registered = wait::seconds_since(began);
+    let seconds = SECONDS_EACH_MAX * wanted as u64;
+    while_running("all installations to be healthy", seconds, &mut agent, || {
+        Ok((installed(&garden)? == wanted).then_some(()))
+    })?;
+    let took = wait::seconds_since(began);
+    println!(
+        "                         {wanted} installations: {took:.1} s ({registered:.1} s to register them), {:.1} a second",
+        wanted as f64 / took
+    );
+    ensure(installed(&garden)? == wanted, || "one of them is not healthy any more".to_owned())?;
+    agent.ensure_running()
+}
+
+/// How many ControllerInstallations have all their conditions.
+fn installed(garden: &Client) -> Result<usize> {
+    let all = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+    let is_done = |installation: &&Value| {
+        ["Valid", "Installed", "Healthy"].iter().all(|kind| condition(installation, kind) == "True")
+            && condition(installation, "Progressing") == "False"
+    };
+    Ok(all.iter().filter(is_done).count())
+}
