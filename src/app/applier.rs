@@ -103,6 +103,8 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
         // In any case: a server that refuses each new token must not be asked without a pause.
         stop.wait(clock, backoff.next_delay());
         if retired && renewed.is_ok() {
+            // Once more: the machine may have slept since, and what follows takes long.
+            shared.status.progress.beat(seed::PART, TOKEN_RENEW * 2);
             refused.wait_since(clock, seen, TOKEN_RENEW);
             if clock.mono().saturating_sub(begun) >= TOKEN_GOOD {
                 backoff.reset();
