@@ -12,9 +12,11 @@ use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use serde_json::{Value, json};
+use socket2::Socket;
 
 use super::encoding::{base64, sha256_hex};
 use super::http::message::{Request, Response};
+use super::http::port;
 use super::http::tls::{Stream, Traffic, server_config};
 use super::pki::Authority;
 
@@ -80,6 +82,8 @@ pub struct Registry {
     pub ca: String,
     shared: Arc<Shared>,
     accepting: Option<JoinHandle<()>>,
+    /// Its port after the end.
+    kept: Option<Socket>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -145,7 +149,7 @@ impl Registry {
             threads.into_iter().for_each(|thread| drop(thread.join()));
         };
         let accepting = Some(thread::spawn("registry", STACK_BYTES, accept).unwrap());
-        Self { address, ca: authority.certificate(), shared, accepting }
+        Self { address, ca: authority.certificate(), shared, accepting, kept: None }
     }
 
     /// Keeps a chart under a tag and by its digest; the manifest's digest.
@@ -204,6 +208,7 @@ impl Registry {
             let _ = tcp.shutdown(Shutdown::Both);
         }
         let _ = accepting.join();
+        self.kept = self.address.parse().ok().and_then(|address| port::keep(address).ok());
     }
 }
 

@@ -1,6 +1,7 @@
 //! HTTP/1.1 over TLS: connections, requests, watches; the record of what came, and the faults on the way.
 
 pub mod message;
+pub mod port;
 pub mod tls;
 
 pub mod faults;

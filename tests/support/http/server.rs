@@ -11,10 +11,12 @@ use std::time::Duration;
 use gardenlet::base::thread;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
+use socket2::Socket;
 
 use super::connection;
 use super::faults::Faults;
 use super::message::{Request, Response};
+use super::port;
 use super::record::Record;
 use super::tls::{Traffic, Trust, server_config};
 use crate::support::api::authn::Tokens;
@@ -196,6 +198,8 @@ pub struct Parts {
 pub struct Server {
     pub shared: Arc<Shared>,
     accepting: Mutex<Option<(TcpListener, JoinHandle<()>)>>,
+    /// Its port while it does not listen.
+    kept: Mutex<Option<Socket>>,
 }
 
 impl Server {
@@ -224,7 +228,7 @@ impl Server {
             stopping: AtomicBool::new(false),
             address: listener.local_addr()?,
         };
-        let server = Self { shared: Arc::new(shared), accepting: Mutex::new(None) };
+        let server = Self { shared: Arc::new(shared), accepting: Mutex::new(None), kept: Mutex::new(None) };
         server.accept(listener)?;
         Ok(server)
     }
@@ -255,8 +259,9 @@ impl Server {
         {
             // Linux: wakes the thread that waits in accept.
             let _ = socket2::SockRef::from(&listener).shutdown(Shutdown::Both);
-            drop(listener);
             let _ = thread.join();
+            *self.kept() = port::keep(self.shared.address).ok();
+            drop(listener);
         }
         self.cut();
         let all = std::mem::take(&mut *self.connections());
@@ -270,7 +275,15 @@ impl Server {
     /// Listens again, on the same port.
     pub fn up(&self) -> io::Result<()> {
         self.shared.stopping.store(false, Ordering::SeqCst);
-        self.accept(TcpListener::bind(self.shared.address)?)
+        let Some(kept) = self.kept().take() else {
+            return self.accept(TcpListener::bind(self.shared.address)?);
+        };
+        kept.listen(128)?;
+        self.accept(kept.into())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Socket>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Cuts all connections, and goes on listening.
