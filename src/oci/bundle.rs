@@ -180,12 +180,7 @@ impl Bundle {
         if capped::read_file(&path, content.len()).is_ok_and(|present| present == content) {
             return Ok(());
         }
-        let new = self.directory.join(format!("{name}.new"));
-        let written = File::create(&new).and_then(|mut file| {
-            file.write_all(content)?;
-            file.sync_all()
-        });
-        written.and_then(|()| fs::rename(&new, &path)).map_err(Error::at(&path, WRITABLE))
+        replace(&path, &mut |file| file.write_all(content))
     }
 
     /// Takes over all charts and images of another bundle: a directory, a `.tar` or a `.tar.gz`. Nothing becomes known
@@ -241,6 +236,16 @@ impl Contents {
         let index = index.ok_or_else(|| Error::new(from.display(), "it has no index.json", NO_BUNDLE))?;
         Ok(Self { charts: charts(from, &index)?, images: listed, digest: Digest::of(&index) })
     }
+}
+
+/// Writes a file beside, synced, and renames it over what is there: whole or not at all.
+fn replace(path: &Path, fill: &mut dyn FnMut(&mut File) -> io::Result<()>) -> Result<(), Error> {
+    let new = beside(path, ".new");
+    let written = File::create(&new).and_then(|mut file| {
+        fill(&mut file)?;
+        file.sync_all()
+    });
+    written.and_then(|()| fs::rename(&new, path)).map_err(Error::at(path, WRITABLE))
 }
 
 /// The digest in the path of a blob.

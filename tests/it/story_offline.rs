@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
-use crate::support::encoding::from_rfc3339;
 use crate::support::http::faults::Action;
-use crate::support::json::text;
-use crate::world::{Agent, LEASES, MANAGED_RESOURCES, Options, World, condition};
+use crate::world::{Agent, MANAGED_RESOURCES, Options, World, condition, leader_renewed};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// What may be logged in a day without a garden.
@@ -33,8 +31,7 @@ fn pass(world: &World, total: Duration, jump: Duration) {
         world.time.advance(jump);
         let now = world.clock.now().minus(jump);
         world.seed.wait_for("the next renewal of the leader's lease", |seed| {
-            let lease = seed.get(LEASES, "leases", "garden", "gardenlet-leader-election")?;
-            from_rfc3339(text(&lease, "/spec/renewTime")).filter(|renewed| *renewed > now)
+            leader_renewed(seed).filter(|renewed| *renewed > now)
         });
     }
 }

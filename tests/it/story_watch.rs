@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::charts;
 use crate::story_extension::installed;
 use crate::support::cluster::TestCluster;
-use crate::world::{CORE, LEASES, Options, World};
+use crate::world::{CORE, Options, World, leader_renewed};
 
 fn greet(world: &World, greeting: &str) {
     let values = json!({"helm": {"values": {"greeting": greeting}}});
@@ -89,13 +89,9 @@ fn a_seed_that_went_back_and_has_caught_up_is_repaired() {
     greet(&world, "one");
     wait_for_greeting(&world, &name, "one");
     // A backup is older than the last renewal; the last but one was answered.
-    let renewed = || {
-        world.seed.get(LEASES, "leases", "garden", "gardenlet-leader-election").unwrap()["spec"]["renewTime"]
-            .clone()
-    };
     for _ in 0..2 {
-        let before = renewed();
-        world.seed.wait_for("a renewal", |_| (renewed() != before).then_some(()));
+        let before = leader_renewed(&world.seed).unwrap();
+        world.seed.wait_for("a renewal", |seed| (leader_renewed(seed).unwrap() != before).then_some(()));
     }
     world.seed.restore_and_go_on(backup);
     world.wait_for_log(&["WARN", "The lease is older than it was written"]);

@@ -242,8 +242,7 @@ impl World {
             let now = self.clock.now().minus(step);
             self.garden.wait_for("the next heartbeat", |_| self.beat().filter(|beat| *beat > now));
             self.seed.wait_for("the next renewal of the leader's lease", |seed| {
-                let lease = seed.get(LEASES, "leases", "garden", "gardenlet-leader-election")?;
-                from_rfc3339(text(&lease, "/spec/renewTime")).filter(|renewed| *renewed > now)
+                leader_renewed(seed).filter(|renewed| *renewed > now)
             });
             let beat = self.beat().unwrap();
             longest = longest.max(beat.since(last));
@@ -360,6 +359,12 @@ impl Drop for World {
             assert_eq!(self.refusals(), Vec::<String>::new(), "refused by the agent's own role");
         }
     }
+}
+
+/// When the leader of a seed has renewed its Lease.
+pub fn leader_renewed(seed: &TestCluster) -> Option<Timestamp> {
+    let lease = seed.get(LEASES, "leases", "garden", "gardenlet-leader-election")?;
+    from_rfc3339(text(&lease, "/spec/renewTime"))
 }
 
 fn owned((a, b): (&str, &str)) -> (String, String) {

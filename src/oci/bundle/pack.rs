@@ -11,7 +11,7 @@ use flate2::Crc;
 use flate2::read::MultiGzDecoder;
 use tar::{EntryType, Header};
 
-use super::{Blobs, Bundle, Error, IMAGES, INDEX, Incoming, LAYOUT, NO_BUNDLE, READ_AGAIN, WRITABLE};
+use super::{Blobs, Bundle, Error, IMAGES, INDEX, Incoming, LAYOUT, NO_BUNDLE, READ_AGAIN, replace};
 use crate::limits;
 
 const BLOCK: usize = 512;
@@ -53,10 +53,9 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// # Errors
 /// If a file cannot be read or written.
 pub fn pack(bundle: &Bundle, blobs: &Blobs, to: &Path) -> Result<(), Error> {
-    let new = beside(to, ".new");
-    let written = File::create(&new).and_then(|mut file| {
-        let file_out: &mut dyn Write = &mut file;
-        let mut out = BufWriter::new(file_out);
+    replace(to, &mut |file| {
+        let file: &mut dyn Write = file;
+        let mut out = BufWriter::new(file);
         match Form::of(to) {
             Form::TarGz => {
                 let mut gzip = Stored::begin(&mut out)?;
@@ -65,11 +64,8 @@ pub fn pack(bundle: &Bundle, blobs: &Blobs, to: &Path) -> Result<(), Error> {
             }
             _ => write(bundle, blobs, &mut out)?,
         }
-        out.flush()?;
-        drop(out);
-        file.sync_all()
-    });
-    written.and_then(|()| fs::rename(&new, to)).map_err(Error::at(to, WRITABLE))
+        out.flush()
+    })
 }
 
 fn write(bundle: &Bundle, blobs: &Blobs, out: &mut dyn Write) -> io::Result<()> {
