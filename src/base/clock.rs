@@ -165,11 +165,12 @@ impl Source for System {
 
 /// A clock that runs faster than the machine's and can be set: the clock of tests.
 ///
-/// Time passes at `factor` times the real rate, so threads that wait for each other stay in step, and it can jump.
-/// Waits are cut into short real pieces, so that a jump is noticed within milliseconds.
+/// Time passes at `factor` times the rate of another clock, so threads that wait for each other stay in step, and it can
+/// jump. Waits are cut into short real pieces, so that a jump is noticed within milliseconds.
 #[derive(Debug)]
 pub struct Simulated {
-    system: System,
+    pace: Clock,
+    begin: Mono,
     factor: u32,
     wall_nanos: AtomicI64,
     mono_nanos: AtomicU64,
@@ -181,8 +182,14 @@ const LOOK: Duration = Duration::from_millis(5);
 impl Simulated {
     /// A clock that reads `wall` now and runs `factor` times as fast as the machine's.
     pub fn new(wall: Timestamp, factor: u32) -> Arc<Self> {
+        Self::paced(Clock::system(), wall, factor)
+    }
+
+    /// A clock that reads `wall` now and runs `factor` times as fast as `pace` does.
+    pub fn paced(pace: Clock, wall: Timestamp, factor: u32) -> Arc<Self> {
         Arc::new(Self {
-            system: System { start: boot_time() },
+            begin: pace.mono(),
+            pace,
             factor: factor.max(1),
             wall_nanos: AtomicI64::new(wall.unix_nanos()),
             mono_nanos: AtomicU64::new(0),
@@ -202,7 +209,7 @@ impl Simulated {
     }
 
     fn scaled(&self) -> Duration {
-        self.system.mono().saturating_mul(self.factor)
+        self.pace.mono().saturating_sub(self.begin).saturating_mul(self.factor)
     }
 }
 

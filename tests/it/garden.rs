@@ -15,12 +15,13 @@ use serde_json::{Value, json};
 use crate::support::encoding::{base64, from_base64};
 use crate::support::garden::Garden;
 use crate::support::garden::prepare::{self, Preparation};
+use crate::support::pace;
 use crate::support::pki::certificate_subject;
 
 const TIME: Timestamp = Timestamp::from_unix(1_750_000_000);
 
 fn garden() -> (Garden, Preparation) {
-    let clock = Clock::new(Simulated::new(TIME, 20));
+    let clock = Clock::new(Simulated::paced(pace::clock(), TIME, 20));
     let garden = Garden::start(&clock);
     let preparation = Preparation::new("edge-1", TIME);
     garden.apply(&preparation.garden());

@@ -17,6 +17,7 @@ use gardenlet::oci::{Cache, Error, Keychain, Network, Order, Puller, Reference, 
 use serde_json::json;
 
 use crate::support::http::message::{Request, Response};
+use crate::support::pace;
 use crate::support::pki::Authority;
 use crate::support::proxy::{Door, Proxy};
 use crate::support::registry::{
@@ -119,7 +120,7 @@ fn chart(bytes: usize) -> Vec<u8> {
 
 /// For those who pause between two tries.
 fn fast_clock() -> Clock {
-    Clock::new(Simulated::new(Timestamp::from_unix(1_767_600_000), 20))
+    Clock::new(Simulated::paced(pace::clock(), Timestamp::from_unix(1_767_600_000), 20))
 }
 
 fn is_blob(request: &Request) -> bool {
@@ -596,7 +597,7 @@ fn a_pull_that_takes_too_long_ends_and_keeps_what_it_has() {
         is_blob(request).then(|| Answer::Slow(usual.clone(), 1_000, Duration::from_millis(10)))
     });
     // Five minutes of this clock pass in 0.6 s.
-    let clock = Clock::new(Simulated::new(Timestamp::from_unix(1_767_600_000), 500));
+    let clock = Clock::new(Simulated::paced(pace::clock(), Timestamp::from_unix(1_767_600_000), 500));
     let stop = Stop::new();
     let puller = place.puller(&stop).on_clock(clock.clone());
     let error = puller.pull(&place.order(&format!("@{pinned}")), &stop).unwrap_err();

@@ -32,6 +32,7 @@ use crate::support::garden::prepare::{self, Preparation};
 use crate::support::http::faults::Seen;
 use crate::support::http::record::Recorded;
 use crate::support::json::text;
+use crate::support::pace;
 use crate::support::{Options as ClusterOptions, TestCluster};
 
 pub const CORE: &str = "core.gardener.cloud";
@@ -46,7 +47,7 @@ const ACCOUNT_DIRECTORY: &str = "serviceaccount";
 pub struct Options {
     /// Name of the seed.
     pub seed: &'static str,
-    /// How fast time passes.
+    /// How fast time passes while the machine has time to spare.
     pub factor: u32,
     /// When time begins.
     pub begin: Timestamp,
@@ -112,7 +113,8 @@ impl World {
     /// A garden and a seed that are ready for the agent of `seed`.
     pub fn start(options: &Options) -> Self {
         let log_begin = log().count();
-        let time = Simulated::new(options.begin, options.factor);
+        let pace = if options.factor == 1 { Clock::system() } else { pace::clock() };
+        let time = Simulated::paced(pace, options.begin, options.factor);
         let clock = Clock::new(time.clone());
         let garden = Garden::start(&clock);
         let preparation = Preparation::new(options.seed, clock.now());
@@ -383,15 +385,15 @@ pub fn condition(object: &Value, kind: &str) -> Option<(String, String, String)>
     all.iter().find(|c| c["type"] == kind).map(condition_texts)
 }
 
-/// Waits, in real time, until `condition` gives something.
+/// Waits until `condition` gives something.
 pub fn wait_for<T>(what: &str, condition: impl Fn() -> Option<T>) -> T {
-    let real = Clock::system();
-    let deadline = real.mono() + PATIENCE;
+    let clock = pace::clock();
+    let deadline = clock.mono() + PATIENCE;
     loop {
         if let Some(found) = condition() {
             return found;
         }
-        assert!(real.mono() < deadline, "waited in vain for {what}");
+        assert!(clock.mono() < deadline, "waited in vain for {what}");
         pause(Duration::from_millis(5));
     }
 }

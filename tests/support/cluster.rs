@@ -16,9 +16,10 @@ use super::encoding::base64;
 use super::http::faults::Faults;
 use super::http::record::Recorded;
 use super::http::server::{Authorizer, Parts, Server, Webhook};
+use super::pace;
 use super::pki::{Authority, Identity};
 
-/// The longest real time that a test waits for anything.
+/// The longest time that a test waits for anything, on the clock of [`pace`](super::pace).
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who may do what.
@@ -353,7 +354,7 @@ impl TestCluster {
 
     /// Waits, woken by changes of the storage, until `condition` gives something. Panics after [`PATIENCE`].
     pub fn wait_for<T>(&self, what: &str, condition: impl Fn(&Self) -> Option<T>) -> T {
-        self.wait_within(PATIENCE, what, condition)
+        self.wait_on(&pace::clock(), PATIENCE, condition)
             .unwrap_or_else(|| panic!("{}: waited in vain for {what}", self.name))
     }
 
@@ -364,14 +365,22 @@ impl TestCluster {
         _what: &str,
         condition: impl Fn(&Self) -> Option<T>,
     ) -> Option<T> {
-        let real_time = Clock::system();
-        let deadline = real_time.mono() + real;
+        self.wait_on(&Clock::system(), real, condition)
+    }
+
+    fn wait_on<T>(
+        &self,
+        clock: &Clock,
+        limit: Duration,
+        condition: impl Fn(&Self) -> Option<T>,
+    ) -> Option<T> {
+        let deadline = clock.mono() + limit;
         loop {
             let revision = self.store().read().revision;
             if let Some(found) = condition(self) {
                 return Some(found);
             }
-            let left = deadline.saturating_sub(real_time.mono());
+            let left = deadline.saturating_sub(clock.mono());
             if left.is_zero() {
                 return None;
             }

@@ -7,6 +7,7 @@
 //! - `api/` is the API: kinds, storage, validation, patches, watches, authentication, RBAC, discovery.
 //! - `controllers/` is the share of kube-controller-manager that an agent waits for.
 //! - `garden/` is what gardener-apiserver and gardener-controller-manager do, as far as an agent sees it.
+//! - `pace.rs` is the time that simulated clocks follow.
 //! - `semantics.rs` is a list of checks that this server and a real kube-apiserver both pass, so that this one cannot
 //!   drift from the truth.
 
@@ -18,6 +19,7 @@
 
 pub mod encoding;
 pub mod json;
+pub mod pace;
 pub mod pki;
 
 pub mod api;
