@@ -231,12 +231,8 @@ impl<T: Object> Feed for KindFeed<T> {
     }
 
     fn follow(&mut self, version: &mut String) -> Result<(), Error> {
-        let is_another = self.past != self.client.past();
-        if is_another || (std::mem::replace(&mut self.doubtful, true) && self.is_before(version)?) {
-            log::warn!(watch = self.options.name, version = version.as_str();
-                "This resourceVersion is of another past: the server was restored to an older state");
-            self.other_past = true;
-            return Err(Error::Api(Box::new(Failure { code: 410, ..Failure::default() })));
+        if self.is_restored() || (std::mem::replace(&mut self.doubtful, true) && self.is_before(version)?) {
+            return Err(self.forget(version));
         }
         let o = &self.options;
         let params = WatchParams {
@@ -251,6 +247,10 @@ impl<T: Object> Feed for KindFeed<T> {
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch.handle());
         if self.stop.is_stopped() {
             return Err(Error::Stopped);
+        }
+        // Somebody may have found out while this watch began: too late to be refused, too early to be ended.
+        if self.is_restored() {
+            return Err(self.forget(version));
         }
         while let Some(event) = watch.next() {
             let event = event?;
@@ -284,6 +284,19 @@ impl<T: Object> KindFeed<T> {
     ) -> Self {
         let past = client.past();
         Self { client, options, store, handler, running, stop, doubtful: false, other_past: false, past }
+    }
+
+    /// Whether somebody has found out since the list that the server's storage went back.
+    fn is_restored(&self) -> bool {
+        self.past != self.client.past()
+    }
+
+    /// What was listed does not count: as if the version were too old.
+    fn forget(&mut self, version: &str) -> Error {
+        log::warn!(watch = self.options.name, version;
+            "This resourceVersion is of another past: the server was restored to an older state");
+        self.other_past = true;
+        Error::Api(Box::new(Failure { code: 410, ..Failure::default() }))
     }
 
     /// Which objects are listed.
@@ -545,6 +558,25 @@ mod tests {
         // And once it is known again, equal is equal.
         feed.list().unwrap();
         assert_eq!(told.lock().unwrap().len(), 4);
+    }
+
+    /// Somebody finds out while the feed asks how far the server has come. The watch that follows would be silent for as long
+    /// as servers let it.
+    #[test]
+    fn a_restored_server_is_noticed_while_a_watch_begins() {
+        let client = Arc::<std::sync::OnceLock<Client>>::default();
+        let known = Arc::clone(&client);
+        let server = Server::plain(move |seen| {
+            if seen.path.contains("watch=") {
+                return vec![Act::Raw(chunked_head()), Act::Silence];
+            }
+            known.get().unwrap().begin_anew().unwrap();
+            Act::json(200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#)
+        });
+        let mut feed = feed(&server, Store::new());
+        client.set(feed.client.clone()).unwrap();
+        feed.doubtful = true;
+        assert_eq!(feed.follow(&mut "4".to_owned()).unwrap_err().verdict(), Verdict::Gone);
     }
 
     #[test]
