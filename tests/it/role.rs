@@ -133,7 +133,7 @@ fn every_rule_is_used() {
     let agent = world.agent_with(&config);
     world.garden.apply(&extension());
     let name = installed(&world, "echo");
-    Desk::new(&world, |_| {}).explain(&["managedresource", &name]);
+    Desk::new(&world, |_| {}).explain(&["secret", "gardenlet-kubeconfig"]);
     let values = json!({"helm": {"values": {"greeting": "bye"}}});
     world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
     world.seed.wait_for("the new greeting", |seed| {

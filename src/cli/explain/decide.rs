@@ -89,6 +89,11 @@ pub(super) fn explain(gathered: &Gathered) -> Explanation {
     Explanation { title: format!("{} {} ({cluster})", text(&object["kind"]), name(object)), state, why }
 }
 
+/// Whether there is nothing to say about an object.
+pub(super) fn is_well(object: &Value, now: Timestamp) -> bool {
+    reasons(object, now).is_empty()
+}
+
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -132,9 +137,30 @@ fn state(object: &Value, reasons: &[String]) -> String {
 
 /// Conditions that say something bad when they are true; others do when they are not.
 fn is_bad_when_true(kind: &str) -> bool {
-    matches!(kind, "Progressing" | "ResourcesProgressing" | "Required" | "Failed" | "FailureTarget")
-        || ["Pressure", "Failure", "Unavailable", "Remaining"].iter().any(|end| kind.ends_with(end))
+    matches!(
+        kind,
+        "Progressing"
+            | "ResourcesProgressing"
+            | "Required"
+            | "Failed"
+            | "FailureTarget"
+            | "Suspended"
+            | "Terminating"
+    ) || ["Pressure", "Failure", "Unavailable", "Remaining", "Error", "Schema"]
+        .iter()
+        .any(|end| kind.ends_with(end))
         || (kind.starts_with("Namespace") && kind.contains("Deletion"))
+}
+
+/// Whether a condition says nothing bad. A Deployment that is rolled out is `Progressing` for good.
+fn is_good(kind: &str, status: &str, reason: &str) -> bool {
+    match kind {
+        // How things are, either way.
+        "DisruptionAllowed" | "ScalingLimited" => true,
+        "Progressing" if reason == "NewReplicaSetAvailable" => status == "True",
+        "Progressing" if reason == "ProgressDeadlineExceeded" => false,
+        _ => status == if is_bad_when_true(kind) { "False" } else { "True" },
+    }
 }
 
 fn reasons(object: &Value, now: Timestamp) -> Vec<String> {
@@ -187,13 +213,12 @@ fn last_operation(operation: &Value, now: Timestamp) -> Option<String> {
 /// A condition that is not as it should be. `Required` keeps an installation that is to go, and is well otherwise.
 fn condition(condition: &Value, metadata: &Value, now: Timestamp) -> Option<String> {
     let (kind, status) = (text(&condition["type"]), text(&condition["status"]));
-    let is_good = status == if is_bad_when_true(kind) { "False" } else { "True" };
-    if is_good || (kind == "Required" && metadata["deletionTimestamp"].is_null()) {
+    let (reason, message) = (text(&condition["reason"]), text(&condition["message"]));
+    if is_good(kind, status, reason) || (kind == "Required" && metadata["deletionTimestamp"].is_null()) {
         return None;
     }
     let since =
         age(&condition["lastTransitionTime"], now).map(|age| format!(" for {age}")).unwrap_or_default();
-    let (reason, message) = (text(&condition["reason"]), text(&condition["message"]));
     Some(format!("condition {kind} is {status}{since}: {reason}: {message}"))
 }
 
@@ -291,6 +316,29 @@ mod tests {
                 (found.state.as_str(), found.why),
                 (state, why.iter().map(ToString::to_string).collect())
             );
+        }
+    }
+
+    #[test]
+    fn conditions_are_good_or_bad() {
+        let table = [
+            ("Ready", "True", "", true),
+            ("Ready", "Unknown", "", false),
+            ("Progressing", "False", "", true),
+            ("Progressing", "True", "", false),
+            ("Progressing", "True", "ReplicaSetUpdated", false),
+            ("Progressing", "True", "NewReplicaSetAvailable", true),
+            ("Progressing", "Unknown", "DeploymentPaused", false),
+            ("Progressing", "False", "ProgressDeadlineExceeded", false),
+            ("ReplicaFailure", "True", "", false),
+            ("DisruptionAllowed", "False", "InsufficientPods", true),
+            ("ScalingLimited", "True", "TooFewReplicas", true),
+            ("NonStructuralSchema", "False", "", true),
+            ("LoadBalancerPortsError", "True", "", false),
+            ("Suspended", "False", "JobResumed", true),
+        ];
+        for (kind, status, reason, expected) in table {
+            assert_eq!(is_good(kind, status, reason), expected, "{kind} {status} {reason}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::extensions::SERVED;
 use crate::api::gardener::{
@@ -14,13 +14,15 @@ use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::config::Settings;
 use crate::kube::request::{ListParams, Method, Request};
-use crate::kube::{Client, Error};
+use crate::kube::{Client, Discovery, Error};
 
 use self::decide::{Gathered, Related, explain, name};
+use self::objects::Survey;
 use super::{Io, Variable, clusters, fail, print};
 
 mod decide;
 mod finalizers;
+mod objects;
 
 /// The object that somebody asks about.
 pub(super) struct Question {
@@ -33,6 +35,8 @@ pub(super) struct Question {
 const BROKEN: u8 = 1;
 /// Objects of a kind that are named; others are counted.
 const NAMED_MAX: usize = 5;
+/// Objects of a ManagedResource that are read.
+const OBJECTS_MAX: usize = 100;
 /// core/v1 Events: they can be selected by the object they are about.
 const EVENT: Resource = Resource::new("", "v1", "Event", "events", true);
 /// Kinds that are looked up in the garden. Others are the seed's.
@@ -99,6 +103,8 @@ impl Explainer<'_> {
             self.installation(&seed, &client, &object);
         } else if resource == SEED {
             self.seed(&seed, &client, &question.name);
+        } else if resource == MANAGED_RESOURCE {
+            self.managed(&seed, &object);
         }
         let events = self.events(&client, &resource, &object);
         let Self { related, unread, .. } = self;
@@ -110,7 +116,9 @@ impl Explainer<'_> {
         let name = installation["metadata"]["name"].as_str().unwrap_or_default();
         match seed.find::<Value>(&MANAGED_RESOURCE, "garden", name) {
             Ok(Some(object)) => {
-                self.related.push(Related { what: "its ManagedResource".to_owned(), object: Some(object) });
+                let what = "its ManagedResource".to_owned();
+                self.related.push(Related { what, object: Some(object.clone()) });
+                self.managed(seed, &object);
             }
             Ok(None) => self.tell(format!("it has no ManagedResource garden/{name} in the seed")),
             Err(error) => self.unread.push(format!("its ManagedResource: {}", chain(&error))),
@@ -126,6 +134,33 @@ impl Explainer<'_> {
             }
             Err(error) => self.unread.push(format!("its ControllerRegistration: {}", chain(&error))),
         }
+    }
+
+    /// Its objects, which are read one by one: that takes no right to list them.
+    fn managed(&mut self, seed: &Client, managed: &Value) {
+        let going = !managed["metadata"]["deletionTimestamp"].is_null();
+        let mut survey = Survey::new(going, Clock::system().now());
+        let discovery = Discovery::new(seed.clone());
+        let references = managed["status"]["resources"].as_array().map_or(&[][..], Vec::as_slice);
+        let mut behind = references.len();
+        for reference in references.iter().take(OBJECTS_MAX) {
+            behind -= 1;
+            let kind = reference["kind"].as_str().unwrap_or_default();
+            match referred(seed, &discovery, reference) {
+                Ok(found) => survey.add(kind, &name(&json!({"metadata": reference})), found),
+                Err(error) => {
+                    survey.not_read(1, || chain(&error));
+                    // Who is not there for one is not there for the others.
+                    if matches!(error, Error::Transport { .. }) {
+                        break;
+                    }
+                }
+            }
+        }
+        survey.not_read(behind, || format!("more than {OBJECTS_MAX}"));
+        let (related, unread) = survey.end();
+        self.related.extend(related);
+        self.unread.extend(unread);
     }
 
     fn served(&mut self, seed: &Client, served: &Value) {
@@ -205,6 +240,17 @@ impl Explainer<'_> {
     }
 }
 
+/// The object that a reference means; none if it, or its kind, is not there.
+fn referred(seed: &Client, discovery: &Discovery, reference: &Value) -> Result<Option<Value>, Error> {
+    let text = |key: &str| reference[key].as_str().unwrap_or_default();
+    let Some(resource) = discovery.resource_for(text("apiVersion"), text("kind"))? else { return Ok(None) };
+    let mut found = seed.find::<Value>(&resource, text("namespace"), text("name"))?;
+    if let Some(object) = &mut found {
+        object["kind"] = reference["kind"].clone();
+    }
+    Ok(found)
+}
+
 /// All objects; none where their kind is not served.
 fn objects(
     client: &Client,
@@ -271,8 +317,6 @@ fn served_as(api_version: &str, served: &Value, wanted: &str) -> Option<Resource
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

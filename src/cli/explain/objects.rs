@@ -1,0 +1,120 @@
+//! The objects of a ManagedResource: few of them say why it waits. No IO.
+
+use serde_json::Value;
+
+use super::decide::{Related, is_well};
+use crate::base::clock::Timestamp;
+
+/// Objects that are told of in full; others are counted.
+const TOLD_MAX: usize = 8;
+
+/// What was found of them.
+#[derive(Debug)]
+pub(super) struct Survey {
+    now: Timestamp,
+    /// They should go, and are still there if they are found.
+    going: bool,
+    related: Vec<Related>,
+    /// Others that would be told of.
+    more: usize,
+    /// Nobody has deleted them yet.
+    left: usize,
+    unread: usize,
+    /// Why the first of these was not read.
+    why: String,
+}
+
+impl Survey {
+    pub(super) const fn new(going: bool, now: Timestamp) -> Self {
+        Self { now, going, related: Vec::new(), more: 0, left: 0, unread: 0, why: String::new() }
+    }
+
+    /// One that is there with its `kind`, or not.
+    pub(super) fn add(&mut self, kind: &str, place: &str, found: Option<Value>) {
+        let related = match found {
+            Some(object) if !is_well(&object, self.now) => {
+                Related { what: format!("its {kind}"), object: Some(object) }
+            }
+            Some(_) => return self.left += usize::from(self.going),
+            None if self.going => return,
+            None => Related { what: format!("its {kind} {place} is missing"), object: None },
+        };
+        if self.related.len() < TOLD_MAX {
+            self.related.push(related);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Some that were not read.
+    pub(super) fn not_read(&mut self, count: usize, why: impl FnOnce() -> String) {
+        if self.unread == 0 && count > 0 {
+            self.why = why();
+        }
+        self.unread += count;
+    }
+
+    /// What is told, and what could not be read.
+    pub(super) fn end(mut self) -> (Vec<Related>, Option<String>) {
+        for (count, what) in [
+            (self.more, "more of its objects are missing or not done"),
+            (self.left, "of its objects are still there"),
+        ] {
+            if count > 0 {
+                self.related.push(Related { what: format!("{count} {what}"), object: None });
+            }
+        }
+        (self.related, (self.unread > 0).then(|| format!("{} of its objects: {}", self.unread, self.why)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(survey: Survey) -> (Vec<String>, Option<String>) {
+        let (related, unread) = survey.end();
+        let one = |r: Related| format!("{}{}", r.what, if r.object.is_some() { " ..." } else { "" });
+        (related.into_iter().map(one).collect(), unread)
+    }
+
+    #[test]
+    fn only_what_stands_in_the_way_is_told() {
+        let well = json!({"kind": "A", "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let ill = json!({"kind": "A", "status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+        let held = json!({"kind": "A", "metadata": {"deletionTimestamp": "2026-01-05T10:00:00Z"}});
+        let table = [
+            (false, Some(&well), None),
+            (false, Some(&ill), Some("its A ...")),
+            (false, Some(&held), Some("its A ...")),
+            (false, None, Some("its A b/c is missing")),
+            (true, Some(&well), Some("1 of its objects are still there")),
+            (true, Some(&ill), Some("its A ...")),
+            (true, Some(&held), Some("its A ...")),
+            (true, None, None),
+        ];
+        for (going, object, expected) in table {
+            let mut survey = Survey::new(going, Timestamp::default());
+            survey.add("A", "b/c", object.cloned());
+            let expected = expected.map(str::to_owned).into_iter().collect();
+            assert_eq!(told(survey), (expected, None), "{going} {object:?}");
+        }
+    }
+
+    #[test]
+    fn many_are_counted() {
+        let mut survey = Survey::new(false, Timestamp::default());
+        for n in 0..TOLD_MAX + 3 {
+            survey.add("A", &n.to_string(), None);
+        }
+        survey.not_read(0, || "nothing".to_owned());
+        survey.not_read(1, || "first".to_owned());
+        survey.not_read(4, || "second".to_owned());
+        let (related, unread) = told(survey);
+        assert_eq!(related.len(), TOLD_MAX + 1);
+        assert_eq!(related[TOLD_MAX], "3 more of its objects are missing or not done");
+        assert_eq!(unread.as_deref(), Some("5 of its objects: first"));
+    }
+}
