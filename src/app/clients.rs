@@ -1,13 +1,14 @@
 //! The clients of the agent: which connections exist, and who may use which.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::garden_time::GardenTime;
 use crate::base::stop::Stop;
 use crate::config::settings::{ClientConnection, LeaderElection, Settings};
-use crate::kube::{self, Client, Connection, Garden, Options, Seed, in_cluster, kubeconfig};
+use crate::controllers::lease::Beat;
+use crate::kube::{self, Client, Connection, Garden, Options, Permit, Seed, in_cluster, kubeconfig};
 use crate::net::Daily;
 use crate::runtime::fence::Fence;
 
@@ -46,6 +47,8 @@ pub(super) struct Clients {
     /// Woken by each 401 of the garden.
     pub(super) unauthorized: Stop,
     options: Options,
+    /// What is asked before a controller writes to the garden.
+    garden_permit: Arc<dyn Permit>,
     election_timeout: Duration,
     garden: Mutex<Option<GardenClients>>,
 }
@@ -57,6 +60,8 @@ pub(super) struct GardenClients {
     pub(super) controllers: Garden,
     /// For the heartbeat alone.
     pub(super) heartbeat: Garden,
+    /// For the certificate, which the heartbeat may be waiting for.
+    pub(super) identity: Garden,
 }
 
 impl Clients {
@@ -65,6 +70,7 @@ impl Clients {
         env: &Environment,
         time: &GardenTime,
         fence: &Fence,
+        beat: &Beat,
     ) -> Result<Self, Error> {
         let seed_connection = seed_connection(settings, env)?;
         let election_timeout = write_deadline(&settings.leader_election);
@@ -94,6 +100,7 @@ impl Clients {
             applier_write_timeout: lease_write_timeout(&settings.leader_election),
             unauthorized: Stop::new(),
             options: garden_options,
+            garden_permit: beat.first(&env.clock, fence.permit(election_timeout)),
             election_timeout,
             garden: Mutex::default(),
         })
@@ -143,7 +150,7 @@ impl Clients {
         let mut garden = self.garden.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(clients) = garden.as_ref() {
             // Each for itself: a try that failed half-way is made good by the next one.
-            for client in [&clients.controllers, &clients.heartbeat] {
+            for client in [&clients.controllers, &clients.heartbeat, &clients.identity] {
                 if *client.connection() != *connection {
                     client.replace(connection.clone())?;
                 }
@@ -152,9 +159,11 @@ impl Clients {
         }
         let options = Options { unauthorized: Some(self.unauthorized.clone()), ..self.options.clone() };
         let heartbeat = Options { qps: 0.0, permit: None, ..options.clone() };
+        let controllers = Options { permit: Some(Arc::clone(&self.garden_permit)), ..options.clone() };
         let clients = GardenClients {
-            controllers: Garden(Client::new(connection.clone(), options)?),
+            controllers: Garden(Client::new(connection.clone(), controllers)?),
             heartbeat: Garden(Client::new(connection.clone(), heartbeat)?),
+            identity: Garden(Client::new(connection.clone(), options)?),
         };
         *garden = Some(clients.clone());
         Ok(clients)

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::kubeconfig;
 use crate::api::meta::or_default;
-use crate::net;
+use crate::net::{self, Hop};
 
 /// What to do about an error. Callers match this, never codes or texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +92,12 @@ impl Error {
             Self::Api(failure) => Some(failure.code),
             _ => None,
         }
+    }
+
+    /// There was no way to the server: nobody has seen the request.
+    pub fn is_cut_off(&self) -> bool {
+        matches!(self, Self::Transport { source, .. }
+            if matches!(source.hop(), Hop::Proxy | Hop::Dns | Hop::Tcp | Hop::Tls))
     }
 
     /// The failure that the server reported.

@@ -133,7 +133,7 @@ impl BringUp {
     fn look(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Result<Duration, Error> {
         let shared = self.shared.clone();
         self.try_identity(keeper, running.is_some())?;
-        let garden = self.garden()?.controllers.clone();
+        let garden = self.garden()?.identity.clone();
         match keeper.rotation.step(&shared.clients.seed, &garden)? {
             rotation::Step::Wait(after) => {
                 if keeper.clean_up {

@@ -76,6 +76,7 @@ pub enum Missed {
 fn outcome(result: &Result<(), Missed>) -> Outcome {
     match result {
         Ok(()) => Outcome::Renewed,
+        Err(Missed::Lease(error)) if error.is_cut_off() => Outcome::CutOff,
         Err(Missed::Lease(_)) => Outcome::Offline,
         Err(_) => Outcome::Unwell,
     }
