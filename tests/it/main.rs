@@ -7,12 +7,14 @@
 mod support;
 
 mod charts;
+mod upstream;
 mod world;
 
 mod crash;
 mod docs;
 mod faults;
 mod garden;
+mod handover;
 mod image;
 mod oci;
 mod packaging;
@@ -29,6 +31,7 @@ mod story_end;
 mod story_extension;
 mod story_installation;
 mod story_leader;
+mod story_moving;
 mod story_oci;
 mod story_offline;
 mod story_operating;

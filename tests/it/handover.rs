@@ -1,0 +1,277 @@
+//! What a Go gardenlet of v1.150 reads when it starts, and what its controllers compare with what they would write: a table
+//! of objects, places in them, expectations, and the facts of upstream's source that say so.
+
+use std::collections::BTreeMap;
+
+use gardenlet::format::yaml;
+use regex_lite::Regex;
+use serde_json::{Value, json};
+
+use crate::support::encoding::{from_base64, sha256_hex};
+use crate::support::json::text;
+use crate::upstream::{self, GRM};
+use crate::world::{LEASES, MANAGED_RESOURCES, World};
+
+/// What the Go gardenlet expects of a value.
+#[derive(Debug)]
+pub enum Expect {
+    Is(Value),
+    /// A text, or a number, with this pattern.
+    Like(&'static str),
+    /// A map with exactly these keys.
+    Keys(&'static [&'static str]),
+    /// No such value, or no such object.
+    Absent,
+}
+
+use Expect::{Absent, Is, Keys, Like};
+
+/// Times as Go's types read them: to the second, and (`MicroTime`, whose reader takes nothing else) with six digits.
+const TIME: &str = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$";
+pub const MICRO_TIME: &str = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$";
+
+impl Expect {
+    fn problem(&self, value: Option<&Value>) -> Option<String> {
+        let number = value.and_then(Value::as_i64).map(|number| number.to_string());
+        let text = value.and_then(Value::as_str).or(number.as_deref());
+        let is_met = match self {
+            Is(wanted) => value == Some(wanted),
+            Like(pattern) => text.is_some_and(|text| Regex::new(pattern).unwrap().is_match(text)),
+            Keys(keys) => value.and_then(Value::as_object).is_some_and(|map| map.keys().eq(keys.iter())),
+            Absent => value.is_none_or(Value::is_null),
+        };
+        (!is_met).then(|| format!("{value:?} is not {self:?}"))
+    }
+}
+
+/// An object that the next agent reads, a place in it, what is expected there, and which fact says so.
+pub type Row = (&'static str, &'static str, Expect, &'static str);
+
+/// What stands ready, by the names of the table.
+pub struct Found(pub BTreeMap<&'static str, Option<Value>>);
+
+impl Found {
+    pub fn of(world: &World, installation: &str) -> Self {
+        let (seed, garden) = (&world.seed, &world.garden);
+        let namespace = format!("extension-{installation}");
+        let managed = seed.get(MANAGED_RESOURCES, "managedresources", "garden", installation);
+        let secret = managed.as_ref().map_or("", |m| text(m, "/spec/secretRefs/0/name")).to_owned();
+        let kubeconfig = seed.get("", "secrets", "garden", "gardenlet-kubeconfig");
+        let lease = |name: &str| seed.get(LEASES, "leases", "garden", name);
+        let token = format!("bootstrap-token-{}", world.preparation.token_id());
+        let definitions = ("apiextensions.k8s.io", "customresourcedefinitions");
+        Self(BTreeMap::from([
+            ("kubeconfig", kubeconfig.as_ref().map(content)),
+            ("kubeconfig secret", kubeconfig),
+            ("bootstrap secret", seed.get("", "secrets", "garden", "gardenlet-kubeconfig-bootstrap")),
+            ("bootstrap token", garden.get("", "secrets", "kube-system", &token)),
+            ("leader", lease("gardenlet-leader-election")),
+            ("applier", lease(GRM.1)),
+            ("resource manager", seed.get("apps", "deployments", GRM.0, GRM.1)),
+            ("garden namespace", seed.get("", "namespaces", "", "garden")),
+            ("namespace", seed.get("", "namespaces", "", &namespace)),
+            ("managed resource", managed),
+            ("manifests", seed.get("", "secrets", "garden", &secret)),
+            ("workload", seed.get("apps", "deployments", &namespace, "echo")),
+            (
+                "definition",
+                seed.get(definitions.0, definitions.1, "", "extensions.extensions.gardener.cloud"),
+            ),
+            ("heartbeat", garden.get(LEASES, "leases", "gardener-system-seed-lease", world.name)),
+            ("seed", garden.seed(world.name)),
+            ("installation", garden.installations("echo").pop()),
+        ]))
+    }
+
+    pub fn problems(&self, rows: &[Row]) -> Vec<String> {
+        let one = |(object, path, expected, fact): &Row| {
+            let found = self.0.get(object).unwrap_or_else(|| panic!("what is {object}?")).as_ref();
+            let why = expected.problem(found.and_then(|found| found.pointer(path)))?;
+            Some(format!("{object} {path} ({fact}): {why}"))
+        };
+        rows.iter().filter_map(one).collect()
+    }
+}
+
+/// The kubeconfig in a Secret, with its credentials in plain text.
+fn content(secret: &Value) -> Value {
+    let plain = |encoded: &Value| {
+        let bytes = encoded.as_str().and_then(from_base64).unwrap_or_default();
+        String::from_utf8(bytes).unwrap()
+    };
+    let mut config = yaml::parse(&plain(&secret["data"]["kubeconfig"])).unwrap();
+    for path in [
+        "/clusters/0/cluster/certificate-authority-data",
+        "/users/0/user/client-certificate-data",
+        "/users/0/user/client-key-data",
+    ] {
+        if let Some(encoded) = config.pointer_mut(path) {
+            *encoded = json!(plain(encoded));
+        }
+    }
+    config
+}
+
+/// All of it.
+pub fn expected_by_the_go_gardenlet(world: &World, installation: &str) -> Vec<Row> {
+    let mut rows = identity(world);
+    rows.extend(leases(world));
+    rows.extend(seed(world));
+    rows.extend(extension(world, installation));
+    rows.extend(manifests(world, installation));
+    rows.extend(conditions("installation", &["Valid", "Installed", "Healthy", "Progressing", "Required"]));
+    let managed = ["ResourcesHealthy", "ResourcesProgressing", "ResourcesApplied"];
+    rows.extend(conditions("managed resource", &managed));
+    rows
+}
+
+/// Rows about one object.
+fn of<const N: usize>(object: &'static str, rows: [(&'static str, Expect, &'static str); N]) -> Vec<Row> {
+    rows.map(|(path, expected, fact)| (object, path, expected, fact)).into()
+}
+
+/// Without a bootstrap: a kubeconfig of the usual form, whose user needs no file and no program.
+fn identity(world: &World) -> Vec<Row> {
+    let context = json!({"name": "gardenlet", "context": {"cluster": "gardenlet", "user": "gardenlet"}});
+    let secret = [
+        ("/type", Is(json!("Opaque")), "agent.md 3.4"),
+        ("/data", Keys(&["kubeconfig"]), "agent.md 3.4"),
+        ("/metadata/annotations/gardener.cloud~1operation", Absent, "agent.md 4: it would renew at once"),
+    ];
+    let cluster = "/clusters/0/cluster";
+    let ca = "/clusters/0/cluster/certificate-authority-data";
+    let content = [
+        ("/current-context", Is(json!("gardenlet")), "agent.md 3.4"),
+        ("/contexts", Is(json!([context])), "agent.md 3.4"),
+        ("/clusters/0/name", Is(json!("gardenlet")), "agent.md 3.4"),
+        (cluster, Keys(&["certificate-authority-data", "server"]), "agent.md 3.4"),
+        ("/clusters/0/cluster/server", Is(json!(world.garden.url())), "agent.md 3.4"),
+        (ca, Is(json!(world.garden.ca())), "agent.md 3.4: it would be rewritten"),
+        ("/users/0/name", Is(json!("gardenlet")), "agent.md 3.4"),
+        ("/users/0/user", Keys(&["client-certificate-data", "client-key-data"]), "agent.md 1: no files"),
+        ("/users/0/user/client-certificate-data", Like("^-----BEGIN CERTIFICATE-----\n"), "agent.md 1, 14"),
+        ("/users/0/user/client-key-data", Like("^-----BEGIN EC PRIVATE KEY-----\n"), "agent.md 3.2"),
+    ];
+    let mut rows = of("kubeconfig secret", secret);
+    rows.extend(of("kubeconfig", content));
+    rows.extend(of("bootstrap secret", [("", Absent, "agent.md 3.4")]));
+    rows.extend(of("bootstrap token", [("", Absent, "agent.md 3.5")]));
+    rows
+}
+
+/// client-go takes a Lease at once whose holder is empty.
+fn leases(world: &World) -> Vec<Row> {
+    let seed = world.garden.seed(world.name).unwrap();
+    let owner = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": world.name,
+        "uid": seed["metadata"]["uid"]});
+    let leader = [
+        ("/spec/holderIdentity", Is(json!("")), "agent.md 1"),
+        ("/spec/leaseDurationSeconds", Is(json!(1)), "agent.md 1"),
+        ("/spec/acquireTime", Like(MICRO_TIME), "agent.md 1"),
+        ("/spec/renewTime", Like(MICRO_TIME), "agent.md 1"),
+        ("/spec/leaseTransitions", Like("^[0-9]+$"), "agent.md 1"),
+    ];
+    let heartbeat = [
+        ("/metadata/ownerReferences", Is(json!([owner])), "agent.md 6"),
+        ("/spec", Keys(&["holderIdentity", "leaseDurationSeconds", "renewTime"]), "agent.md 6"),
+        ("/spec/holderIdentity", Is(json!(world.name)), "agent.md 6"),
+        ("/spec/leaseDurationSeconds", Is(json!(2)), "agent.md 6"),
+        ("/spec/renewTime", Like(MICRO_TIME), "agent.md 6"),
+    ];
+    let mut rows = of("leader", leader);
+    rows.extend(of("heartbeat", heartbeat));
+    rows
+}
+
+fn seed(world: &World) -> Vec<Row> {
+    let generation = world.garden.seed(world.name).unwrap()["metadata"]["generation"].clone();
+    let identity = world.seed.get("", "namespaces", "", "kube-system").unwrap()["metadata"]["uid"].clone();
+    let annotations = json!({"by": "hand", "owner": "me"});
+    let operation = ["description", "lastUpdateTime", "progress", "state", "type"].as_slice();
+    let rows = [
+        ("/metadata/finalizers", Is(json!(["gardener"])), "agent.md 5"),
+        ("/metadata/labels/gardener.cloud~1role", Is(json!("seed")), "agent.md 5"),
+        ("/metadata/labels/site", Is(json!("north")), "agent.md 5: as configured"),
+        ("/metadata/annotations", Is(annotations), "agent.md 5: none removed, no operation pending"),
+        ("/status/gardener", Keys(&["id", "name", "version"]), "agent.md 5"),
+        ("/status/gardener/id", Like("^[0-9a-f]{64}$"), "agent.md 1"),
+        ("/status/clusterIdentity", Is(identity), "agent.md 5: immutable"),
+        ("/status/kubernetesVersion", Like("^v1\\."), "agent.md 5"),
+        ("/status/observedGeneration", Is(generation), "agent.md 5"),
+        ("/status/clientCertificateExpirationTimestamp", Like(TIME), "agent.md 5"),
+        ("/status/capacity", Is(json!({"shoots": "50"})), "agent.md 5"),
+        ("/status/allocatable", Is(json!({"shoots": "45"})), "agent.md 5"),
+        ("/status/lastOperation", Keys(operation), "agent.md 8"),
+        ("/status/lastOperation/state", Is(json!("Succeeded")), "agent.md 8: none is unfinished"),
+        ("/status/lastOperation/type", Is(json!("Reconcile")), "agent.md 8"),
+        ("/status/lastOperation/lastUpdateTime", Like(TIME), "agent.md 8"),
+    ];
+    let role = "/metadata/labels/gardener.cloud~1role";
+    let protected = "/metadata/labels/gardener.cloud~1deletion-protected";
+    let mut rows = of("seed", rows);
+    rows.extend(of("garden namespace", [(role, Is(json!("garden")), "controllers.md 8.2")]));
+    rows.extend(of("definition", [(protected, Is(json!("true")), "controllers.md 8.3")]));
+    rows
+}
+
+/// Names, labels and references by which the parts of an extension are found again.
+fn extension(world: &World, installation: &str) -> Vec<Row> {
+    let managed = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", installation).unwrap();
+    let secret = text(&managed, "/spec/secretRefs/0/name");
+    let sum = &sha256_hex(secret.as_bytes())[..8];
+    let reference = json!({format!("reference.resources.gardener.cloud/secret-{sum}"): secret});
+    let labels = json!({"controllerinstallation-name": installation, "controllerregistration-name": "echo"});
+    let finalizer = json!(["resources.gardener.cloud/gardener-resource-manager-seed"]);
+    let spec = json!({"class": "seed", "secretRefs": [{"name": secret}]});
+    let status = ["conditions", "observedGeneration", "resources", "secretsDataChecksum"].as_slice();
+    let rows = [
+        ("/metadata/labels", Is(labels), "controllers.md 4.6"),
+        ("/metadata/annotations", Is(reference), "controllers.md 4.6"),
+        ("/metadata/finalizers", Is(finalizer), "extension-api.md 1.3"),
+        ("/spec", Is(spec), "controllers.md 4.6"),
+        ("/status", Keys(status), "extension-api.md 1.1"),
+        ("/status/observedGeneration", Is(managed["metadata"]["generation"].clone()), "controllers.md 5.1"),
+        ("/status/secretsDataChecksum", Like("^[0-9a-f]{64}$"), "extension-api.md 1.1"),
+    ];
+    let finalizer = json!(["core.gardener.cloud/controllerinstallation"]);
+    let mut all = of("managed resource", rows);
+    all.extend(of("installation", [("/metadata/finalizers", Is(finalizer), "controllers.md 4.1")]));
+    all
+}
+
+/// A Secret that needs no successor, and objects that say whose they are.
+fn manifests(world: &World, installation: &str) -> Vec<Row> {
+    let name = upstream::secret_name(&world.seed, installation);
+    let collectable = json!({"resources.gardener.cloud/garbage-collectable-reference": "true"});
+    let role = "/metadata/labels/gardener.cloud~1role";
+    let origin = "/metadata/annotations/resources.gardener.cloud~1origin";
+    let managed_by = "/metadata/labels/resources.gardener.cloud~1managed-by";
+    let secret = [
+        ("/metadata/name", Is(json!(name)), "controllers.md 4.6"),
+        ("/metadata/labels", Is(collectable), "controllers.md 4.6"),
+        ("/immutable", Is(json!(true)), "controllers.md 4.6"),
+        ("/type", Is(json!("Opaque")), "controllers.md 4.6"),
+    ];
+    let workload = [
+        (origin, Is(json!(format!("garden/{installation}"))), "extension-api.md 1.2"),
+        (managed_by, Is(json!("gardener")), "extension-api.md 1.2"),
+    ];
+    let mut rows = of("manifests", secret);
+    rows.extend(of("workload", workload));
+    rows.extend(of("namespace", [(role, Is(json!("extension")), "controllers.md 4.2")]));
+    rows
+}
+
+/// Each type once, in the order in which they were.
+fn conditions(object: &'static str, kinds: &[&'static str]) -> Vec<Row> {
+    let one = |(index, kind): (usize, &&'static str)| {
+        let at = |field: &str| -> &'static str { format!("/status/conditions/{index}/{field}").leak() };
+        let rows = [
+            (at("type"), Is(json!(kind)), "agent.md 8"),
+            (at("lastTransitionTime"), Like(TIME), "agent.md 8"),
+            (at("lastUpdateTime"), Like(TIME), "agent.md 8"),
+        ];
+        of(object, rows)
+    };
+    kinds.iter().enumerate().flat_map(one).collect()
+}

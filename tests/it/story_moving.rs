@@ -1,0 +1,270 @@
+//! A seed moves from the Go gardenlet to this agent, and back: the next one finds all as it needs it, and writes nothing that is
+//! right already.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::handover::Expect::{Is, Like};
+use crate::handover::{Found, MICRO_TIME, Row, expected_by_the_go_gardenlet};
+use crate::support::TestCluster;
+use crate::support::encoding::from_rfc3339;
+use crate::support::http::record::Recorded;
+use crate::support::json::text;
+use crate::upstream::{self, End, GRM_HOLDER, SYSTEM, versions};
+use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World};
+
+const DEPLOYMENTS: &str = "controllerdeployments";
+const SHOOT_CLASS: &str = "managedresources.resources.gardener.cloud shoot--a--b/shoot-core";
+
+/// Changes that agents have asked a server for since a mark, without renewals of Leases: how often each.
+fn writes(cluster: &TestCluster, mark: usize) -> BTreeMap<String, usize> {
+    let ours = |r: &Recorded| r.is_write() && r.status < 300 && r.user_agent.starts_with("gardenlet/");
+    let mut found = BTreeMap::new();
+    for request in cluster.requests_since(mark).iter().filter(|r| ours(r) && r.info.group != LEASES) {
+        *found.entry(format!("{} {}", request.method, request.path)).or_default() += 1;
+    }
+    found
+}
+
+fn counted(all: &[(&str, usize)]) -> BTreeMap<String, usize> {
+    all.iter().map(|(line, count)| ((*line).to_owned(), *count)).collect()
+}
+
+/// What differs between two looks.
+fn changed(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> BTreeSet<String> {
+    let places: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    places.into_iter().filter(|place| before.get(*place) != after.get(*place)).cloned().collect()
+}
+
+fn agent_with(world: &World, resource_manager: Option<&str>) -> Agent {
+    let mut config = world.config();
+    if let Some(choice) = resource_manager {
+        config["edge"]["resourceManager"] = json!(choice);
+    }
+    world.agent_with(&config)
+}
+
+/// Waits until this agent is the one in the Seed's status and all is well, while gardener-resource-manager lives.
+fn at_home(world: &World) {
+    world.garden.wait_for("the agent to be at home", |garden| {
+        upstream::resource_manager_renews(world);
+        let seed = garden.seed(world.name)?;
+        let ours = seed["status"]["gardener"]["name"] == "host-1";
+        let done = seed["status"]["lastOperation"]["state"] == "Succeeded";
+        let ready = world.seed_condition("GardenletReady").is_some_and(|c| c.0 == "True");
+        let extensions = world.seed_condition("ExtensionsReady").is_some_and(|c| c.0 == "True");
+        (ours && done && ready && extensions).then_some(())
+    });
+}
+
+/// Time passes, and gardener-resource-manager lives.
+fn a_minute(world: &World) {
+    for _ in 0..15 {
+        upstream::resource_manager_renews(world);
+        world.pass(Duration::from_secs(4));
+    }
+}
+
+fn greet(world: &World, greeting: &str) {
+    let values = json!({"helm": {"values": {"greeting": greeting}}});
+    world.garden.merge(CORE, DEPLOYMENTS, ("", "echo"), &values);
+}
+
+fn greeting(world: &World, installation: &str) -> Value {
+    let map = world.seed.get("", "configmaps", &format!("extension-{installation}"), "echo").unwrap();
+    map["data"]["greeting"].clone()
+}
+
+fn wait_for_installed(world: &World) {
+    world.garden.wait_for("the installation", |_| {
+        upstream::resource_manager_renews(world);
+        let installed = world.installation_condition("echo", "Installed")?;
+        let healthy = world.installation_condition("echo", "Healthy")?;
+        (installed.0 == "True" && healthy.0 == "True").then_some(())
+    });
+}
+
+/// A new value, which our agent writes and gardener-resource-manager applies.
+fn a_new_value_while_the_resource_manager_lives(world: &World, installation: &str) {
+    let (mark, before) = (world.seed.request_count(), versions(&world.seed));
+    greet(world, "again");
+    world.seed.wait_for("a new generation", |seed| {
+        upstream::resource_manager_renews(world);
+        let managed = seed.get(MANAGED_RESOURCES, "managedresources", "garden", installation)?;
+        (managed["metadata"]["generation"] == 2).then_some(())
+    });
+    assert_eq!(greeting(world, installation), "hello", "our applier has no say yet");
+    upstream::resource_manager_applies(world, installation);
+    wait_for_installed(world);
+    assert_eq!(greeting(world, installation), "again");
+    let managed =
+        format!("/apis/resources.gardener.cloud/v1alpha1/namespaces/garden/managedresources/{installation}");
+    let patched = format!("PATCH {managed}");
+    let expected = counted(&[("POST /api/v1/namespaces/garden/secrets", 1), (&patched, 1)]);
+    assert_eq!(writes(&world.seed, mark), expected);
+    untouched(&before, &versions(&world.seed));
+}
+
+/// The ManagedResources of the Go gardenlet's own components, and one of another class, are as they were.
+fn untouched(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) {
+    let others = SYSTEM.map(|name| format!("managedresources.resources.gardener.cloud garden/{name}"));
+    for place in others.iter().map(String::as_str).chain([SHOOT_CLASS]) {
+        assert!(before.contains_key(place), "{place}");
+        assert_eq!(before.get(place), after.get(place), "{place}");
+    }
+}
+
+fn takes_over(name: &'static str, end: End) {
+    let world = World::start(&Options::calm(name));
+    let installation = upstream::leave(&world, end);
+    let before = (versions(&world.seed), versions(&world.garden), world.garden.seed(name).unwrap());
+    let agent = world.agent();
+    at_home(&world);
+    a_minute(&world);
+    nothing_is_written_that_is_right(&world, &before);
+    assert_eq!(agent.status.lock().unwrap().parts()["managedresource-applier"].stage, "passive");
+    // Nobody here looks at the components of the Go gardenlet: what it found is not claimed any longer.
+    assert_eq!(world.seed_condition("SeedSystemComponentsHealthy").unwrap().0, "Progressing");
+    a_new_value_while_the_resource_manager_lives(&world, &installation);
+    the_embedded_applier_goes_on(&world, &agent, &installation);
+    agent.stop();
+}
+
+/// Versions in the seed, versions in the garden, and the Seed.
+type Before = (BTreeMap<String, String>, BTreeMap<String, String>, Value);
+
+fn nothing_is_written_that_is_right(world: &World, (seed, garden, before): &Before) {
+    // In the seed: nothing but the applier's token, which is no object.
+    let token = "POST /api/v1/namespaces/garden/serviceaccounts/gardener-resource-manager/token";
+    let written = writes(&world.seed, 0);
+    assert_eq!(written.keys().collect::<Vec<_>>(), [token]);
+    assert!(written[token] < 10, "{written:?}");
+    assert_eq!(changed(seed, &versions(&world.seed)), BTreeSet::new());
+    // In the garden: no certificate request, and of all objects the Seed alone.
+    let name = world.name;
+    assert_eq!(
+        changed(garden, &versions(&world.garden)),
+        [format!("seeds.core.gardener.cloud /{name}")].into()
+    );
+    let path = format!("PATCH /apis/core.gardener.cloud/v1beta1/seeds/{name}");
+    let (put, patched) = (path.replace("PATCH", "PUT") + "/status", format!("{path}/status"));
+    // The registration resets what the server had filled in, as upstream's does; the server fills it in again. The status
+    // tells who reconciles, that it is done, that the agent is ready, that the applier waits: nothing with each beat.
+    let written = writes(&world.garden, 0);
+    assert_eq!(written.keys().collect::<Vec<_>>(), [&path, &patched, &put]);
+    assert!(written.values().all(|count| *count < 10), "{written:?}");
+    let after = world.garden.seed(name).unwrap();
+    assert_eq!(after["spec"], before["spec"]);
+    for field in ["labels", "annotations", "finalizers", "generation", "uid"] {
+        assert_eq!(after["metadata"][field], before["metadata"][field], "{field}");
+    }
+}
+
+/// gardener-resource-manager ends, and the embedded applier takes its work over as it finds it.
+fn the_embedded_applier_goes_on(world: &World, agent: &Agent, installation: &str) {
+    let (mark, before) = (world.seed.request_count(), versions(&world.seed));
+    upstream::resource_manager_ends(world);
+    agent.wait_until_the_seed_side_runs();
+    for _ in 0..15 {
+        world.pass(Duration::from_secs(4));
+    }
+    // Each object was looked at, and none is another one but the Deployment that was scaled.
+    let scaled = "deployments.apps garden/gardener-resource-manager".to_owned();
+    let others = changed(&before, &versions(&world.seed));
+    assert_eq!(others, [scaled].into(), "{:#?}", writes(&world.seed, mark));
+    greet(world, "at last");
+    world.seed.wait_for("the last value", |_| (greeting(world, installation) == "at last").then_some(()));
+    // What the Go gardenlet has made it keeps as it finds it, as the other applier did.
+    world.seed.delete("scheduling.k8s.io", "priorityclasses", "", "gardener-system-900");
+    let operation = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
+    world.seed.merge(MANAGED_RESOURCES, "managedresources", ("garden", "system"), &operation);
+    world.seed.wait_for("the priority class", |seed| {
+        seed.get("scheduling.k8s.io", "priorityclasses", "", "gardener-system-900")
+    });
+    assert_eq!(before.get(SHOOT_CLASS), versions(&world.seed).get(SHOOT_CLASS));
+}
+
+#[test]
+fn a_seed_that_the_go_gardenlet_gave_back_is_taken_over() {
+    takes_over("moved", End::Stopped);
+}
+
+#[test]
+fn a_seed_whose_go_gardenlet_died_is_taken_over() {
+    takes_over("orphaned", End::Killed);
+}
+
+/// The agent has worked for a while, and has another certificate; it stops.
+fn gives_back(name: &'static str, resource_manager: Option<&str>, applier: &[Row]) {
+    let world = World::start(&Options::calm(name));
+    let installation = upstream::leave(&world, End::Stopped);
+    let agent = agent_with(&world, resource_manager);
+    at_home(&world);
+    let renew = json!({"metadata": {"annotations": {"gardener.cloud/operation": "renew"}}});
+    let first = world.certificate_pem();
+    world.seed.merge("", "secrets", ("garden", "gardenlet-kubeconfig"), &renew);
+    world.seed.wait_for("another certificate", |_| {
+        upstream::resource_manager_renews(&world);
+        (world.certificate_pem() != first).then_some(())
+    });
+    let until = world.certificate().unwrap().not_after;
+    world.garden.wait_for("its end in the Seed", |garden| {
+        upstream::resource_manager_renews(&world);
+        let seed = garden.seed(name)?;
+        let told = from_rfc3339(text(&seed, "/status/clientCertificateExpirationTimestamp"));
+        (told == Some(until) && seed["status"]["lastOperation"]["state"] == "Succeeded").then_some(())
+    });
+    a_new_value_while_the_resource_manager_lives(&world, &installation);
+    if resource_manager.is_none() {
+        upstream::resource_manager_ends(&world);
+        agent.wait_until_the_seed_side_runs();
+        greet(&world, "by ours");
+        world
+            .seed
+            .wait_for("a value of ours", |_| (greeting(&world, &installation) == "by ours").then_some(()));
+        crate::story_extension::installed(&world, "echo");
+    }
+    agent.stop();
+    let found = Found::of(&world, &installation);
+    assert_eq!(found.problems(applier), Vec::<String>::new());
+    let rows = expected_by_the_go_gardenlet(&world, &installation);
+    assert_eq!(found.problems(&rows), Vec::<String>::new());
+    // A table that finds nothing wrong would be no table.
+    for (object, ..) in &rows {
+        let mut without = Found::of(&world, &installation);
+        without.0.insert(object, Some(json!({"spec": {"holderIdentity": "x"}, "another": 1})));
+        assert!(!without.problems(&rows).is_empty(), "{object}");
+    }
+}
+
+#[test]
+fn what_the_go_gardenlet_reads_is_there_after_the_embedded_applier() {
+    let applier = [
+        (
+            "applier",
+            "/spec/holderIdentity",
+            Is(json!("")),
+            "extension-api.md 3.1: gardener-resource-manager elects itself by it",
+        ),
+        ("applier", "/spec/leaseDurationSeconds", Is(json!(1)), "as above"),
+        ("applier", "/spec/renewTime", Like(MICRO_TIME), "as above"),
+        (
+            "resource manager",
+            "/spec/replicas",
+            Is(json!(0)),
+            "as the operator left it; the Seed flow sets it",
+        ),
+    ];
+    gives_back("returned", None, &applier);
+}
+
+#[test]
+fn what_the_go_gardenlet_reads_is_there_after_an_external_one() {
+    let applier = [
+        ("applier", "/spec/holderIdentity", Is(json!(GRM_HOLDER)), "it goes on"),
+        ("resource manager", "/spec/replicas", Is(json!(2)), "controllers.md 8.3"),
+    ];
+    gives_back("lent", Some("External"), &applier);
+}

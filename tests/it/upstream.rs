@@ -1,0 +1,440 @@
+//! A garden and a seed as a Go gardenlet of Gardener v1.150 and its gardener-resource-manager leave them, object by object
+//! from upstream's source; and the share of that gardener-resource-manager that a seed sees while it lives. Names,
+//! checksums and texts are counted and written here anew: what the program under test makes of the same is compared with it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gardenlet::components::crds;
+use gardenlet::format::{brotli, yaml};
+use gardenlet::pki::PrivateKey;
+use gardenlet::pki::request::{self, Subject};
+use serde_json::{Map, Value, json};
+
+use crate::charts;
+use crate::support::encoding::{base64, from_base64, rfc3339, rfc3339_micro, sha256_hex};
+use crate::support::json::text;
+use crate::support::{TestCluster, garden::prepare};
+use crate::world::{CORE, LEASES, MANAGED_RESOURCES, World};
+
+pub const GRM: (&str, &str) = ("garden", "gardener-resource-manager");
+/// As client-go's leader election calls a pod's process: host name and a random id.
+pub const GRM_HOLDER: &str = "gardener-resource-manager-7d9f5c6b8-x2x4v_0d3e2f46-3b9a-4d0c-9a52-6f6d2f6f8a11";
+const GO_HOLDER: &str = "gardenlet-6bb7f9cd6b-kk2jz_5a1fd1ab-8d5c-4d94-b0a7-3a8f1c0f7d55";
+const CLASS_FINALIZER: &str = "resources.gardener.cloud/gardener-resource-manager-seed";
+const COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
+const MANAGED_BY: &str = "resources.gardener.cloud/managed-by";
+const DESCRIPTION: &str = "DO NOT EDIT - This resource is managed by gardener-resource-manager.\nAny modifications \
+    are discarded and the resource is returned to the original state.";
+/// ManagedResources that the Go gardenlet's Seed flow owns, and this program does not know.
+pub const SYSTEM: [&str; 2] = ["cluster-identity", "system"];
+
+/// How the Go gardenlet ended.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    /// In order: it gave its Lease back.
+    Stopped,
+    /// Its Lease runs out.
+    Killed,
+}
+
+/// Makes garden and seed what they are when the Go gardenlet has served them for a while and ended; the name of the
+/// installation of extension `echo`.
+pub fn leave(world: &World, end: End) -> String {
+    kubeconfig(world);
+    let installation = registration(world);
+    namespaces(world);
+    world.seed.apply(&crds::all().collect::<Vec<_>>());
+    world.seed.wait_for("the kinds", |seed| seed.api().kind(MANAGED_RESOURCES, "managedresources"));
+    components(world);
+    extension(world, &installation);
+    leases(world, end);
+    conditions(world, &installation);
+    installation
+}
+
+/// agent.md §3.4 and §3.5: the accepted certificate; what it was asked for with is gone.
+fn kubeconfig(world: &World) {
+    let subject = Subject {
+        common_name: format!("gardener.cloud:system:seed:{}", world.name),
+        organizations: vec!["gardener.cloud:system:seeds".to_owned()],
+        ..Subject::default()
+    };
+    let key = PrivateKey::generate().unwrap();
+    let request = request::build(&subject, &key).unwrap();
+    let (now, month) = (world.clock.now(), Duration::from_secs(30 * 86_400));
+    let from = now.minus(month / 3);
+    let certificate = world.garden.authority().sign(&request.pem, from, from.plus(month)).unwrap();
+    let text = format!(
+        "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {}\n    server: {}\n  name: gardenlet\n\
+         contexts:\n- context:\n    cluster: gardenlet\n    user: gardenlet\n  name: gardenlet\n\
+         current-context: gardenlet\nkind: Config\npreferences: {{}}\nusers:\n- name: gardenlet\n  user:\n    \
+         client-certificate-data: {}\n    client-key-data: {}\n",
+        base64(world.garden.ca().as_bytes()),
+        world.garden.url(),
+        base64(certificate.as_bytes()),
+        base64(key.to_pem().expose().as_bytes()),
+    );
+    world.seed.apply(&[json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": "gardenlet-kubeconfig", "namespace": "garden"}, "data": {"kubeconfig": base64(text.as_bytes())}})]);
+    world.seed.delete("", "secrets", "garden", "gardenlet-kubeconfig-bootstrap");
+    let token = format!("bootstrap-token-{}", world.preparation.token_id());
+    world.garden.delete("", "secrets", "kube-system", &token);
+}
+
+/// agent.md §5, controllers.md §3: the Seed, and an installation of it.
+fn registration(world: &World) -> String {
+    let config = world.config();
+    let mut labels = config["seedConfig"]["metadata"]["labels"].clone();
+    labels["gardener.cloud/role"] = json!("seed");
+    world.garden.apply(&[
+        json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed",
+        "metadata": {"name": world.name, "labels": labels, "annotations": {"owner": "me", "by": "hand"}, "finalizers": ["gardener"]},
+        "spec": config["seedConfig"]["spec"]}),
+    ]);
+    let namespace = format!("seed-{}", world.name);
+    world.garden.wait_for("the seed's namespace", |g| g.get("", "namespaces", "", &namespace));
+    world.garden.apply(&prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"})));
+    let found = world.garden.wait_for("an installation", |g| g.installations("echo").pop());
+    let name = text(&found, "/metadata/name").to_owned();
+    let finalizers = json!({"metadata": {"finalizers": ["core.gardener.cloud/controllerinstallation"]}});
+    world.garden.merge(CORE, "controllerinstallations", ("", &name), &finalizers);
+    name
+}
+
+fn condition(kind: &str, (status, reason, message): (&str, &str, &str), at: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at,
+        "lastUpdateTime": at})
+}
+
+/// Since when all is well.
+fn since(world: &World) -> String {
+    rfc3339(world.clock.now().minus(Duration::from_secs(86_400)))
+}
+
+/// agent.md §5, controllers.md §4.1, §5.1, §5.2: what stands in the garden when all is well.
+fn conditions(world: &World, installation: &str) {
+    let at = since(world);
+    let of = |kind, told| condition(kind, told, &at);
+    let status = json!({"status": {"conditions": [
+        of("Valid", ("True", "RegistrationValid", "chart could be rendered successfully.")),
+        of("Installed", ("True", "InstallationSuccessful", "The controller was successfully installed in the seed cluster.")),
+        of("Healthy", ("True", "ControllerHealthy", "The controller running in the seed cluster is healthy.")),
+        of("Progressing", ("False", "ControllerRolledOut", "The controller has been rolled out successfully.")),
+        of("Required", ("False", "NoExtensionObjects", "no extension objects exist in the seed having the kind/type \
+            combinations the controller is responsible for")),
+    ]}});
+    world.garden.merge_status(CORE, "controllerinstallations", ("", installation), &status);
+    let certificate = world.certificate().unwrap();
+    let status = json!({"status": {
+    "gardener": {"id": "9f".repeat(32), "name": "gardenlet-6bb7f9cd6b-kk2jz", "version": "v1.150.0"},
+    "kubernetesVersion": world.seed.client().version().unwrap().git_version,
+    "clusterIdentity": cluster_identity(world),
+    "observedGeneration": world.garden.seed(world.name).unwrap()["metadata"]["generation"],
+    "clientCertificateExpirationTimestamp": rfc3339(certificate.not_after),
+    "capacity": {"shoots": "50"}, "allocatable": {"shoots": "45"},
+    "lastOperation": {"type": "Reconcile", "state": "Succeeded", "progress": 100, "lastUpdateTime": at,
+        "description": "Seed cluster has been successfully reconciled."},
+    "conditions": [
+        of("GardenletReady", ("True", "GardenletReady", "Gardenlet is posting ready status.")),
+        of("ExtensionsReady", ("True", "AllExtensionsReady", "All extensions installed into the seed cluster are ready \
+            and healthy.")),
+        of("SeedSystemComponentsHealthy", ("True", "SystemComponentsRunning", "All system components are healthy.")),
+    ]}});
+    world.garden.merge_status(CORE, "seeds", ("", world.name), &status);
+}
+
+/// What the seed is called if nobody gave it a name: controllers.md §8.1.
+fn cluster_identity(world: &World) -> String {
+    text(&world.seed.get("", "namespaces", "", "kube-system").unwrap(), "/metadata/uid").to_owned()
+}
+
+/// controllers.md §8.2.
+fn namespaces(world: &World) {
+    let consider = "high-availability-config.resources.gardener.cloud";
+    let garden = json!({"metadata": {
+        "labels": {"role": "garden", "gardener.cloud/role": "garden", "pod-security.kubernetes.io/enforce": "privileged",
+            format!("{consider}/consider"): "true"},
+        "annotations": {format!("{consider}/zones"): "a"}}});
+    world.seed.merge("", "namespaces", ("", "garden"), &garden);
+    let system = json!({"metadata": {"labels": {"role": "kube-system"}}});
+    world.seed.merge("", "namespaces", ("", "kube-system"), &system);
+}
+
+/// gardener-resource-manager with its account and role (upstream `pkg/component/gardener/resourcemanager`), and what it
+/// applies: for the Seed flow (controllers.md §8.3), and of a class that is not the seed's.
+fn components(world: &World) {
+    let labels = json!({"app": "gardener-resource-manager", "gardener.cloud/role": "controlplane"});
+    let role = "gardener-resource-manager-seed";
+    world.seed.merge(
+        "",
+        "serviceaccounts",
+        GRM,
+        &json!({"metadata": {"labels": labels}, "automountServiceAccountToken": false}),
+    );
+    world.seed.apply(&[
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": role, "labels": labels},
+            "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role, "labels": labels},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": GRM.1, "namespace": GRM.0}]}),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": GRM.1, "namespace": GRM.0,
+            "labels": {"app": "gardener-resource-manager", "high-availability-config.resources.gardener.cloud/skip": "true"}},
+            "spec": {"replicas": 2, "revisionHistoryLimit": 2, "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"serviceAccountName": GRM.1,
+                    "containers": [{"name": GRM.1, "image": "registry.example.org/gardener-resource-manager:v1.150.0"}]}}}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shoot--a--b", "labels": {"gardener.cloud/role": "shoot"}}}),
+    ]);
+    let class = |name: &str, value: i64| {
+        json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": name}, "value": value, "description": "PriorityClass for Seed system components"})
+    };
+    let all = [class("gardener-reserve-excess-capacity", -5), class("gardener-system-900", 999_998_900)];
+    component(world, "system", &all.map(|object| yaml::emit(&object, yaml::Dialect::V4)).join("---\n"));
+    let identity = json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
+        "metadata": {"name": "cluster-identity", "namespace": "kube-system"},
+        "data": {"cluster-identity": cluster_identity(world), "origin": "seed"}});
+    component(world, "cluster-identity", &yaml::emit(&identity, yaml::Dialect::V4));
+    // Of another class, and not applied yet: it must stay so.
+    let metadata =
+        json!({"name": "shoot-core", "namespace": "shoot--a--b", "labels": {"origin": "gardener"}});
+    world.seed.apply(&[json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
+        "metadata": metadata, "spec": {"secretRefs": [{"name": "managedresource-shoot-core-00000000"}],
+            "injectLabels": {"shoot.gardener.cloud/no-cleanup": "true"}}})]);
+}
+
+/// A component of the Seed flow: extension-api.md §2.
+fn component(world: &World, name: &str, manifests: &str) {
+    let data = BTreeMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
+    let labels = json!({"gardener.cloud/role": "seed-system-component"});
+    let spec = json!({"class": "seed", "keepObjects": false});
+    managed(&world.seed, (name, &format!("managedresource-{name}")), &labels, spec, &data);
+    resource_manager_applies(world, name);
+}
+
+/// Secret and ManagedResource in `garden`: extension-api.md §2.
+fn managed(
+    seed: &TestCluster,
+    (name, secret): (&str, &str),
+    labels: &Value,
+    mut spec: Value,
+    data: &BTreeMap<String, Vec<u8>>,
+) {
+    let secret = unique(secret, data.values());
+    let encoded: Map<String, Value> = data.iter().map(|(k, v)| (k.clone(), json!(base64(v)))).collect();
+    spec["secretRefs"] = json!([{"name": secret}]);
+    let reference =
+        format!("reference.resources.gardener.cloud/secret-{}", &sha256_hex(secret.as_bytes())[..8]);
+    seed.apply(&[
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true, "data": encoded,
+            "metadata": {"name": secret, "namespace": "garden", "labels": {COLLECTABLE: "true"}}}),
+        json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource", "spec": spec,
+            "metadata": {"name": name, "namespace": "garden", "labels": labels, "annotations": {reference: secret},
+                "finalizers": [CLASS_FINALIZER]}}),
+    ]);
+}
+
+/// The name of a Secret with its checksum: extension-api.md §2.
+fn unique<'a>(name: &str, values: impl Iterator<Item = &'a Vec<u8>>) -> String {
+    let digests: String = values.map(|value| sha256_hex(value)).collect();
+    format!("{name}-{}", &sha256_hex(digests.as_bytes())[..8])
+}
+
+/// What the Secret of a ManagedResource should be called, by its content.
+pub fn secret_name(seed: &TestCluster, managed: &str) -> String {
+    let object = seed.get(MANAGED_RESOURCES, "managedresources", "garden", managed).unwrap();
+    let secret = seed.get("", "secrets", "garden", text(&object, "/spec/secretRefs/0/name")).unwrap();
+    let values = secret["data"].as_object().unwrap().values();
+    let values: Vec<Vec<u8>> = values.map(|value| from_base64(value.as_str().unwrap()).unwrap()).collect();
+    unique(managed, values.iter())
+}
+
+/// controllers.md §4.2, §4.4 and §4.6: an installed extension.
+fn extension(world: &World, installation: &str) {
+    let namespace = format!("extension-{installation}");
+    world.seed.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace,
+        "labels": {"gardener.cloud/role": "extension", "controllerregistration.core.gardener.cloud/name": "echo",
+            "high-availability-config.resources.gardener.cloud/consider": "true"},
+        "annotations": {"high-availability-config.resources.gardener.cloud/zones": "a"}}})]);
+    let labels = json!({"controllerinstallation-name": installation, "controllerregistration-name": "echo"});
+    let data = MANIFESTS.map(|(file, manifest)| {
+        let manifest = manifest
+            .replace("NAMESPACE", &namespace)
+            .replace("value: SEED", &format!("value: {}", world.name));
+        (format!("extension-echo_templates_{file}"), format!("\n---\n{manifest}\n---\n").into_bytes())
+    });
+    let spec = json!({"class": "seed"});
+    managed(&world.seed, (installation, installation), &labels, spec, &data.into());
+    resource_manager_applies(world, installation);
+}
+
+/// agent.md §1 and §6, controllers.md §10.
+fn leases(world: &World, end: End) {
+    let now = rfc3339_micro(world.clock.now());
+    let (holder, seconds) = match end {
+        End::Stopped => ("", 1),
+        End::Killed => (GO_HOLDER, 15),
+    };
+    world.seed.apply(&[
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "gardenlet-leader-election", "namespace": "garden"},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": seconds, "acquireTime": now, "renewTime": now,
+                "leaseTransitions": 7}}),
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": GRM.1, "namespace": GRM.0}, "spec": held_by_resource_manager(world)}),
+    ]);
+    let seed = world.garden.seed(world.name).unwrap();
+    let owner = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": world.name,
+        "uid": seed["metadata"]["uid"]});
+    world.garden.apply(&[json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": world.name, "namespace": "gardener-system-seed-lease", "ownerReferences": [owner]},
+        "spec": {"holderIdentity": world.name, "leaseDurationSeconds": 2, "renewTime": now}})]);
+}
+
+fn held_by_resource_manager(world: &World) -> Value {
+    let now = rfc3339_micro(world.clock.now());
+    json!({"holderIdentity": GRM_HOLDER, "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now,
+        "leaseTransitions": 3})
+}
+
+/// gardener-resource-manager lives.
+pub fn resource_manager_renews(world: &World) {
+    world.seed.merge(LEASES, "leases", GRM, &json!({"spec": held_by_resource_manager(world)}));
+}
+
+/// It is scaled to 0, and gives its Lease back.
+pub fn resource_manager_ends(world: &World) {
+    world.seed.merge("apps", "deployments", GRM, &json!({"spec": {"replicas": 0}}));
+    let released = json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
+    world.seed.merge(LEASES, "leases", GRM, &released);
+}
+
+/// Applies a ManagedResource of `garden` as gardener-resource-manager does (extension-api.md §3.3, §3.4); all is well.
+pub fn resource_manager_applies(world: &World, name: &str) {
+    let seed = &world.seed;
+    let managed = seed.get(MANAGED_RESOURCES, "managedresources", "garden", name).unwrap();
+    let secret = seed.get("", "secrets", "garden", text(&managed, "/spec/secretRefs/0/name")).unwrap();
+    let (mut hashed, mut objects) = (Vec::new(), Vec::new());
+    for (key, value) in secret["data"].as_object().unwrap() {
+        let raw = from_base64(value.as_str().unwrap()).unwrap();
+        let plain = if key.ends_with(".br") { brotli::decode(&raw, 1 << 20).unwrap() } else { raw.clone() };
+        for document in yaml::parse_all(&String::from_utf8(plain).unwrap()) {
+            objects.push(document.value.unwrap());
+            hashed.extend_from_slice(&raw);
+        }
+    }
+    let mut references: Vec<Value> = objects.iter().map(reference).collect();
+    references.sort_by_key(place);
+    // Definitions come first, and are waited for by trying again.
+    objects.sort_by_key(|object| object["kind"] != "CustomResourceDefinition");
+    for object in objects {
+        apply(seed, name, object);
+    }
+    let at = since(world);
+    let status = json!({"status": {
+    "observedGeneration": managed["metadata"]["generation"],
+    "resources": references,
+    "secretsDataChecksum": sha256_hex(&hashed),
+    "conditions": [
+        condition("ResourcesHealthy", ("True", "ResourcesHealthy", "All resources are healthy."), &at),
+        condition("ResourcesProgressing", ("False", "ResourcesRolledOut", "All resources have been fully rolled out."), &at),
+        condition("ResourcesApplied", ("True", "ApplySucceeded", "All resources are applied."), &at),
+    ]}});
+    seed.merge_status(MANAGED_RESOURCES, "managedresources", ("garden", name), &status);
+}
+
+fn reference(object: &Value) -> Value {
+    let metadata = &object["metadata"];
+    let mut labels = metadata["labels"].clone();
+    labels[MANAGED_BY] = json!("gardener");
+    let mut found = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "name": metadata["name"], "labels": labels});
+    if metadata["namespace"].is_string() {
+        found["namespace"] = metadata["namespace"].clone();
+    }
+    found
+}
+
+/// group/kind/namespace/name; no namespace counts as `default`.
+fn place(reference: &Value) -> String {
+    let group = text(reference, "/apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+    let namespace = reference["namespace"].as_str().unwrap_or("default");
+    format!("{group}/{}/{namespace}/{}", text(reference, "/kind"), text(reference, "/name"))
+}
+
+fn apply(seed: &TestCluster, managed: &str, mut object: Value) {
+    object["metadata"]["labels"][MANAGED_BY] = json!("gardener");
+    object["metadata"]["annotations"] = json!({"resources.gardener.cloud/description": DESCRIPTION,
+        "resources.gardener.cloud/origin": format!("garden/{managed}")});
+    if object["spec"]["template"].is_object() {
+        object["spec"]["template"]["metadata"]["labels"][MANAGED_BY] = json!("gardener");
+    }
+    let (group, kind) = (text(&object, "/apiVersion"), text(&object, "/kind"));
+    let group = group.split_once('/').map_or("", |(group, _)| group);
+    let plural =
+        seed.wait_for(kind, |seed| Some(seed.store().read().kinds.by_name(group, kind)?.plural.clone()));
+    let at = (text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
+    if seed.get(group, &plural, at.0, at.1).is_some() {
+        seed.merge(group, &plural, at, &object);
+    } else {
+        seed.create(text(&object, "/apiVersion"), &plural, &object);
+    }
+}
+
+/// Everything that is stored but Leases and pods, by place: the version that it has. What is equal was not written. Waits
+/// for the cluster's own controllers, which have their say about Deployments.
+pub fn versions(cluster: &TestCluster) -> BTreeMap<String, String> {
+    let settled = |d: &Value| d["status"]["observedGeneration"] == d["metadata"]["generation"];
+    cluster.wait_for("the controllers", |c| {
+        c.store().list("apps", "deployments", "").iter().all(settled).then_some(())
+    });
+    let state = cluster.store().read();
+    let all = state.objects.iter().filter(|(id, _)| id.group != LEASES && id.plural != "pods");
+    let place = |id: &crate::support::api::store::Id| {
+        format!("{}.{} {}/{}", id.plural, id.group, id.namespace, id.name)
+    };
+    all.map(|(id, object)| (place(id), text(object, "/metadata/resourceVersion").to_owned())).collect()
+}
+
+/// The chart of `charts::extension` as the Go gardenlet writes it for greeting `hello`: keys in alphabetical order, fields
+/// of apps/v1 that Go never leaves out, `SEED_NAME` in each container.
+const MANIFESTS: [(&str, &str); 7] = [
+    (
+        "account.yaml",
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: echo\n  namespace: NAMESPACE\n",
+    ),
+    (
+        "binding.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  name: echo\nroleRef:\n  \
+         apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  name: echo\nsubjects:\n- kind: ServiceAccount\n  \
+         name: echo\n  namespace: NAMESPACE\n",
+    ),
+    (
+        "configmap.yaml",
+        "apiVersion: v1\ndata:\n  greeting: hello\nkind: ConfigMap\nmetadata:\n  name: echo\n  namespace: NAMESPACE\n",
+    ),
+    (
+        "crd.yaml",
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: echoes.example.org\n\
+         spec:\n  group: example.org\n  names:\n    kind: Echo\n    listKind: EchoList\n    plural: echoes\n    \
+         singular: echo\n  scope: Namespaced\n  versions:\n  - name: v1\n    schema:\n      openAPIV3Schema:\n        \
+         properties:\n          spec:\n            properties:\n              text:\n                type: string\n            \
+         type: object\n        type: object\n    served: true\n    storage: true\n",
+    ),
+    (
+        "deployment.yaml",
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  labels:\n    app: echo\n  name: echo\n  namespace: NAMESPACE\n\
+         spec:\n  replicas: 1\n  selector:\n    matchLabels:\n      app: echo\n  strategy: {}\n  template:\n    metadata:\n      \
+         labels:\n        app: echo\n    spec:\n      containers:\n      - args:\n        - --greeting=hello\n        env:\n        \
+         - name: SEED_NAME\n          value: SEED\n        image: registry.example.org/echo:1\n        name: echo\n        \
+         resources: {}\n      serviceAccountName: echo\nstatus: {}\n",
+    ),
+    (
+        "echo.yaml",
+        "apiVersion: example.org/v1\nkind: Echo\nmetadata:\n  name: first\n  namespace: NAMESPACE\nspec:\n  text: hello\n",
+    ),
+    (
+        "role.yaml",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: echo\nrules:\n- apiGroups:\n  - \
+         example.org\n  resources:\n  - echoes\n  verbs:\n  - get\n  - list\n  - watch\n",
+    ),
+];
