@@ -35,13 +35,13 @@ const MADE: [&str; 7] = [
     "charts.tar",
 ];
 
-fn read(path: &str) -> String {
+pub fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
         .unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
 /// The fenced blocks of a language, wherever they are indented to.
-fn blocks(document: &str, language: &str) -> Vec<String> {
+pub fn blocks(document: &str, language: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let (mut open, mut indent) = (None, 0);
     for line in document.lines() {
@@ -163,8 +163,10 @@ impl Desk {
         match program {
             "gardenlet" => self.run(&variables, rest),
             "curl" => self.served(rest),
-            "kubectl" => one_of(rest, &["apply", "create", "get", "scale"]).and(files_exist(rest)),
-            "helm" => one_of(rest, &["install", "upgrade"]).and(files_exist(rest)),
+            "kubectl" => {
+                one_of(rest, &["annotate", "apply", "create", "get", "scale"]).and(files_exist(rest))
+            }
+            "helm" => one_of(rest, &["install", "rollback", "upgrade"]).and(files_exist(rest)),
             "install" => files_exist(&rest[..rest.len() - 1]),
             "systemctl" => unit(rest),
             "journalctl" if rest == ["-u", "gardenlet"] => Ok(()),

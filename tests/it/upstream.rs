@@ -149,6 +149,55 @@ fn cluster_identity(world: &World) -> String {
     text(&world.seed.get("", "namespaces", "", "kube-system").unwrap(), "/metadata/uid").to_owned()
 }
 
+/// The rights of `garden/gardenlet` as the Go gardenlet's chart gives them (`charts/gardener/gardenlet`, without kinds that
+/// this program does not know), instead of those of `packaging/rbac.yaml`.
+pub fn roles(world: &World) {
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    let name = "gardener.cloud:system:gardenlet";
+    let all = ["create", "delete", "deletecollection", "get", "list", "watch", "patch", "update"].as_slice();
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let mut lease = rule("coordination.k8s.io", &["leases"], &["update"]);
+    lease["resourceNames"] = json!(["gardenlet-leader-election"]);
+    let kinds = [
+        "backupbuckets",
+        "backupentries",
+        "bastions",
+        "clusters",
+        "containerruntimes",
+        "controlplanes",
+        "dnsrecords",
+        "extensions",
+        "infrastructures",
+        "networks",
+        "operatingsystemconfigs",
+        "selfhostedshootexposures",
+        "workers",
+    ];
+    let rules = json!([
+        rule("operator.gardener.cloud", &["gardens"], &["get", "list", "watch"]),
+        rule("", &["nodes"], &["list", "watch"]),
+        rule("", &["pods"], &["list", "watch", "delete", "deletecollection"]),
+        rule("", &["configmaps", "namespaces", "secrets", "serviceaccounts", "services"], all),
+        rule("", &["events"], &["get", "list", "create", "patch", "update"]),
+        rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["create", "get", "list", "watch", "patch", "update"]),
+        rule("apps", &["deployments", "deployments/scale", "statefulsets", "statefulsets/scale", "replicasets"], all),
+        rule("extensions.gardener.cloud", &kinds, &["create", "delete", "get", "list", "watch", "patch", "update"]),
+        rule("resources.gardener.cloud", &["managedresources"], all),
+        rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "watch"]),
+        lease,
+        {"nonResourceURLs": ["/healthz", "/version"], "verbs": ["get"]},
+    ]);
+    world.seed.merge(RBAC, "clusterroles", ("", name), &json!({"rules": rules}));
+    let daemon_sets = json!({"rules": [rule("apps", &["daemonsets"], &["create"])]});
+    world.seed.merge(RBAC, "roles", ("garden", name), &daemon_sets);
+    world.seed.delete(RBAC, "roles", "kube-system", name);
+    world.seed.delete(RBAC, "rolebindings", "kube-system", name);
+    let election = format!("{name}:leader-election");
+    world.seed.delete(RBAC, "rolebindings", "garden", &election);
+    world.seed.delete(RBAC, "roles", "garden", &election);
+    world.seed.delete(RBAC, "clusterrolebindings", "", "gardener.cloud:system:gardener-resource-manager");
+}
+
 /// controllers.md §8.2.
 fn namespaces(world: &World) {
     let consider = "high-availability-config.resources.gardener.cloud";
