@@ -16,7 +16,7 @@ use crate::tokens::{ISSUER, SERVICE, Tokens};
 use crate::wait;
 
 /// Where it listens: nobody else in the sandbox does.
-const ADDRESS: &str = "127.0.0.1:15000";
+pub(crate) const ADDRESS: &str = "127.0.0.1:15000";
 const USER: &str = "robot";
 const PASSWORD: &str = "hunter2";
 /// A line for that user as `htpasswd -B` makes it.
@@ -97,6 +97,11 @@ impl Registry {
         let told = process::run(&mut shell)?;
         let digest = told.split_whitespace().find(|word| word.starts_with("sha256:"));
         digest.map(str::to_owned).ok_or_else(|| Failure::new(format!("helm told no digest: {told}")))
+    }
+
+    /// A file with the CAs by which it is trusted, for who has no Secret of the garden.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.folder.join("ca.crt")
     }
 
     /// The repository of the chart `demo`.

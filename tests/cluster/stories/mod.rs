@@ -2,6 +2,7 @@
 
 mod agent;
 mod applier;
+mod bundle;
 mod client;
 mod components;
 mod crash;
@@ -91,6 +92,11 @@ pub(crate) const STORIES: &[Story] = &[
         applier::takes_the_place,
     ),
     story("agent: a registry sends it to a token service", Needs::Registry, oci::gets_tokens),
+    story(
+        "agent: a bundle carries a chart from a registry to a seed without one",
+        Needs::Registry,
+        bundle::carries,
+    ),
     story("agent: an extension reaches the garden", Needs::FreshClusters, agent::reaches_the_garden),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),

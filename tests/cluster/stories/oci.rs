@@ -75,7 +75,8 @@ pub(crate) fn gets_tokens(lab: &mut Lab) -> Result<()> {
     ensure(asked() > 0, || "the agent has asked for no token".to_owned())
 }
 
-fn chart(place: &Value, greeting: &str) -> Value {
+/// The chart at a place, with the Secrets that open it.
+pub(crate) fn chart(place: &Value, greeting: &str) -> Value {
     let mut repository = place.clone();
     repository["pullSecretRef"] = json!({"name": "oci-pull"});
     repository["caBundleSecretRef"] = json!({"name": "oci-ca"});
@@ -88,7 +89,8 @@ fn roll_out(garden: &Client, place: &Value, greeting: &str) -> Result<()> {
     Ok(())
 }
 
-fn wait_for_greeting(seed: &Client, agent: &mut Agent, name: &str, expected: &str) -> Result<()> {
+/// Waits until the ConfigMap of the chart says so.
+pub(crate) fn wait_for_greeting(seed: &Client, agent: &mut Agent, name: &str, expected: &str) -> Result<()> {
     let namespace = format!("extension-{name}");
     while_running(&format!("the greeting {expected:?}"), 60, agent, || {
         let map = seed.find::<Value>(&CONFIG_MAP, &namespace, "demo")?;
