@@ -17,6 +17,7 @@ mod charts;
 mod render;
 mod report;
 mod scene;
+mod stores;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -68,9 +69,9 @@ impl Plan {
     }
 }
 
-/// `bench PROGRAM FOLDER [--short | --long | --render] [--helm=HELM] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program
+/// `bench PROGRAM FOLDER [--short | --long | --render | --stores] [--helm=HELM] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program
 /// to run, a folder for files, helm to compare with, and programs of which only the size is asked. With `--render`,
-/// nothing else is done than that comparison.
+/// nothing else is done than that comparison; with `--stores`, nothing else than what an object in a store takes.
 fn main() -> ExitCode {
     // `cargo bench` adds an option of its own.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -100,10 +101,13 @@ fn main() -> ExitCode {
         folder: PathBuf::from(folder),
         clock: Clock::system(),
     };
-    if !rest.iter().any(|argument| argument == "--render") {
+    let only = |word: &str| rest.iter().any(|argument| argument == word);
+    if only("--stores") {
+        bench.stores(&mut report);
+    } else if !only("--render") {
         bench.run(&mut report);
     }
-    if let Some(helm) = helm {
+    if let Some(helm) = helm.filter(|_| !only("--stores")) {
         let Bench { program: own, folder, clock, .. } = bench;
         render::Rival { own, helm, folder, clock }.compare(&mut report);
     }
@@ -157,6 +161,16 @@ impl Bench {
         self.restart(report, &scene, agent);
         drop(scene);
         self.crowd(report);
+        self.stores(report);
+    }
+
+    /// A seed in which nobody has work, and thousands of objects that the agent looks at.
+    fn stores(&self, report: &mut Report) {
+        let scene = Scene::crowded(&self.folder.join("stores"), 0);
+        let (mut agent, _) = self.start(&scene);
+        wait_for(&mut agent, "the Seed to be ready", || scene.is_ready().then_some(()));
+        scene.leave_alone();
+        stores::measure(report, &scene, &mut agent);
     }
 
     /// A seed with a hundred extensions and thousands of ManagedResources: what it takes is a test.

@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::{Authorization, TestCluster};
 use crate::support::garden::Garden;
+use crate::support::garden::manager::Share;
 use crate::support::garden::prepare::{self, Preparation};
 use crate::support::http::record::Recorded;
 use crate::support::json::{list, text};
 use crate::support::{self};
 
-const SEED: &str = "edge-1";
+pub(crate) const SEED: &str = "edge-1";
 const QPS_DEFAULT: u32 = 50;
 const GROUP: &str = "resources.gardener.cloud";
 
@@ -24,6 +25,8 @@ pub(crate) struct Scene {
     pub(crate) seed: TestCluster,
     directory: PathBuf,
     extensions: Vec<String>,
+    /// Where the agent serves its probes and its status page.
+    port: u16,
     /// The agent's own limit of requests per second.
     qps: u32,
 }
@@ -50,7 +53,8 @@ impl Scene {
         seed.apply(&[cluster_admin()]);
         seed.apply(&prepare::seed(&garden.bootstrap_kubeconfig(&preparation.token())));
         let extensions = (0..extensions).map(|n| format!("extension-{n}")).collect();
-        let scene = Self { clock, garden, seed, directory: directory.to_owned(), extensions, qps };
+        let scene =
+            Self { clock, garden, seed, directory: directory.to_owned(), extensions, port: free_port(), qps };
         scene.write_files();
         scene
     }
@@ -62,6 +66,21 @@ impl Scene {
         std::fs::write(self.directory.join("seed.kubeconfig"), self.seed.bootstrap_kubeconfig(&token))
             .unwrap();
         std::fs::write(self.config(), self.configuration().to_string()).unwrap();
+    }
+
+    /// The port of the agent's status page, on loopback.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Nothing is done for the garden's objects any more.
+    pub(crate) fn leave_alone(&self) {
+        self.garden.set_manager_share(Share {
+            approver: false,
+            namespaces: false,
+            lifecycle: false,
+            installations: false,
+        });
     }
 
     /// Path of the agent's configuration.
@@ -83,7 +102,7 @@ impl Scene {
             config[connection]["burst"] = json!(2 * self.qps);
         }
         // Ports that nobody else has: the kernel gives them.
-        config["server"] = json!({"healthProbes": {"bindAddress": "127.0.0.1", "port": free_port()},
+        config["server"] = json!({"healthProbes": {"bindAddress": "127.0.0.1", "port": self.port},
             "metrics": {"bindAddress": "127.0.0.1", "port": free_port()}});
         config["resources"] = json!({"capacity": {"shoots": "50"}});
         config["edge"] = json!({"stateDir": path("state")});
