@@ -316,7 +316,7 @@ const EDGE: &[Field] = &[
     field("edge.workers", Int).default("8").rule(Range(1, 32)),
     field("edge.resourceManager", Text).default(r#""Embedded""#).rule(OneOf(&["Embedded", "External"])),
     field("edge.stateDir", Text),
-    field("edge.heartbeat.{probeTimeout,renewTimeout}", Duration).default(r#""2s""#),
+    field("edge.heartbeat.{probeTimeout,renewTimeout}", Duration).default(r#""2s""#).rule(AtLeastSeconds(1)),
     // The heartbeat may slow down to this on slow links.
     field("edge.heartbeat.intervalMax", Duration),
     field("edge.liveness.stallTimeout", Duration).default(r#""2m0s""#).rule(AtLeastSeconds(10)),

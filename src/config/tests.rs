@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::rule::Rule;
 use super::*;
 
 /// The least that a configuration needs.
@@ -493,6 +494,8 @@ fn every_rule() {
             "edge.resourceManager: unknown value \"Internal\"; known: Embedded, External",
         ),
         ("edge.liveness.stallTimeout", json!("1s"), "edge.liveness.stallTimeout: must be at least 10s"),
+        ("edge.heartbeat.probeTimeout", json!("0s"), "edge.heartbeat.probeTimeout: must be at least 1s"),
+        ("edge.heartbeat.renewTimeout", json!("900ms"), "edge.heartbeat.renewTimeout: must be at least 1s"),
         (
             "edge.heartbeat.intervalMax",
             json!("11s"),
@@ -998,15 +1001,28 @@ fn registries_are_read_and_checked() {
     }
 }
 
-/// Paths of the own options, with their defaults; a list by its items, if these have a type.
-fn own_options(node: &schema::Node, path: &str, found: &mut BTreeMap<String, (String, bool)>) {
+/// What the documents call the bounds of a field by its own rule.
+fn bounds(rule: Rule) -> String {
+    match rule {
+        Rule::Range(min, max) => format!("{min} to {max}"),
+        Rule::AtLeastSeconds(seconds) => format!("from {seconds}s"),
+        Rule::OneOf(choices) => choices.iter().map(|c| format!("`{c}`")).collect::<Vec<_>>().join(", "),
+        Rule::Required => "required".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Paths of the own options, with defaults, bounds and whether they have no effect; a list by its items, if these have a
+/// type.
+fn own_options(node: &schema::Node, path: &str, found: &mut BTreeMap<String, (String, String, bool)>) {
     if !node.children.is_empty() {
         node.children.iter().for_each(|(name, child)| own_options(child, &format!("{path}.{name}"), found));
         return;
     }
     let is_typed_list = node.item.as_deref().is_some_and(|item| item.children.is_empty());
     if !is_typed_list || node.field.not_yet {
-        found.insert(path.to_owned(), (node.field.default.to_owned(), node.field.not_yet));
+        let field = &node.field;
+        found.insert(path.to_owned(), (field.default.to_owned(), bounds(field.rule), field.not_yet));
     }
     if let Some(item) = &node.item {
         own_options(item, &format!("{path}[]"), found);
@@ -1014,7 +1030,7 @@ fn own_options(node: &schema::Node, path: &str, found: &mut BTreeMap<String, (St
 }
 
 #[test]
-fn every_own_option_is_documented_with_its_default_and_none_is_invented() {
+fn every_own_option_is_documented_with_default_and_bounds_and_none_is_invented() {
     let mut known = BTreeMap::new();
     own_options(&schema::tree().children["edge"], "edge", &mut known);
     let document = include_str!("../../docs/options.md");
@@ -1022,12 +1038,15 @@ fn every_own_option_is_documented_with_its_default_and_none_is_invented() {
     let mut told = BTreeMap::new();
     for (text, not_yet) in [(now, false), (later, true)] {
         for row in text.lines().filter_map(|line| line.strip_prefix("| `edge")) {
-            let mut cells = row.split('|').map(|cell| cell.trim().trim_matches('`'));
-            let path = format!("edge{}", cells.next().unwrap());
-            told.insert(path, (cells.next().unwrap().to_owned(), not_yet));
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let path = format!("edge{}", cells[0].trim_matches('`'));
+            // Rules about several fields have bounds that no field tells.
+            let several = known.get(&path).is_some_and(|(_, bounds, _)| bounds.is_empty());
+            let bounds = if several { "" } else { cells[2] };
+            told.insert(path, (cells[1].trim_matches('`').to_owned(), bounds.to_owned(), not_yet));
         }
     }
     // Items of a list that has no effect have none either.
-    known.entry("edge.components.disabled[]".to_owned()).and_modify(|(_, not_yet)| *not_yet = true);
+    known.entry("edge.components.disabled[]".to_owned()).and_modify(|(.., not_yet)| *not_yet = true);
     assert_eq!(told, known);
 }

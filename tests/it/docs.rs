@@ -143,6 +143,8 @@ impl Desk {
         let here = |name: &str| self.world.path(name).display().to_string();
         let value = match value {
             "NAME" => self.installation.clone(),
+            "/etc/gardenlet/config.yaml" => here("gardenlet.yaml"),
+            "/etc/gardenlet/seed.kubeconfig" => here("seed.kubeconfig"),
             "/usr/share/charts" => here("layout"),
             name if name.contains('.') && MADE.contains(&name) => here(name),
             other => other.to_owned(),
