@@ -27,7 +27,7 @@ const DOCUMENTS: [&str; 8] = [
     "README.md",
 ];
 /// Commands that are not run here, and why; the other ones are run, or looked at by [`Desk::account`].
-const LEFT_OUT: [(&str, &str); 8] = [
+const LEFT_OUT: [(&str, &str); 10] = [
     ("cargo run --release --example playground", "tests/run runs it beside these tests, built quickly"),
     ("tests/run", "it runs this test"),
     ("cargo build --profile shipping", "takes minutes; what is shipped is built by cross/build"),
@@ -40,6 +40,11 @@ const LEFT_OUT: [(&str, &str); 8] = [
         "skopeo copy --all oci:target/image/layout:0.1.0 docker://registry.example.org/edge/gardenlet:0.1.0",
         "needs a registry and skopeo, which tests/run does not install",
     ),
+    (
+        "skopeo --override-arch=arm --override-variant=v7 copy oci:target/image/layout:0.1.0 docker-archive:armv7.tar:gardenlet:0.1.0",
+        "needs all binaries, and skopeo",
+    ),
+    ("docker load --input=armv7.tar", "needs an engine of Docker"),
     ("apt install ./gardenlet_0.1.0_amd64.deb", "tests/packaging installs packages, on a machine of its own"),
     ("$EDITOR /etc/gardenlet/config.yaml", "is done by a person"),
 ];
