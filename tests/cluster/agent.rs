@@ -22,11 +22,22 @@ pub(crate) struct Options {
     pub(crate) arguments: Vec<String>,
     /// The whole environment.
     pub(crate) environment: Vec<(String, String)>,
+    /// What it finds as `/etc/resolv.conf`, if not the machine's.
+    pub(crate) resolver: Option<PathBuf>,
 }
+
+/// Puts a file in the place of `/etc/resolv.conf`, which may be a link to nowhere in the sandbox, and becomes the agent.
+const WITH_RESOLVER: &str = r#"
+place=$(readlink -m /etc/resolv.conf)
+[ -e "$place" ] || { mkdir -p "${place%/*}" && : > "$place"; } || exit
+mount --bind "$1" "$place" || exit
+shift
+exec "$@"
+"#;
 
 impl Options {
     pub(crate) fn new(name: &str, config: Value) -> Self {
-        Self { name: name.to_owned(), config, arguments: Vec::new(), environment: Vec::new() }
+        Self { name: name.to_owned(), config, arguments: Vec::new(), environment: Vec::new(), resolver: None }
     }
 
     pub(crate) fn environment(mut self, name: &str, value: impl AsRef<Path>) -> Self {
@@ -102,6 +113,11 @@ impl Agent {
         })?
     }
 
+    /// Passes over what is in the log: [`Agent::wait_log`] waits for what comes from now on.
+    pub(crate) fn skip_log(&mut self) {
+        self.read = self.log().rfind('\n').map_or(0, |end| end + 1);
+    }
+
     /// Fails, with the end of the log, if it has ended.
     pub(crate) fn ensure_running(&mut self) -> Result<()> {
         self.process.ensure_running()
@@ -128,7 +144,14 @@ impl Agent {
 }
 
 fn spawn(program: &Path, folder: &Path, options: &Options) -> Result<Process> {
-    let mut command = Command::new(program);
+    let mut command = match &options.resolver {
+        None => Command::new(program),
+        Some(file) => {
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c", WITH_RESOLVER, "resolver"]).arg(file).arg(program);
+            command
+        }
+    };
     command.arg(format!("--config={}", folder.join(format!("{}.yaml", options.name)).display()));
     command.args(&options.arguments);
     // Nothing of the developer's own environment reaches the agent.

@@ -102,6 +102,12 @@ impl Gate {
         format!("https://{}", self.proxy.address())
     }
 
+    /// Another way to it, at the same port of another address of loopback.
+    pub(crate) fn beside(&self, address: Ipv4Addr) -> Result<Proxy> {
+        let port = self.proxy.address().port();
+        Ok(Proxy::at((address, port).into(), self.listener.local_addr()?)?)
+    }
+
     /// Shows another certificate from now on, and ends what is open.
     pub(crate) fn show(&self, identity: &Identity) {
         *lock(&self.shared.tls) = server_config(identity, &self.shared.clock);

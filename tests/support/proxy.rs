@@ -2,7 +2,7 @@
 //! have a door, so that clients must know how to come in.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -14,6 +14,8 @@ use rustls::{ServerConfig, ServerConnection};
 use super::encoding::base64;
 
 const STACK_BYTES: usize = 128 << 10;
+/// A free port of loopback.
+const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// What happens to bytes and new connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,18 +106,23 @@ impl Proxy {
         Self::behind(target, Door::Open)
     }
 
+    /// The same at an address of loopback that somebody chose.
+    pub fn at(address: SocketAddr, target: SocketAddr) -> io::Result<Self> {
+        Self::of(address, Targets::One(target), Door::Open)
+    }
+
     /// The same behind a door.
     pub fn behind(target: SocketAddr, door: Door) -> io::Result<Self> {
-        Self::of(Targets::One(target), door)
+        Self::of(FREE, Targets::One(target), door)
     }
 
     /// A proxy that knows these servers (`host:port`) and no others.
     pub fn knowing(targets: &[(String, SocketAddr)], door: Door) -> io::Result<Self> {
-        Self::of(Targets::Named(targets.to_vec()), door)
+        Self::of(FREE, Targets::Named(targets.to_vec()), door)
     }
 
-    fn of(targets: Targets, door: Door) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    fn of(address: SocketAddr, targets: Targets, door: Door) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
         let shared = Arc::new(Shared {
             targets,
             door,

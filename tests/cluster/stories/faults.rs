@@ -1,6 +1,7 @@
 //! One seed on a bad day: faults between the agent and the real API servers, one after the other in one world. After each,
 //! what changes in the garden arrives in the seed within a number of heartbeats; the agent never ends.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use gardenlet::api::coordination::LEASE;
@@ -9,7 +10,7 @@ use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Options};
 use crate::cluster::Server;
 use crate::failure::{Failure, Result, ensure};
 use crate::gate::Gate;
@@ -27,9 +28,9 @@ use crate::world::{self, SEED, World};
 const BEATS_MAX: u32 = 12;
 
 /// A world with an extension, an agent that reaches both clusters through gates, and what is counted.
-struct Day<'a> {
+pub(crate) struct Day<'a> {
     lab: &'a mut Lab,
-    agent: Agent,
+    pub(crate) agent: Agent,
     garden: Client,
     seed: Client,
     gates: [Gate; 2],
@@ -38,23 +39,36 @@ struct Day<'a> {
     greetings: u32,
     /// The lease is late, as it should be.
     is_late: bool,
+    /// See [`BEATS_MAX`].
+    pub(crate) beats_max: u32,
+    /// Ends after the agent.
+    world: World,
 }
 
 pub(crate) fn bad_day(lab: &mut Lab) -> Result<()> {
     let gates = [Gate::open(&lab.garden)?, Gate::open(&lab.seed)?];
-    (lab.garden.front, lab.seed.front) = (Some(gates[0].url()), Some(gates[1].url()));
-    let world = World::build(lab)?;
-    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
-    ready(lab, &mut agent)?;
-    register_demo(lab, 0)?;
-    let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
-    let namespace = format!("extension-{}", installed(&garden, &mut agent)?);
-    let mut day = Day { lab, agent, garden, seed, gates, namespace, greetings: 0, is_late: false };
+    lab.garden.front = Some(gates[0].url());
+    let mut day = Day::begin(lab, gates, None)?;
     day.connections()?;
     day.answers()?;
     day.certificates()?;
-    day.without_gardener(&world)?;
+    day.without_gardener()?;
     day.servers()
+}
+
+impl<'a> Day<'a> {
+    /// A seed with an extension, whose agent finds the garden where the lab says, with a resolver's file of its own.
+    pub(crate) fn begin(lab: &'a mut Lab, gates: [Gate; 2], resolver: Option<PathBuf>) -> Result<Self> {
+        lab.seed.front = Some(gates[1].url());
+        let world = World::build(lab)?;
+        let mut agent = Agent::start(lab, Options { resolver, ..world::agent(lab, "agent")? })?;
+        ready(lab, &mut agent)?;
+        register_demo(lab, 0)?;
+        let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
+        let namespace = format!("extension-{}", installed(&garden, &mut agent)?);
+        let (greetings, is_late, beats_max) = (0, false, BEATS_MAX);
+        Ok(Day { lab, agent, garden, seed, gates, namespace, greetings, is_late, beats_max, world })
+    }
 }
 
 impl Day<'_> {
@@ -118,15 +132,15 @@ impl Day<'_> {
 
     /// The garden's own API answers 503 while the rest of the garden works: the lease is on time and all is healthy, also
     /// when the agent starts then.
-    fn without_gardener(&mut self, world: &World) -> Result<()> {
-        world.gardener.server().down();
+    fn without_gardener(&mut self) -> Result<()> {
+        self.world.gardener.server().down();
         self.beats(3)?;
         self.is_healthy()?;
         self.agent.terminate()?;
         self.agent.restart()?;
         self.beats(2)?;
         self.is_healthy()?;
-        world.gardener.server().up()?;
+        self.world.gardener.server().up()?;
         self.recovers("a garden without its API")
     }
 
@@ -196,13 +210,13 @@ impl Day<'_> {
     }
 
     /// Waits until the agent says that the lease is late.
-    fn misses(&mut self) -> Result<()> {
+    pub(crate) fn misses(&mut self) -> Result<()> {
         self.is_late = true;
         self.agent.wait_log("The seed's lease was not renewed", 30).map(drop)
     }
 
     /// A change in the garden arrives in the seed within so many heartbeats, and the lease is on time again.
-    fn recovers(&mut self, what: &str) -> Result<()> {
+    pub(crate) fn recovers(&mut self, what: &str) -> Result<()> {
         let mut lease = Lease::new();
         let begun = wait::now();
         let greeting = wait::until("the garden to take a change", 30, || self.greet().map(Some))?;
@@ -221,7 +235,7 @@ impl Day<'_> {
             lease.beats,
             wait::seconds_since(begun)
         );
-        ensure(lease.beats <= BEATS_MAX, || {
+        ensure(lease.beats <= self.beats_max, || {
             format!("{} heartbeats until a change arrived after {what}", lease.beats)
         })
     }

@@ -1,44 +1,20 @@
 //! A link that is dead and does not say so: packets vanish, nobody closes a connection.
 
+use std::net::Ipv4Addr;
+
 use gardenlet::api::coordination::LEASE;
 use serde_json::Value;
 
 use crate::agent::Agent;
 use crate::failure::{Result, equal};
+use crate::filter::Swallowed;
 use crate::lab::Lab;
-use crate::process;
 use crate::stories::steps::ready;
 use crate::world::{self, World};
 
-/// The port of the garden's API server.
-const GARDEN_PORT: &str = "16443";
-
-/// The packet filter swallows what goes to the garden and what comes from it, until dropped.
-struct Swallowed<'a>(&'a Lab);
-
-impl<'a> Swallowed<'a> {
-    fn begin(lab: &'a Lab) -> Result<Self> {
-        let swallowed = Self(lab);
-        swallowed.rules("--insert")?;
-        Ok(swallowed)
-    }
-
-    fn rules(&self, action: &str) -> Result<()> {
-        for direction in ["--dport", "--sport"] {
-            let mut command = self.0.command("iptables")?;
-            command.args(["--wait", action, "INPUT", "--protocol", "tcp", direction, GARDEN_PORT]);
-            process::run(command.args(["--jump", "DROP"]))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Swallowed<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.rules("--delete") {
-            println!("       the packet filter stays: {error}");
-        }
-    }
+/// What goes to the garden is lost, and what comes from it.
+fn swallow(lab: &Lab) -> Result<Swallowed> {
+    Swallowed::begin(&lab.environment, Ipv4Addr::LOCALHOST, lab.garden.address().port())
 }
 
 /// A dead link is noticed by heartbeat and watches, and soon after its return the lease is renewed.
@@ -46,7 +22,7 @@ pub(crate) fn dead(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
-    let swallowed = Swallowed::begin(lab)?;
+    let swallowed = swallow(lab)?;
     agent.wait_log("The seed's lease was not renewed", 15)?;
     // Idle connections: fifteen seconds of keepalive, and a machine that is busy.
     agent.wait_log("The watch broke off", 30)?;
@@ -60,7 +36,7 @@ pub(crate) fn stop(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
-    let swallowed = Swallowed::begin(lab)?;
+    let swallowed = swallow(lab)?;
     // From here on it opens connections that nobody takes.
     agent.wait_log("The watch broke off", 30)?;
     let status = agent.terminate()?;

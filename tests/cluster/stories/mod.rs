@@ -12,6 +12,7 @@ mod identity;
 mod inside;
 mod kustomize;
 mod link;
+mod moves;
 mod oci;
 mod pod;
 mod resources;
@@ -119,6 +120,7 @@ pub(crate) const STORIES: &[Story] = &[
     story("trouble: no namespace, no rights", Needs::FreshClusters, trouble::namespace_and_rights),
     story("trouble: charts that are none", Needs::FreshClusters, trouble::bad_charts),
     story("faults: a change arrives after each of them", Needs::FreshClusters, faults::bad_day),
+    story("faults: the garden's name leads elsewhere, or nowhere", Needs::Filter, moves::garden_moves),
     story("two agents: one works, whatever happens to the other", Needs::FreshClusters, two::take_turns),
     story(
         "kustomize: the example is applied, and is what the chart renders",

@@ -1,0 +1,89 @@
+//! A garden that is known by its name alone, and a name server that changes its mind: the name leads to another place, to
+//! several of which the first is dead, to none. After each, what changes in the garden arrives in the seed within a number
+//! of heartbeats.
+
+use std::net::Ipv4Addr;
+
+use crate::cluster;
+use crate::failure::{Result, ensure};
+use crate::filter::Swallowed;
+use crate::gate::Gate;
+use crate::lab::Lab;
+use crate::names::{Answer, Names};
+use crate::stories::faults::Day;
+use crate::support::proxy::{Mode, Proxy};
+
+const GARDEN: &str = "api.garden.test";
+/// Where the garden is at first. Resolvers sort the addresses of one answer: what is nearer to ours comes earlier, as it
+/// stands here.
+const OLD: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Where nobody has ever been.
+const DEAD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// Where it moves to.
+const NEW: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 200);
+
+/// The most heartbeats until a change arrives. A dead address costs each new connection five seconds, a list and its watch
+/// ten; a resolver that was silent is asked again after as much.
+const BEATS_MAX: u32 = 30;
+
+pub(crate) fn garden_moves(lab: &mut Lab) -> Result<()> {
+    let names = Names::start(lab, Answer::Addresses(vec![OLD]))?;
+    let gates = [Gate::open(&lab.garden)?, Gate::open(&lab.seed)?];
+    let port = gates[0].proxy.address().port();
+    let new = gates[0].beside(NEW)?;
+    let (from, until) = cluster::validity();
+    gates[0].show(&lab.garden.authority.server(&[GARDEN.to_owned()], from, until));
+    lab.garden.front = Some(format!("https://{GARDEN}:{port}"));
+    let environment = lab.environment.clone();
+    let mut day = Day::begin(lab, gates, Some(names.file.clone()))?;
+    day.beats_max = BEATS_MAX;
+    ensure(new.connections() == 0, || "the agent did not ask for the name".to_owned())?;
+
+    day.agent.skip_log();
+    let silent = Swallowed::begin(&environment, OLD, port)?;
+    names.say(Answer::Addresses(vec![NEW]));
+    day.misses()?;
+    day.recovers("a move, without a word from the old place")?;
+    ensure(new.connections() > 0, || "nobody came to the new place".to_owned())?;
+
+    let dead = Swallowed::begin(&environment, DEAD, port)?;
+    names.say(Answer::Addresses(vec![DEAD, NEW]));
+    new.cut();
+    day.recovers("a dead address before the right one")?;
+    let knocks = dead.count()?;
+    ensure(knocks > 0, || "the dead address was not tried".to_owned())?;
+
+    for (what, answer) in [
+        ("no such name", Answer::NoName),
+        ("no answer but a failure", Answer::Failure),
+        ("no answer at all", Answer::Silence),
+    ] {
+        loses_the_name(&mut day, &names, &new, answer)?;
+        names.say(Answer::Addresses(vec![NEW]));
+        day.recovers(what)?;
+    }
+    day.agent.terminate()?;
+    day.agent.skip_log();
+    names.say(Answer::NoName);
+    day.agent.restart()?;
+    day.agent.wait_log(&format!("look up {GARDEN}"), 30)?;
+    names.say(Answer::Addresses(vec![NEW]));
+    day.recovers("a start without a name")?;
+
+    drop(silent);
+    new.set(Mode::Refuse);
+    new.cut();
+    names.say(Answer::Addresses(vec![OLD]));
+    day.recovers("the way back, the other place refusing")
+}
+
+/// The name leads nowhere when connections are needed: the lease is late, and the log says why.
+fn loses_the_name(day: &mut Day<'_>, names: &Names, new: &Proxy, answer: Answer) -> Result<()> {
+    day.agent.skip_log();
+    names.say(answer);
+    new.cut();
+    day.misses()?;
+    let log = day.agent.log();
+    let told = log.lines().rev().take(200).any(|line| line.contains(&format!("look up {GARDEN}")));
+    ensure(told, || format!("the log does not name {GARDEN}"))
+}
