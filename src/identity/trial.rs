@@ -37,7 +37,9 @@ pub fn judge(error: Option<&kube::Error>) -> Trial {
         },
         Some(kube::Error::Transport { source: net::Error::Tls(tls), .. }) => match tls {
             TlsError::Refused(_) => Trial::Refused,
-            TlsError::UnknownIssuer | TlsError::BadCertificate(_) => Trial::Untrusted,
+            TlsError::UnknownIssuer | TlsError::BadSignature | TlsError::BadCertificate(_) => {
+                Trial::Untrusted
+            }
             _ => Trial::Unknown,
         },
         Some(_) => Trial::Unknown,

@@ -84,6 +84,8 @@ pub enum Hop {
 pub enum TlsError {
     /// No configured CA issued the certificate.
     UnknownIssuer,
+    /// A configured CA has the name of the one that issued the certificate, and another key.
+    BadSignature,
     /// The certificate has expired by our clock; seconds since 1970.
     Expired {
         /// Our time.
@@ -121,6 +123,9 @@ impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownIssuer => f.write_str("the certificate was issued by none of the trusted CAs"),
+            Self::BadSignature => {
+                f.write_str("the trusted CA of that name has another key, or one of RSA below 2048 bits")
+            }
             Self::Expired { now_s, not_after_s } => {
                 let (by, at, now) = apart(*not_after_s, *now_s);
                 write!(

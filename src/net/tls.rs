@@ -74,6 +74,12 @@ fn verifier(
     Ok(Arc::new(Verifier { webpki: Some(webpki), pinned, second }))
 }
 
+/// Told as `BadSignature` it would look like the fault of a CA.
+#[allow(clippy::needless_pass_by_value)] // for map_err
+fn no_key(_: rustls::Error) -> rustls::Error {
+    rustls::Error::General("the server does not have the key of its certificate".to_owned())
+}
+
 /// Verifies as webpki does, and accepts, as Go does, a server certificate that itself stands in the bundle.
 #[derive(Debug)]
 struct Verifier {
@@ -90,7 +96,8 @@ impl Verifier {
         &self,
         check: impl FnOnce(&WebPkiServerVerifier) -> Result<HandshakeSignatureValid, rustls::Error>,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.webpki.as_ref().map_or_else(|| Ok(HandshakeSignatureValid::assertion()), |webpki| check(webpki))
+        let Some(webpki) = &self.webpki else { return Ok(HandshakeSignatureValid::assertion()) };
+        check(webpki).map_err(no_key)
     }
 }
 
@@ -175,6 +182,9 @@ pub(super) fn classify(error: &rustls::Error) -> TlsError {
     match error {
         rustls::Error::InvalidCertificate(problem) => classify_certificate(problem),
         rustls::Error::AlertReceived(alert) if is_refusal(*alert) => TlsError::Refused(format!("{alert:?}")),
+        rustls::Error::NoCertificatesPresented => bad("the server shows no certificate"),
+        // Only of our own.
+        rustls::Error::General(text) => bad(text),
         rustls::Error::InvalidMessage(_) => TlsError::Handshake("the peer does not speak TLS".to_owned()),
         other => TlsError::Handshake(other.to_string()),
     }
@@ -195,9 +205,14 @@ const fn is_refusal(alert: AlertDescription) -> bool {
     )
 }
 
+fn bad(text: &str) -> TlsError {
+    TlsError::BadCertificate(text.to_owned())
+}
+
 fn classify_certificate(problem: &CertificateError) -> TlsError {
     match problem {
         CertificateError::UnknownIssuer => TlsError::UnknownIssuer,
+        CertificateError::BadSignature => TlsError::BadSignature,
         CertificateError::ExpiredContext { time, not_after } => {
             TlsError::Expired { now_s: time.as_secs(), not_after_s: not_after.as_secs() }
         }
@@ -210,14 +225,18 @@ fn classify_certificate(problem: &CertificateError) -> TlsError {
                 expected.to_str()
             ))
         }
-        CertificateError::NotValidForNameContext { expected, presented } => TlsError::WrongName(format!(
-            "the certificate is valid for {}, not for {}",
-            presented.iter().map(|name| bare_name(name)).collect::<Vec<_>>().join(", "),
-            expected.to_str()
-        )),
-        CertificateError::BadSignature => TlsError::BadCertificate(
-            "the certificate's signature does not fit the trusted CA of that name".to_owned(),
-        ),
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let names: Vec<&str> = presented.iter().map(|name| bare_name(name)).collect();
+            let expected = expected.to_str();
+            // An address that somebody wrote down as a name.
+            let hint = if names.contains(&&*expected) { " as an IP address" } else { "" };
+            let names = names.join(", ");
+            TlsError::WrongName(format!("the certificate is valid for {names}, not for {expected}{hint}"))
+        }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            bad("a signature of the chain is of a kind that is not taken (SHA-1, P-521)")
+        }
         CertificateError::Other(reason) => TlsError::BadCertificate(unusable(&reason.to_string())),
         other => TlsError::BadCertificate(other.to_string()),
     }
@@ -229,16 +248,19 @@ fn bare_name(name: &str) -> &str {
     inner.trim_matches('"')
 }
 
-/// webpki's reasons arrive wrapped; these are the two that private CAs run into. Its names for them are read, not what
+/// What webpki's reasons mean that private CAs run into. They arrive wrapped; webpki's names for them are read, not what
 /// rustls shows of the whole: shipped programs show nothing of insides (`cross/common`).
+const REASONS: [(&str, &str); 4] = [
+    ("UnsupportedCertVersion", "a certificate of the chain is not X.509 v3; make it again with extensions"),
+    ("CaUsedAsEndEntity", "the server's certificate, the first of its chain, is that of a CA"),
+    ("NameConstraint", "a CA of the chain may not issue for these names"),
+    // Both the length that a CA allows and that which webpki does.
+    ("Path", "the chain is too long"),
+];
+
 fn unusable(reason: &str) -> String {
-    if reason.contains("UnsupportedCertVersion") {
-        "a certificate of the chain is not X.509 v3; make it again with extensions".to_owned()
-    } else if reason.contains("CaUsedAsEndEntity") {
-        "the server's certificate is that of a CA".to_owned()
-    } else {
-        reason.to_owned()
-    }
+    let known = REASONS.iter().find(|(name, _)| reason.contains(name));
+    known.map_or(reason, |(_, text)| text).to_owned()
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ pub(super) fn client_material(
     let chain = certificates(&pair.chain_pem)
         .map_err(|problem| TlsError::Material(format!("client certificate: {problem}")))?;
     let key = PrivateKeyDer::from_pem_slice(&pair.key_pem)
-        .map_err(|_| TlsError::Material("client key: no PEM private key".to_owned()))?;
+        .map_err(|_| TlsError::Material("client key: no PEM private key, or an encrypted one".to_owned()))?;
     Ok((chain, key))
 }
 

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod certificates;
 mod charts;
 mod upstream;
 mod world;
@@ -25,6 +26,7 @@ mod server;
 mod story_applier;
 mod story_bootstrap;
 mod story_bundle;
+mod story_certificates;
 mod story_clock;
 mod story_credentials;
 mod story_end;

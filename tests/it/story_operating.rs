@@ -15,7 +15,7 @@ use crate::support::json::text;
 use crate::world::{CORE, MANAGED_RESOURCES, Options, World, state_file, wait_for};
 
 /// A command of the program: exit code, output and errors.
-fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
+pub fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     let mut io = cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
     let variable = |name: &str| variables.get(name).cloned();

@@ -111,8 +111,8 @@ fn remedy(error: &net::Error) -> &'static str {
         net::Error::Tls(TlsError::Expired { .. } | TlsError::NotYetValid { .. }) => {
             "compare the clock of this host; if it is right, the server's certificate must be renewed"
         }
-        net::Error::Tls(TlsError::UnknownIssuer) => {
-            "put the CA of the server's certificate into certificate-authority-data (registries: edge.registries[].caFile)"
+        net::Error::Tls(TlsError::UnknownIssuer | TlsError::BadSignature) => {
+            "put the CA of the server's certificate into certificate-authority-data (registries: edge.registries[].caFile), or let the server send its intermediate certificates, too"
         }
         net::Error::Tls(TlsError::WrongName(_)) => "use a name that the certificate has, or tls-server-name",
         _ => match error.hop() {

@@ -11,8 +11,9 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
@@ -87,15 +88,26 @@ impl ClientCertVerifier for AnyClient {
     }
 }
 
-/// The configuration of a server with this certificate.
+/// Shows one certificate to everybody, however odd it is.
+#[derive(Debug)]
+struct Shown(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.clone())
+    }
+}
+
+/// The configuration of a server with this certificate. Whether it fits its key is for clients to find out.
 pub fn server_config(identity: &Identity, clock: &Clock) -> Arc<ServerConfig> {
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+    let key = provider().key_provider.load_private_key(key).unwrap();
+    let shown = CertifiedKey::new(certificates(&identity.certificate), key);
     let config = ServerConfig::builder_with_details(provider(), Arc::new(Time(clock.clone())))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_client_cert_verifier(Arc::new(AnyClient(provider())))
-        .with_single_cert(certificates(&identity.certificate), key)
-        .unwrap();
+        .with_cert_resolver(Arc::new(Shown(Arc::new(shown))));
     Arc::new(config)
 }
 
