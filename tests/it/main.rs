@@ -31,6 +31,7 @@ mod story_clock;
 mod story_credentials;
 mod story_end;
 mod story_extension;
+mod story_handover;
 mod story_installation;
 mod story_leader;
 mod story_moving;

@@ -100,6 +100,7 @@ impl Exchange<'_> {
             query: request.raw_query.clone(),
             user: user.to_owned(),
             user_agent: request.header("user-agent").unwrap_or_default().to_owned(),
+            host: request.header("host").unwrap_or_default().to_owned(),
             info: info.clone(),
             status: 0,
             body: None,

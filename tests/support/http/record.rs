@@ -19,6 +19,8 @@ pub struct Recorded {
     pub query: String,
     pub user: String,
     pub user_agent: String,
+    /// As whom the client asked for the server.
+    pub host: String,
     pub info: Info,
     /// 0 until the answer is known, and if there was none.
     pub status: u16,
