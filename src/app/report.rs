@@ -13,7 +13,8 @@ use crate::base::process;
 use crate::config::version::{GARDENER, PROGRAM};
 use crate::format::duration;
 use crate::format::time::rfc3339;
-use crate::kube::{ANSWERED, BYTES, REACHABLE};
+use crate::kube::{ANSWERED, REACHABLE};
+use crate::net::traffic::BYTES;
 use crate::oci;
 use crate::runtime::pool;
 use crate::serve::{Request, Response};
@@ -158,7 +159,7 @@ pub(super) fn tell(
         let text = format!("{} ahead of ours", duration::format_nanos(skew / 1_000_000 * 1_000_000));
         report.line("garden clock", json!({"aheadMilliseconds": skew / 1_000_000}), text);
     }
-    for peer in ["garden", "seed"] {
+    for peer in ["garden", "seed", "registry"] {
         tell_peer(report, &sources.metrics, peer, now);
     }
     let (files, bytes) = sources.charts.usage();

@@ -28,5 +28,5 @@ pub use error::{Error, Failure, Verdict};
 pub use request::{
     DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, WatchParams,
 };
-pub use send::{ANSWERED, BYTES, REACHABLE};
+pub use send::{ANSWERED, REACHABLE};
 pub use watch::{Watch, WatchEvent, WatchHandle};

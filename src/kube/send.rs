@@ -25,8 +25,6 @@ use crate::net::{self, Limits, Traffic};
 pub const REACHABLE: &str = "gardenlet_api_reachable";
 /// A metric: when a server last answered, by `peer`.
 pub const ANSWERED: &str = "gardenlet_api_last_response_timestamp_seconds";
-/// A metric: bytes by `peer` and `direction` (`sent`, `received`).
-pub const BYTES: &str = "gardenlet_api_bytes_total";
 
 /// Name resolution, TCP, proxy and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -273,16 +271,10 @@ impl Sender {
 
     /// Adds what has gone over the wire since the last request, that of watches too.
     fn count_bytes(&self) {
-        let (received, sent) = self.traffic.take();
         let metrics = &self.options.metrics;
-        for (direction, bytes) in [("received", received), ("sent", sent)] {
-            let help = "Bytes exchanged with API servers, TLS included.";
-            let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
-            let labels = [("peer", self.options.peer), ("direction", direction)];
-            metrics.add(BYTES, help, &labels, bytes);
-        }
+        let bytes = self.traffic.count(metrics, self.options.peer);
         let Some(daily) = &self.options.daily else { return };
-        let (received, sent) = daily.add((received, sent), self.options.clock.mono());
+        let (received, sent) = daily.add(bytes, self.options.clock.mono());
         for (direction, bytes) in [("received", received), ("sent", sent)] {
             let help = "Bytes exchanged with the garden within the last 24 hours, TLS included.";
             #[expect(clippy::cast_precision_loss, reason = "a gauge needs no more precision")]

@@ -4,6 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::clock::Mono;
+use crate::base::metrics::Metrics;
+
+/// A metric: bytes by `peer` and `direction` (`sent`, `received`).
+pub const BYTES: &str = "gardenlet_api_bytes_total";
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,17 @@ impl Traffic {
     pub fn take(&self) -> (usize, usize) {
         let [received, sent] = &*self.0;
         (received.swap(0, Ordering::Relaxed), sent.swap(0, Ordering::Relaxed))
+    }
+
+    /// The same, added to the metric of a peer: `garden`, `seed` or `registry`.
+    pub fn count(&self, metrics: &Metrics, peer: &str) -> (usize, usize) {
+        let (received, sent) = self.take();
+        for (direction, bytes) in [("received", received), ("sent", sent)] {
+            let help = "Bytes exchanged with API servers and with registries, TLS included.";
+            let bytes = f64::from(u32::try_from(bytes).unwrap_or(u32::MAX));
+            metrics.add(BYTES, help, &[("peer", peer), ("direction", direction)], bytes);
+        }
+        (received, sent)
     }
 }
 

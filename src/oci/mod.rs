@@ -179,6 +179,8 @@ impl Puller {
     /// [`Error`]; its verdict says what helps.
     pub fn fetch(&self, order: &Order, stop: &Stop) -> Result<Pulled, Error> {
         let pulled = self.obtain(order, stop);
+        // The registry's, its mirrors', token services' and of where they lead to.
+        self.running.traffic.count(&self.metrics, "registry");
         let result = pulled.as_ref().map_or_else(|error| error.verdict().label(), |_| "success");
         let help = "Charts of registries that were asked for, by result: success, or what helps.";
         self.metrics.add("gardenlet_chart_pulls_total", help, &[("result", result)], 1.0);

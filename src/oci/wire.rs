@@ -36,9 +36,12 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a registry may be silent in the middle of a response, usually.
 pub const SILENCE: Duration = Duration::from_secs(15);
 
-/// Pools that a stop ends.
+/// Pools that a stop ends, and what went over all of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Running(Arc<Mutex<Pools>>);
+pub(super) struct Running {
+    pools: Arc<Mutex<Pools>>,
+    pub(super) traffic: Traffic,
+}
 
 #[derive(Debug, Default)]
 struct Pools {
@@ -51,7 +54,7 @@ impl Running {
     /// Ends when `stop` is pulled.
     pub(super) fn until(stop: &Stop) -> Self {
         let running = Self::default();
-        let pools = Arc::downgrade(&running.0);
+        let pools = Arc::downgrade(&running.pools);
         stop.on_stop(move || {
             let Some(pools) = pools.upgrade() else { return };
             let open = {
@@ -65,7 +68,7 @@ impl Running {
     }
 
     fn add(&self, http: &Http) -> u64 {
-        let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         if pools.ended {
             http.shutdown();
         }
@@ -76,7 +79,8 @@ impl Running {
     }
 
     fn remove(&self, number: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).open.retain(|(other, _)| *other != number);
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.open.retain(|(other, _)| *other != number);
     }
 }
 
@@ -141,7 +145,7 @@ impl<'a> Wire<'a> {
             second_clock: None,
             user_agent: concat!("gardenlet/", env!("CARGO_PKG_VERSION")).to_owned(),
             idle_connections_max: 1,
-            traffic: Traffic::default(),
+            traffic: self.running.traffic.clone(),
         });
         let number = self.running.add(&http);
         self.pools.push((origin, number, http.clone()));

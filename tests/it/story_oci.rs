@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
+use crate::story_probes::series;
 use crate::support::encoding::base64;
 use crate::support::garden::prepare;
 use crate::support::registry::{Access, Registry};
@@ -104,6 +105,19 @@ fn a_chart_in_a_registry_is_installed_in_every_form() {
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
+    // All that went over the wire: the chart, what led to it, and TLS. Which registry it was is no label.
+    let went = |direction: &str| {
+        let name = format!("gardenlet_api_bytes_total{{peer=\"registry\",direction=\"{direction}\"}}");
+        series(&metrics, &name).unwrap_or_else(|| panic!("no {name}: {metrics}"))
+    };
+    let chart = f64::from(u32::try_from(bytes).unwrap());
+    assert!(
+        went("received") > chart && went("sent") > 0.0 && !metrics.contains(&registry.address),
+        "{metrics}"
+    );
+    let (_, page) = agent.get(2728, "/statusz?format=json");
+    let page: Value = serde_json::from_str(&page).unwrap();
+    assert!(page["registryTraffic"]["received"].as_f64() > Some(chart), "{page}");
 
     // Without the registry, and after a crash, a pinned chart is still there.
     registry.down();

@@ -51,7 +51,8 @@ fn probes_say_how_the_agent_is() {
 }
 
 /// A series of the metrics, by its name with labels.
-fn series(text: &str, name: &str) -> Option<f64> {
+/// The value of a line of metrics.
+pub fn series(text: &str, name: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
