@@ -257,14 +257,14 @@ impl<T: Object> Feed for KindFeed<T> {
             self.store.heard(self.client.clock().mono());
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    version.clone_from(&object.metadata().resource_version);
+                    advance(version, &object.metadata().resource_version);
                     self.put(object);
                 }
                 WatchEvent::Deleted(object) => {
-                    version.clone_from(&object.metadata().resource_version);
+                    advance(version, &object.metadata().resource_version);
                     (self.handler)(&self.store.remove(&key(object.metadata())));
                 }
-                WatchEvent::Bookmark(seen) => *version = seen,
+                WatchEvent::Bookmark(seen) => advance(version, &seen),
                 WatchEvent::Undecodable(key, reason) => self.complain(&key, &reason),
             }
         }
@@ -337,6 +337,14 @@ impl<T: Object> KindFeed<T> {
     fn complain(&self, key: &Key, reason: &str) {
         let key = key.to_string();
         log::warn!(watch = self.options.name, key = key.as_str(), err = reason; "An object cannot be decoded and is left out");
+    }
+}
+
+/// What an event says about the version; one that says nothing leaves it, since a watch without a version begins with now
+/// and misses what was deleted before.
+fn advance(version: &mut String, seen: &str) {
+    if !seen.is_empty() {
+        seen.clone_into(version);
     }
 }
 
@@ -514,6 +522,12 @@ mod tests {
             ("gone twice", &["ADDED a 5", "DELETED a 6", "DELETED a 6"], &["+a", "-a", "-a"], "6"),
             ("a version that goes back", &["ADDED a 9", "ADDED b 5"], &["+a", "+b"], "5"),
             ("a bookmark that goes back", &["ADDED a 9", "BOOKMARK - 8"], &["+a"], "8"),
+            (
+                "no versions",
+                &["ADDED a 5", "MODIFIED b ", "BOOKMARK - ", "DELETED a "],
+                &["+a", "+b", "-a"],
+                "5",
+            ),
         ];
         for (name, events, expected, at) in table {
             let events: Vec<String> = events.iter().map(|event| (*event).to_owned()).collect();
