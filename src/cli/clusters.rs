@@ -4,13 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
+use crate::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION};
+use crate::api::meta::text;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::config::Settings;
 use crate::identity::bootstrap::Sources;
 use crate::identity::secret;
 use crate::kube::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
-use crate::kube::{Client, Connection, Options, kubeconfig};
+use crate::kube::request::ListParams;
+use crate::kube::{self, Client, Connection, Options, kubeconfig};
 use crate::net::{ProxyEnv, ProxyPolicy, SystemCas, SystemDialer};
 use crate::oci;
 
@@ -106,4 +111,27 @@ pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client)
 pub(super) fn garden_of(path: PathBuf) -> Result<Connection, Obstacle> {
     let read = kubeconfig::load(&[path]).and_then(|config| config.select(""));
     read.map_err(|e| (chain(&e), "correct the kubeconfig of the garden"))
+}
+
+/// The deployments of a seed, or all, with the names of release and installation that their charts see.
+pub(super) fn deployments(
+    garden: &kube::Garden,
+    seed: &str,
+    all: bool,
+) -> Result<Vec<(String, String, String)>, kube::Error> {
+    let (resource, field_selector) = match all {
+        true => (CONTROLLER_DEPLOYMENT, String::new()),
+        false => (CONTROLLER_INSTALLATION, format!("spec.seedRef.name={seed}")),
+    };
+    let (mut found, params) = (Vec::new(), ListParams { field_selector, ..ListParams::default() });
+    garden.list_all(&resource, "", &params, &mut |each: Value| {
+        let name = text(&each["metadata"]["name"]).to_owned();
+        let of = |reference: &str| text(&each["spec"][reference]["name"]).to_owned();
+        let names = match all {
+            true => (name.clone(), name.clone(), name),
+            false => (of("deploymentRef"), of("registrationRef"), name),
+        };
+        found.extend((!names.0.is_empty()).then_some(names));
+    })?;
+    Ok(found)
 }

@@ -82,6 +82,8 @@ pub struct Puller {
     quiet: Mutex<BTreeMap<String, Mono>>,
     /// Whether all parts of an artifact are wanted in the cache.
     whole: bool,
+    /// Whether sources are asked for a chart and do not give it.
+    asks: bool,
     /// Pulls that are under way.
     under_way: AtomicUsize,
     /// Connections wait in real time.
@@ -122,15 +124,23 @@ impl Errand<'_> {
 }
 
 /// Asks a registry, or a mirror by its URL, whether it is there: its address and the status of `/v2/`. Without
-/// credentials, but with the CA and the client certificate of `registries`.
+/// credentials, but with the CA and the client certificate of `registries`, and the CAs of an order that is for it.
 ///
 /// # Errors
 /// [`Error::Net`] if it does not answer, [`Error::Reference`] if it is no address.
-pub fn probe(network: &Network, registries: &[Registry], place: &str) -> Result<(String, u16), Error> {
+pub fn probe<'a>(
+    network: &Network,
+    registries: &[Registry],
+    place: &str,
+    orders: impl IntoIterator<Item = &'a Order>,
+) -> Result<(String, u16), Error> {
     let url = source::base(place, registries).ok_or(Error::Reference("no host and no URL"))?;
+    let is_for_it =
+        |order: &&Order| source::base(&order.reference.registry, registries).as_ref() == Some(&url);
+    let bundle = orders.into_iter().find(is_for_it).and_then(|order| order.ca_bundle.clone());
     let base = format!("{}://{}", url.scheme, url.authority());
     let host = source::host_key(&url);
-    let mut wire = Wire::new(network, registries, Running::until(&Stop::new()), host.clone(), None);
+    let mut wire = Wire::new(network, registries, Running::until(&Stop::new()), host.clone(), bundle);
     let target = format!("{base}/v2/");
     let request = net::Request::get(&target);
     let limits = wire.limits(Duration::from_secs(15));
@@ -143,7 +153,18 @@ impl Puller {
     pub fn new(network: Network, registries: Vec<Registry>, cache: Cache, stop: &Stop) -> Self {
         let (running, quiet) = (Running::until(stop), Mutex::default());
         let (under_way, clock, metrics) = (AtomicUsize::new(0), Clock::system(), Metrics::new());
-        Self { network, registries, cache, running, quiet, whole: false, under_way, clock, metrics }
+        Self {
+            network,
+            registries,
+            cache,
+            running,
+            quiet,
+            whole: false,
+            asks: false,
+            under_way,
+            clock,
+            metrics,
+        }
     }
 
     /// Gets everything that belongs to an artifact into the cache. Registries and mirrors are asked each time what that is,
@@ -151,6 +172,17 @@ impl Puller {
     #[must_use]
     pub fn whole(self) -> Self {
         Self { whole: true, ..self }
+    }
+
+    /// Asks each source once whether it would give the chart; fetches no more of it than its last byte.
+    pub fn ask(mut self, order: &Order, stop: &Stop) -> Vec<(String, Option<Error>)> {
+        self.asks = true;
+        let errand = self.errand(order, stop);
+        let ask = |source| {
+            let (name, result) = self.pull_from(errand, &source);
+            (name, result.err())
+        };
+        source::sources(&order.reference, &self.registries).into_iter().map(ask).collect()
     }
 
     /// Measures the time that a pull takes on another clock.
@@ -198,22 +230,13 @@ impl Puller {
             return found;
         }
         let _turn = self.turn(stop)?;
-        let deadline = self.clock.mono().saturating_add(Duration::from_secs(limits::OCI_PULL_S_MAX));
-        let errand = Errand { order, stop, deadline };
+        let errand = self.errand(order, stop);
         let mut failures = Vec::new();
         let mut sources = source::sources(&order.reference, &self.registries);
         sources.retain(|source| !self.whole || !matches!(source, Source::Layout(_)));
         let last = sources.len().saturating_sub(1);
         for (index, source) in sources.into_iter().enumerate() {
-            let (name, result) = match &source {
-                Source::Layout(dir) => (dir.display().to_string(), pull_from_layout(errand, dir)),
-                Source::Mirror(endpoint) => {
-                    (endpoint.host.clone(), self.pull_from_registry(errand, endpoint, false))
-                }
-                Source::Registry(endpoint) => {
-                    (endpoint.host.clone(), self.pull_from_registry(errand, endpoint, true))
-                }
-            };
+            let (name, result) = self.pull_from(errand, &source);
             match result {
                 Ok(pulled) => return Ok(pulled),
                 Err(Error::Stopped) => return Err(Error::Stopped),
@@ -229,6 +252,24 @@ impl Puller {
         match failures.len() {
             1 => Err(failures.remove(0).1),
             _ => Err(Error::Sources(failures)),
+        }
+    }
+
+    fn errand<'e>(&self, order: &'e Order, stop: &'e Stop) -> Errand<'e> {
+        let deadline = self.clock.mono().saturating_add(Duration::from_secs(limits::OCI_PULL_S_MAX));
+        Errand { order, stop, deadline }
+    }
+
+    /// From one source, with its name.
+    fn pull_from(&self, errand: Errand<'_>, source: &Source) -> (String, Result<Pulled, Error>) {
+        match source {
+            Source::Layout(dir) => (dir.display().to_string(), pull_from_layout(errand, dir)),
+            Source::Mirror(endpoint) => {
+                (endpoint.host.clone(), self.pull_from_registry(errand, endpoint, false))
+            }
+            Source::Registry(endpoint) => {
+                (endpoint.host.clone(), self.pull_from_registry(errand, endpoint, true))
+            }
         }
     }
 
@@ -324,6 +365,11 @@ impl Puller {
     /// The chart itself: from the cache, or into it.
     fn chart(&self, errand: Errand<'_>, session: &mut Session<'_>, blob: Blob) -> Result<Content, Error> {
         check_size(blob)?;
+        if self.asks {
+            let (path, from) = (format!("blobs/{}", blob.digest), blob.bytes.saturating_sub(1));
+            let answer = session.ask(Question { from, ..Question::small("GET", &path, "*/*") });
+            return answer.map(|_| Content::Bytes(Arc::default()));
+        }
         loop {
             let mut partial = match self.cache.begin(blob.digest, errand.stop)? {
                 Begun::There(content) => return Ok(self.hit(content)),
@@ -460,7 +506,8 @@ impl Puller {
                 }
                 pause = pause.max(*wanted);
             }
-            let is_over = backoff.failures() >= limits::OCI_ATTEMPTS_MAX
+            let is_over = self.asks
+                || backoff.failures() >= limits::OCI_ATTEMPTS_MAX
                 || self.clock.mono().saturating_add(pause) >= errand.deadline;
             let is_hopeless = error.verdict() != Verdict::Retry
                 || matches!(error, Error::Stopped | Error::Quiet { .. } | Error::Disk { .. });

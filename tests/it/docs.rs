@@ -408,7 +408,7 @@ fn literals(path: &str) -> Vec<String> {
 }
 
 /// Texts of `doctor` that tell how something is, and not what to do.
-const STATES: [&str; 22] = [
+const STATES: [&str; 24] = [
     "none: what is pending is lost with the process",
     "it stands in the seed",
     "expired at {until}",
@@ -418,6 +418,8 @@ const STATES: [&str; 22] = [
     "{}: no such directory",
     "asks for credentials: those of the pull secret",
     "answers {status} to /v2/",
+    "chart of {deployment}",
+    "chart of {name}",
     "will be made",
     "not a directory",
     "in use by a running agent",

@@ -690,6 +690,21 @@ fn mirrors_and_layouts_come_before_the_registry() {
     assert!(text_of_all.starts_with("no source has the chart; 127.0.0.1:1: "), "{text_of_all}");
     assert_eq!(text_of_all.matches("MANIFEST_UNKNOWN").count(), 2, "{text_of_all}");
     assert!(!text_of_all.contains("hunter2"));
+    // Each is asked, whatever the others say, and gives a byte of the chart.
+    place.forget();
+    place.seen();
+    mirror.take_seen();
+    let stop = Stop::new();
+    let asked = place.puller(&stop).ask(&place.order(":1"), &stop);
+    let ends: Vec<(&str, bool)> =
+        asked.iter().map(|(name, error)| (name.as_str(), error.is_none())).collect();
+    assert_eq!(ends, [("127.0.0.1:1", false), (&*mirror.address, true), (&*place.registry.address, true)]);
+    for registry in [&mirror, &place.registry] {
+        let seen = registry.take_seen();
+        let of_chart: Vec<_> = seen.iter().filter(|request| request.path.contains("/blobs/")).collect();
+        assert!(!of_chart.is_empty(), "{}", seen.len());
+        assert!(of_chart.iter().all(|request| request.header("range") == Some("bytes=999-")), "{of_chart:?}");
+    }
     mirror.down();
     place.registry.down();
     // A layout is enough.

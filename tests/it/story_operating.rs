@@ -9,9 +9,12 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
+use crate::story_oci::{pull_secret, secret};
 use crate::support::encoding::{base64, from_base64};
+use crate::support::garden::prepare;
 use crate::support::http::faults::Action;
 use crate::support::json::text;
+use crate::support::registry::{Access, Registry};
 use crate::world::{CORE, MANAGED_RESOURCES, Options, World, state_file, wait_for};
 
 /// A command of the program: exit code, output and errors.
@@ -169,6 +172,71 @@ fn doctor_looks_at_files_and_registries() {
     let requests = world.seed.requests_since(before);
     let writes: Vec<_> = requests.iter().filter(|r| r.is_write() && !r.path.ends_with("reviews")).collect();
     assert!(requests.len() > 5 && writes.is_empty(), "{}", writes.len());
+}
+
+/// With their own pull secrets and CAs, as the controller would pull them, but for what they are.
+#[test]
+fn doctor_asks_for_the_charts_of_the_seed() {
+    let world = World::start(&Options::real("asking"));
+    let mut registry = Registry::start(&world.clock);
+    registry.push("charts/echo", "1", &charts::extension());
+    registry.protect(Access::TokenFor("robot", "hunter2"));
+    let login = |password: &str| json!({"data": pull_secret(&registry, password)["data"]});
+    world.garden.apply(&[
+        secret("ca", "oci-ca-bundle", "bundle.crt", registry.ca.as_bytes()),
+        pull_secret(&registry, "hunter3"),
+    ]);
+    let repository = json!({"repository": format!("{}/charts/echo", registry.address), "tag": "1",
+        "pullSecretRef": {"name": "pull"}, "caBundleSecretRef": {"name": "ca"}});
+    for name in ["echo", "other"] {
+        let mut objects = prepare::extension(name, b"", &json!({}));
+        objects[0]["helm"] = json!({"ociRepository": repository});
+        world.garden.apply(&objects);
+    }
+    let agent = world.agent();
+    world.wait_until_ready();
+    world.garden.wait_for("both installations", |garden| {
+        ["echo", "other"].iter().all(|name| !garden.installations(name).is_empty()).then_some(())
+    });
+    agent.stop();
+
+    let host = registry.address.clone();
+    let desk = Desk::new(&world, |config| config["edge"]["registries"] = json!([{"host": host}]));
+    let problem = desk.broken("chart of echo", "source");
+    assert!(
+        problem.contains("401") && problem.contains("pullSecretRef") && !problem.contains("hunter"),
+        "{problem}"
+    );
+    world.garden.merge("", "secrets", ("garden", "pull"), &json!({"data": {".dockerconfigjson": null}}));
+    let problem = desk.broken("chart of echo", "order");
+    assert_eq!(problem, "pull secret garden/pull is missing the data key .dockerconfigjson");
+
+    world.garden.merge("", "secrets", ("garden", "pull"), &login("hunter2"));
+    registry.take_seen();
+    let (code, well) = desk.doctor();
+    assert_eq!(code, 0, "{well}");
+    for line in [
+        // Trusted by the CAs of the deployments.
+        format!("good         registry {host}: certificate\n"),
+        format!("good         registry {host}: answer: asks for credentials: those of the pull secret\n"),
+        format!("good         chart of echo: source: {host}\n"),
+        format!("good         chart of other: source: {host}\n"),
+    ] {
+        assert!(well.contains(&line), "{line}: {well}");
+    }
+    let seen = registry.take_seen();
+    let whole = |r: &&crate::support::http::message::Request| {
+        r.path.contains("/blobs/") && r.header("range").is_none()
+    };
+    assert!(seen.len() > 4 && !seen.iter().any(|r| whole(&r)), "{seen:?}");
+
+    registry.down();
+    let (code, told) = desk.doctor();
+    let silent = format!("not reached  chart of other: source: {host}\n");
+    assert!(
+        code == 1 && told.contains("BROKEN: chart of echo: source: ") && told.contains(&silent),
+        "{told}"
+    );
 }
 
 #[test]

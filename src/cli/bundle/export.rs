@@ -7,15 +7,13 @@ use serde_json::{Value, json};
 
 use super::super::{Io, SUCCESS, Variable, clusters, fail, load_to_run, print, report};
 use super::{BROKEN, Export};
-use crate::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, ControllerDeployment, SEED};
-use crate::api::meta::text;
+use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED};
 use crate::base::capped;
 use crate::base::error::chain;
 use crate::base::stop::Stop;
 use crate::chart::child::{Archive, Renderer, Request};
 use crate::config::{Loaded, Settings};
 use crate::controllers::controller_installation::preview::{self, Preview};
-use crate::kube::request::ListParams;
 use crate::kube::{self, Client, Garden};
 use crate::limits;
 use crate::oci::bundle::{Blobs, Bundle, Charts, Form, Images, beside, pack};
@@ -256,7 +254,7 @@ fn of_garden(
     });
     let preview = Preview { garden: &garden, seed: &seed, feature_gates: &settings.feature_gates };
     let mut wanted = Vec::new();
-    for (deployment, release, installation) in deployments(&garden, name, all).map_err(failed)? {
+    for (deployment, release, installation) in clusters::deployments(&garden, name, all).map_err(failed)? {
         let found: ControllerDeployment =
             garden.get(&CONTROLLER_DEPLOYMENT, "", &deployment).map_err(failed)?;
         let Some(helm) = &found.helm else {
@@ -268,7 +266,7 @@ fn of_garden(
         let chart = match (raw, &helm.oci_repository) {
             (Some(bytes), _) => Chart::Raw(bytes),
             (None, Some(repository)) => {
-                let order = preview.order(repository);
+                let order = Preview::order(&garden, repository);
                 Chart::Order(order.map_err(|why| format!("ControllerDeployment {deployment}: {why}"))?)
             }
             (None, None) => continue,
@@ -283,25 +281,6 @@ fn of_garden(
         ));
     }
     Ok(wanted)
-}
-
-/// Deployments with the names of release and installation that their charts see.
-fn deployments(garden: &Garden, seed: &str, all: bool) -> Result<Vec<(String, String, String)>, kube::Error> {
-    let (resource, field_selector) = match all {
-        true => (CONTROLLER_DEPLOYMENT, String::new()),
-        false => (CONTROLLER_INSTALLATION, format!("spec.seedRef.name={seed}")),
-    };
-    let (mut found, params) = (Vec::new(), ListParams { field_selector, ..ListParams::default() });
-    garden.list_all(&resource, "", &params, &mut |each: Value| {
-        let name = text(&each["metadata"]["name"]).to_owned();
-        let of = |reference: &str| text(&each["spec"][reference]["name"]).to_owned();
-        let names = match all {
-            true => (name.clone(), name.clone(), name),
-            false => (of("deploymentRef"), of("registrationRef"), name),
-        };
-        found.extend((!names.0.is_empty()).then_some(names));
-    })?;
-    Ok(found)
 }
 
 /// The kubeconfig of this machine before what an agent would find in the seed: that may be out of reach.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::base::error::chain;
 use crate::kube;
 use crate::net::{self, Hop, TlsError};
+use crate::oci;
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +113,7 @@ fn remedy(error: &net::Error) -> &'static str {
             "compare the clock of this host; if it is right, the server's certificate must be renewed"
         }
         net::Error::Tls(TlsError::UnknownIssuer | TlsError::BadSignature) => {
-            "put the CA of the server's certificate into certificate-authority-data (registries: edge.registries[].caFile), or let the server send its intermediate certificates, too"
+            "put the CA of the server's certificate into certificate-authority-data (registries: edge.registries[].caFile, helm.ociRepository.caBundleSecretRef), or let the server send its intermediate certificates, too"
         }
         net::Error::Tls(TlsError::WrongName(_)) => "use a name that the certificate has, or tls-server-name",
         _ => match error.hop() {
@@ -125,6 +126,39 @@ fn remedy(error: &net::Error) -> &'static str {
             Hop::Identity => "the server refuses our certificate: renew it, or supply another one",
             Hop::Http => NO_ANSWER,
         },
+    }
+}
+
+const NOT_PULLED: &str =
+    "correct helm.ociRepository of the ControllerDeployment, or the Secret that it names";
+
+/// Where the chart of a deployment would come from: each source that was asked, or why none could be. It is enough if one
+/// of them has it.
+pub(super) fn chart(
+    deployment: &str,
+    asked: Result<Vec<(String, Option<oci::Error>)>, String>,
+) -> Vec<Finding> {
+    let place = format!("chart of {deployment}");
+    let asked = match asked {
+        Ok(asked) => asked,
+        Err(why) => return vec![Finding::new(&place, "order", State::Broken, why).with(NOT_PULLED)],
+    };
+    let failed = if asked.iter().any(|(_, error)| error.is_none()) { State::Odd } else { State::Broken };
+    let finding = |(source, error): &(String, Option<oci::Error>)| match error {
+        None => Finding::new(&place, "source", State::Good, source.as_str()),
+        Some(error) => Finding::new(&place, "source", failed, chain(error)).with(chart_remedy(error)),
+    };
+    asked.iter().map(finding).collect()
+}
+
+fn chart_remedy(error: &oci::Error) -> &'static str {
+    match error {
+        oci::Error::Net { source, .. } => remedy(source),
+        oci::Error::Status { status: 401 | 403, .. } => {
+            "put a login that may read this repository into the Secret of helm.ociRepository.pullSecretRef"
+        }
+        _ if error.verdict() == oci::Verdict::Retry => "try again later, and look at the log of the registry",
+        _ => NOT_PULLED,
     }
 }
 
@@ -217,6 +251,38 @@ mod tests {
     fn states(findings: &[Finding]) -> String {
         let one = |f: &Finding| format!("{}={}", f.hop, f.state.name().chars().next().unwrap());
         findings.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn charts_are_broken_if_no_source_has_them() {
+        let status = |status| {
+            let (host, what) = ("h".to_owned(), "manifest 1".to_owned());
+            Some(oci::Error::Status { host, what, status, code: None, retry_after: None })
+        };
+        let net = || {
+            let source = net::Error::Connect {
+                address: "h:1".to_owned(),
+                source: std::io::ErrorKind::NotFound.into(),
+            };
+            Some(oci::Error::Net { host: "h".to_owned(), source })
+        };
+        let login = "put a login";
+        let table = [
+            (vec![None], "source=g", ""),
+            (vec![status(404), None], "source=o source=g", "correct helm.ociRepository"),
+            (vec![status(401)], "source=b", login),
+            (vec![status(403), status(503)], "source=b source=b", login),
+            (vec![status(503)], "source=b", "try again later"),
+            (vec![Some(oci::Error::NotInLayout)], "source=b", "correct helm.ociRepository"),
+            (vec![net()], "source=b", "check address and port"),
+        ];
+        for (errors, expected, remedy) in table {
+            let found = chart("x", Ok(errors.into_iter().map(|error| ("h".to_owned(), error)).collect()));
+            assert_eq!(states(&found), expected);
+            assert!(found[0].remedy.starts_with(remedy), "{found:?}");
+        }
+        let found = chart("x", Err("no such secret".to_owned()));
+        assert_eq!((states(&found).as_str(), found[0].text.as_str()), ("order=b", "no such secret"));
     }
 
     #[test]

@@ -3,17 +3,20 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment};
 use crate::base::built;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
+use crate::base::stop::Stop;
 use crate::base::{redact, state};
 use crate::config::{Loaded, Settings};
+use crate::controllers::controller_installation::preview::Preview;
 use crate::format::time::rfc3339;
 use crate::identity::cleanup;
-use crate::kube::{Client, Connection, Options};
+use crate::kube::{Client, Connection, Garden, Options};
 use crate::net::{ProxyPolicy, Url};
-use crate::oci;
+use crate::oci::{self, Order, Puller};
 
 use self::access::Access;
 use self::finding::{Finding, State, Stopped, way};
@@ -22,6 +25,8 @@ use super::{FAILURE, Io, SUCCESS, Variable, clusters, load_to_run, print};
 mod access;
 mod finding;
 
+const NOT_OURS: &str =
+    "the certificate must be of gardener.cloud:system:seed:<name of this seed>, and the Seed must be there";
 /// Something is broken.
 const BROKEN: u8 = 1;
 
@@ -73,10 +78,14 @@ impl Doctor<'_> {
     fn examine(mut self) -> Vec<Finding> {
         self.state_directory();
         let seed = self.seed();
-        self.garden(seed.as_ref());
+        let garden = self.garden(seed.as_ref());
         let clocks = std::mem::take(&mut self.clocks);
         self.found.extend(clocks.into_iter().map(|(server, ahead)| finding::clock(server, ahead)));
-        self.registries();
+        if built::OCI.is_there {
+            let orders = garden.map(|garden| self.orders(&garden)).unwrap_or_default();
+            self.registries(&orders);
+            self.charts(&orders);
+        }
         self.found
     }
 
@@ -118,10 +127,11 @@ impl Doctor<'_> {
         Some(client)
     }
 
-    /// The way to the garden, as the agent goes it.
-    fn garden(&mut self, seed: Option<&Client>) {
+    /// The way to the garden, as the agent goes it; who asks there as the seed, if it answers.
+    fn garden(&mut self, seed: Option<&Client>) -> Option<Garden> {
         let Some(seed) = seed else {
-            return self.say("garden", "identity", State::NotReached, "it stands in the seed", "");
+            self.say("garden", "identity", State::NotReached, "it stands in the seed", "");
+            return None;
         };
         let (connection, is_bootstrap) = match clusters::garden(self.settings, self.variable, seed) {
             Ok(found) => {
@@ -130,13 +140,13 @@ impl Doctor<'_> {
             }
             Err((text, remedy)) => {
                 self.say("garden", "identity", State::Broken, text, remedy);
-                return;
+                return None;
             }
         };
         if !is_bootstrap {
             self.own_certificate(&connection);
         }
-        let Some(client) = self.reach("garden", &connection) else { return };
+        let client = self.reach("garden", &connection)?;
         let name = self.settings.seed_config.name.as_str();
         let own = access::garden(name);
         let (wanted, remedy) = if is_bootstrap {
@@ -145,12 +155,50 @@ impl Doctor<'_> {
                 "the bootstrap token must belong to group system:bootstrappers, and be valid",
             )
         } else {
-            (
-                &own[..],
-                "the certificate must be of gardener.cloud:system:seed:<name of this seed>, and the Seed must be there",
-            )
+            (&own[..], NOT_OURS)
         };
         self.permissions("garden", &client, wanted, remedy);
+        (!is_bootstrap).then_some(Garden(client))
+    }
+
+    /// What the seed's installations pull, by deployment, made as their controller makes it.
+    fn orders(&mut self, garden: &Garden) -> Vec<(String, Order)> {
+        let mut orders = Vec::new();
+        let mut deployments = clusters::deployments(garden, &self.settings.seed_config.name, false)
+            .unwrap_or_else(|error| {
+                self.say("garden", "installations", State::Broken, chain(&error), NOT_OURS);
+                Vec::new()
+            });
+        deployments.sort();
+        deployments.dedup_by(|a, b| a.0 == b.0);
+        for (name, _, _) in deployments {
+            match order(garden, &name) {
+                Ok(order) => orders.extend(order.map(|order| (name, order))),
+                Err(why) => self.found.extend(finding::chart(&name, Err(why))),
+            }
+        }
+        orders
+    }
+
+    /// Whether the charts could be pulled now. A registry that does not answer is not asked for each.
+    fn charts(&mut self, orders: &[(String, Order)]) {
+        let (stop, mut silent) = (Stop::new(), Vec::new());
+        for (name, order) in orders {
+            let registry = &order.reference.registry;
+            if silent.contains(&registry) {
+                let place = format!("chart of {name}");
+                self.say(&place, "source", State::NotReached, registry, "");
+                continue;
+            }
+            let network = clusters::network(self.variable);
+            let cache = oci::Cache::new(None, 0);
+            let puller = Puller::new(network, self.settings.edge.registries.clone(), cache, &stop);
+            let asked = puller.ask(order, &stop);
+            if asked.iter().all(|(_, error)| matches!(error, Some(oci::Error::Net { .. }))) {
+                silent.push(registry);
+            }
+            self.found.extend(finding::chart(name, Ok(asked)));
+        }
     }
 
     fn own_certificate(&mut self, connection: &Connection) {
@@ -224,12 +272,9 @@ impl Doctor<'_> {
         policy.ok()?.proxy_for(&url.scheme, &url.host, url.port).map(Url::authority)
     }
 
-    fn registries(&mut self) {
+    fn registries(&mut self, orders: &[(String, Order)]) {
         let network = clusters::network(self.variable);
         let settings = self.settings;
-        if !built::OCI.is_there {
-            return;
-        }
         for registry in &settings.edge.registries {
             if let Some(dir) = registry.layout_dir.as_ref().filter(|dir| !dir.is_dir()) {
                 let text = format!("{}: no such directory", dir.display());
@@ -242,7 +287,10 @@ impl Doctor<'_> {
                 );
             }
             for host in std::iter::once(&registry.host).chain(&registry.mirrors) {
-                self.registry(host, oci::probe(&network, &settings.edge.registries, host));
+                self.registry(
+                    host,
+                    oci::probe(&network, &settings.edge.registries, host, orders.iter().map(|o| &o.1)),
+                );
             }
         }
     }
@@ -272,6 +320,18 @@ impl Doctor<'_> {
             }
         }
         self.found.append(&mut hops);
+    }
+}
+
+/// What the chart of a deployment is pulled with; none if it is not pulled.
+fn order(garden: &Garden, name: &str) -> Result<Option<Order>, String> {
+    let found: ControllerDeployment =
+        garden.get(&CONTROLLER_DEPLOYMENT, "", name).map_err(|error| chain(&error))?;
+    match &found.helm {
+        Some(helm) if matches!(Preview::raw_chart(helm), Ok(None)) => {
+            helm.oci_repository.as_ref().map(|repository| Preview::order(garden, repository)).transpose()
+        }
+        _ => Ok(None),
     }
 }
 

@@ -31,8 +31,8 @@ impl Preview<'_> {
     ///
     /// # Errors
     /// What is wrong with the reference, or with a Secret that it names.
-    pub fn order(&self, repository: &OciRepository) -> Result<Order, String> {
-        pull::order(self.garden, repository).map_err(|failure| failure.text())
+    pub fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, String> {
+        pull::order(garden, repository).map_err(|failure| failure.text())
     }
 
     /// The archive, if it stands in the deployment.
