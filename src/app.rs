@@ -49,8 +49,8 @@ use crate::resources::Watched;
 use crate::runtime::events::Recorder;
 use crate::runtime::fence::Fence;
 use crate::runtime::leader::{self, Elector, Listener};
-use crate::runtime::pool::Pool;
-use crate::runtime::store::Store;
+use crate::runtime::pool::{Lanes, Pool};
+use crate::runtime::source::Source;
 
 pub use error::Error;
 pub use process::{ask_for_identity, process};
@@ -114,7 +114,7 @@ struct Shared {
     /// 64 hexadecimal digits, stable per instance.
     instance_id: String,
     clients: clients::Clients,
-    lanes: controllers::Lanes,
+    lanes: Lanes,
     fence: Fence,
     events: Recorder,
     status: Status,
@@ -122,7 +122,7 @@ struct Shared {
     /// Charts of registries.
     charts: oci::Cache,
     /// The ManagedResources of the seed, kept while a term lasts.
-    managed: Store<Watched>,
+    managed: Source<Watched>,
     /// Set when the agent will begin anew at once.
     keep_leases: leader::Keep,
 }
@@ -216,7 +216,6 @@ fn run_round(
     let workers = settings.edge.workers;
     let mut pool = Pool::start(env.clock.clone(), &env.stop, env.metrics.clone(), workers)
         .map_err(system("start workers"))?;
-    let lanes = controllers::Lanes::new(&pool, settings);
     let charts = oci::Cache::new(state.path(), settings.edge.chart_cache_bytes_max);
     let sources = report::Sources {
         seed: settings.seed_config.name.clone(),
@@ -238,12 +237,12 @@ fn run_round(
         time,
         instance_id,
         clients,
-        lanes,
+        lanes: pool.lanes(),
         fence,
         status,
         registration: Registration::default(),
         charts,
-        managed: Store::new(),
+        managed: Source::default(),
         keep_leases: round.keep_leases.clone(),
     });
     let leading = Arc::new(Leading::new(&shared));

@@ -6,6 +6,11 @@ use serde_json::Value;
 use super::condition::Condition;
 use super::meta::{ObjectMeta, Resource, or_default};
 
+/// The namespace of the garden that belongs to a seed; the garden's controller manager makes it.
+pub fn seed_namespace(seed: &str) -> String {
+    format!("seed-{seed}")
+}
+
 /// core.gardener.cloud/v1beta1 BackupBucket.
 pub const BACKUP_BUCKET: Resource =
     Resource::new("core.gardener.cloud", "v1beta1", "BackupBucket", "backupbuckets", false);

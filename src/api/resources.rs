@@ -5,11 +5,22 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
-use super::meta::{ObjectMeta, Resource, or_default};
+use super::meta::{Key, ObjectMeta, Resource, or_default};
 
 /// resources.gardener.cloud/v1alpha1 ManagedResource.
 pub const MANAGED_RESOURCE: Resource =
     Resource::new("resources.gardener.cloud", "v1alpha1", "ManagedResource", "managedresources", true);
+
+/// The namespace of a seed that its own ManagedResources and their Secrets are in.
+pub const GARDEN_NAMESPACE: &str = "garden";
+/// The label of a ManagedResource that names the ControllerInstallation it belongs to.
+pub const INSTALLATION_LABEL: &str = "controllerinstallation-name";
+
+/// The ControllerInstallation that a ManagedResource belongs to.
+pub fn installation_of(managed: &ObjectMeta) -> Option<Key> {
+    let name = managed.labels.get(INSTALLATION_LABEL).filter(|name| !name.is_empty())?;
+    (managed.namespace == GARDEN_NAMESPACE).then(|| Key::new("", name.as_str()))
+}
 
 /// A ManagedResource.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]

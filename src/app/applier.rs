@@ -2,31 +2,27 @@
 //! ManagedResources in this seed, and what becomes of a gardener-resource-manager that is there.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::core::{DEPLOYMENT, SECRET, SERVICE_ACCOUNT, token_request};
-use crate::api::meta::{Key, Metadata, text};
+use crate::api::core::{DEPLOYMENT, SERVICE_ACCOUNT, token_request};
+use crate::api::meta::{Metadata, text};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::kube::{self, Applier, Patch};
 use crate::limits;
-use crate::resources::{self, Resources, Watched, reads_secret, wants_apply, wants_check};
-use crate::runtime::controller::Context;
+use crate::resources::{self, Resources, SecretVersion};
 use crate::runtime::fence::Fence;
-use crate::runtime::informer::{self, Handler, Options};
+use crate::runtime::group::Group;
 use crate::runtime::leader::{self, Elector, Listener};
-use crate::runtime::pool::Lane;
-use crate::runtime::store::Store;
+use crate::runtime::source::Source;
 
-use super::controllers::{context, inform};
+use super::controllers::group;
 use super::status::complain;
 use super::{Shared, join, seed, started};
 
@@ -211,8 +207,9 @@ fn start_elector(
         resources: Resources::new(identity.applier.clone(), resources::Settings::default()),
         fence: fence.clone(),
         standing: Mutex::default(),
-        started: AtomicBool::new(false),
-        informer: Mutex::default(),
+        secrets: Source::default(),
+        watching: Mutex::default(),
+        working: Mutex::default(),
     });
     let mut elector = Elector::new(
         identity.election.clone(),
@@ -245,9 +242,12 @@ struct ApplierPart {
     resources: Resources,
     fence: Fence,
     standing: Mutex<Option<Standing>>,
-    /// The informer of Secrets runs from the first time on: what it knows stays true without the lease.
-    started: AtomicBool,
-    informer: Mutex<Option<JoinHandle<()>>>,
+    /// Secrets with manifests.
+    secrets: Source<SecretVersion>,
+    /// Keeps them from the first time on: what it knows stays true without the lease.
+    watching: Mutex<Option<Group>>,
+    /// The reconcilers while the lease is held.
+    working: Mutex<Option<Group>>,
 }
 
 impl Listener for ApplierPart {
@@ -255,23 +255,16 @@ impl Listener for ApplierPart {
         self.shared.status.stage(PART, "running");
         self.shared.status.remark(None);
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let lanes = &self.shared.lanes;
-        lanes.apply.start(Arc::new(self.resources.applying()), self.context());
-        lanes.checks.start(Arc::new(self.resources.checks()), self.context());
-        lanes.garbage.start(Arc::new(self.resources.garbage_collector()), self.context());
-        lanes.garbage.add(Key::new("", "all"));
-        if !self.started.swap(true, Ordering::SeqCst) {
-            self.inform();
-        }
-        // Lanes forget their keys when the lease is lost, and the informer tells only what changes.
-        for (key, watched) in self.shared.managed.all() {
-            if wants_apply(None, Some(&watched)) {
-                lanes.apply.add(key.clone());
-            }
-            if wants_check(None, Some(&watched)) {
-                lanes.checks.add(key);
-            }
-        }
+        let (shared, fence) = (&self.shared, &self.fence);
+        let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
+        watching.get_or_insert_with(|| {
+            let mut group = group(shared, &self.stop, fence);
+            resources::watch_secrets(&shared.clients.seed, &self.secrets, &mut group);
+            group
+        });
+        let mut working = group(shared, &self.stop, fence);
+        resources::add(&self.resources, &shared.managed, &self.secrets, &mut working);
+        *self.working.lock().unwrap_or_else(PoisonError::into_inner) = Some(working);
     }
 
     fn lost(&self) {
@@ -304,86 +297,31 @@ impl Listener for ApplierPart {
     }
 
     fn drain(&self) {
-        let clock = &self.shared.env.clock;
         let stops = self.shared.env.stop.is_stopped();
         // Who stops has cut off what runs.
         let patience =
             if stops { limits::PARTS_END_TIME_MAX / 2 } else { self.shared.clients.applier_write_timeout };
-        let deadline = clock.mono().saturating_add(patience);
-        for lane in self.lanes() {
-            if !lane.wait_until_idle(deadline.saturating_sub(clock.mono())) {
-                // No write outlives this time, and none begins without the lease.
-                log::warn!("The applier is still at work; its lease is given back all the same");
-                return;
-            }
+        let working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        if working.as_ref().is_some_and(|group| !group.wait_until_idle(patience)) {
+            // No write outlives this time, and none begins without the lease.
+            log::warn!("The applier is still at work; its lease is given back all the same");
         }
     }
 }
 
 impl ApplierPart {
-    fn context(&self) -> Context {
-        Context { fence: self.fence.clone(), ..context(&self.shared, &self.stop) }
-    }
-
-    fn lanes(&self) -> [&Lane; 3] {
-        [&self.shared.lanes.apply, &self.shared.lanes.checks, &self.shared.lanes.garbage]
-    }
-
     fn end(&self) {
-        self.lanes().iter().for_each(|lane| lane.end());
+        if let Some(working) = self.working.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            working.end();
+        }
         self.shared.status.remark(None);
-    }
-
-    fn inform(&self) {
-        let shared = &self.shared;
-        let options = Options { metadata_only: true, ..Options::all("seed/secrets", SECRET) };
-        let handler = on_secret(shared, shared.managed.clone());
-        let informer = inform(shared, &self.stop, &shared.clients.seed, options, &Store::new(), handler);
-        *self.informer.lock().unwrap_or_else(PoisonError::into_inner) = informer;
     }
 
     /// Waits for the informer, which ends with the term.
     fn join(&self) {
-        let informer = self.informer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(informer) = informer {
-            join("informer", informer);
+        let watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(watching) = watching {
+            watching.join();
         }
     }
-}
-
-/// Of a Secret only its version is kept.
-#[derive(Debug, Default)]
-struct SecretVersion {
-    metadata: crate::api::meta::ObjectMeta,
-}
-
-impl<'de> Deserialize<'de> for SecretVersion {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let full = Metadata::deserialize(d)?.metadata;
-        let mut metadata = crate::api::meta::ObjectMeta::default();
-        (metadata.name, metadata.namespace) = (full.name, full.namespace);
-        metadata.resource_version = full.resource_version;
-        Ok(Self { metadata })
-    }
-}
-
-impl informer::Object for SecretVersion {
-    fn metadata(&self) -> &crate::api::meta::ObjectMeta {
-        &self.metadata
-    }
-}
-
-/// Updates only: a Secret that appears after its ManagedResource is found by the retry.
-fn on_secret(shared: &Arc<Shared>, resources: Store<Watched>) -> Handler<SecretVersion> {
-    let shared = Arc::clone(shared);
-    Box::new(move |change| {
-        if change.old.is_none() || change.new.is_none() {
-            return;
-        }
-        for (key, watched) in resources.all() {
-            if reads_secret(&watched, &change.key) {
-                shared.lanes.apply.add(key);
-            }
-        }
-    })
 }

@@ -3,7 +3,7 @@
 
 use crate::api::core::SERVICE;
 use crate::api::meta::Metadata;
-use crate::controllers::seed;
+use crate::controllers;
 use crate::kube::{Client, Error};
 
 const NAMESPACE: &str = "garden";
@@ -15,7 +15,7 @@ const INSIDE: &str = "https://virtual-garden-kube-apiserver.garden.svc.cluster.l
 /// The garden's server within the seed cluster; `None` if the kubeconfig's is the right one.
 pub(super) fn inside(seed: &Client) -> Result<Option<&'static str>, Error> {
     let has = |name| seed.find::<Metadata>(&SERVICE, NAMESPACE, name).map(|found| found.is_some());
-    let inside = seed::is_garden(seed)? && has(SERVICE_NAME)? && !has(MTLS_SERVICE_NAME)?;
+    let inside = controllers::is_garden(seed)? && has(SERVICE_NAME)? && !has(MTLS_SERVICE_NAME)?;
     Ok(inside.then_some(INSIDE))
 }
 

@@ -10,14 +10,12 @@ use crate::base::backoff::Backoff;
 use crate::base::stop::Stop;
 use crate::components::{crds, install};
 use crate::config::settings::ResourceManager;
-use crate::controllers::controller_installation as installation;
 use crate::kube;
-use crate::resources::{Watched, wants_apply, wants_check};
-use crate::runtime::informer::{Handler, Options};
+use crate::runtime::informer::Options;
 
-use super::controllers::inform;
+use super::controllers::group;
 use super::status::complain;
-use super::{Shared, applier, join};
+use super::{Shared, applier};
 
 /// What the thread is called where it promises progress.
 pub(super) const PART: &str = "seed";
@@ -41,14 +39,13 @@ impl std::error::Error for Definitions {
 
 /// Runs until `stop`.
 pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
-    let mut informer = None;
+    let mut group = group(shared, stop, &shared.fence);
     let options = Options::all("seed/managedresources", MANAGED_RESOURCE);
     // From the beginning: nobody is ready without it.
-    let managed = shared.managed.clone();
+    let managed = shared.managed.store().clone();
     shared.status.informer(options.name, move || managed.view());
     if install_definitions(shared, stop) {
-        let handler = on_resource(shared);
-        informer = inform(shared, stop, &shared.clients.seed, options, &shared.managed, handler);
+        group.watch(&shared.clients.seed, options, &shared.managed);
         match shared.settings.edge.resource_manager {
             ResourceManager::Embedded => applier::run(shared, stop),
             ResourceManager::External => {
@@ -57,9 +54,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
         }
     }
     shared.status.progress.end(PART);
-    if let Some(informer) = informer {
-        join("informer", informer);
-    }
+    group.join();
 }
 
 fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
@@ -89,25 +84,4 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
         stop.wait(&shared.env.clock, wait);
     }
     false
-}
-
-/// The applier's lanes keep the keys until it works.
-fn on_resource(shared: &Arc<Shared>) -> Handler<Watched> {
-    let shared = Arc::clone(shared);
-    let embedded = matches!(shared.settings.edge.resource_manager, ResourceManager::Embedded);
-    Box::new(move |change| {
-        let (old, new) = (change.old.as_deref(), change.new.as_deref());
-        if embedded && wants_apply(old, new) {
-            shared.lanes.apply.add(change.key.clone());
-        }
-        if embedded && wants_check(old, new) {
-            shared.lanes.checks.add(change.key.clone());
-        }
-        if let Some(installation) = installation::wants_care(old, new) {
-            shared.lanes.care.add(installation);
-        }
-        if let Some(installation) = installation::wants_rollout(old, new) {
-            shared.lanes.installation.add(installation);
-        }
-    })
 }

@@ -1,6 +1,26 @@
 //! The controllers, one folder each, named as in Gardener. They do not know each other: they meet in the API.
+//!
+//! Each folder has a function `add`, which declares the controller's lane, what wakes it, and its reconciler. What a
+//! controller is given is the [`Site`]; what several of them watch is there, too.
 
 pub mod controller_installation;
+pub mod controller_installation_care;
+pub mod controller_installation_required;
 pub mod lease;
 pub mod seed;
+mod site;
 pub mod token_requestor;
+
+use crate::runtime::group::Group;
+
+pub use site::{Site, is_garden, watch};
+
+/// The controllers that run while a Seed is served.
+pub const ALL: [fn(&Site, &mut Group); 6] = [
+    seed::add,
+    lease::add,
+    controller_installation::add,
+    controller_installation_care::add,
+    controller_installation_required::add,
+    token_requestor::add,
+];

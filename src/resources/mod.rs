@@ -14,9 +14,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::meta::Key;
 use crate::base::random;
 use crate::kube::{self, Discovery};
 use crate::runtime::controller::{Context, Outcome};
+use crate::runtime::group::Group;
+use crate::runtime::queue::{RETRY_DEFAULT, Retry};
+use crate::runtime::source::Source;
 
 mod apply;
 mod check;
@@ -33,6 +37,7 @@ mod reconcile;
 mod reference;
 mod removal;
 mod remove;
+mod secrets;
 mod session;
 mod status;
 mod trigger;
@@ -42,9 +47,41 @@ pub use check::ChecksReconciler;
 pub use error::Error;
 pub use garbage::GarbageCollector;
 pub use reconcile::ResourcesReconciler;
-pub use trigger::{
-    Watched, WatchedCondition, WatchedSpec, WatchedStatus, reads_secret, wants_apply, wants_check,
-};
+pub use secrets::{SecretVersion, watch_secrets};
+pub use trigger::{Watched, WatchedCondition, WatchedSpec, WatchedStatus};
+
+use trigger::{wants_apply, wants_check};
+
+/// How many ManagedResources are applied at once, and how many are checked, as gardener-resource-manager does.
+const APPLY_WORKERS: u32 = 20;
+const CHECK_WORKERS: u32 = 5;
+
+/// Adds the applier's controllers.
+pub fn add(
+    resources: &Resources,
+    managed: &Source<Watched>,
+    secrets: &Source<SecretVersion>,
+    group: &mut Group,
+) {
+    let lane = group.lane("managedresource", APPLY_WORKERS, RETRY_DEFAULT);
+    group.wake(&lane, managed, |change| {
+        wants_apply(change.old.as_deref(), change.new.as_deref()).then(|| change.key.clone())
+    });
+    let known = managed.store().clone();
+    group.wake(&lane, secrets, move |change| secrets::readers(&known, change));
+    group.run(lane, resources.applying());
+
+    let lane =
+        group.lane("managedresource-health", CHECK_WORKERS, Retry::up_to(resources.0.settings.check_period));
+    group.wake(&lane, managed, |change| {
+        wants_check(change.old.as_deref(), change.new.as_deref()).then(|| change.key.clone())
+    });
+    group.run(lane, resources.checks());
+
+    let lane = group.lane("garbage-collector", 1, RETRY_DEFAULT);
+    lane.add(Key::new("", "all"));
+    group.run(lane, resources.garbage_collector());
+}
 
 /// How often things are done without a reason (a tenth more or less), and by whom.
 #[derive(Clone, Debug)]
@@ -102,12 +139,12 @@ impl Resources {
         Self(Arc::new(Shared { client, discovery, settled: unchanged::Settled::default(), settings }))
     }
 
-    /// Applies ManagedResources: keys of those for which [`wants_apply`] or [`reads_secret`] is true.
+    /// Applies ManagedResources.
     pub fn applying(&self) -> ResourcesReconciler {
         ResourcesReconciler(Arc::clone(&self.0))
     }
 
-    /// Checks their objects: keys of those for which [`wants_check`] is true.
+    /// Checks their objects.
     pub fn checks(&self) -> ChecksReconciler {
         ChecksReconciler(Arc::clone(&self.0))
     }

@@ -144,7 +144,7 @@ fn concerns_us(watched: &Watched) -> bool {
 }
 
 /// Whether the change of a ManagedResource is a reason to apply it. `None`: not there.
-pub fn wants_apply(old: Option<&Watched>, new: Option<&Watched>) -> bool {
+pub(super) fn wants_apply(old: Option<&Watched>, new: Option<&Watched>) -> bool {
     let Some(new) = new else { return old.is_some_and(concerns_us) };
     if !concerns_us(new) {
         return false;
@@ -167,7 +167,7 @@ pub fn wants_apply(old: Option<&Watched>, new: Option<&Watched>) -> bool {
 }
 
 /// Whether the change of a ManagedResource is a reason to look at the health of its objects.
-pub fn wants_check(old: Option<&Watched>, new: Option<&Watched>) -> bool {
+pub(super) fn wants_check(old: Option<&Watched>, new: Option<&Watched>) -> bool {
     let Some(new) = new.filter(|new| new.spec.class == names::CLASS) else { return false };
     let Some(old) = old else { return true };
     old.spec.class != new.spec.class
@@ -176,7 +176,7 @@ pub fn wants_check(old: Option<&Watched>, new: Option<&Watched>) -> bool {
 }
 
 /// Whether the manifests of a ManagedResource are in this Secret.
-pub fn reads_secret(watched: &Watched, secret: &Key) -> bool {
+pub(super) fn reads_secret(watched: &Watched, secret: &Key) -> bool {
     watched.metadata.namespace == secret.namespace
         && watched.spec.secret_refs.iter().any(|r| r.name == secret.name)
         && concerns_us(watched)

@@ -4,10 +4,12 @@
 pub mod controller;
 pub mod events;
 pub mod fence;
+pub mod group;
 pub mod health;
 pub mod informer;
 pub mod leader;
 pub mod pool;
 pub mod queue;
+pub mod source;
 pub mod store;
 pub mod write;

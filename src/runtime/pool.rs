@@ -168,17 +168,9 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Adds a controller's lane. It takes keys at once and works on them from [`Lane::start`] on.
-    pub fn lane(&self, name: &'static str, permits: usize, retry: Retry) -> Lane {
-        let mut state = self.shared.lock();
-        state.lanes.push(LaneState {
-            name,
-            queue: Queue::new(retry),
-            permits: permits.max(1),
-            running: Vec::new(),
-            work: None,
-        });
-        Lane { shared: Arc::clone(&self.shared), index: state.lanes.len() - 1 }
+    /// For those who add lanes.
+    pub fn lanes(&self) -> Lanes {
+        Lanes(Arc::clone(&self.shared))
     }
 
     /// For those who look on.
@@ -207,6 +199,35 @@ impl Pool {
                 log::error!("A worker ended with a panic outside of a reconciliation");
             }
         }
+    }
+}
+
+/// Makes the lanes of a pool. Cheap to clone; it keeps nothing running.
+#[derive(Clone)]
+pub struct Lanes(Arc<Shared>);
+
+impl std::fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lanes")
+    }
+}
+
+impl Lanes {
+    /// The lane of this name: the present one, or a new one with these settings. It takes keys at once and works on them
+    /// from [`Lane::start`] on.
+    pub fn lane(&self, name: &'static str, permits: usize, retry: Retry) -> Lane {
+        let mut state = self.0.lock();
+        let index = state.lanes.iter().position(|lane| lane.name == name).unwrap_or_else(|| {
+            state.lanes.push(LaneState {
+                name,
+                queue: Queue::new(retry),
+                permits: permits.max(1),
+                running: Vec::new(),
+                work: None,
+            });
+            state.lanes.len() - 1
+        });
+        Lane { shared: Arc::clone(&self.0), index }
     }
 }
 
@@ -517,7 +538,7 @@ mod tests {
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let (clock, stop, metrics) = (Clock::new(sim.clone()), Stop::new(), Metrics::new());
         let pool = Pool::start(clock.clone(), &stop, metrics.clone(), 2).unwrap();
-        let lane = pool.lane("probe", 1, super::super::queue::RETRY_DEFAULT);
+        let lane = pool.lanes().lane("probe", 1, super::super::queue::RETRY_DEFAULT);
         let (sender, seen) = channel();
         let probe = Probe { calls: Mutex::default(), seen: Mutex::new(sender), answer };
         let context = Context {

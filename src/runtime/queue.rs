@@ -22,8 +22,15 @@ pub struct Retry {
     pub max: Duration,
 }
 
-/// 5 ms to 1000 s, as controller-runtime's default.
-pub const RETRY_DEFAULT: Retry = Retry { first: Duration::from_millis(5), max: Duration::from_secs(1_000) };
+impl Retry {
+    /// From 5 ms, as controller-runtime's default, to `max`.
+    pub const fn up_to(max: Duration) -> Self {
+        Self { first: Duration::from_millis(5), max }
+    }
+}
+
+/// Upstream's longest delay is 1000 s. A seed that comes back after a night must not wait a quarter of an hour.
+pub const RETRY_DEFAULT: Retry = Retry::up_to(Duration::from_secs(300));
 
 /// See the module.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::core::{NAMESPACE, SECRET};
-use crate::api::gardener::SEED;
+use crate::api::gardener::{SEED, seed_namespace};
 use crate::api::meta::Metadata;
 use crate::controllers::seed::Absence;
 use crate::controllers::seed::register::{self, Action};
@@ -71,7 +71,7 @@ impl BringUp {
 
     /// The garden makes it; until its authorizer knows the new Seed, the answer is 403.
     pub(super) fn await_namespace(&mut self) -> Result<Step, Error> {
-        let name = register::namespace_name(self.seed_name());
+        let name = seed_namespace(self.seed_name());
         let garden = &self.garden()?.controllers;
         match garden.get::<Metadata>(&NAMESPACE, "", &name) {
             Ok(_) => self.default_domains(&name).map(|()| Step::Done),

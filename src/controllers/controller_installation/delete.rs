@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::api::condition::Status;
 use crate::api::core::{NAMESPACE, SECRET, SERVICE_ACCOUNT};
-use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
+use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation, seed_namespace};
 use crate::api::meta::Key;
-use crate::api::resources::MANAGED_RESOURCE;
+use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
 use crate::base::error::chain;
 use crate::runtime::controller::{Context, Failure};
 use crate::runtime::write;
@@ -60,7 +60,7 @@ pub(super) fn step(
         verdict.installed(Status::False, "DeletionPending", &message);
         return Ok(Step::Wait(AGAIN));
     }
-    let account = Key::new(format!("seed-{}", this.seed_name), namespace.name);
+    let account = Key::new(seed_namespace(&this.seed_name), namespace.name);
     write::delete(&this.garden, &SERVICE_ACCOUNT, &account).inspect_err(|e| {
         let message =
             format!("Deletion of ServiceAccount \"{account}\" in garden cluster failed: {}", chain(e));
@@ -72,7 +72,7 @@ pub(super) fn step(
 
 /// The referenced Secrets first: the applier works from what it recorded. True once the ManagedResource is gone.
 fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, Failure> {
-    let key = Key::new(objects::GARDEN_NAMESPACE, name);
+    let key = Key::new(GARDEN_NAMESPACE, name);
     let live = this.seed.find::<serde_json::Value>(&MANAGED_RESOURCE, &key.namespace, &key.name)?;
     let mut secrets = live.as_ref().map(objects::referenced_secrets).unwrap_or_default();
     secrets.push(key.clone());

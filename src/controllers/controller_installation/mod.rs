@@ -5,20 +5,18 @@
 //! seed into the installation's spec), and a deletion. Success is final until then.
 
 mod access;
-mod care;
 mod delete;
 mod inject;
 mod objects;
 pub mod preview;
 mod pull;
 mod render;
-mod required;
 mod resources;
 mod typed;
 mod values;
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -30,19 +28,23 @@ use crate::api::gardener::{
     ControllerInstallation, HelmDeployment, SEED,
 };
 use crate::api::meta::{Key, Metadata, ObjectMeta};
-use crate::api::resources::MANAGED_RESOURCE;
+use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE, installation_of};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::chart::child::Renderer;
+use crate::config::version::GARDENER;
 use crate::kube::{self, Garden, Patch, Seed};
 use crate::oci::Puller;
+use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
+use crate::runtime::group::Group;
+use crate::runtime::queue::RETRY_DEFAULT;
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
-pub use care::{CareReconciler, wants_care, wants_rollout};
-pub use required::{ExistingTypes, RequiredReconciler, TypesReconciler};
+use super::Site;
+use super::site::is_garden;
 
 /// The finalizer of installations.
 pub const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
@@ -51,42 +53,62 @@ pub const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
 const RESYNC: Duration = Duration::from_secs(10 * 3_600);
 const POD_SECURITY_ANNOTATION: &str = "security.gardener.cloud/pod-security-enforce";
 
-/// The controller.
-pub struct InstallationReconciler {
-    /// The garden.
-    pub garden: Garden,
-    /// The seed.
-    pub seed: Seed,
-    /// Installations of this seed.
-    pub installations: Store<ControllerInstallation>,
-    /// Name of the Seed.
-    pub seed_name: String,
-    /// Gardener's version, as in `status.gardener.version`.
-    pub version: String,
-    /// Every known gate.
-    pub feature_gates: BTreeMap<String, bool>,
-    /// Renders charts.
-    pub renderer: Renderer,
-    /// Gets charts out of registries.
-    pub charts: Puller,
-    /// `gardenClientConnection.gardenClusterAddress`: where extensions find the garden, if not where the agent does.
-    pub garden_address: Option<String>,
-    /// Whether the seed cluster runs a garden of its own.
-    pub seed_is_garden: fn(&kube::Client) -> Result<bool, kube::Error>,
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let settings = &site.settings;
+    let workers = settings.controllers.controller_installation_workers;
+    let lane = group.lane("controllerinstallation", workers, RETRY_DEFAULT);
+    group.wake(&lane, &site.installations, |change| {
+        let new = change.new.as_deref()?;
+        wants_reconcile(change.old.as_deref(), new).then(|| change.key.clone())
+    });
+    group.wake(&lane, &site.managed, |change| wants_rollout(change.old.as_deref(), change.new.as_deref()));
+    let reconciler = InstallationReconciler {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        installations: site.installations.store().clone(),
+        seed_name: site.seed_name().to_owned(),
+        version: GARDENER.to_owned(),
+        feature_gates: settings.feature_gates.clone(),
+        renderer: site.renderer.clone(),
+        charts: Arc::clone(&site.charts),
+        garden_address: settings.garden_client_connection.garden_cluster_address.clone(),
+    };
+    group.run(lane, reconciler);
 }
 
-impl fmt::Debug for InstallationReconciler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InstallationReconciler").field("seed_name", &self.seed_name).finish_non_exhaustive()
-    }
+struct InstallationReconciler {
+    garden: Garden,
+    seed: Seed,
+    installations: Store<ControllerInstallation>,
+    seed_name: String,
+    /// Gardener's version, as in `status.gardener.version` of the Seed.
+    version: String,
+    /// Every known gate.
+    feature_gates: BTreeMap<String, bool>,
+    renderer: Renderer,
+    charts: Arc<Puller>,
+    /// `gardenClientConnection.gardenClusterAddress`: where extensions find the garden, if not where the agent does.
+    garden_address: Option<String>,
 }
 
 /// Whether a change of an installation needs a round.
-pub fn wants_reconcile(old: Option<&ControllerInstallation>, new: &ControllerInstallation) -> bool {
+fn wants_reconcile(old: Option<&ControllerInstallation>, new: &ControllerInstallation) -> bool {
     old.is_none_or(|old| {
         old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
             || old.spec != new.spec
     })
+}
+
+/// The installation that has to be rolled out again: somebody took its ManagedResource away, or the seed's storage was
+/// restored to an older state. Nothing in the garden changes then.
+fn wants_rollout(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
+    let went_back = |old: &Watched| {
+        new.is_none_or(|new| {
+            new.metadata.uid != old.metadata.uid || new.metadata.generation < old.metadata.generation
+        })
+    };
+    old.filter(|old| went_back(old)).and_then(|old| installation_of(&old.metadata))
 }
 
 /// The two conditions that this controller writes, as far as they are known.
@@ -332,7 +354,7 @@ impl InstallationReconciler {
         let facts = objects::NamespaceFacts {
             registration: registration(installation),
             zones: &zones,
-            seed_is_garden: (self.seed_is_garden)(&self.seed)?,
+            seed_is_garden: is_garden(&self.seed)?,
             pod_security: installation.metadata.annotations.get(POD_SECURITY_ANNOTATION).map(String::as_str),
         };
         cx.may_write()?;
@@ -350,7 +372,7 @@ impl InstallationReconciler {
     ) -> Result<(), Failure> {
         let (secret, wanted) = objects::secret(name, data);
         write::ensure(&self.seed, &SECRET, &secret, |object| objects::set_secret(object, &wanted))?;
-        let key = Key::new(objects::GARDEN_NAMESPACE, name);
+        let key = Key::new(GARDEN_NAMESPACE, name);
         self.release_old_secrets(&key, &secret)?;
         write::ensure(&self.seed, &MANAGED_RESOURCE, &key, |object| {
             objects::set_managed_resource(object, name, registration, &secret.name);
@@ -419,6 +441,30 @@ mod tests {
         assert!(matches!(settled(after, lost()), Ok(Outcome::After(_))));
         assert!(matches!(settled(Ok(Outcome::Done), Ok(())), Ok(Outcome::Done)));
         assert!(matches!(settled(Err(Failure::terminal("no chart")), Ok(())), Err(Failure::Terminal(_))));
+    }
+
+    #[test]
+    fn an_installation_is_rolled_out_again_when_its_managed_resource_went_back() {
+        let managed = |uid: &str, generation: u64, namespace: &str| -> Option<Watched> {
+            let labels = json!({"controllerinstallation-name": "ci"});
+            let metadata = json!({"name": "m", "namespace": namespace, "uid": uid, "generation": generation,
+                "labels": labels});
+            Some(serde_json::from_value(json!({"metadata": metadata})).unwrap())
+        };
+        let plain = managed("a", 2, "garden");
+        let table = [
+            ("new", None, plain.clone(), false),
+            ("same", plain.clone(), plain.clone(), false),
+            ("rolled out", plain.clone(), managed("a", 3, "garden"), false),
+            ("restored", managed("a", 3, "garden"), plain.clone(), true),
+            ("made anew", plain.clone(), managed("b", 2, "garden"), true),
+            ("gone", plain, None, true),
+            ("elsewhere", managed("a", 2, "shoot--a--b"), None, false),
+        ];
+        for (name, old, new, expected) in table {
+            let woken = wants_rollout(old.as_ref(), new.as_ref());
+            assert_eq!(woken, expected.then(|| Key::new("", "ci")), "{name}");
+        }
     }
 
     #[test]

@@ -8,12 +8,9 @@ use ring::digest;
 use serde_json::{Map, Value, json};
 
 use crate::api::meta::Key;
+use crate::api::resources::{GARDEN_NAMESPACE, INSTALLATION_LABEL};
 use crate::format::{base64, hex};
 
-/// Where ManagedResources of the seed and their Secrets live.
-pub(super) const GARDEN_NAMESPACE: &str = "garden";
-/// The label by which the care controller finds its installation.
-pub(super) const INSTALLATION_LABEL: &str = "controllerinstallation-name";
 /// The registration that a namespace, or an account in the garden, belongs to.
 pub(super) const REGISTRATION_NAME_LABEL: &str = "controllerregistration.core.gardener.cloud/name";
 const REGISTRATION_LABEL: &str = "controllerregistration-name";

@@ -12,8 +12,8 @@ use crate::kube::Garden;
 use crate::oci::{self, Content, Error, Keychain, Order, Reference};
 use crate::runtime::controller::{Context, Failure};
 
-use super::objects::GARDEN_NAMESPACE;
 use super::{InstallationReconciler, Verdict};
+use crate::api::resources::GARDEN_NAMESPACE;
 
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
 const BUNDLE: &str = "bundle.crt";

@@ -11,7 +11,7 @@ use crate::api::meta::{ObjectMeta, text};
 use crate::format::base64;
 use crate::kube::{self, Garden};
 
-use super::objects::GARDEN_NAMESPACE;
+use crate::api::resources::GARDEN_NAMESPACE;
 
 const ROLE_LABEL: &str = "gardener.cloud/role";
 const ROLE: &str = "resource-reference";

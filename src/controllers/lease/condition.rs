@@ -2,7 +2,6 @@
 //! influence on the heartbeat. What people should know of a seed that is well all the same stands in its message, which no
 //! program reads.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,32 +11,46 @@ use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
 use crate::kube::Garden;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
+use crate::runtime::queue::Retry;
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::Beat;
+use crate::controllers::Site;
+use crate::controllers::site::Remarks;
 
 /// The type of the condition.
 pub const GARDENLET_READY: &str = "GardenletReady";
 
-/// Repairs the condition when somebody (the garden after missed beats, a reconciliation of the Seed) has changed it.
-pub struct ReadyCondition {
-    /// The garden.
-    pub garden: Garden,
-    /// The Seed as last seen.
-    pub seeds: Store<Seed>,
-    /// The heartbeat.
-    pub beat: Beat,
-    /// A sentence that is added to the message.
-    pub remarks: Arc<dyn Fn() -> Option<String> + Send + Sync>,
-    /// `leaseResyncSeconds`: how often to look.
-    pub resync: Duration,
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let resync = site.settings.controllers.seed.lease_resync;
+    let lane = group.lane("seed-lease", 1, Retry::up_to(resync));
+    let (registration, own) = (site.registration.clone(), site.seed_name().to_owned());
+    group.wake(&lane, &site.seeds, move |change| {
+        let new = change.new.as_deref().filter(|_| change.key.name == own);
+        new.is_some_and(|new| registration.is_of(&new.metadata.uid)).then(|| change.key.clone())
+    });
+    let reconciler = ReadyCondition {
+        garden: site.garden.clone(),
+        seeds: site.seeds.store().clone(),
+        beat: site.beat.clone(),
+        remarks: Arc::clone(&site.remarks),
+        resync,
+    };
+    group.run(lane, reconciler);
 }
 
-impl fmt::Debug for ReadyCondition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadyCondition").field("resync", &self.resync).finish_non_exhaustive()
-    }
+/// Repairs the condition when somebody (the garden after missed beats, a reconciliation of the Seed) has changed it.
+struct ReadyCondition {
+    garden: Garden,
+    seeds: Store<Seed>,
+    beat: Beat,
+    /// A sentence that is added to the message.
+    remarks: Remarks,
+    /// `leaseResyncSeconds`: how often to look.
+    resync: Duration,
 }
 
 const MESSAGE: &str = "Gardenlet is posting ready status.";

@@ -27,7 +27,7 @@ use crate::runtime::fence::{Fence, NotHeld};
 use crate::runtime::health::Progress;
 
 pub use beat::{Beat, Outcome};
-pub use condition::{GARDENLET_READY, ReadyCondition};
+pub use condition::{GARDENLET_READY, add};
 use pace::Pace;
 
 /// Namespace of the seeds' Leases in the garden.

@@ -17,16 +17,21 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE};
-use crate::api::gardener::{self, SEED};
-use crate::api::meta::{Key, Metadata, Resource};
+use crate::api::gardener::{self, SEED, seed_namespace};
+use crate::api::meta::{Key, Metadata};
+use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::components::{crds, install};
-use crate::kube::request::ListParams;
 use crate::kube::{self, Garden, Patch, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
+use crate::runtime::group::Group;
+use crate::runtime::queue::Retry;
 use crate::runtime::write;
+
+use super::Site;
+use super::site::is_garden;
 
 pub use decide::Agent;
 use decide::{Observed, Phase};
@@ -34,12 +39,6 @@ pub use registration::{Absence, Registration};
 
 /// The finalizer of objects that Gardener looks after.
 pub const FINALIZER: &str = "gardener";
-/// The namespace in the seed that the agent lives in.
-pub const GARDEN_NAMESPACE: &str = "garden";
-/// A kind that only a garden's own cluster has.
-const OPERATOR_GARDEN: Resource =
-    Resource::new("operator.gardener.cloud", "v1alpha1", "Garden", "gardens", false);
-
 /// Why a Seed cannot be reconciled now.
 #[derive(Debug)]
 pub enum Error {
@@ -90,33 +89,57 @@ fn kube_error(operation: &'static str) -> impl FnOnce(kube::Error) -> Error {
     move |source| Error::Kube { operation, source }
 }
 
-/// Until when the agent's certificate is valid; the rotation replaces it.
-pub type CertificateExpiry = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let lane = group.lane("seed", 1, Retry::up_to(RETRY_MAX));
+    let (registration, own) = (site.registration.clone(), site.seed_name().to_owned());
+    group.wake(&lane, &site.seeds, move |change| {
+        let new = change
+            .new
+            .as_deref()
+            .filter(|new| change.key.name == own && registration.is_of(&new.metadata.uid))?;
+        wants_reconcile(change.old.as_deref(), new).then(|| change.key.clone())
+    });
+    let key = site.seed_key();
+    group.wake_on(&lane, &site.certificate_changed, move || [key.clone()]);
+    let settings = &site.settings;
+    let reconciler = SeedReconciler {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        agent: site.agent.clone(),
+        certificate_expiry: Arc::clone(&site.certificate_expiry),
+        capacity: settings.resources.capacity.clone(),
+        reserved: settings.resources.reserved.clone(),
+        sync_period: settings.controllers.seed.sync_period,
+        registration: site.registration.clone(),
+        any_version: site.any_version,
+        definitions_at: Mutex::default(),
+        patient_until: site.clock.mono().saturating_add(DEFINITIONS_PATIENCE),
+    };
+    group.run(lane, reconciler);
+}
 
-/// The controller.
-pub struct SeedReconciler {
-    /// The garden.
-    pub garden: Garden,
-    /// The seed.
-    pub seed: Seed,
+/// Until when the agent's certificate is valid; the rotation replaces it.
+pub(super) type CertificateExpiry = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
+
+struct SeedReconciler {
+    garden: Garden,
+    seed: Seed,
     /// Who we are: `status.gardener`.
-    pub agent: Agent,
-    /// See [`CertificateExpiry`].
-    pub certificate_expiry: CertificateExpiry,
+    agent: Agent,
+    certificate_expiry: CertificateExpiry,
     /// `resources.capacity`.
-    pub capacity: BTreeMap<String, String>,
+    capacity: BTreeMap<String, String>,
     /// `resources.reserved`.
-    pub reserved: BTreeMap<String, String>,
-    /// `controllers.seed.syncPeriod`.
-    pub sync_period: Duration,
+    reserved: BTreeMap<String, String>,
+    sync_period: Duration,
     /// Which Seed is served.
-    pub registration: Registration,
-    /// `EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK`.
-    pub any_version: bool,
+    registration: Registration,
+    any_version: bool,
     /// When the definitions were last made right.
-    pub definitions_at: Mutex<Option<Mono>>,
+    definitions_at: Mutex<Option<Mono>>,
     /// Until then definitions that are not ready are no error.
-    pub patient_until: Mono,
+    patient_until: Mono,
 }
 
 /// After a conflicting write of others.
@@ -124,13 +147,9 @@ const CONFLICT_RETRY: Duration = Duration::from_millis(50);
 const DEFINITIONS_PERIOD: Duration = Duration::from_secs(3_600);
 
 /// How long definitions may take at the start.
-pub const DEFINITIONS_PATIENCE: Duration = Duration::from_secs(30);
-
-impl fmt::Debug for SeedReconciler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SeedReconciler").field("agent", &self.agent).finish_non_exhaustive()
-    }
-}
+const DEFINITIONS_PATIENCE: Duration = Duration::from_secs(30);
+/// The longest delay after a failure.
+const RETRY_MAX: Duration = Duration::from_secs(60);
 
 impl Reconciler for SeedReconciler {
     fn name(&self) -> &'static str {
@@ -201,7 +220,7 @@ impl SeedReconciler {
 
     /// Finalizer, namespaces and definitions; each write only if something differs.
     fn prepare(&self, key: &Key, observed: &Observed, cx: &Context) -> Result<delete::Step, Failure> {
-        let namespace = register::namespace_name(&key.name);
+        let namespace = seed_namespace(&key.name);
         if self.garden.find::<Metadata>(&NAMESPACE, "", &namespace)?.is_none() {
             return Err(Error::NoNamespace(namespace).into());
         }
@@ -330,21 +349,8 @@ impl SeedReconciler {
     }
 }
 
-/// Whether the seed cluster runs a garden of its own.
-///
-/// # Errors
-/// The client's; a missing kind is an answer.
-pub fn is_garden(seed: &kube::Client) -> Result<bool, kube::Error> {
-    let one = ListParams { limit: 1, ..ListParams::default() };
-    match seed.list::<Metadata>(&OPERATOR_GARDEN, "", &one) {
-        Ok(list) => Ok(!list.items.is_empty()),
-        Err(e) if e.is_not_found() => Ok(false),
-        Err(e) => Err(e),
-    }
-}
-
 /// Whether a change of the Seed needs a round: a new generation, or a deletion.
-pub fn wants_reconcile(old: Option<&gardener::Seed>, new: &gardener::Seed) -> bool {
+fn wants_reconcile(old: Option<&gardener::Seed>, new: &gardener::Seed) -> bool {
     old.is_none_or(|old| {
         old.metadata.generation != new.metadata.generation
             || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()

@@ -5,11 +5,6 @@ use serde_json::{Map, Value, json};
 use crate::api::patch::difference;
 use crate::config::settings::SeedConfig;
 
-/// The namespace of the garden that belongs to a seed; the garden's controller manager makes it.
-pub fn namespace_name(seed: &str) -> String {
-    format!("seed-{seed}")
-}
-
 /// What to send.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {

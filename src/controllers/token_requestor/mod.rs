@@ -12,16 +12,23 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::core::{SECRET, SERVICE_ACCOUNT, token_request};
-use crate::api::meta::{Key, Resource, or_default, text};
+use crate::api::gardener::seed_namespace;
+use crate::api::meta::{Key, Metadata, Resource, or_default, text};
 use crate::base::clock::Timestamp;
 use crate::base::random;
 use crate::format::{duration, time};
 use crate::kube::{Garden, Patch, Seed, Trust};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
+use crate::runtime::informer::Options;
+use crate::runtime::queue::RETRY_DEFAULT;
+use crate::runtime::source::Source;
 use crate::runtime::write;
 
+use super::Site;
+
 /// Which Secrets are watched.
-pub const SELECTOR: &str =
+const SELECTOR: &str =
     "resources.gardener.cloud/purpose=token-requestor,resources.gardener.cloud/class=garden";
 
 const TOKEN_REVIEW: Resource =
@@ -32,15 +39,31 @@ const EXPIRATION_DEFAULT: Duration = Duration::from_secs(12 * 3_600);
 /// Of a token that lives longer, only this much counts.
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// The controller.
-#[derive(Debug)]
-pub struct TokenRequestor {
-    /// The garden.
-    pub garden: Garden,
-    /// The seed.
-    pub seed: Seed,
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let workers = site.settings.controllers.token_requestor_workers;
+    let lane = group.lane("token-requestor", workers, RETRY_DEFAULT);
+    let secrets = Source::<Metadata>::default();
+    group.wake(&lane, &secrets, |change| [change.key.clone()]);
+    let labelled = Options {
+        label_selector: SELECTOR.to_owned(),
+        metadata_only: true,
+        ..Options::all("seed/token-secrets", SECRET)
+    };
+    group.watch(&site.seed, labelled, &secrets);
+    let requestor = TokenRequestor {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        namespace: seed_namespace(site.seed_name()),
+    };
+    group.run(lane, requestor);
+}
+
+struct TokenRequestor {
+    garden: Garden,
+    seed: Seed,
     /// The namespace of the accounts in the garden.
-    pub namespace: String,
+    namespace: String,
 }
 
 #[derive(Deserialize, Default)]

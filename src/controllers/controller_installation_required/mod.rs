@@ -21,20 +21,19 @@ use crate::base::clock::Timestamp;
 use crate::kube::request::ListParams;
 use crate::kube::{Garden, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
 use crate::runtime::pool::Lane;
+use crate::runtime::queue::{RETRY_DEFAULT, Retry};
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
+use super::Site;
+
 /// The types of extension objects that exist, by kind; a kind that was not listed yet is absent. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct ExistingTypes(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
+struct ExistingTypes(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
 
 impl ExistingTypes {
-    /// Nothing is known yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     fn snapshot(&self) -> BTreeMap<String, BTreeSet<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -54,21 +53,52 @@ impl ExistingTypes {
     }
 }
 
+/// How often the types of extension objects are listed.
+const TYPES_PERIOD: Duration = Duration::from_secs(60);
+
+/// Adds the controller and the one that lists types for it.
+pub fn add(site: &Site, group: &mut Group) {
+    let workers = site.settings.controllers.controller_installation_required_workers;
+    let required = group.lane("controllerinstallation-required", workers, RETRY_DEFAULT);
+    let lister = group.lane("controllerinstallation-required-types", 1, Retry::up_to(TYPES_PERIOD));
+    group.wake(&required, &site.installations, |change| change.new.is_some().then(|| change.key.clone()));
+    let installations = site.installations.store().clone();
+    group.wake(&required, &site.registrations, move |change| {
+        installations_of(&installations, &change.key.name)
+    });
+    let types = ExistingTypes::default();
+    let reconciler = RequiredReconciler {
+        garden: site.garden.clone(),
+        types: types.clone(),
+        installations: site.installations.store().clone(),
+        registrations: site.registrations.store().clone(),
+        lister: lister.clone(),
+    };
+    let types = TypesReconciler {
+        seed: site.seed.clone(),
+        types,
+        installations: site.installations.store().clone(),
+        registrations: site.registrations.store().clone(),
+        wake: required.clone(),
+    };
+    group.run(required, reconciler);
+    group.run(lister, types);
+}
+
+/// The installations of a registration.
+fn installations_of(all: &Store<ControllerInstallation>, registration: &str) -> Vec<Key> {
+    let ours = |object: &ControllerInstallation| object.spec.registration_ref.name == registration;
+    all.all().into_iter().filter(|(_, object)| ours(object)).map(|(key, _)| key).collect()
+}
+
 /// Lists the extension objects of one kind as long as it is served: its key is the kind's name.
-#[derive(Debug)]
-pub struct TypesReconciler {
-    /// The seed.
-    pub seed: Seed,
-    /// Where the types go.
-    pub types: ExistingTypes,
-    /// Installations of this seed.
-    pub installations: Store<ControllerInstallation>,
-    /// All registrations.
-    pub registrations: Store<ControllerRegistration>,
-    /// The queue of [`RequiredReconciler`].
-    pub wake: Lane,
-    /// How often to list.
-    pub period: Duration,
+struct TypesReconciler {
+    seed: Seed,
+    types: ExistingTypes,
+    installations: Store<ControllerInstallation>,
+    registrations: Store<ControllerRegistration>,
+    /// The lane of [`RequiredReconciler`].
+    wake: Lane,
 }
 
 #[derive(Deserialize)]
@@ -117,7 +147,7 @@ impl Reconciler for TypesReconciler {
         if self.types.replace(&key.name, types) {
             served_by.into_iter().for_each(|installation| self.wake.add(installation));
         }
-        Ok(Outcome::After(self.period))
+        Ok(Outcome::After(TYPES_PERIOD))
     }
 }
 
@@ -133,19 +163,13 @@ impl TypesReconciler {
     }
 }
 
-/// The controller.
-#[derive(Debug)]
-pub struct RequiredReconciler {
-    /// The garden.
-    pub garden: Garden,
-    /// What exists.
-    pub types: ExistingTypes,
-    /// Installations of this seed.
-    pub installations: Store<ControllerInstallation>,
-    /// All registrations.
-    pub registrations: Store<ControllerRegistration>,
-    /// The queue of [`TypesReconciler`].
-    pub lister: Lane,
+struct RequiredReconciler {
+    garden: Garden,
+    types: ExistingTypes,
+    installations: Store<ControllerInstallation>,
+    registrations: Store<ControllerRegistration>,
+    /// The lane of [`TypesReconciler`].
+    lister: Lane,
 }
 
 impl Reconciler for RequiredReconciler {
@@ -241,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_first_list_counts_as_a_change_even_if_it_is_empty() {
-        let types = ExistingTypes::new();
+        let types = ExistingTypes::default();
         assert!(types.replace("Worker", BTreeSet::new()));
         assert!(!types.replace("Worker", BTreeSet::new()));
         assert!(types.replace("Worker", BTreeSet::from(["local".to_owned()])));

@@ -1,0 +1,176 @@
+//! Installed, Healthy and Progressing, from the conditions of the installation's ManagedResource (Gardener's
+//! `controllerinstallation-care`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
+use crate::api::meta::Key;
+use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE, installation_of};
+use crate::base::clock::Timestamp;
+use crate::base::error::chain;
+use crate::kube::{self, Garden, Seed};
+use crate::resources::Watched;
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
+use crate::runtime::queue::Retry;
+use crate::runtime::store::Store;
+use crate::runtime::write;
+
+use super::Site;
+use super::site::Remarks;
+
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let settings = &site.settings.controllers;
+    let sync_period = settings.controller_installation_care_sync_period;
+    let workers = settings.controller_installation_care_workers;
+    let lane = group.lane("controllerinstallation-care", workers, Retry::up_to(sync_period));
+    group.wake(&lane, &site.installations, |change| change.old.is_none().then(|| change.key.clone()));
+    group.wake(&lane, &site.managed, |change| wants_care(change.old.as_deref(), change.new.as_deref()));
+    let reconciler = CareReconciler {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        installations: site.installations.store().clone(),
+        managed: site.managed.store().clone(),
+        remarks: Arc::clone(&site.remarks),
+        sync_period,
+    };
+    group.run(lane, reconciler);
+}
+
+struct CareReconciler {
+    garden: Garden,
+    seed: Seed,
+    installations: Store<ControllerInstallation>,
+    managed: Store<Watched>,
+    /// What stands in the way of all ManagedResources, if something does.
+    remarks: Remarks,
+    sync_period: Duration,
+}
+
+/// The installation whose care a change of a ManagedResource wakes. `None`: not there.
+fn wants_care(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
+    let generations = |w: &Watched| (w.metadata.generation, w.status.observed_generation);
+    let told = match (old, new) {
+        (Some(old), Some(new)) => {
+            old.status.conditions != new.status.conditions || generations(old) != generations(new)
+        }
+        _ => true,
+    };
+    told.then(|| installation_of(&new.or(old)?.metadata)).flatten()
+}
+
+/// How soon to look again for a ManagedResource that is not there yet.
+const AGAIN_SOON: Duration = Duration::from_secs(1);
+
+impl Reconciler for CareReconciler {
+    fn name(&self) -> &'static str {
+        "controllerinstallation-care"
+    }
+
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
+        if installation.metadata.deletion_timestamp.is_some() {
+            return Ok(Outcome::Done);
+        }
+        let read = self.managed(&key.name);
+        let old = &installation.status.conditions;
+        let now = cx.clock.now();
+        let wanted = match &read {
+            Ok(managed) => judge(managed, (self.remarks)().as_deref(), old, now),
+            Err(e) => unreadable(&key.name, &chain(e), old, now),
+        };
+        cx.may_write()?;
+        write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &wanted)?;
+        match read {
+            Ok(_) => Ok(Outcome::After(self.sync_period)),
+            Err(e) if e.is_not_found() => Ok(Outcome::After(AGAIN_SOON)),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+impl CareReconciler {
+    /// What the informer does not know may be new, or the informer is not at work.
+    fn managed(&self, name: &str) -> Result<Arc<Watched>, kube::Error> {
+        let known = self.managed.get(&Key::new(GARDEN_NAMESPACE, name));
+        known.map_or_else(
+            || self.seed.get::<Watched>(&MANAGED_RESOURCE, GARDEN_NAMESPACE, name).map(Arc::new),
+            Ok,
+        )
+    }
+}
+
+fn set(
+    old: &[Condition],
+    kind: &str,
+    now: Timestamp,
+    status: Status,
+    reason: &str,
+    message: &str,
+) -> Condition {
+    condition::find_or_init(old, kind, now).updated(now, status, Finding::new(reason, message))
+}
+
+fn unreadable(name: &str, error: &str, old: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let message = format!("Failed to get ManagedResource \"{GARDEN_NAMESPACE}/{name}\": {error}");
+    let unknown = |kind| set(old, kind, now, Status::Unknown, "SeedReadError", &message);
+    ["Installed", "Healthy", "Progressing"].map(unknown).to_vec()
+}
+
+/// The three conditions, by the table of `controllers.md` §5.1.
+fn judge(managed: &Watched, remark: Option<&str>, old: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let set = |kind, (status, reason, message): (Status, &str, String)| {
+        set(old, kind, now, status, reason, &message)
+    };
+    let installed = match applied(managed) {
+        Ok(()) => {
+            let message = "The controller was successfully installed in the seed cluster.";
+            (Status::True, "InstallationSuccessful", message.to_owned())
+        }
+        Err(why) => {
+            let message = remark.map_or_else(|| why.clone(), |remark| format!("{why}. {remark}"));
+            (Status::False, "InstallationPending", message)
+        }
+    };
+    let healthy = match expect(managed, "ResourcesHealthy", Status::True) {
+        Ok(()) => {
+            let message = "The controller running in the seed cluster is healthy.";
+            (Status::True, "ControllerHealthy", message.to_owned())
+        }
+        Err(why) => (Status::False, "ControllerNotHealthy", why),
+    };
+    let progressing = match expect(managed, "ResourcesProgressing", Status::False) {
+        Ok(()) => {
+            let message = "The controller has been rolled out successfully.";
+            (Status::False, "ControllerRolledOut", message.to_owned())
+        }
+        Err(why) => (Status::True, "ControllerNotRolledOut", why),
+    };
+    vec![set("Installed", installed), set("Healthy", healthy), set("Progressing", progressing)]
+}
+
+fn applied(managed: &Watched) -> Result<(), String> {
+    let (observed, generation) = (managed.status.observed_generation, managed.metadata.generation);
+    if observed != generation {
+        let key = managed.metadata.key();
+        return Err(format!(
+            "observed generation of managed resource {key} outdated ({observed}/{generation})"
+        ));
+    }
+    expect(managed, "ResourcesApplied", Status::True)
+}
+
+fn expect(managed: &Watched, kind: &str, status: Status) -> Result<(), String> {
+    let key = managed.metadata.key();
+    match managed.status.conditions.iter().find(|c| c.kind == kind) {
+        None => Err(format!("condition {kind} for managed resource {key} has not been reported yet")),
+        Some(c) if c.status == status => Ok(()),
+        Some(c) => Err(format!("condition {kind} of managed resource {key} is {}: {}", c.status, c.message)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

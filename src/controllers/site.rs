@@ -1,0 +1,142 @@
+//! What the controllers of a site share: its two clusters, the configuration, what the agent knows of itself, and the
+//! watches that more than one of them needs.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::gardener::{
+    CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation, ControllerRegistration, SEED,
+    Seed,
+};
+use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
+use crate::base::clock::Clock;
+use crate::chart::child::Renderer;
+use crate::config::settings::Settings;
+use crate::kube;
+use crate::kube::request::ListParams;
+use crate::oci::Puller;
+use crate::resources::Watched;
+use crate::runtime::group::Group;
+use crate::runtime::informer::{Object, Options};
+use crate::runtime::source::{Notice, Source};
+
+use super::lease::Beat;
+use super::seed::{Agent, CertificateExpiry, Registration};
+
+/// A sentence for the messages of conditions, if there is something to say.
+pub(super) type Remarks = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// See the module.
+pub struct Site {
+    /// The configuration.
+    pub settings: Arc<Settings>,
+    /// Time.
+    pub clock: Clock,
+    /// The garden.
+    pub garden: kube::Garden,
+    /// The seed.
+    pub seed: kube::Seed,
+    /// Who we are: `status.gardener` of the Seed.
+    pub agent: Agent,
+    /// Which Seed is served.
+    pub registration: Registration,
+    /// The heartbeat.
+    pub beat: Beat,
+    /// What people should know who look at conditions.
+    pub remarks: Remarks,
+    /// Until when the agent's certificate is valid.
+    pub certificate_expiry: CertificateExpiry,
+    /// Renders charts.
+    pub renderer: Renderer,
+    /// Gets charts out of registries.
+    pub charts: Arc<Puller>,
+    /// `EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK`.
+    pub any_version: bool,
+    /// The Seed, and child seeds.
+    pub seeds: Source<Seed>,
+    /// Installations of this seed.
+    pub installations: Source<ControllerInstallation>,
+    /// All registrations.
+    pub registrations: Source<ControllerRegistration>,
+    /// The ManagedResources of the seed; watched as long as the agent leads.
+    pub managed: Source<Watched>,
+    /// The agent's certificate was replaced.
+    pub certificate_changed: Notice,
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Site").field("agent", &self.agent).finish_non_exhaustive()
+    }
+}
+
+impl Site {
+    /// The name of the Seed.
+    pub fn seed_name(&self) -> &str {
+        &self.settings.seed_config.name
+    }
+
+    /// The key of the Seed.
+    pub fn seed_key(&self) -> Key {
+        Key::new("", self.seed_name())
+    }
+}
+
+/// Starts the watches that more than one controller needs.
+pub fn watch(site: &Site, group: &mut Group) {
+    let (garden, name) = (&site.garden, site.seed_name());
+    // Also returns child seeds.
+    let own = Options {
+        label_selector: format!("name.seed.gardener.cloud/{name}=true"),
+        ..Options::all("garden/seeds", SEED)
+    };
+    group.watch(garden, own, &site.seeds);
+    let ours = Options {
+        field_selector: format!("spec.seedRef.name={name}"),
+        ..Options::all("garden/controllerinstallations", CONTROLLER_INSTALLATION)
+    };
+    group.watch(garden, ours, &site.installations);
+    let all = Options::all("garden/controllerregistrations", CONTROLLER_REGISTRATION);
+    group.watch(garden, all, &site.registrations);
+}
+
+/// A kind that only a garden's own cluster has.
+const OPERATOR_GARDEN: Resource =
+    Resource::new("operator.gardener.cloud", "v1alpha1", "Garden", "gardens", false);
+
+/// Whether the seed cluster runs a garden of its own.
+///
+/// # Errors
+/// The client's; a missing kind is an answer.
+pub fn is_garden(seed: &kube::Client) -> Result<bool, kube::Error> {
+    let one = ListParams { limit: 1, ..ListParams::default() };
+    match seed.list::<Metadata>(&OPERATOR_GARDEN, "", &one) {
+        Ok(list) => Ok(!list.items.is_empty()),
+        Err(e) if e.is_not_found() => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+impl Object for Seed {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl Object for ControllerInstallation {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl Object for ControllerRegistration {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl Object for Metadata {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}

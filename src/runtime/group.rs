@@ -1,0 +1,133 @@
+//! Controllers that begin and end together: those of the garden side while a Seed is served, those of the applier while
+//! it holds its lease.
+//!
+//! A controller is added by one function of its folder, which declares its lane, what wakes it, and its reconciler.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::api::meta::Key;
+use crate::base::error::chain;
+use crate::kube::Client;
+
+use super::controller::{Context, Reconciler};
+use super::informer::{self, Object, Options};
+use super::pool::{Lane, Lanes};
+use super::queue::Retry;
+use super::source::{Listening, Notice, Source};
+use super::store::{Change, StoreView};
+
+/// How a store looks at the moment.
+pub type Look = Box<dyn Fn() -> StoreView + Send>;
+/// Makes the state of an informer known to the probes.
+pub type Announce = Arc<dyn Fn(&'static str, Look) + Send + Sync>;
+
+/// See the module.
+pub struct Group {
+    lanes: Lanes,
+    /// What each reconciliation is handed; its stop ends the informers.
+    context: Context,
+    announce: Announce,
+    running: Vec<Lane>,
+    listening: Vec<Listening>,
+    informers: Vec<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("running", &self.running).finish_non_exhaustive()
+    }
+}
+
+impl Group {
+    /// A group without controllers. `context.stop` ends its informers.
+    pub fn new(lanes: Lanes, context: Context, announce: Announce) -> Self {
+        Self { lanes, context, announce, running: Vec::new(), listening: Vec::new(), informers: Vec::new() }
+    }
+
+    /// The lane of a controller, with the number of keys that it may work on at once (`concurrentSyncs`).
+    pub fn lane(&self, name: &'static str, permits: u32, retry: Retry) -> Lane {
+        self.lanes.lane(name, usize::try_from(permits).unwrap_or(usize::MAX), retry)
+    }
+
+    /// Keeps the store of `source` equal to what the server has.
+    pub fn watch<T: Object>(&mut self, client: &Client, options: Options, source: &Source<T>) {
+        let (stop, name) = (&self.context.stop, options.name);
+        let (store, ending) = (source.store().clone(), stop.clone());
+        // An informer that is to end knows nothing and need not.
+        let look = move || {
+            let view = store.view();
+            StoreView { synced: view.synced || ending.is_stopped(), ..view }
+        };
+        (self.announce)(name, Box::new(look));
+        let clock = self.context.clock.clone();
+        let (store, handler) = (source.store().clone(), source.handler());
+        match informer::start(client.clone(), clock, stop, options, store, handler) {
+            Ok(handle) => self.informers.push(handle),
+            Err(e) => {
+                let err = chain(&e);
+                log::error!(watch = name, err = err.as_str(); "A watch cannot be started; everything begins anew");
+                stop.stop();
+            }
+        }
+    }
+
+    /// Wakes the lane with the keys that `keys` makes of what is known and of each change.
+    pub fn wake<T, K>(
+        &mut self,
+        lane: &Lane,
+        source: &Source<T>,
+        keys: impl Fn(&Change<T>) -> K + Send + Sync + 'static,
+    ) where
+        T: Send + Sync + 'static,
+        K: IntoIterator<Item = Key>,
+    {
+        let lane = lane.clone();
+        self.listening.push(source.listen(move |change| {
+            keys(change).into_iter().for_each(|key| lane.add(key));
+        }));
+    }
+
+    /// Wakes the lane with these keys whenever the notice comes.
+    pub fn wake_on<K: IntoIterator<Item = Key>>(
+        &mut self,
+        lane: &Lane,
+        notice: &Notice,
+        keys: impl Fn() -> K + Send + Sync + 'static,
+    ) {
+        let lane = lane.clone();
+        self.listening.push(notice.add(move |()| keys().into_iter().for_each(|key| lane.add(key))));
+    }
+
+    /// Starts the controller.
+    pub fn run(&mut self, lane: Lane, reconciler: impl Reconciler + 'static) {
+        let context = Context { stop: self.context.stop.child(), ..self.context.clone() };
+        lane.start(Arc::new(reconciler), context);
+        self.running.push(lane);
+    }
+
+    /// Ends the controllers; what they are working on ends on its own.
+    pub fn end(&mut self) {
+        self.listening.clear();
+        self.running.iter().for_each(Lane::end);
+    }
+
+    /// Waits until nothing is being worked on, at most for `d`; false if something still is.
+    pub fn wait_until_idle(&self, d: Duration) -> bool {
+        let clock = &self.context.clock;
+        let deadline = clock.mono().saturating_add(d);
+        self.running.iter().all(|lane| lane.wait_until_idle(deadline.saturating_sub(clock.mono())))
+    }
+
+    /// Ends the controllers and waits for the informers, whose stop must have been pulled.
+    pub fn join(mut self) {
+        self.end();
+        for informer in self.informers {
+            if informer.join().is_err() {
+                log::error!("An informer ended with a panic");
+            }
+        }
+    }
+}

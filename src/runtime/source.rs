@@ -1,0 +1,172 @@
+//! What several controllers watch: one informer, one store, and everybody who wants to hear of changes.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::informer::Handler;
+use super::store::{Change, Store};
+
+type Listener<E> = Arc<dyn Fn(&E) + Send + Sync>;
+
+struct Table<E> {
+    next: u64,
+    listeners: Vec<(u64, Listener<E>)>,
+}
+
+/// Who is told of an event. Cheap to clone.
+pub struct Listeners<E>(Arc<Mutex<Table<E>>>);
+
+/// Something happened that no watch tells: it has no more to say.
+pub type Notice = Listeners<()>;
+
+/// While it lives, its listener is told.
+#[must_use = "dropping it ends the listening"]
+pub struct Listening(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listening")
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+impl<E> Clone for Listeners<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<E> Default for Listeners<E> {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Table { next: 0, listeners: Vec::new() })))
+    }
+}
+
+impl<E> fmt::Debug for Listeners<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Listeners").field(&lock(&self.0).listeners.len()).finish()
+    }
+}
+
+/// No listener runs under the lock, so a panic cannot leave the table half changed.
+fn lock<E>(table: &Mutex<Table<E>>) -> MutexGuard<'_, Table<E>> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<E: 'static> Listeners<E> {
+    /// Calls `listener` for each event until the result is dropped. An event that is being told at that moment may still
+    /// arrive.
+    pub fn add(&self, listener: impl Fn(&E) + Send + Sync + 'static) -> Listening {
+        let mut table = lock(&self.0);
+        let id = table.next;
+        table.next += 1;
+        table.listeners.push((id, Arc::new(listener)));
+        let table: Weak<Mutex<Table<E>>> = Arc::downgrade(&self.0);
+        Listening(Box::new(move || {
+            if let Some(table) = table.upgrade() {
+                lock(&table).listeners.retain(|(other, _)| *other != id);
+            }
+        }))
+    }
+
+    /// Tells everybody who listens now.
+    pub fn tell(&self, event: &E) {
+        let listeners = lock(&self.0).listeners.clone();
+        for (_, listener) in listeners {
+            listener(event);
+        }
+    }
+}
+
+/// A store, and the listeners to its changes. Cheap to clone.
+#[derive(Debug)]
+pub struct Source<T> {
+    store: Store<T>,
+    listeners: Listeners<Change<T>>,
+}
+
+impl<T> Clone for Source<T> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), listeners: self.listeners.clone() }
+    }
+}
+
+impl<T> Default for Source<T> {
+    fn default() -> Self {
+        Self { store: Store::new(), listeners: Listeners::default() }
+    }
+}
+
+impl<T: Send + Sync + 'static> Source<T> {
+    /// What is known.
+    pub fn store(&self) -> &Store<T> {
+        &self.store
+    }
+
+    /// Tells `listener` of everything that is known, as new, and of every change from now on. It may be told of the same
+    /// object twice at the beginning.
+    pub fn listen(&self, listener: impl Fn(&Change<T>) + Send + Sync + 'static) -> Listening {
+        let listener = Arc::new(listener);
+        let later = Arc::clone(&listener);
+        // First the changes, then what is known: the other way round, a change in between would be lost.
+        let listening = self.listeners.add(move |change| later(change));
+        for (key, object) in self.store.all() {
+            listener(&Change { key, old: None, new: Some(object) });
+        }
+        listening
+    }
+
+    /// For the informer that fills the store.
+    pub(super) fn handler(&self) -> Handler<T> {
+        let listeners = self.listeners.clone();
+        Box::new(move |change| listeners.tell(change))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::api::meta::Key;
+
+    #[test]
+    fn whoever_comes_later_hears_what_is_known_and_then_the_changes() {
+        let source = Source::<u8>::default();
+        let tell = source.handler();
+        tell(&source.store.put(Key::new("", "before"), 1));
+        let (sender, told) = mpsc::channel();
+        let listening = source.listen(move |change| {
+            let (old, new) = (change.old.as_deref().copied(), change.new.as_deref().copied());
+            sender.send((change.key.name.clone(), old, new)).unwrap();
+        });
+        tell(&source.store.put(Key::new("", "before"), 2));
+        tell(&source.store.remove(&Key::new("", "before")));
+        let all: Vec<_> = told.try_iter().collect();
+        let name = || "before".to_owned();
+        assert_eq!(all, [(name(), None, Some(1)), (name(), Some(1), Some(2)), (name(), Some(2), None)]);
+        drop(listening);
+        tell(&source.store.put(Key::new("", "after"), 3));
+        assert!(told.try_recv().is_err(), "nobody listens any more");
+    }
+
+    #[test]
+    fn a_notice_reaches_everybody_who_listens() {
+        let notice = Notice::default();
+        let (sender, told) = mpsc::channel();
+        let other = sender.clone();
+        let first = notice.add(move |()| sender.send(1).unwrap());
+        let second = notice.add(move |()| other.send(2).unwrap());
+        notice.tell(&());
+        drop(first);
+        notice.tell(&());
+        drop(second);
+        notice.tell(&());
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [1, 2, 2]);
+    }
+}
