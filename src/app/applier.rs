@@ -209,7 +209,6 @@ fn start_elector(
         shared: Arc::clone(shared),
         stop: stop.clone(),
         resources: Resources::new(identity.applier.clone(), resources::Settings::default()),
-        fence: fence.clone(),
         standing: Mutex::default(),
         started: AtomicBool::new(false),
         informer: Mutex::default(),
@@ -243,7 +242,6 @@ struct ApplierPart {
     shared: Arc<Shared>,
     stop: Stop,
     resources: Resources,
-    fence: Fence,
     standing: Mutex<Option<Standing>>,
     /// The informer of Secrets runs from the first time on: what it knows stays true without the lease.
     started: AtomicBool,
@@ -322,7 +320,7 @@ impl Listener for ApplierPart {
 
 impl ApplierPart {
     fn context(&self) -> Context {
-        Context { fence: self.fence.clone(), ..context(&self.shared, &self.stop) }
+        context(&self.shared, &self.stop)
     }
 
     fn lanes(&self) -> [&Lane; 3] {

@@ -111,15 +111,13 @@ impl Object for Metadata {
     }
 }
 
-/// What a reconciliation is handed, under the leader's lease.
+/// What a reconciliation is handed.
 pub(super) fn context(shared: &Shared, stop: &Stop) -> Context {
     Context {
         clock: shared.env.clock.clone(),
         stop: stop.child(),
         metrics: shared.env.metrics.clone(),
         events: shared.events.clone(),
-        fence: shared.fence.clone(),
-        write_deadline: write_deadline(&shared.settings.leader_election),
     }
 }
 

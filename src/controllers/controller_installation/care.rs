@@ -76,10 +76,6 @@ const INSTALLATION_LABEL: &str = "controllerinstallation-name";
 const AGAIN_SOON: Duration = Duration::from_secs(1);
 
 impl Reconciler for CareReconciler {
-    fn name(&self) -> &'static str {
-        "controllerinstallation-care"
-    }
-
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
         if installation.metadata.deletion_timestamp.is_some() {
@@ -92,7 +88,6 @@ impl Reconciler for CareReconciler {
             Ok(managed) => judge(managed, (self.remarks)().as_deref(), old, now),
             Err(e) => unreadable(&key.name, &chain(e), old, now),
         };
-        cx.may_write()?;
         write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &wanted)?;
         match read {
             Ok(_) => Ok(Outcome::After(self.sync_period)),
