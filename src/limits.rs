@@ -87,6 +87,8 @@ pub const TEMPLATE_REGEXES_MAX: usize = 128;
 /// Size of one compiled regular expression.
 pub const TEMPLATE_REGEX_BYTES_MAX: usize = 1 << 20;
 
+/// After a write that the lease did not allow, a key comes back after this time.
+pub const FENCED_AGAIN: Duration = Duration::from_secs(1);
 /// Keys in one work queue.
 pub const QUEUE_KEYS_MAX: usize = 50_000;
 /// Objects in one store.

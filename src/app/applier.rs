@@ -205,7 +205,6 @@ fn start_elector(
         shared: Arc::clone(shared),
         stop: stop.clone(),
         resources: Resources::new(identity.applier.clone(), resources::Settings::default()),
-        fence: fence.clone(),
         standing: Mutex::default(),
         secrets: Source::default(),
         watching: Mutex::default(),
@@ -240,7 +239,6 @@ struct ApplierPart {
     shared: Arc<Shared>,
     stop: Stop,
     resources: Resources,
-    fence: Fence,
     standing: Mutex<Option<Standing>>,
     /// Secrets with manifests.
     secrets: Source<SecretVersion>,
@@ -255,14 +253,14 @@ impl Listener for ApplierPart {
         self.shared.status.stage(PART, "running");
         self.shared.status.remark(None);
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let (shared, fence) = (&self.shared, &self.fence);
+        let shared = &self.shared;
         let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
         watching.get_or_insert_with(|| {
-            let mut group = group(shared, &self.stop, fence);
+            let mut group = group(shared, &self.stop);
             resources::watch_secrets(&shared.clients.seed, &self.secrets, &mut group);
             group
         });
-        let mut working = group(shared, &self.stop, fence);
+        let mut working = group(shared, &self.stop);
         resources::add(&self.resources, &shared.managed, &self.secrets, &mut working);
         *self.working.lock().unwrap_or_else(PoisonError::into_inner) = Some(working);
     }

@@ -14,22 +14,19 @@ use crate::limits;
 use crate::net::ProxyPolicy;
 use crate::oci::{self, Puller};
 use crate::runtime::controller::Context;
-use crate::runtime::fence::Fence;
 use crate::runtime::group::Group;
 use crate::runtime::source::{Listening, Notice, Source};
 
 use super::Shared;
 use super::clients::{GardenClients, write_deadline};
 
-/// A group whose informers end with `stop`. Its controllers write under the lease of `fence`.
-pub(super) fn group(shared: &Shared, stop: &Stop, fence: &Fence) -> Group {
+/// A group whose informers end with `stop`.
+pub(super) fn group(shared: &Shared, stop: &Stop) -> Group {
     let context = Context {
         clock: shared.env.clock.clone(),
         stop: stop.clone(),
         metrics: shared.env.metrics.clone(),
         events: shared.events.clone(),
-        fence: fence.clone(),
-        write_deadline: write_deadline(&shared.settings.leader_election),
     };
     let status = shared.status.clone();
     Group::new(shared.lanes.clone(), context, Arc::new(move |name, look| status.informer(name, look)))
@@ -111,7 +108,7 @@ pub(super) fn start_garden(
 ) -> Running {
     let expiry = Arc::new(Mutex::new(certificate_expiry));
     let site = site(shared, garden, stop, &expiry);
-    let mut group = group(shared, stop, &shared.fence);
+    let mut group = group(shared, stop);
     let identity = watch_identity(&site, stop);
     for add in controllers::ALL {
         add(&site, &mut group);

@@ -39,7 +39,7 @@ impl std::error::Error for Definitions {
 
 /// Runs until `stop`.
 pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
-    let mut group = group(shared, stop, &shared.fence);
+    let mut group = group(shared, stop);
     let options = Options::all("seed/managedresources", MANAGED_RESOURCE);
     // From the beginning: nobody is ready without it.
     let managed = shared.managed.store().clone();

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::kubeconfig;
 use crate::api::meta::or_default;
+use crate::limits;
 use crate::net::{self, Hop};
 
 /// What to do about an error. Callers match this, never codes or texts.
@@ -28,6 +29,8 @@ pub enum Verdict {
     Unreachable,
     /// The request is wrong and will be wrong again.
     Invalid,
+    /// The lease does not allow a write now. The request was not sent: this says nothing about the object or the server.
+    Fenced,
 }
 
 /// A failed call.
@@ -76,13 +79,20 @@ impl Error {
             Self::Transport { source: net::Error::TooLarge { .. } | net::Error::Request(_), .. } => {
                 Verdict::Invalid
             }
-            Self::Transport { .. }
-            | Self::Response { .. }
-            | Self::Credentials(_)
-            | Self::Fenced(_)
-            | Self::Stopped => Verdict::Unreachable,
+            Self::Transport { .. } | Self::Response { .. } | Self::Credentials(_) | Self::Stopped => {
+                Verdict::Unreachable
+            }
+            Self::Fenced(_) => Verdict::Fenced,
             Self::Decode { .. } | Self::Request(_) => Verdict::Invalid,
             Self::Limited => Verdict::Throttled(None),
+        }
+    }
+
+    /// If the client did not send the request: the time after which the caller may try again. This is no failed attempt.
+    pub const fn postponed(&self) -> Option<Duration> {
+        match self {
+            Self::Fenced(_) => Some(limits::FENCED_AGAIN),
+            _ => None,
         }
     }
 

@@ -29,7 +29,7 @@ pub(super) fn apply(session: Session<'_>, settled: &Settled, desired: Desired<'_
         result = apply_one(session, settled, desired, &identity);
     }
     result.map_err(|error| {
-        if error.is_conflict() || error.is_not_held() {
+        if error.is_conflict() || error.is_postponed() {
             return error;
         }
         let object = describe(&reference(desired.object, &BTreeMap::new()));

@@ -34,10 +34,6 @@ use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 pub struct ChecksReconciler(pub(super) Arc<Shared>);
 
 impl Reconciler for ChecksReconciler {
-    fn name(&self) -> &'static str {
-        "managedresource-health"
-    }
-
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
         let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };

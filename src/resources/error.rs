@@ -5,15 +5,12 @@ use std::fmt;
 use crate::base::error::chain;
 use crate::kube;
 use crate::runtime::controller::Failure;
-use crate::runtime::fence::NotHeld;
 
 /// An operation of the applier that failed.
 #[derive(Debug)]
 pub enum Error {
     /// The server did not do what it was asked.
     Request(kube::Error),
-    /// The lease is not ours: nothing is written, not even what went wrong.
-    NotHeld(NotHeld),
     /// No server has this kind, at least not yet.
     UnknownKind {
         /// Group and version.
@@ -54,11 +51,12 @@ impl Error {
         matches!(self, Self::Request(e) if e.is_conflict() || e.is_already_exists())
     }
 
-    /// Whether the lease was the problem.
-    pub fn is_not_held(&self) -> bool {
+    /// Whether the client sent nothing, for the lease or the server was not there: this says nothing about the object, and
+    /// is not reported.
+    pub fn is_postponed(&self) -> bool {
         match self {
-            Self::NotHeld(_) => true,
-            Self::Apply { source, .. } => source.is_not_held(),
+            Self::Request(request) => request.postponed().is_some(),
+            Self::Apply { source, .. } => source.is_postponed(),
             _ => false,
         }
     }
@@ -81,7 +79,6 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Request(source) => source.fmt(f),
-            Self::NotHeld(source) => source.fmt(f),
             Self::UnknownKind { api_version, kind } => {
                 write!(f, "no matches for kind {kind:?} in version {api_version:?}")
             }
@@ -117,12 +114,6 @@ impl std::error::Error for Error {
 impl From<kube::Error> for Error {
     fn from(source: kube::Error) -> Self {
         Self::Request(source)
-    }
-}
-
-impl From<NotHeld> for Error {
-    fn from(source: NotHeld) -> Self {
-        Self::NotHeld(source)
     }
 }
 

@@ -32,10 +32,6 @@ const USERS: [Resource; 8] =
 pub struct GarbageCollector(pub(super) Arc<Shared>);
 
 impl Reconciler for GarbageCollector {
-    fn name(&self) -> &'static str {
-        "garbage-collector"
-    }
-
     fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
         collect(self.0.session(cx))?;
         Ok(Outcome::After(self.0.settings.collect_period))
@@ -58,7 +54,7 @@ fn collect(session: Session<'_>) -> Result<(), Error> {
     for (suspect, version) in &garbage.0 {
         match delete(session, suspect, version) {
             Ok(()) => {}
-            Err(error) if error.is_not_held() => return Err(error),
+            Err(error) if error.is_postponed() => return Err(error),
             Err(error) => problems.push(error.text()),
         }
     }

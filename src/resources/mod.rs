@@ -2,8 +2,8 @@
 //!
 //! A ManagedResource names Secrets with manifests; the applier keeps the cluster as they say, and reports in three
 //! conditions. It works only for class `seed`, with the client type `Applier`, and only while the lease that
-//! gardener-resource-manager itself uses is held (`Context::may_write`). What is recorded in `status.resources` is exact, so
-//! that the real program can take over at any time.
+//! gardener-resource-manager itself uses is held: its client asks. What is recorded in `status.resources` is exact, so that
+//! the real program can take over at any time.
 //!
 //! The way of the data: `reconcile` reads the ManagedResource and its Secrets live, `decode` makes objects of them,
 //! `order` sorts them, `removal` says what happens to objects that left the set, `merge` makes of a desired and a live

@@ -31,10 +31,6 @@ use crate::runtime::events::{About, News};
 pub struct ResourcesReconciler(pub(super) Arc<Shared>);
 
 impl Reconciler for ResourcesReconciler {
-    fn name(&self) -> &'static str {
-        "managedresource"
-    }
-
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
         let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
@@ -223,7 +219,7 @@ impl Round<'_> {
 
     /// Reports a failure and returns it, so that the key comes back.
     fn fail(&mut self, reason: &str, error: Error) -> Result<Outcome, Error> {
-        if !error.is_not_held() {
+        if !error.is_postponed() {
             self.tell(reason, &error.text());
             self.write(self.present().failed(reason, &error.text()), None)?;
         }

@@ -53,7 +53,7 @@ pub(super) fn remove(session: Session<'_>, objects: &[ObjectReference], rules: R
             Ok(Some(warnings)) => {
                 left.pending.push(format!("deletion of old resource {name:?} is still pending{warnings}"));
             }
-            Err(error) if error.is_not_held() => return Err(error),
+            Err(error) if error.is_postponed() => return Err(error),
             Err(error) => {
                 left.failed.push(format!("error during deletion of old resource {name:?}: {}", error.text()));
             }
@@ -163,7 +163,7 @@ pub(super) fn release(
     for object in objects {
         match release_one(session, object, origin) {
             Ok(()) => {}
-            Err(error) if error.is_not_held() => return Err(error),
+            Err(error) if error.is_postponed() => return Err(error),
             Err(error) => {
                 failed.push(format!("release of {:?}: {}", describe(object), error.text()));
             }

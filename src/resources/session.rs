@@ -1,5 +1,4 @@
-//! The cluster that objects are applied to, as one reconciliation sees it. Every write asks first whether the lease is
-//! ours.
+//! The cluster that objects are applied to, as one reconciliation sees it. The client asks the lease before each write.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -26,10 +25,6 @@ impl Session<'_> {
         self.cx.clock.now()
     }
 
-    fn may_write(&self) -> Result<(), Error> {
-        Ok(self.cx.fence.check(self.cx.write_deadline)?)
-    }
-
     /// Where a kind is served.
     pub(super) fn resource(&self, api_version: &str, kind: &str) -> Result<Option<Resource>, Error> {
         Ok(self.discovery.resource_for(api_version, kind)?)
@@ -53,14 +48,12 @@ impl Session<'_> {
 
     /// Creates an object; returns what the server made of it.
     pub(super) fn create(&self, r: &Resource, object: &Value) -> Result<Value, Error> {
-        self.may_write()?;
         let namespace = text(&object["metadata"]["namespace"]);
         Ok(self.client.create(r, namespace, object)?)
     }
 
     /// Replaces an object or a subresource; returns what the server made of it.
     pub(super) fn replace(&self, r: &Resource, sub: &str, object: &Value) -> Result<Value, Error> {
-        self.may_write()?;
         let metadata = &object["metadata"];
         let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
         Ok(self.client.replace_object(r, namespace, name, sub, object)?)
@@ -68,7 +61,6 @@ impl Session<'_> {
 
     /// Merges into the metadata of an object, if nobody has changed it since it was read.
     pub(super) fn patch_metadata(&self, r: &Resource, live: &Value, change: &Value) -> Result<Value, Error> {
-        self.may_write()?;
         let metadata = &live["metadata"];
         let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
         let mut patch = json!({ "metadata": change });
@@ -78,7 +70,6 @@ impl Session<'_> {
 
     /// Deletes an object.
     pub(super) fn delete(&self, r: &Resource, live: &Value, params: &DeleteParams) -> Result<(), Error> {
-        self.may_write()?;
         let metadata = &live["metadata"];
         let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
         Ok(self.client.delete(r, namespace, name, params)?)
@@ -91,7 +82,6 @@ impl Session<'_> {
         namespace: &str,
         label_selector: &str,
     ) -> Result<(), Error> {
-        self.may_write()?;
         let list = ListParams { label_selector: label_selector.to_owned(), ..ListParams::default() };
         Ok(self.client.delete_collection(r, namespace, &list, &DeleteParams::default())?)
     }

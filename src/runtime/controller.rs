@@ -1,4 +1,4 @@
-//! What a controller is: a name and a function from a key to "done", "again after" or a failure. The function reads the
+//! What a controller is: a function from a key to "done", "again after" or a failure. The function reads the
 //! object anew each time: a key says that something may be different, never what.
 
 use std::error::Error;
@@ -14,7 +14,6 @@ use crate::kube::{self, Verdict};
 use crate::limits;
 
 use super::events::Recorder;
-use super::fence::Fence;
 
 /// How a reconciliation ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,14 +46,16 @@ impl Failure {
     /// When the server wants to be asked again, if it said so.
     pub fn retry_after(&self) -> Option<Duration> {
         let (Self::Retry(cause) | Self::Terminal(cause)) = self;
-        let mut next: Option<&(dyn Error + 'static)> = Some(&**cause);
-        while let Some(error) = next {
-            if let Some(Verdict::Throttled(after)) = error.downcast_ref().map(kube::Error::verdict) {
-                return after.map(|after| after.min(limits::RETRY_AFTER_MAX));
-            }
-            next = error.source();
+        match find_request(&**cause)?.verdict() {
+            Verdict::Throttled(after) => after.map(|after| after.min(limits::RETRY_AFTER_MAX)),
+            _ => None,
         }
-        None
+    }
+
+    /// If a client did not send a request: when the key may come back. This is no failed attempt.
+    pub fn postponed(&self) -> Option<Duration> {
+        let Self::Retry(cause) = self else { return None };
+        find_request(&**cause)?.postponed()
     }
 
     /// A failure that waits for a change.
@@ -66,6 +67,18 @@ impl Failure {
     pub fn retry(cause: impl Into<Cause>) -> Self {
         Self::Retry(cause.into())
     }
+}
+
+/// The client's error among the causes.
+fn find_request<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a kube::Error> {
+    let mut next = Some(cause);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
 }
 
 impl fmt::Display for Failure {
@@ -91,27 +104,10 @@ pub struct Context {
     pub metrics: Metrics,
     /// Tells people.
     pub events: Recorder,
-    /// The lease under which the controller writes.
-    pub fence: Fence,
-    /// The longest that one write may take: what must be left of the lease when it begins.
-    pub write_deadline: Duration,
-}
-
-impl Context {
-    /// Whether a write may begin now.
-    ///
-    /// # Errors
-    /// A retry, if the lease is not ours for long enough.
-    pub fn may_write(&self) -> Result<(), Failure> {
-        Ok(self.fence.check(self.write_deadline)?)
-    }
 }
 
 /// One controller.
 pub trait Reconciler: Send + Sync {
-    /// The name as in Gardener, for logs and metrics.
-    fn name(&self) -> &'static str;
-
     /// Brings the object of `key` nearer to what it should be.
     ///
     /// # Errors
@@ -155,6 +151,22 @@ mod tests {
         ];
         for (name, failure, expected) in table {
             assert_eq!(failure.retry_after(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_not_sent_is_no_failed_attempt() {
+        let fenced = || kube::Error::Fenced("not ours".to_owned());
+        let soon = Some(limits::FENCED_AGAIN);
+        let table = [
+            ("fenced", Failure::from(fenced()), soon),
+            ("within another error", Failure::from(Wrapped(fenced())), soon),
+            ("refused by the server", Failure::from(kube::Error::Api(Box::default())), None),
+            ("no request", Failure::retry("words"), None),
+            ("terminal", Failure::Terminal(Box::new(fenced())), None),
+        ];
+        for (name, failure, expected) in table {
+            assert_eq!(failure.postponed(), expected, "{name}");
         }
     }
 }

@@ -256,14 +256,6 @@ impl Lane {
         self.shared.changed.notify_one();
     }
 
-    /// Asks for a reconciliation of `key` after `d`.
-    pub fn add_after(&self, key: Key, d: Duration) {
-        let at = self.shared.clock.mono().saturating_add(d);
-        self.shared.lock().lanes[self.index].queue.add_at(key, at);
-        // Whoever watches the timers must look at the new one.
-        self.shared.changed.notify_all();
-    }
-
     /// Starts the controller, with what its reconciliations are handed.
     pub fn start(&self, reconciler: Arc<dyn Reconciler>, context: Context) {
         self.shared.lock().lanes[self.index].work = Some(Work { reconciler, context });
@@ -414,6 +406,12 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
             }
             None
         }
+        Err(failure) if let Some(d) = failure.postponed() => {
+            if current {
+                lane.queue.add_at(job.key.clone(), now.saturating_add(d));
+            }
+            None
+        }
         Err(failure @ Failure::Retry(_)) if current => {
             let least = failure.retry_after().unwrap_or_default();
             Some(lane.queue.retry(job.key.clone(), now, least))
@@ -453,8 +451,10 @@ fn report(
     let label = match result {
         Ok(Outcome::Done) => "success",
         Ok(Outcome::After(_)) => "requeue_after",
+        Err(failure) if failure.postponed().is_some() => "postponed",
         Err(_) => "error",
     };
+    let failed = label == "error";
     shared.metrics.add(
         "controller_runtime_reconcile_total",
         "Total number of reconciliations per controller.",
@@ -465,11 +465,15 @@ fn report(
         "controller_runtime_reconcile_errors_total",
         "Total number of reconciliation errors per controller.",
         &[("controller", job.name)],
-        f64::from(u8::from(result.is_err())),
+        f64::from(u8::from(failed)),
     );
     let key = job.key.to_string();
     match result {
         Ok(_) => log::debug!(controller = job.name, key = key.as_str(), result = label; "Reconciled"),
+        Err(failure) if !failed => {
+            let err = failure.text();
+            log::debug!(controller = job.name, key = key.as_str(), err = err.as_str(); "Reconciliation postponed");
+        }
         Err(failure) => {
             let (err, retry_ms) = (failure.text(), delay.map_or(0, |d| d.as_millis()));
             let level = if is_told(attempt) { log::Level::Warn } else { log::Level::Debug };
@@ -493,7 +497,6 @@ mod tests {
 
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use super::super::fence::Fence;
     use super::*;
     use crate::base::clock::{Simulated, Timestamp};
 
@@ -506,10 +509,6 @@ mod tests {
     }
 
     impl Reconciler for Probe {
-        fn name(&self) -> &'static str {
-            "probe"
-        }
-
         fn reconcile(&self, key: &Key, _: &Context) -> Result<Outcome, Failure> {
             let count = {
                 let mut calls = self.calls.lock().unwrap();
@@ -543,11 +542,9 @@ mod tests {
         let probe = Probe { calls: Mutex::default(), seen: Mutex::new(sender), answer };
         let context = Context {
             events: super::super::events::Recorder::new("test"),
-            fence: Fence::open(clock.clone()),
             clock,
             stop: stop.child(),
             metrics: metrics.clone(),
-            write_deadline: Duration::from_secs(5),
         };
         lane.start(Arc::new(probe), context);
         Bench { sim, stop, metrics, pool, lane, seen }
@@ -586,6 +583,32 @@ mod tests {
         assert_eq!((b.next().1, b.next().1), (1, 2));
         let labels = [("controller", "probe")];
         assert_eq!(b.metrics.value("controller_runtime_reconcile_panics_total", &labels), Some(1.0));
+        b.end();
+    }
+
+    /// The first answer fails, so that there is a count that could grow.
+    #[test]
+    fn a_write_that_the_lease_did_not_allow_is_no_failed_attempt() {
+        let b = bench(|_, count| match count {
+            1 => Err(Failure::retry("broken")),
+            2..=40 => Err(crate::kube::Error::Fenced("not ours".to_owned()).into()),
+            _ => Ok(Outcome::Done),
+        });
+        b.lane.add(key("a"));
+        assert_eq!(b.next().1, 1);
+        b.sim.advance(Duration::from_secs(1));
+        for count in 2..=40 {
+            assert_eq!(b.next().1, count);
+            while !b.lane.is_drained() {
+                std::thread::yield_now();
+            }
+            assert_eq!(b.pool.shared.lock().lanes[0].queue.failures(&key("a")), 1);
+            b.sim.advance(limits::FENCED_AGAIN);
+        }
+        assert_eq!(b.next().1, 41);
+        let labels = [("controller", "probe")];
+        let errors = b.metrics.value("controller_runtime_reconcile_errors_total", &labels);
+        assert_eq!(errors, Some(1.0));
         b.end();
     }
 

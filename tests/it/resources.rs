@@ -51,8 +51,6 @@ impl Rig {
             stop: Stop::new(),
             metrics: Metrics::new(),
             events: gardenlet::runtime::events::Recorder::new("test"),
-            fence: Fence::open(clock),
-            write_deadline: Duration::from_secs(5),
         };
         Self { resources: Resources::new(client, Settings::default()), seed, time, cx }
     }
@@ -150,11 +148,17 @@ impl Rig {
 }
 
 fn client(seed: &TestCluster, clock: &Clock) -> Applier {
+    client_under(seed, clock, None)
+}
+
+/// A client that writes under a lease.
+fn client_under(seed: &TestCluster, clock: &Clock, lease: Option<&Fence>) -> Applier {
     let identity =
         seed.client_identity("system:serviceaccount:garden:gardener-resource-manager", &["system:masters"]);
     let connection =
         Connection::new(seed.url()).with_ca(seed.ca()).with_certificate(identity.certificate, identity.key);
-    let options = ClientOptions { clock: clock.clone(), qps: 0.0, ..ClientOptions::default() };
+    let permit = lease.map(|lease| lease.permit(Duration::from_secs(5)));
+    let options = ClientOptions { clock: clock.clone(), qps: 0.0, permit, ..ClientOptions::default() };
     Applier(Client::new(connection, options).unwrap())
 }
 
@@ -559,10 +563,13 @@ fn other_classes_are_left_alone_and_handed_over() {
 fn without_the_lease_nothing_is_written() {
     let mut rig = Rig::new("fence");
     rig.install("mr", json!({}), &[config_map("a", "1")]);
-    rig.cx.fence = Fence::new(rig.cx.clock.clone(), "garden/gardener-resource-manager");
+    let lease = Fence::new(rig.cx.clock.clone(), "garden/gardener-resource-manager");
+    let client = client_under(&rig.seed, &rig.cx.clock, Some(&lease));
+    rig.resources = Resources::new(client, Settings::default());
     let before = rig.seed.requests().len();
-    let failure = rig.round("mr").unwrap_err().text();
-    assert!(failure.contains("garden/gardener-resource-manager"), "{failure}");
+    let failure = rig.round("mr").unwrap_err();
+    assert!(failure.text().contains("garden/gardener-resource-manager"), "{failure}");
+    assert!(failure.postponed().is_some(), "{failure}");
     assert_eq!(rig.writes(before), Vec::<String>::new());
 }
 

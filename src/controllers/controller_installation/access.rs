@@ -10,7 +10,7 @@ use crate::api::core::SECRET;
 use crate::api::meta::Key;
 use crate::format::{base64, yaml};
 use crate::kube::{Connection, Trust};
-use crate::runtime::controller::{Context, Failure};
+use crate::runtime::controller::Failure;
 use crate::runtime::write;
 
 use super::inject::{GardenAccess, MOUNT_PATH};
@@ -23,16 +23,11 @@ pub(super) const TOKEN_SECRET: &str = "garden-access-extension";
 ///
 /// # Errors
 /// The seed's, or the system's if the CA of the garden cannot be read.
-pub(super) fn ensure_kubeconfig(
-    this: &InstallationReconciler,
-    namespace: &str,
-    cx: &Context,
-) -> Result<String, Failure> {
+pub(super) fn ensure_kubeconfig(this: &InstallationReconciler, namespace: &str) -> Result<String, Failure> {
     let connection = this.garden.connection();
     let text = kubeconfig(&connection, this.garden_address.as_deref())?;
     let data = BTreeMap::from([("kubeconfig".to_owned(), text)]);
     let (key, object) = objects::unique_secret(namespace, "generic-garden-kubeconfig", &data);
-    cx.may_write()?;
     match this.seed.create::<Value>(&SECRET, namespace, &object) {
         // Its name is its content, and it is immutable.
         Err(e) if !e.is_already_exists() => Err(e.into()),
@@ -69,10 +64,8 @@ pub(super) fn ensure_token<'a>(
     this: &InstallationReconciler,
     (installation, registration): (&str, &str),
     kubeconfig: Option<&'a str>,
-    cx: &Context,
 ) -> Result<Option<GardenAccess<'a>>, Failure> {
     let key = Key::new(objects::namespace_name(installation), TOKEN_SECRET);
-    cx.may_write()?;
     let Some(kubeconfig) = kubeconfig else {
         write::delete(&this.seed, &SECRET, &key)?;
         return Ok(None);

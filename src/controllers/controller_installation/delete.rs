@@ -9,7 +9,7 @@ use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation, seed
 use crate::api::meta::Key;
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
 use crate::base::error::chain;
-use crate::runtime::controller::{Context, Failure};
+use crate::runtime::controller::Failure;
 use crate::runtime::write;
 
 use super::{FINALIZER, InstallationReconciler, Verdict, objects};
@@ -31,10 +31,8 @@ pub(super) fn step(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
     verdict: &mut Verdict,
-    cx: &Context,
 ) -> Result<Step, Failure> {
     this.seed_object(verdict)?;
-    cx.may_write()?;
     let name = &installation.metadata.name;
     let gone = managed_resource(this, name).inspect_err(|failure| {
         let message =
@@ -86,9 +84,7 @@ fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, F
 pub(super) fn finish(
     this: &InstallationReconciler,
     installation: &ControllerInstallation,
-    cx: &Context,
 ) -> Result<(), Failure> {
-    cx.may_write()?;
     let name = &installation.metadata.name;
     let key = installation.metadata.key();
     // The conditions were just written: the version that was read is old.

@@ -135,10 +135,6 @@ impl Verdict {
 }
 
 impl Reconciler for InstallationReconciler {
-    fn name(&self) -> &'static str {
-        "controllerinstallation"
-    }
-
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
         if installation.spec.seed_ref.is_none() {
@@ -156,15 +152,19 @@ impl Reconciler for InstallationReconciler {
         };
         let mut verdict = Verdict::new(&installation.status.conditions, cx.clock.now());
         let result = match &deployment {
-            None => delete::step(self, &installation, &mut verdict, cx),
+            None => delete::step(self, &installation, &mut verdict),
             Some((deployment, helm)) => self.install(&installation, (deployment, helm), &mut verdict, cx),
         };
+        if result.as_ref().is_err_and(|failure| failure.postponed().is_some()) {
+            // It says nothing about the installation, and nothing is told.
+            return result.map(|_| Outcome::Done);
+        }
         if result.is_err() {
             self.tell(&installation, &verdict, cx);
         }
         let written = self.write_conditions(key, &installation, verdict);
         let outcome = result.and_then(|step| match step {
-            delete::Step::Finish => delete::finish(self, &installation, cx).map(|()| Outcome::Done),
+            delete::Step::Finish => delete::finish(self, &installation).map(|()| Outcome::Done),
             delete::Step::Wait(after) => Ok(Outcome::After(after)),
             delete::Step::Installed => Ok(Outcome::After(RESYNC)),
         });
@@ -230,7 +230,6 @@ impl InstallationReconciler {
         verdict: &mut Verdict,
         cx: &Context,
     ) -> Result<delete::Step, Failure> {
-        cx.may_write()?;
         let finalizers = installation.metadata.finalizers.as_slice();
         let read = (finalizers, installation.metadata.resource_version.as_str());
         let key = installation.metadata.key();
@@ -239,14 +238,14 @@ impl InstallationReconciler {
         self.read::<Metadata>(&CONTROLLER_REGISTRATION, name, "ControllerRegistration", verdict)?;
         let seed = self.seed_object(verdict)?;
         let resources = self.resources(deployment, helm, verdict)?;
-        self.ensure_namespace(installation, &seed, cx)?;
+        self.ensure_namespace(installation, &seed)?;
         let identity = seed.pointer("/status/clusterIdentity").and_then(Value::as_str).unwrap_or_default();
         if identity.is_empty() {
             return Err(Failure::retry("the Seed has no status.clusterIdentity yet"));
         }
         let namespace = objects::namespace_name(&key.name);
         let inject = deployment.inject_garden_kubeconfig == Some(true);
-        let kubeconfig = inject.then(|| access::ensure_kubeconfig(self, &namespace, cx)).transpose()?;
+        let kubeconfig = inject.then(|| access::ensure_kubeconfig(self, &namespace)).transpose()?;
         let mix_in = values::mix_in(values::Facts {
             seed: &seed,
             version: &self.version,
@@ -257,10 +256,10 @@ impl InstallationReconciler {
         let input = render::Input { helm, resources, mix_in };
         let rendered = render::objects(self, installation, input, verdict, cx)?;
         let kubeconfig = kubeconfig.as_deref().filter(|_| inject::wants_kubeconfig(rendered.values()));
-        let garden = access::ensure_token(self, (&key.name, name), kubeconfig, cx)?;
+        let garden = access::ensure_token(self, (&key.name, name), kubeconfig)?;
         let injection = inject::Injection { namespace: &namespace, seed_name: &self.seed_name, garden };
         let data = render::data(rendered, injection, verdict)?;
-        self.bring(&key.name, name, &data, verdict, cx)?;
+        self.bring(&key.name, name, &data, verdict)?;
         Ok(delete::Step::Installed)
     }
 
@@ -271,9 +270,7 @@ impl InstallationReconciler {
         registration: &str,
         data: &BTreeMap<String, String>,
         verdict: &mut Verdict,
-        cx: &Context,
     ) -> Result<(), Failure> {
-        cx.may_write()?;
         self.write_manifests(name, registration, data).inspect_err(|e| {
             let message = format!("Creation of ManagedResource \"{name}\" failed: {}", e.text());
             verdict.installed(Status::False, "InstallationFailed", &message);
@@ -342,12 +339,7 @@ impl InstallationReconciler {
         Ok(found.helm.take().map(|helm| (found, helm)))
     }
 
-    fn ensure_namespace(
-        &self,
-        installation: &ControllerInstallation,
-        seed: &Value,
-        cx: &Context,
-    ) -> Result<(), Failure> {
+    fn ensure_namespace(&self, installation: &ControllerInstallation, seed: &Value) -> Result<(), Failure> {
         let zones = seed.pointer("/spec/provider/zones").and_then(Value::as_array);
         let zones: Vec<String> =
             zones.into_iter().flatten().filter_map(|zone| zone.as_str().map(str::to_owned)).collect();
@@ -357,7 +349,6 @@ impl InstallationReconciler {
             seed_is_garden: is_garden(&self.seed)?,
             pod_security: installation.metadata.annotations.get(POD_SECURITY_ANNOTATION).map(String::as_str),
         };
-        cx.may_write()?;
         let key = Key::new("", objects::namespace_name(&installation.metadata.name));
         write::ensure(&self.seed, &NAMESPACE, &key, |namespace| objects::label_namespace(namespace, facts))?;
         Ok(())

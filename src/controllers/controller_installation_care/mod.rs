@@ -66,10 +66,6 @@ fn wants_care(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
 const AGAIN_SOON: Duration = Duration::from_secs(1);
 
 impl Reconciler for CareReconciler {
-    fn name(&self) -> &'static str {
-        "controllerinstallation-care"
-    }
-
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
         if installation.metadata.deletion_timestamp.is_some() {
@@ -82,7 +78,6 @@ impl Reconciler for CareReconciler {
             Ok(managed) => judge(managed, (self.remarks)().as_deref(), old, now),
             Err(e) => unreadable(&key.name, &chain(e), old, now),
         };
-        cx.may_write()?;
         write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &wanted)?;
         match read {
             Ok(_) => Ok(Outcome::After(self.sync_period)),

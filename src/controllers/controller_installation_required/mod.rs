@@ -118,10 +118,6 @@ struct ExtensionSpec {
 }
 
 impl Reconciler for TypesReconciler {
-    fn name(&self) -> &'static str {
-        "controllerinstallation-required-types"
-    }
-
     fn reconcile(&self, key: &Key, _: &Context) -> Result<Outcome, Failure> {
         let Some(resource) = extensions::SERVED.iter().find(|r| r.kind == key.name.as_str()) else {
             return Ok(Outcome::Done);
@@ -173,10 +169,6 @@ struct RequiredReconciler {
 }
 
 impl Reconciler for RequiredReconciler {
-    fn name(&self) -> &'static str {
-        "controllerinstallation-required"
-    }
-
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
         let registration = Key::new("", installation.spec.registration_ref.name.as_str());
@@ -188,7 +180,6 @@ impl Reconciler for RequiredReconciler {
             self.lister.add(Key::new("", unknown.kind.as_str()));
         }
         if let Some(wanted) = decide(served, &existing, old, cx.clock.now()) {
-            cx.may_write()?;
             write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &[wanted])?;
         }
         Ok(Outcome::Done)

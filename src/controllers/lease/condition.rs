@@ -74,16 +74,11 @@ fn decide(
 }
 
 impl Reconciler for ReadyCondition {
-    fn name(&self) -> &'static str {
-        "seed-lease"
-    }
-
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(seed) = self.seeds.get(key) else { return Ok(Outcome::Done) };
         let healthy = self.beat.is_healthy(&cx.clock);
         let remark = (self.remarks)();
         if let Some(wanted) = decide(&seed.status.conditions, healthy, remark.as_deref(), cx.clock.now()) {
-            cx.may_write()?;
             write::conditions(&self.garden, &SEED, key, &seed.status.conditions, &[wanted])?;
         }
         Ok(Outcome::After(self.resync))

@@ -9,7 +9,7 @@ use crate::api::meta::{Key, Resource};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::kube::request::ListParams;
 use crate::kube::{Client, Error as KubeError, Patch};
-use crate::runtime::controller::{Context, Failure};
+use crate::runtime::controller::Failure;
 use crate::runtime::write;
 
 use super::decide::Observed;
@@ -34,12 +34,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 const NAMED_MAX: usize = 3;
 
 /// One round of a deletion.
-pub(super) fn step(
-    this: &SeedReconciler,
-    key: &Key,
-    observed: &Observed,
-    cx: &Context,
-) -> Result<Step, Failure> {
+pub(super) fn step(this: &SeedReconciler, key: &Key, observed: &Observed) -> Result<Step, Failure> {
     if !has_finalizer(&observed.live) {
         return Ok(Step::Gone);
     }
@@ -50,7 +45,7 @@ pub(super) fn step(
         return Ok(found.block("Shoot", "delete it, or move it to another seed", SHOOTS_PERIOD));
     }
     if !observed.live["spec"]["backup"].is_null() {
-        delete_own_bucket(this, &observed.live, cx)?;
+        delete_own_bucket(this, &observed.live)?;
     }
     if let Some(found) = list(&this.garden, &BACKUP_BUCKET, "", "", own)? {
         return Ok(found.block("BackupBucket", bucket_remedy(&found.first), PERIOD));
@@ -66,7 +61,6 @@ pub(super) fn step(
         let remedy = "whoever made it in the seed cluster must delete it: see its conditions";
         return Ok(found.block("ManagedResource", remedy, PERIOD));
     }
-    cx.may_write()?;
     let live = this.garden.find::<Value>(&SEED, "", seed)?;
     let Some(live) = live else { return Ok(Step::Gone) };
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array).cloned();
@@ -89,12 +83,11 @@ fn has_finalizer(object: &Value) -> bool {
 
 /// The bucket of the Seed itself has the Seed's uid for its name, and goes with it, as upstream. What else names the Seed
 /// is somebody's.
-fn delete_own_bucket(this: &SeedReconciler, seed: &Value, cx: &Context) -> Result<(), Failure> {
+fn delete_own_bucket(this: &SeedReconciler, seed: &Value) -> Result<(), Failure> {
     let bucket = Key::new("", seed["metadata"]["uid"].as_str().unwrap_or_default());
     let found = this.garden.find::<Value>(&BACKUP_BUCKET, "", &bucket.name);
     let found = found.map_err(kube_error("look for the Seed's BackupBucket"))?;
     if found.is_some_and(|bucket| !is_deleting(&bucket)) {
-        cx.may_write()?;
         write::delete(&this.garden, &BACKUP_BUCKET, &bucket)
             .map_err(kube_error("delete the Seed's BackupBucket"))?;
         log::info!(bucket = bucket.name.as_str(); "Deleted the BackupBucket of the Seed");

@@ -152,10 +152,6 @@ const DEFINITIONS_PATIENCE: Duration = Duration::from_secs(30);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 impl Reconciler for SeedReconciler {
-    fn name(&self) -> &'static str {
-        "seed"
-    }
-
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(live) = self.garden.find::<Value>(&SEED, "", &key.name)? else {
             return Ok(Outcome::Done);
@@ -171,7 +167,6 @@ impl Reconciler for SeedReconciler {
         }
         let phase = decide::phase(&observed);
         if matches!(phase, Phase::Begin) {
-            cx.may_write()?;
             let object = decide::begun(&observed, cx.clock.now());
             match self.garden.replace_object::<Value>(&SEED, "", &key.name, "status", &object) {
                 // The garden and our own heartbeat write conditions at the same time: look again.
@@ -180,7 +175,7 @@ impl Reconciler for SeedReconciler {
             }
         }
         let result = if observed.deleting() {
-            delete::step(self, key, &observed, cx)
+            delete::step(self, key, &observed)
         } else {
             self.prepare(key, &observed, cx)
         };
@@ -225,7 +220,6 @@ impl SeedReconciler {
             return Err(Error::NoNamespace(namespace).into());
         }
         if let Some(patch) = decide::finalizer_patch(&observed.live) {
-            cx.may_write()?;
             match self.garden.patch::<Value>(&SEED, "", &key.name, "", &Patch::Merge(patch)) {
                 Err(e) if e.is_conflict() => return Ok(delete::Step::Again(CONFLICT_RETRY)),
                 other => drop(other?),
@@ -234,7 +228,6 @@ impl SeedReconciler {
         if !self.any_version && !decide::is_supported(&observed.kubernetes_version) {
             return Err(Error::Version(observed.kubernetes_version.clone()).into());
         }
-        cx.may_write()?;
         self.namespaces(&observed.zones())?;
         if self.definitions_are_due(observed, cx) {
             if let Some(waiting) = self.definitions()? {
@@ -293,15 +286,14 @@ impl SeedReconciler {
             }
             Ok(delete::Step::Wait(after)) => {
                 if matches!(phase, Phase::Begin) && !observed.deleting() {
-                    cx.may_write()?;
                     let patch = decide::succeeded(observed, cx.clock.now());
                     write::status_patch::<Value>(&self.garden, &SEED, key, &Patch::Strategic(patch))?;
                     log::info!(seed = key.name.as_str(); "Reconciled the Seed");
                 }
                 Ok(Outcome::After(after))
             }
+            Err(failure) if failure.postponed().is_some() => Err(failure),
             Err(failure) => {
-                cx.may_write()?;
                 let reason = if observed.deleting() { "DeleteError" } else { "ReconcileError" };
                 self.tell(key, observed, (true, reason, &failure.text()), cx);
                 let patch = decide::failed(observed, &failure.text(), cx.clock.now());
@@ -338,7 +330,6 @@ impl SeedReconciler {
         if decide::says(observed, why) {
             return Ok(());
         }
-        cx.may_write()?;
         log::warn!(seed = key.name.as_str(), why; "The Seed cannot be deleted yet");
         let now = cx.clock.now();
         // With which upstream says the same.

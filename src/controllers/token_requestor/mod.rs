@@ -80,10 +80,6 @@ struct ReviewStatus {
 }
 
 impl Reconciler for TokenRequestor {
-    fn name(&self) -> &'static str {
-        "token-requestor"
-    }
-
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(secret) = self.seed.find::<Value>(&SECRET, &key.namespace, &key.name)? else {
             return Ok(Outcome::Done);
@@ -95,7 +91,6 @@ impl Reconciler for TokenRequestor {
         if let Some(wait) = self.until_renewal(&secret, bundle.as_deref(), cx.clock.now())? {
             return Ok(Outcome::After(wait));
         }
-        cx.may_write()?;
         let account = self.ensure_account(&secret)?;
         let made = &self.request(&account, &secret)?["status"];
         let now = cx.clock.now();

@@ -186,7 +186,7 @@ fn a_write_asks_for_its_permit() {
     ];
     for result in refused {
         let error = result.unwrap_err();
-        assert_eq!((error.verdict(), error.to_string().as_str()), (Verdict::Unreachable, "not now"));
+        assert_eq!((error.verdict(), error.to_string().as_str()), (Verdict::Fenced, "not now"));
     }
     assert_eq!(server.seen().len(), 1);
 }

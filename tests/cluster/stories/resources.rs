@@ -14,7 +14,6 @@ use gardenlet::format::{base64, brotli};
 use gardenlet::kube::{Applier, Client, DeleteParams, Patch, Seed};
 use gardenlet::resources::{Resources, Settings};
 use gardenlet::runtime::controller::{Context, Outcome, Reconciler};
-use gardenlet::runtime::fence::Fence;
 use serde_json::{Value, json};
 
 use crate::failure::{Result, ensure, equal};
@@ -97,8 +96,6 @@ impl Rig {
             stop: Stop::new(),
             metrics: Metrics::new(),
             events: gardenlet::runtime::events::Recorder::new("test"),
-            fence: Fence::open(clock),
-            write_deadline: Duration::from_secs(5),
         };
         Ok(Self { admin, resources: applier(lab)?, cx })
     }
