@@ -44,6 +44,8 @@ pub const CA_CERTIFICATES_MAX: usize = 32;
 pub const NESTING_DEPTH_MAX: usize = 128;
 /// Nodes that a YAML document may have after its aliases are resolved, per byte of its text.
 pub const YAML_ALIAS_NODES_PER_BYTE_MAX: usize = 20;
+/// Nodes that the aliases of one YAML document may add to those of its text.
+pub const YAML_ALIAS_NODES_MAX: usize = 400_000;
 /// A configuration file or a kubeconfig.
 pub const CONFIG_FILE_BYTES_MAX: usize = 1 << 20;
 /// Problems of one configuration that are reported.
@@ -78,12 +80,14 @@ pub const TEMPLATE_OUTPUT_BYTES_MAX: usize = 32 << 20;
 pub const TEMPLATE_BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Items of a list that a function returns.
 pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
-/// Actions and calls of one rendering.
+/// Actions and calls of one file that is rendered, and the work of functions: a step is about a microsecond.
 pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
 /// A file that describes a time zone; the largest of them has 4 kB.
 pub const ZONE_FILE_BYTES_MAX: usize = 1 << 16;
 /// Compiled regular expressions that one rendering keeps.
 pub const TEMPLATE_REGEXES_MAX: usize = 128;
+/// The text of one regular expression, with the classes of Unicode in it written out.
+pub const TEMPLATE_REGEX_TEXT_BYTES_MAX: usize = 256 << 10;
 /// Size of one compiled regular expression.
 pub const TEMPLATE_REGEX_BYTES_MAX: usize = 1 << 20;
 
@@ -137,11 +141,17 @@ pub const CHART_FILES_MAX: usize = 20_000;
 pub const CHART_NAME_BYTES_MAX: usize = 1_024;
 /// Charts within charts.
 pub const CHART_DEPTH_MAX: usize = 16;
+/// Charts of one rendering: a dependency with several aliases counts once for each.
+pub const CHART_COUNT_MAX: usize = 1_000;
+/// Steps of the path in a parent that values of a sub-chart are imported to.
+pub const CHART_IMPORT_STEPS_MAX: usize = 30;
+/// A `.helmignore`.
+pub const CHART_IGNORE_BYTES_MAX: usize = 64 << 10;
 /// The index of a list in `--set` (Helm's limit).
 pub const SET_INDEX_MAX: usize = 65_536;
 /// Steps of one path in `--set` (Helm's limit).
 pub const SET_PATH_STEPS_MAX: usize = 30;
-/// Steps that the check of one chart's values against its schema may take.
+/// Steps that the check of one chart's values against its schema may take: a step is about a microsecond.
 pub const SCHEMA_STEPS_MAX: usize = 2_000_000;
 /// Schemas within schemas, references included.
 pub const SCHEMA_DEPTH_MAX: usize = 128;
@@ -149,14 +159,32 @@ pub const SCHEMA_DEPTH_MAX: usize = 128;
 pub const CHART_ARCHIVE_BYTES_MAX: usize = 32 << 20;
 /// Name, values and the like that a chart is rendered with, as JSON.
 pub const RENDER_REQUEST_BYTES_MAX: usize = 16 << 20;
-/// Objects of one rendering, as JSON.
-pub const RENDER_OUTPUT_BYTES_MAX: usize = 32 << 20;
-/// Address space of the process that renders.
-pub const RENDER_MEMORY_BYTES_MAX: u64 = 1 << 30;
+/// The data of a Secret (Kubernetes `MaxSecretSize`).
+pub const SECRET_DATA_BYTES_MAX: usize = 1 << 20;
+/// Objects of one rendering, as JSON. A Secret holds 1 MiB of them as YAML; its text may be shorter than the JSON.
+pub const RENDER_OUTPUT_BYTES_MAX: usize = 4 << 20;
+/// The same objects as YAML. The exact limit of a Secret applies later, when workloads have their environment.
+pub const RENDER_MANIFESTS_BYTES_MAX: usize = 4 << 20;
+/// Memory that the objects of one rendering may take in the agent.
+pub const RENDER_VALUES_BYTES_MAX: usize = 16 << 20;
+/// Depth of the objects of one rendering: the agent's JSON reader allows 128 levels, the answer around them included.
+pub const RENDER_DEPTH_MAX: usize = 124;
+/// Containers of one pod: the agent adds an environment to each.
+pub const RENDER_CONTAINERS_MAX: usize = 1_000;
+/// The message of a chart that was not rendered: it becomes part of a condition.
+pub const RENDER_MESSAGE_BYTES_MAX: usize = 1 << 10;
+/// Charts that are rendered at once. With the agent they fit into 256 MiB, the limit of the systemd unit and of the chart.
+pub const RENDERINGS_MAX: usize = 2;
+/// Memory of the process that renders: heap and stacks.
+pub const RENDER_MEMORY_BYTES_MAX: u64 = 96 << 20;
+/// Address space of the process that renders, its program and reservations included.
+pub const RENDER_ADDRESS_BYTES_MAX: u64 = 256 << 20;
 /// Processor time of the process that renders: a chart may make RSA keys, on a slow machine.
 pub const RENDER_CPU_S_MAX: u64 = 120;
 /// Time that the process that renders may take.
 pub const RENDER_S_MAX: u64 = 180;
+/// From the signal about too much processor time to the end of the process.
+pub const RENDER_CPU_GRACE_S: u64 = 5;
 /// Stack of the thread that renders: templates may call themselves.
 pub const RENDER_STACK_BYTES: usize = 8 << 20;
 

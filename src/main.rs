@@ -10,7 +10,8 @@ fn main() -> ExitCode {
     #[allow(clippy::disallowed_methods)] // the one place that reads the environment
     let variable = |name: &str| std::env::var(name).ok();
     let (mut input, mut output, mut errors) = (io::stdin(), io::stdout(), io::stderr());
-    let mut io = cli::Io { input: &mut input, output: &mut output, errors: &mut errors };
+    let mut io =
+        cli::Io { input: &mut input, output: &mut output, errors: &mut errors, is_own_process: true };
     let variables = || {
         let all = std::env::vars_os();
         all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()

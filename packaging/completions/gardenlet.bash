@@ -29,7 +29,7 @@ _gardenlet() {
           fi ;;
         render)
           words="--values --set --set-string --namespace --kube-version --api-versions --include-crds --show-only
-            --no-hooks --as-extension --help"
+            --no-hooks --as-extension --unlimited --help"
           if [[ $cur != -* ]]; then
             compopt -o filenames
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")

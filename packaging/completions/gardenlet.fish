@@ -43,3 +43,4 @@ complete -c gardenlet -n $render -l include-crds -d "also print the CRDs of the 
 complete -c gardenlet -n $render -s s -l show-only -x -d "only these templates"
 complete -c gardenlet -n $render -l no-hooks -d "leave out hooks"
 complete -c gardenlet -n $render -l as-extension -d "render as the agent does"
+complete -c gardenlet -n $render -l unlimited -d "lift the limits of memory and processor time"

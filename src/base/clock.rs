@@ -127,6 +127,11 @@ pub fn machine_usec() -> u64 {
     u64::try_from(read(ClockId::Monotonic).as_micros()).unwrap_or(u64::MAX)
 }
 
+/// The processor time of this thread.
+pub fn thread_cpu() -> Duration {
+    read(ClockId::ThreadCPUTime)
+}
+
 /// The time since the machine was booted, suspended or not: a lease expires, and the garden's time goes on, while we sleep.
 fn boot_time() -> Duration {
     read(ClockId::Boottime)

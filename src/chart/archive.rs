@@ -12,9 +12,11 @@ use std::sync::Arc;
 use flate2::read::MultiGzDecoder;
 
 use super::{Chart, File, metadata, values};
+use crate::base::capped;
 use crate::format::yaml;
 use crate::limits::{
-    CHART_BYTES_MAX, CHART_DEPTH_MAX, CHART_FILE_BYTES_MAX, CHART_FILES_MAX, CHART_NAME_BYTES_MAX,
+    CHART_ARCHIVE_BYTES_MAX, CHART_BYTES_MAX, CHART_DEPTH_MAX, CHART_FILE_BYTES_MAX, CHART_FILES_MAX,
+    CHART_NAME_BYTES_MAX,
 };
 
 mod directory;
@@ -164,10 +166,7 @@ pub fn load_path(path: &Path) -> Result<Chart, Error> {
         return load_files(files, &mut budget);
     }
     let read = |source| Error::Read { path: path.to_owned(), source };
-    let mut bytes = Vec::new();
-    let limit = u64::try_from(CHART_BYTES_MAX).unwrap_or(u64::MAX);
-    std::fs::File::open(path).and_then(|f| f.take(limit).read_to_end(&mut bytes)).map_err(read)?;
-    load(&bytes)
+    load(&capped::read_file(path, CHART_ARCHIVE_BYTES_MAX).map_err(read)?)
 }
 
 /// What is left of the limits, for a chart and all below it.
@@ -207,7 +206,7 @@ fn load_archive(mut bytes: &[u8], budget: &mut Budget) -> Result<Chart, Error> {
     let unzipped = MultiGzDecoder::new(bytes).take(u64::try_from(stream_bytes_max).unwrap_or(u64::MAX));
     let mut files = Vec::new();
     for entry in tar::Archive::new(unzipped).entries().map_err(Error::Archive)? {
-        let mut entry = entry.map_err(Error::Archive)?;
+        let entry = entry.map_err(Error::Archive)?;
         let kind = entry.header().entry_type();
         if kind.is_dir() || kind.is_pax_global_extensions() || kind.is_pax_local_extensions() {
             continue;
@@ -222,7 +221,8 @@ fn load_archive(mut bytes: &[u8], budget: &mut Budget) -> Result<Chart, Error> {
         let mut data = Vec::new();
         // A link has no content, whatever its header says.
         if kind.is_file() || kind.is_contiguous() {
-            let read = entry.read_to_end(&mut data).map_err(Error::Archive)?;
+            // A header of another kind may have told another size: no more is read than was counted.
+            let read = entry.take(size.saturating_add(1)).read_to_end(&mut data).map_err(Error::Archive)?;
             if u64::try_from(read).ok() != Some(size) {
                 return Err(Error::Archive(io::ErrorKind::UnexpectedEof.into()));
             }

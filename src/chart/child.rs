@@ -7,13 +7,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+
+use answer::{Answer, Unread};
 
 use super::render::{self, KubeVersion, Mode, Options};
 use super::{Table, archive, expand, values};
@@ -23,9 +27,12 @@ use crate::base::error::chain;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::limits::{
-    CHART_ARCHIVE_BYTES_MAX, RENDER_CPU_S_MAX, RENDER_MEMORY_BYTES_MAX, RENDER_OUTPUT_BYTES_MAX,
-    RENDER_REQUEST_BYTES_MAX, RENDER_S_MAX, RENDER_STACK_BYTES, SMALL_STACK_BYTES,
+    CHART_ARCHIVE_BYTES_MAX, RENDER_ADDRESS_BYTES_MAX, RENDER_CPU_GRACE_S, RENDER_CPU_S_MAX,
+    RENDER_MEMORY_BYTES_MAX, RENDER_REQUEST_BYTES_MAX, RENDER_S_MAX, RENDER_STACK_BYTES, RENDERINGS_MAX,
+    SMALL_STACK_BYTES,
 };
+
+mod answer;
 
 /// The hidden command.
 pub const COMMAND: &str = "render-child";
@@ -135,8 +142,8 @@ pub enum Error {
     Talk(io::Error),
     /// It took too long.
     Timeout(Duration),
-    /// It wrote more than this many bytes.
-    OutputBytes(usize),
+    /// Its answer is too large.
+    Output(String),
     /// It died: of too much memory or time, or of a mistake.
     Died(Option<ExitStatus>),
     /// The agent stops.
@@ -152,13 +159,32 @@ impl fmt::Display for Error {
             Self::Start(_) => f.write_str("cannot start the process that renders"),
             Self::Talk(_) => f.write_str("cannot talk to the process that renders"),
             Self::Timeout(limit) => write!(f, "rendering took longer than {} s", limit.as_secs()),
-            Self::OutputBytes(max) => write!(f, "rendering gave more than {max} bytes"),
+            Self::Output(what) => f.write_str(what),
             Self::Died(Some(status)) => {
-                write!(f, "the process that renders died ({status}): too much memory, time or recursion")
+                write!(f, "the process that renders died ({status}): {}", cause(*status))
             }
             Self::Died(None) => f.write_str("the thread that renders died"),
             Self::Stopped => f.write_str("rendering was stopped"),
         }
+    }
+}
+
+/// Why a process with the limits of a rendering ends in this way.
+fn cause(status: ExitStatus) -> String {
+    // Numbers that all of Linux has.
+    const SIGABRT: i32 = 6;
+    const SIGKILL: i32 = 9;
+    const SIGXCPU: i32 = 24;
+    match status.signal() {
+        Some(SIGABRT) => {
+            format!(
+                "it needed more than {} MiB of memory, or nested too deeply",
+                RENDER_MEMORY_BYTES_MAX >> 20
+            )
+        }
+        Some(SIGXCPU) => format!("it took more than {RENDER_CPU_S_MAX} s of processor time"),
+        Some(SIGKILL) => "it was killed; perhaps the machine or the service has too little memory".to_owned(),
+        _ => "too much memory, time or recursion".to_owned(),
     }
 }
 
@@ -171,27 +197,9 @@ impl std::error::Error for Error {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Answer {
-    Objects(Objects),
-    Error(String),
-    Values(String),
-}
-
 impl From<Result<Objects, Self>> for Answer {
     fn from(result: Result<Objects, Self>) -> Self {
         result.map_or_else(|answer| answer, Self::Objects)
-    }
-}
-
-impl Answer {
-    fn into_result(self) -> Result<Objects, Error> {
-        match self {
-            Self::Objects(objects) => Ok(objects),
-            Self::Error(message) => Err(Error::Chart(message)),
-            Self::Values(message) => Err(Error::Values(message)),
-        }
     }
 }
 
@@ -226,6 +234,7 @@ impl Renderer {
                 }
             }
             Self::Child { program } => {
+                let _turn = Turn::take(stop).ok_or(Error::Stopped)?;
                 let mut command = Command::new(program);
                 command.arg(COMMAND).env_clear();
                 ask(command, request, archive, Duration::from_secs(RENDER_S_MAX), stop)
@@ -234,10 +243,37 @@ impl Renderer {
     }
 }
 
+/// Renderings that are under way in this process.
+static RENDERINGS: AtomicUsize = AtomicUsize::new(0);
+/// How often one that waits looks whether it may begin.
+const TURN_LOOK: Duration = Duration::from_millis(20);
+
+/// The right to render: children together need less memory than the service may use.
+struct Turn;
+
+impl Turn {
+    /// Waits for it; none when the agent stops.
+    fn take(stop: &Stop) -> Option<Self> {
+        let take = |now| (now < RENDERINGS_MAX).then_some(now + 1);
+        while RENDERINGS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err() {
+            // The machine's clock: what is waited for is a real process.
+            if stop.wait(&Clock::system(), TURN_LOOK) {
+                return None;
+            }
+        }
+        Some(Self)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        RENDERINGS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// What came back from the process, and how it ended.
 struct Outcome {
-    /// Nothing if it is too long.
-    output: io::Result<Option<Vec<u8>>>,
+    answer: Result<Answer, Unread>,
     status: io::Result<ExitStatus>,
     timed_out: bool,
 }
@@ -262,12 +298,11 @@ fn ask(
     if outcome.timed_out {
         return Err(Error::Timeout(limit));
     }
-    let output = outcome.output.map_err(Error::Talk)?;
-    let output = output.ok_or(Error::OutputBytes(RENDER_OUTPUT_BYTES_MAX))?;
-    match serde_json::from_slice(&output) {
-        Ok(answer) => Answer::into_result(answer),
-        // No complete answer: it died before it could give one.
-        Err(_) => Err(Error::Died(outcome.status.ok())),
+    match outcome.answer {
+        Ok(answer) => answer.into_result(),
+        Err(Unread::Excess(excess)) => Err(Error::Output(excess.to_string())),
+        Err(Unread::Io(error)) => Err(Error::Talk(error)),
+        Err(Unread::Incomplete) => Err(Error::Died(outcome.status.ok())),
     }
 }
 
@@ -302,17 +337,18 @@ fn converse(
         let sent = head.iter().try_for_each(|part| stdin.write_all(part));
         let _ = sent.and_then(|()| archive.send(&mut stdin));
     }
-    let nothing = Ok(Some(Vec::new()));
-    let output = stdout.map_or(nothing, |mut stdout| capped::read(&mut stdout, RENDER_OUTPUT_BYTES_MAX));
+    let answer = stdout.map_or(Err(Unread::Incomplete), |mut stdout| answer::read(&mut stdout));
     done.stop();
     let timed_out = watch.join().unwrap_or(false);
     let status = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
-    Ok(Outcome { output, status, timed_out })
+    Ok(Outcome { answer, status, timed_out })
 }
 
 /// The command `render-child`: one request in, one answer out. Returns the exit code.
 pub fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
     limit_resources();
+    // Where memory runs out, the system ends this process and not the agent.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let answer = match receive(input) {
         Ok((request, archive)) => {
             let rendering = thread::spawn("render", RENDER_STACK_BYTES, move || run(request, &archive));
@@ -331,14 +367,20 @@ pub fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
     }
 }
 
-/// On a system without such limits the child runs without them.
-fn limit_resources() {
+/// Gives this process the limits of a rendering. On a system without such limits it runs without them.
+pub fn limit_resources() {
     use rustix::process::{Resource, Rlimit, setrlimit};
-    for (resource, max) in [(Resource::As, RENDER_MEMORY_BYTES_MAX), (Resource::Cpu, RENDER_CPU_S_MAX)] {
-        let _ = setrlimit(resource, Rlimit { current: Some(max), maximum: Some(max) });
+    let cpu_s = Some(RENDER_CPU_S_MAX);
+    for (resource, current, maximum) in [
+        (Resource::Data, Some(RENDER_MEMORY_BYTES_MAX), Some(RENDER_MEMORY_BYTES_MAX)),
+        (Resource::As, Some(RENDER_ADDRESS_BYTES_MAX), Some(RENDER_ADDRESS_BYTES_MAX)),
+        // First a signal that says what it is for.
+        (Resource::Cpu, cpu_s, Some(RENDER_CPU_S_MAX + RENDER_CPU_GRACE_S)),
+        // No core of a process that holds values.
+        (Resource::Core, Some(0), Some(0)),
+    ] {
+        let _ = setrlimit(resource, Rlimit { current, maximum });
     }
-    // No core of a process that holds values.
-    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
 }
 
 fn receive(input: &mut dyn Read) -> io::Result<(Request, Vec<u8>)> {
@@ -357,6 +399,10 @@ fn receive(input: &mut dyn Read) -> io::Result<(Request, Vec<u8>)> {
 
 /// Renders; errors are what a person reads.
 fn run(request: Request, archive: &[u8]) -> Answer {
+    rendered(request, archive).limited()
+}
+
+fn rendered(request: Request, archive: &[u8]) -> Answer {
     let values = match &request.resources {
         Json::Null => Ok(request.values.clone()),
         resources => expand::expand(&request.values, resources),

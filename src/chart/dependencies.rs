@@ -2,16 +2,117 @@
 
 use serde_json::Value;
 
-use super::coalesce::{Error, Nulls, coalesced_json, complete};
+use std::fmt;
+
+use super::coalesce::{self, Nulls, coalesced_json, complete};
 use super::{Chart, Dependency, Table, values};
 use crate::format::semver::{Constraint, Version};
+use crate::limits::{CHART_BYTES_MAX, CHART_COUNT_MAX, CHART_FILES_MAX, CHART_IMPORT_STEPS_MAX};
+
+/// Why the sub-charts of a chart cannot be brought together.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Error {
+    /// The values of a sub-chart are no map.
+    Values(coalesce::Error),
+    /// With a chart for each alias there are more than this many.
+    Charts(usize),
+    /// With the files of a chart for each alias there are more than this many.
+    Files(usize),
+    /// With the files of a chart for each alias, these have more than this many bytes.
+    Bytes(usize),
+    /// Values are imported to a path of more than this many steps.
+    ImportSteps(usize),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Values(error) => write!(f, "{error}"),
+            Self::Charts(max) => write!(f, "with all aliases there are more than {max} charts"),
+            Self::Files(max) => write!(f, "with all aliases the charts have more than {max} files"),
+            Self::Bytes(max) => write!(f, "with all aliases the charts have more than {max} bytes"),
+            Self::ImportSteps(max) => {
+                write!(f, "import-values has a parent with more than {max} steps in its path")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<coalesce::Error> for Error {
+    fn from(error: coalesce::Error) -> Self {
+        Self::Values(error)
+    }
+}
+
+/// What a chart takes with all charts below it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    charts: usize,
+    files: usize,
+    bytes: usize,
+}
+
+impl Size {
+    fn of(chart: &Chart) -> Self {
+        let files = chart.templates.iter().chain(&chart.files);
+        let text: usize = files.clone().map(|file| file.name.len() + file.data.len()).sum();
+        let schema = chart.schema.as_ref().map_or(0, |schema| schema.len());
+        let own = Self {
+            charts: 1,
+            files: files.count(),
+            bytes: text + schema + chart.values.values().map(bytes_of).sum::<usize>(),
+        };
+        chart.children.iter().fold(own, |size, child| size.plus(Self::of(child)))
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            charts: self.charts.saturating_add(other.charts),
+            files: self.files.saturating_add(other.files),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            charts: self.charts.saturating_sub(other.charts),
+            files: self.files.saturating_sub(other.files),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+
+    fn check(self) -> Result<(), Error> {
+        if self.charts > CHART_COUNT_MAX {
+            return Err(Error::Charts(CHART_COUNT_MAX));
+        }
+        if self.files > CHART_FILES_MAX {
+            return Err(Error::Files(CHART_FILES_MAX));
+        }
+        if self.bytes > CHART_BYTES_MAX { Err(Error::Bytes(CHART_BYTES_MAX)) } else { Ok(()) }
+    }
+}
+
+/// The bytes of a value, roughly as its file has them.
+fn bytes_of(value: &Value) -> usize {
+    const NODE_BYTES: usize = 8;
+    NODE_BYTES
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(list) => list.iter().map(bytes_of).sum(),
+            Value::Object(map) => map.iter().map(|(key, value)| key.len() + bytes_of(value)).sum(),
+            _ => 0,
+        }
+}
 
 /// Removes the sub-charts that conditions and tags switch off, gives others their aliases, and imports values.
 ///
 /// # Errors
-/// A sub-chart whose values are no map.
+/// A sub-chart whose values are no map, or too many of them.
 pub(super) fn process(chart: &mut Chart, user: &Table) -> Result<(), Error> {
-    enable(chart, user, "")?;
+    let mut size = Size::of(chart);
+    enable(chart, user, "", &mut size)?;
     import_all(chart)
 }
 
@@ -21,11 +122,11 @@ pub(super) fn missing(chart: &Chart) -> Vec<&str> {
     chart.metadata.dependencies.iter().filter(is_there).map(|d| d.name.as_str()).collect()
 }
 
-fn enable(chart: &mut Chart, parent_values: &Table, path: &str) -> Result<(), Error> {
+fn enable(chart: &mut Chart, parent_values: &Table, path: &str, size: &mut Size) -> Result<(), Error> {
     if chart.metadata.dependencies.is_empty() {
         return Ok(());
     }
-    choose(chart);
+    choose(chart, size)?;
     let all = coalesced_json(chart, parent_values, Nulls::Drop)?;
     for dependency in &mut chart.metadata.dependencies {
         dependency.enabled = by_tags(dependency, &all);
@@ -39,35 +140,44 @@ fn enable(chart: &mut Chart, parent_values: &Table, path: &str) -> Result<(), Er
     chart.metadata.dependencies.retain(|d| !off.contains(&d.name));
     for child in &mut chart.children {
         let path = format!("{path}{}.", child.name());
-        enable(child, &all, &path)?;
+        enable(child, &all, &path, size)?;
     }
     Ok(())
 }
 
-/// Puts the charts that no dependency lists first, then one for each dependency, under its alias.
-fn choose(chart: &mut Chart) {
+/// Puts the charts that no dependency lists first, then one for each dependency, under its alias. `size` is that of all
+/// charts of the rendering: it is looked at before copies are made.
+fn choose(chart: &mut Chart, size: &mut Size) -> Result<(), Error> {
     let found = std::mem::take(&mut chart.children);
     let fits = |child: &Chart, d: &Dependency| {
         child.name() == d.name && in_range(&d.version, &child.metadata.version)
     };
     let dependencies = &chart.metadata.dependencies;
     let unlisted = found.iter().filter(|child| !dependencies.iter().any(|d| fits(child, d)));
-    let mut children: Vec<Chart> = unlisted.cloned().collect();
+    let mut children: Vec<(&Chart, &str)> = unlisted.map(|child| (child, "")).collect();
     for dependency in dependencies {
-        if let Some(child) = found.iter().find(|child| fits(child, dependency)) {
-            let mut child = child.clone();
-            if !dependency.alias.is_empty() {
-                child.metadata.name.clone_from(&dependency.alias);
-            }
-            children.push(child);
-        }
+        let child = found.iter().find(|child| fits(child, dependency));
+        children.extend(child.map(|child| (child, dependency.alias.as_str())));
     }
-    chart.children = children;
+    let of_all = |charts: &mut dyn Iterator<Item = &Chart>| {
+        charts.fold(Size::default(), |size, chart| size.plus(Size::of(chart)))
+    };
+    *size = size.minus(of_all(&mut found.iter())).plus(of_all(&mut children.iter().map(|(child, _)| *child)));
+    size.check()?;
+    let named = |(child, alias): (&Chart, &str)| {
+        let mut child = child.clone();
+        if !alias.is_empty() {
+            alias.clone_into(&mut child.metadata.name);
+        }
+        child
+    };
+    chart.children = children.into_iter().map(named).collect();
     for dependency in &mut chart.metadata.dependencies {
         if !dependency.alias.is_empty() {
             dependency.name.clone_from(&dependency.alias);
         }
     }
+    Ok(())
 }
 
 /// Whether a version lies in a range; a range or version that cannot be read holds nothing.
@@ -120,6 +230,9 @@ fn import(chart: &mut Chart) -> Result<(), Error> {
                 log::warn!(chart = dependency.name.as_str(); "A sub-chart lacks a table that is imported");
                 continue;
             };
+            if parent.split('.').count() > CHART_IMPORT_STEPS_MAX {
+                return Err(Error::ImportSteps(CHART_IMPORT_STEPS_MAX));
+            }
             complete(&mut imported, &below(&parent, table.clone()));
         }
         dependency.import_values = pairs;

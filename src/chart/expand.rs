@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::template::{self, Templates};
+use super::template::{Options, Templates};
 use super::value::{Numbers, Value};
 
 /// Expands every text in a value, keys too, as a template over `data`. A name that the data does not have is an error.
@@ -12,24 +12,26 @@ use super::value::{Numbers, Value};
 /// Where, and what is wrong there.
 pub(super) fn expand(value: &Json, data: &Json) -> Result<Json, String> {
     let data = Value::from_json(data, Numbers::Int64);
-    value_at("", value, &data)
+    // All texts together are one rendering.
+    let options = Options { missing_is_error: true, ..Options::default() };
+    value_at("", value, &data, &options)
 }
 
-fn value_at(path: &str, value: &Json, data: &Value) -> Result<Json, String> {
+fn value_at(path: &str, value: &Json, data: &Value, options: &Options) -> Result<Json, String> {
     match value {
-        Json::String(text) => text_at(path, text, data).map(Json::String),
+        Json::String(text) => text_at(path, text, data, options).map(Json::String),
         Json::Array(items) => items
             .iter()
             .enumerate()
-            .map(|(at, item)| value_at(&format!("{path}[{at}]"), item, data))
+            .map(|(at, item)| value_at(&format!("{path}[{at}]"), item, data, options))
             .collect(),
         Json::Object(entries) => {
             let mut out = Map::new();
             for (key, value) in entries {
                 let dot = if path.is_empty() { "" } else { "." };
                 let below = format!("{path}{dot}{key}");
-                let value = value_at(&below, value, data)?;
-                out.insert(text_at(&below, key, data)?, value);
+                let value = value_at(&below, value, data, options)?;
+                out.insert(text_at(&below, key, data, options)?, value);
             }
             Ok(Json::Object(out))
         }
@@ -37,12 +39,11 @@ fn value_at(path: &str, value: &Json, data: &Value) -> Result<Json, String> {
     }
 }
 
-fn text_at(path: &str, text: &str, data: &Value) -> Result<String, String> {
+fn text_at(path: &str, text: &str, data: &Value, options: &Options) -> Result<String, String> {
     if !text.contains("{{") {
         return Ok(text.to_owned());
     }
-    let options = template::Options { missing_is_error: true, ..template::Options::default() };
-    let mut templates = Templates::new(options);
+    let mut templates = Templates::new(options.clone());
     let result = templates.parse("values", text).and_then(|()| templates.render("values", data));
     result.map_err(|e| format!("{path}: {e}"))
 }

@@ -116,8 +116,8 @@ pub enum Error {
         /// What is there.
         version: String,
     },
-    /// Values do not fit.
-    Values(coalesce::Error),
+    /// Sub-charts or their values do not fit.
+    Dependencies(dependencies::Error),
     /// Values are not what the schema says: the report, line by line.
     Schema(String),
     /// A template is wrong, or says so.
@@ -139,7 +139,7 @@ impl fmt::Display for Error {
                     "chart requires kubeVersion: {wanted} which is incompatible with Kubernetes {version}"
                 )
             }
-            Self::Values(error) => write!(f, "chart dependencies processing failed: {error}"),
+            Self::Dependencies(error) => write!(f, "chart dependencies processing failed: {error}"),
             Self::Schema(report) => {
                 let report = report.trim_end();
                 write!(
@@ -172,8 +172,9 @@ pub fn render(mut chart: Chart, options: &Options) -> Result<Rendered, Error> {
     if options.mode == Mode::Template {
         check_as_helm(&chart, options)?;
     }
-    dependencies::process(&mut chart, &options.values).map_err(Error::Values)?;
-    let values = coalesce::coalesced(&chart, &options.values, Nulls::Drop).map_err(Error::Values)?;
+    dependencies::process(&mut chart, &options.values).map_err(Error::Dependencies)?;
+    let values = coalesce::coalesced(&chart, &options.values, Nulls::Drop);
+    let values = values.map_err(|error| Error::Dependencies(error.into()))?;
     if schema::is_wanted(&chart)
         && let Some(report) = schema::check(&chart, &coalesce::table_of(values.clone()))
     {

@@ -6,9 +6,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-use regex_lite::Regex;
 use serde_json::{Map, Value};
 
+use super::template::Expression;
 use super::{Chart, Table};
 use crate::format::number;
 use crate::limits::{SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX};
@@ -190,7 +190,7 @@ impl Rest {
 struct Check<'a> {
     root: &'a Value,
     draft: Draft,
-    patterns: HashMap<String, Regex>,
+    patterns: HashMap<String, Expression>,
     steps: usize,
     /// Why the schema itself cannot be used.
     broken: Option<String>,
@@ -205,7 +205,19 @@ struct Subject<'a, 'v> {
     failures: Vec<Failure>,
 }
 
+/// Bytes that a step gets over.
+const BYTES_PER_STEP: usize = 32;
+const TOO_LONG: &str = "the schema takes too long to check";
+
 impl<'a> Check<'a> {
+    /// Counts work against the maximum of one check.
+    fn spend(&mut self, steps: usize) {
+        match self.steps.checked_sub(steps) {
+            Some(left) => self.steps = left,
+            None => self.broken = Some(TOO_LONG.to_owned()),
+        }
+    }
+
     /// What is left unevaluated, if the caller asks for it, or why the value does not fit.
     fn value(
         &mut self,
@@ -217,13 +229,14 @@ impl<'a> Check<'a> {
         if self.broken.is_some() {
             return Ok(Rest::default());
         }
-        if place.depth > SCHEMA_DEPTH_MAX || self.steps == 0 {
-            self.broken = Some("the schema takes too long to check".to_owned());
+        if place.depth > SCHEMA_DEPTH_MAX {
+            self.broken = Some(TOO_LONG.to_owned());
             return Ok(Rest::default());
         }
-        self.steps -= 1;
+        self.spend(1 + place.path.len() / BYTES_PER_STEP);
+        let draft = self.draft;
         let own = |schema: &Map<String, Value>| {
-            let wants = |key| self.draft.has(2019) && schema.contains_key(key);
+            let wants = |key| draft.has(2019) && schema.contains_key(key);
             wants("unevaluatedProperties") || wants("unevaluatedItems")
         };
         let schema = match schema {
@@ -232,6 +245,10 @@ impl<'a> Check<'a> {
             _ if is_asked => return Ok(Rest::of(value)),
             _ => return Ok(Rest::default()),
         };
+        self.spend(keywords::steps(schema, value));
+        if self.broken.is_some() {
+            return Ok(Rest::default());
+        }
         if let Some(failure) = keywords::first(schema, value, place, self.draft) {
             return Err(failure);
         }
@@ -407,6 +424,7 @@ impl<'a> Check<'a> {
         if !self.patterns.contains_key(pattern) {
             match super::template::regex(pattern) {
                 Ok(regex) => {
+                    self.spend(regex.compile_steps());
                     self.patterns.insert(pattern.to_owned(), regex);
                 }
                 Err(error) => {
@@ -415,7 +433,9 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        self.patterns.get(pattern).is_none_or(|regex| regex.is_match(text))
+        let steps = self.patterns.get(pattern).map_or(0, |regex| regex.steps(text.len()));
+        self.spend(1 + steps);
+        self.broken.is_some() || self.patterns.get(pattern).is_none_or(|regex| regex.is_match(text))
     }
 }
 

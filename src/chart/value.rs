@@ -87,6 +87,7 @@ impl Value {
     /// The value of a JSON document.
     pub fn from_json(json: &serde_json::Value, numbers: Numbers) -> Self {
         use serde_json::Value as Json;
+        count_walked(1);
         match json {
             Json::Null => Self::Nil,
             Json::Bool(b) => Self::Bool(*b),
@@ -256,6 +257,21 @@ impl Tree for Value {
     }
 }
 
+std::thread_local! {
+    /// Values that walks on this thread have visited and nobody has counted yet.
+    static WALKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Adds to them: one for each value, or as much work.
+pub(super) fn count_walked(count: usize) {
+    WALKED.set(WALKED.get().saturating_add(u64::try_from(count).unwrap_or(u64::MAX)));
+}
+
+/// How many values walks on this thread have visited since the last call.
+pub(super) fn take_walked() -> u64 {
+    WALKED.take()
+}
+
 /// How deep and how far a walk over a value may go: ends cycles, and lists that hold the same list twice, and so on.
 #[derive(Debug)]
 pub struct Budget {
@@ -276,6 +292,7 @@ impl Budget {
         }
         self.depth -= 1;
         self.nodes -= 1;
+        count_walked(1);
         true
     }
 

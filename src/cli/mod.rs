@@ -58,6 +58,8 @@ pub struct Io<'a> {
     pub output: &'a mut dyn Write,
     /// What went wrong.
     pub errors: &'a mut dyn Write,
+    /// Whether the process is there for one command alone, which may limit its memory and time.
+    pub is_own_process: bool,
 }
 
 /// Looks up a variable of the environment.

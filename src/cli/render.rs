@@ -2,20 +2,21 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
 
 use super::{Io, fail, print};
+use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::thread;
 use crate::chart::render::{self, KubeVersion, Mode, Options, Rendered};
 use crate::chart::set::{self, Words};
-use crate::chart::{Table, archive, values};
-use crate::limits::RENDER_STACK_BYTES;
+use crate::chart::{Table, archive, child, values};
+use crate::limits::{RENDER_REQUEST_BYTES_MAX, RENDER_STACK_BYTES};
 
 /// Written at once.
 const OUTPUT_BYTES: usize = 16 << 10;
@@ -35,6 +36,7 @@ CHART is a folder or a .tgz. Prints what `helm template` would print.
   -s, --show-only PATTERN    only these templates, as templates/*.yaml
       --no-hooks             leave out hooks
       --as-extension         render as the agent does: keys of the Secret and their objects
+      --unlimited            lift the limits of a rendering: 96 MiB of memory, 120 s of processor time
 ";
 
 /// What the command line asks for.
@@ -46,6 +48,7 @@ struct Arguments {
     include_crds: bool,
     hooks: bool,
     show_only: Vec<String>,
+    is_limited: bool,
     options: Options,
 }
 
@@ -56,7 +59,7 @@ enum Error {
     Argument(lexopt::Error),
     NoChart,
     KubeVersion(String),
-    Read(PathBuf, std::io::Error),
+    Read(PathBuf, io::Error),
     Values(PathBuf, values::Error),
     Set(String, set::Error),
     Load(archive::Error),
@@ -99,7 +102,12 @@ enum Output {
 
 /// Runs the command and returns the exit code.
 pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>) -> u8 {
-    match parse(args).and_then(on_a_deep_stack) {
+    let arguments = parse(args).inspect(|arguments| {
+        if arguments.is_limited && io.is_own_process {
+            child::limit_resources();
+        }
+    });
+    match arguments.and_then(on_a_deep_stack) {
         Ok(Output::Text(text)) => print(io, &text),
         Ok(Output::Manifests(rendered, crds)) => print_all(io, &rendered, crds),
         Err(Error::Help) => print(io, HELP),
@@ -111,6 +119,7 @@ fn parse(args: Vec<OsString>) -> Result<Arguments, Error> {
     let mut words: Vec<OsString> = Vec::new();
     let (mut files, mut assignments, mut show_only) = (Vec::new(), Vec::new(), Vec::new());
     let (mut include_crds, mut hooks, mut mode) = (false, true, Mode::Template);
+    let mut is_limited = true;
     let mut namespace = "default".to_owned();
     let mut kube_version: Option<String> = None;
     let mut api_versions: Vec<String> = Vec::new();
@@ -133,6 +142,7 @@ fn parse(args: Vec<OsString>) -> Result<Arguments, Error> {
             Long("show-only") | Short('s') => show_only.push(text(&mut parser)?),
             Long("no-hooks") => hooks = false,
             Long("as-extension") => mode = Mode::Extension,
+            Long("unlimited") => is_limited = false,
             Value(word) if words.len() < 2 => words.push(word),
             _ => return Err(arg.unexpected().into()),
         }
@@ -148,7 +158,7 @@ fn parse(args: Vec<OsString>) -> Result<Arguments, Error> {
     let values = Table::new();
     let clock = Clock::system();
     let options = Options { mode, name, namespace, values, kube_version, api_versions, clock };
-    Ok(Arguments { chart, files, assignments, include_crds, hooks, show_only, options })
+    Ok(Arguments { chart, files, assignments, include_crds, hooks, show_only, is_limited, options })
 }
 
 /// Templates may call themselves: they need more stack than a main thread may have.
@@ -160,7 +170,9 @@ fn on_a_deep_stack(arguments: Arguments) -> Result<Output, Error> {
 fn run(mut arguments: Arguments) -> Result<Output, Error> {
     let options = &mut arguments.options;
     for path in arguments.files {
-        let text = match std::fs::read_to_string(&path) {
+        let text = capped::read_file(&path, RENDER_REQUEST_BYTES_MAX);
+        let text = text.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+        let text = match text {
             Ok(text) => text,
             Err(error) => return Err(Error::Read(path, error)),
         };
@@ -248,7 +260,9 @@ mod tests {
         assert_eq!(a.assignments[0], (Words::Typed, "a=1".to_owned()));
         assert_eq!(a.options.api_versions, ["x/v1", "y/v1"]);
         assert_eq!(a.options.kube_version.version, "v1.30");
-        assert_eq!(parsed(&["dir"]).unwrap().options.name, "release-name");
+        let plain = parsed(&["dir"]).unwrap();
+        assert_eq!((plain.options.name.as_str(), plain.is_limited), ("release-name", true));
+        assert!(!parsed(&["dir", "--unlimited"]).unwrap().is_limited);
     }
 
     #[test]

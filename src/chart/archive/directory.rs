@@ -5,20 +5,31 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::{Budget, Error, File, without_bom};
+use crate::base::capped;
 use crate::chart::glob::Pattern;
-use crate::limits::{CHART_FILE_BYTES_MAX, NESTING_DEPTH_MAX};
+use crate::limits::{CHART_FILE_BYTES_MAX, CHART_IGNORE_BYTES_MAX, NESTING_DEPTH_MAX};
 
 /// Reads the files in the order of their names; links are followed.
 pub(super) fn read(top: &Path, budget: &mut Budget) -> Result<Vec<File>, Error> {
-    let mut rules = match fs::read_to_string(top.join(".helmignore")) {
-        Ok(text) => Rule::parse_all(&text)?,
-        Err(_) => Vec::new(),
-    };
+    let mut rules = Rule::parse_all(&read_ignore(&top.join(".helmignore"))?)?;
     // Upstream's only default: hidden files among the templates.
     rules.extend(Rule::parse("templates/.?*")?);
     let mut files = Vec::new();
     walk(&Walk { top, rules: &rules }, "", 0, budget, &mut files)?;
     Ok(files)
+}
+
+/// The text of `.helmignore`; nothing if there is none.
+fn read_ignore(path: &Path) -> Result<String, Error> {
+    let failed = |source| Error::Read { path: path.to_owned(), source };
+    match fs::metadata(path) {
+        Err(_) => return Ok(String::new()),
+        // A device may have no end, and a pipe no writer.
+        Ok(metadata) if !metadata.is_file() => return Err(failed(io::Error::other("not a regular file"))),
+        Ok(_) => {}
+    }
+    let bytes = capped::read_file(path, CHART_IGNORE_BYTES_MAX).map_err(failed)?;
+    Ok(String::from_utf8(bytes).unwrap_or_default())
 }
 
 /// What is read at once.

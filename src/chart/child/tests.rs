@@ -100,7 +100,10 @@ fn the_child_hears_the_request_and_its_answer_counts() {
     assert!(matches!(error, Error::Chart(message) if message == "bad"));
     assert!(matches!(ask_shell("kill -9 $$", minute, &stop), Err(Error::Died(Some(_)))));
     assert!(matches!(ask_shell("echo nonsense", minute, &stop), Err(Error::Died(Some(_)))));
-    assert!(matches!(ask_shell("cat /dev/zero", minute, &stop), Err(Error::OutputBytes(33_554_432))));
+    let error = ask_shell("yes '        '", minute, &stop).unwrap_err();
+    assert_eq!(error.to_string(), "the rendered objects have more than 4194304 bytes: split the chart");
+    let error = ask_shell("kill -ABRT $$", minute, &stop).unwrap_err().to_string();
+    assert!(error.ends_with(": it needed more than 96 MiB of memory, or nested too deeply"), "{error}");
     let missing = Renderer::Child { program: PathBuf::from("/nonexistent") };
     assert!(matches!(missing.render(&request(), b"x", &stop), Err(Error::Start(_))));
 }

@@ -2,8 +2,45 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{Draft, Failure, Place, formats, quoted_text, shown};
+use super::{BYTES_PER_STEP, Draft, Failure, Place, formats, quoted_text, shown};
 use crate::format::number;
+
+/// What the keywords of one schema take for one value, in steps; schemas within it are counted by themselves.
+pub(super) fn steps(schema: &Map<String, Value>, value: &Value) -> usize {
+    const KEYWORDS_PER_STEP: usize = 8;
+    let lists = schema.values().map(|keyword| keyword.as_array().map_or(0, Vec::len)).sum::<usize>();
+    let dependencies = ["dependencies", "dependentRequired", "dependentSchemas"]
+        .map(|keyword| schema.get(keyword).and_then(Value::as_object).map_or(0, Map::len));
+    let mut steps = (lists + dependencies.iter().sum::<usize>()) / KEYWORDS_PER_STEP;
+    steps += match value {
+        Value::String(text) => text.len() / BYTES_PER_STEP,
+        Value::Array(list) => list.len() / KEYWORDS_PER_STEP,
+        Value::Object(map) => map.len() / KEYWORDS_PER_STEP,
+        _ => 0,
+    };
+    // Whole values are compared with each choice, and items with each other.
+    if schema.contains_key("enum") || schema.contains_key("const") {
+        steps += size(value).saturating_mul(1 + lists) / KEYWORDS_PER_STEP;
+    }
+    if let (true, Value::Array(list)) = (schema.contains_key("uniqueItems"), value) {
+        let compared = list.len().min(COMPARED_MAX);
+        steps += size(value).saturating_mul(compared) / 64;
+    }
+    steps
+}
+
+/// The values in a value, and the bytes of their texts.
+fn size(value: &Value) -> usize {
+    1 + match value {
+        Value::String(text) => text.len() / BYTES_PER_STEP,
+        Value::Array(list) => list.iter().map(size).sum(),
+        Value::Object(map) => map.values().map(size).sum(),
+        _ => 0,
+    }
+}
+
+/// `uniqueItems` compares each with each, which grows with the square: longer lists pass unchecked.
+const COMPARED_MAX: usize = 2_000;
 
 /// What ends the check of a value: `type`, `const`, `enum`, `format`, in this order.
 pub(super) fn first(
@@ -149,8 +186,6 @@ pub(super) fn unique(
     place: &Place,
     failures: &mut Vec<Failure>,
 ) {
-    /// Comparing each with each grows with the square: longer lists pass unchecked.
-    const COMPARED_MAX: usize = 2_000;
     if schema.get("uniqueItems") != Some(&Value::Bool(true)) || list.len() > COMPARED_MAX {
         return;
     }

@@ -16,6 +16,8 @@ mod stack;
 mod unquote;
 
 use std::borrow::Cow;
+use std::cell::Cell;
+use std::rc::Rc;
 
 pub use error::Error;
 
@@ -27,6 +29,7 @@ use crate::limits::{
 };
 use ast::{Node, NodeKind, Tree};
 use eval::{Engine, Scope, Shared, Spare};
+pub(super) use functions::regex::Expression;
 use stack::StackGuard;
 
 /// The name of the template that all others belong to, as messages about `tpl` show it.
@@ -39,8 +42,10 @@ pub struct Options {
     pub clock: Clock,
     /// Stack that parsing and rendering may use, in bytes, counted from the call. The thread must have 1 MiB more.
     pub stack_bytes_max: usize,
-    /// Actions, calls and rounds of loops that one rendering may take.
+    /// Actions, calls, rounds of loops and the work of functions that one rendering may take.
     pub steps_max: u64,
+    /// How many it has taken. Sets of templates with clones of these options share it.
+    pub steps: Rc<Cell<u64>>,
     /// A key that a map does not have is an error (`missingkey=error`).
     pub missing_is_error: bool,
 }
@@ -51,6 +56,7 @@ impl Default for Options {
             clock: Clock::system(),
             stack_bytes_max: TEMPLATE_STACK_BYTES_MAX,
             steps_max: TEMPLATE_STEPS_MAX,
+            steps: Rc::default(),
             missing_is_error: false,
         }
     }
@@ -124,7 +130,7 @@ pub(super) fn quoted(text: &str) -> String {
 ///
 /// # Errors
 /// Go's words for what is wrong with it.
-pub(super) fn regex(pattern: &str) -> Result<regex_lite::Regex, String> {
+pub(super) fn regex(pattern: &str) -> Result<Expression, String> {
     functions::regex::build(pattern)
 }
 
@@ -227,6 +233,9 @@ fn without_no_value(out: &[u8]) -> Cow<'_, [u8]> {
 /// Where `needle` begins, if it is there. Bytes, because Go's strings need not be UTF-8.
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     let Some((first, _)) = needle.split_first() else { return Some(0) };
+    if needle.len() > NEEDLE_BYTES_MAX {
+        return find_long(haystack, needle);
+    }
     // The fastest way to see that there is none.
     if !haystack.contains(first) {
         return None;
@@ -239,6 +248,32 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
             return Some(at);
         }
         at += 1;
+    }
+    None
+}
+
+/// Longer ones are not searched for by comparing at each place: that takes the product of both lengths.
+const NEEDLE_BYTES_MAX: usize = 64;
+
+/// The search of Knuth, Morris and Pratt: in time that grows with the sum of both lengths.
+fn find_long(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    // For each byte: the length of the longest beginning of the needle that ends there.
+    let mut borders = vec![0usize; needle.len()];
+    let advance = |borders: &[usize], mut matched: usize, byte: u8| {
+        while matched > 0 && needle[matched] != byte {
+            matched = borders[matched - 1];
+        }
+        matched + usize::from(needle[matched] == byte)
+    };
+    for at in 1..needle.len() {
+        borders[at] = advance(&borders, borders[at - 1], needle[at]);
+    }
+    let mut matched = 0;
+    for (at, byte) in haystack.iter().enumerate() {
+        matched = advance(&borders, matched, *byte);
+        if matched == needle.len() {
+            return Some(at + 1 - matched);
+        }
     }
     None
 }

@@ -101,14 +101,6 @@ pub(super) fn unique_secret(namespace: &str, name: &str, data: &BTreeMap<String,
     (Key::new(namespace, name), object)
 }
 
-/// Bytes that the API server counts of a Secret's data: keys do not enter.
-pub(super) fn data_bytes(data: &BTreeMap<String, String>) -> usize {
-    data.values().map(String::len).sum()
-}
-
-/// The largest data that a Secret may hold (Kubernetes `MaxSecretSize`).
-pub(super) const SECRET_DATA_BYTES_MAX: usize = 1 << 20;
-
 /// Brings the ManagedResource to what it should be: class `seed`, one Secret, no old references.
 pub(super) fn set_managed_resource(object: &mut Value, installation: &str, registration: &str, secret: &str) {
     let metadata = &mut object["metadata"];

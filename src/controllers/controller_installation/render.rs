@@ -11,6 +11,7 @@ use crate::chart::child::{self, Objects, Request};
 use crate::chart::render::secret_text;
 use crate::chart::{Table, values};
 use crate::format::base64;
+use crate::limits::SECRET_DATA_BYTES_MAX;
 use crate::runtime::controller::{Context, Failure};
 
 use super::inject::{self, Injection};
@@ -71,14 +72,22 @@ pub(super) fn data(
     injection: Injection<'_>,
     verdict: &mut Verdict,
 ) -> Result<BTreeMap<String, String>, Failure> {
-    let texts = objects.into_iter().map(|(key, object)| Ok((key, text(object, injection)?)));
-    let data: Result<BTreeMap<_, _>, inject::Error> = texts.collect();
+    let max = SECRET_DATA_BYTES_MAX;
+    let (mut data, mut size) = (BTreeMap::new(), 0);
     let mut refuse = |why: String| {
         verdict.valid(Status::False, "ChartCannotBeRendered", &why);
         Failure::terminal(why)
     };
-    let data = data.map_err(|e| refuse(format!("failed to inject the environment: {}", chain(&e))))?;
-    let (size, max) = (objects::data_bytes(&data), objects::SECRET_DATA_BYTES_MAX);
+    for (key, object) in objects {
+        let text = text(object, injection);
+        let text = text.map_err(|e| refuse(format!("failed to inject the environment: {}", chain(&e))))?;
+        // As the API server counts: keys do not enter.
+        size += text.len();
+        // What is too large is counted and not kept.
+        if size <= max {
+            data.insert(key, text);
+        }
+    }
     if size > max {
         return Err(refuse(format!(
             "the rendered manifests have {size} bytes; a Secret holds at most {max}: split the chart"

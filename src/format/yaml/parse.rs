@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::resolve::{self, Text};
 use super::scan::{Kind, Mark, Scanner, Token};
 use super::{Error, Go};
-use crate::limits::{NESTING_DEPTH_MAX, YAML_ALIAS_NODES_PER_BYTE_MAX};
+use crate::limits::{NESTING_DEPTH_MAX, YAML_ALIAS_NODES_MAX, YAML_ALIAS_NODES_PER_BYTE_MAX};
 
 mod list;
 mod map;
@@ -111,7 +111,11 @@ impl<'a> Loader<'a> {
             anchors: BTreeMap::new(),
             anchor_count: 0,
             nodes: 0,
-            nodes_max: text.len().saturating_mul(YAML_ALIAS_NODES_PER_BYTE_MAX).max(NODES_MIN),
+            nodes_max: text
+                .len()
+                .saturating_mul(YAML_ALIAS_NODES_PER_BYTE_MAX)
+                .min(text.len().saturating_add(YAML_ALIAS_NODES_MAX))
+                .max(NODES_MIN),
             mistake: None,
             keys,
             inner: Vec::new(),

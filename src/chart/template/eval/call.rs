@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::super::ast::{Operand, OperandKind};
 use super::super::error::{Cause, Error, Fault};
-use super::super::functions::{Args, Function, Run};
+use super::super::functions::{Args, BYTES_PER_STEP, Function, ITEMS_PER_STEP, Run};
 use super::{At, Exec, SPARE_ITEMS_MAX, Slot, put_back};
 use crate::chart::value::{List, ListKind, Map, MapKind, Object, Signature, Type, Value};
 use crate::limits::{TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
@@ -55,14 +55,18 @@ impl<'t> Exec<'t, '_> {
         if let Some(slot) = last {
             values.push(self.checked(slot, parameter(signature, words.len()))?);
         }
+        let shared = self.engine.shared;
         let args = Args { engine: self.engine, values };
-        let result = match callee {
+        let given = shared.charge(args.values.iter().map(work).sum());
+        let result = given.map_err(Cause::Text).and_then(|()| match callee {
             Callee::Function(Function { run: Run::Plain(run), .. }) => run(&args),
             Callee::Function(_) => Err(no_function(words, &args.values)),
             Callee::Method { object, name, .. } => object.call(name, &args.values).map_err(Cause::Text),
-        };
+        });
         put_back(spare, args.values, SPARE_ITEMS_MAX);
-        result.and_then(|value| bounded(value).map_err(Cause::Text)).map_err(|cause| {
+        let counted =
+            |value: Value| shared.charge(work(&value)).and_then(|()| bounded(value)).map_err(Cause::Text);
+        result.and_then(counted).map_err(|cause| {
             self.at = place;
             self.fail(Fault::wrapping(format!("error calling {}: ", callee.name()), cause))
         })
@@ -228,6 +232,18 @@ fn no_function(words: &[Operand], values: &[Value]) -> Cause {
 
 fn parameter(signature: Signature, index: usize) -> Type {
     signature.fixed.get(index).copied().or(signature.variadic).unwrap_or(Type::Any)
+}
+
+/// Steps that a function takes to get once over a value. What is deeper in it counts when it is walked over.
+fn work(value: &Value) -> u64 {
+    let steps = match value {
+        Value::Str(text) => text.len() / BYTES_PER_STEP,
+        Value::Bytes(bytes) => bytes.len() / BYTES_PER_STEP,
+        Value::List(list) => list.items().len() / ITEMS_PER_STEP,
+        Value::Map(map) => map.entries().len() / ITEMS_PER_STEP,
+        _ => 0,
+    };
+    u64::try_from(steps).unwrap_or(u64::MAX)
 }
 
 /// Refuses results that only a runaway template produces.

@@ -11,11 +11,14 @@ use std::rc::Rc;
 
 use super::ast::{Branch, Command, Node, NodeKind, Operand, Pipe, Tree};
 use super::error::{Error, Fault};
+use super::functions::regex::Expression;
 use super::stack::StackGuard;
 use super::{Options, format};
-use crate::chart::value::{ListKind, MapKind, Text, Value};
+use crate::chart::value::{ListKind, MapKind, Text, Value, take_walked};
 use crate::limits::{TEMPLATE_BUFFER_BYTES_MAX, TEMPLATE_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 
+/// Values that a walk visits in one step.
+const NODES_PER_STEP: u64 = 8;
 /// A list that has held more is not kept for others.
 const SPARE_ITEMS_MAX: usize = 64;
 
@@ -81,9 +84,8 @@ pub(super) struct Shared<'a> {
     pub(super) included: RefCell<Vec<Text>>,
     spare: &'a Spare,
     pub(super) depth: Cell<usize>,
-    pub(super) steps: Cell<u64>,
     /// Compiled expressions.
-    pub(super) regexes: RefCell<HashMap<String, Rc<regex_lite::Regex>>>,
+    pub(super) regexes: RefCell<HashMap<String, Rc<Expression>>>,
 }
 
 impl<'a> Shared<'a> {
@@ -94,7 +96,6 @@ impl<'a> Shared<'a> {
             guard: StackGuard::new(options.stack_bytes_max),
             included: RefCell::default(),
             depth: Cell::new(0),
-            steps: Cell::new(0),
             regexes: RefCell::default(),
         }
     }
@@ -107,14 +108,21 @@ impl<'a> Shared<'a> {
         result
     }
 
-    /// Counts work against the maximum of one rendering.
-    pub(super) fn charge(&self, steps: u64) -> Result<(), String> {
-        let steps = self.steps.get().saturating_add(steps);
-        self.steps.set(steps);
-        if steps > self.options.steps_max {
-            return Err(format!("rendering took more than {} steps", self.options.steps_max));
+    /// Refuses work that would not fit into what is left.
+    pub(super) fn afford(&self, steps: u64) -> Result<(), String> {
+        let steps_max = self.options.steps_max;
+        if self.options.steps.get().saturating_add(steps) > steps_max {
+            return Err(format!("rendering took more than {steps_max} steps"));
         }
         Ok(())
+    }
+
+    /// Counts work against the maximum of one rendering.
+    pub(super) fn charge(&self, steps: u64) -> Result<(), String> {
+        let walked = take_walked() / NODES_PER_STEP;
+        let steps = self.options.steps.get().saturating_add(steps).saturating_add(walked);
+        self.options.steps.set(steps);
+        self.afford(0)
     }
 }
 

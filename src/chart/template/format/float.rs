@@ -10,12 +10,12 @@ pub(super) fn format(value: f64, verb: char, precision: Option<usize>) -> String
     }
     match verb {
         'f' => match precision {
-            Some(p) => format!("{value:.p$}"),
+            Some(p) => with_zeros(format!("{value:.*}", p.min(DIGITS_MAX)), p),
             None => format!("{value}"),
         },
         'e' | 'E' => {
             let text = match precision {
-                Some(p) => format!("{value:.p$e}"),
+                Some(p) => scientific(value, p),
                 None => format!("{value:e}"),
             };
             let text = with_exponent(&text);
@@ -29,6 +29,24 @@ pub(super) fn format(value: f64, verb: char, precision: Option<usize>) -> String
     }
 }
 
+/// The formatter of std takes precisions up to 65,535. No float has a digit other than 0 after so many.
+const DIGITS_MAX: usize = 1_100;
+
+/// Appends the zeros of a precision that std was not asked for.
+fn with_zeros(text: String, precision: usize) -> String {
+    text + &"0".repeat(precision.saturating_sub(DIGITS_MAX))
+}
+
+fn scientific(value: f64, precision: usize) -> String {
+    let text = format!("{value:.*e}", precision.min(DIGITS_MAX));
+    match text.split_once('e') {
+        Some((mantissa, exponent)) if precision > DIGITS_MAX => {
+            format!("{}e{exponent}", with_zeros(mantissa.to_owned(), precision))
+        }
+        _ => text,
+    }
+}
+
 /// `1.5e7` to `1.5e+07`.
 fn with_exponent(text: &str) -> String {
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
@@ -39,7 +57,7 @@ fn with_exponent(text: &str) -> String {
 fn general(value: f64, precision: Option<usize>) -> String {
     let precision = precision.map(|p| p.max(1));
     let scientific = match precision {
-        Some(p) => format!("{value:.*e}", p - 1),
+        Some(p) => format!("{value:.*e}", (p - 1).min(DIGITS_MAX)),
         None => format!("{value:e}"),
     };
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -133,7 +151,8 @@ fn hex(value: f64, precision: Option<usize>) -> String {
     let digits = format!("{:013x}", mantissa & ((1 << 52) - 1));
     let fraction = match precision {
         None => digits.trim_end_matches('0').to_owned(),
-        Some(p) => format!("{digits:0<p$}")[..p].to_owned(),
+        Some(p) if p <= digits.len() => digits[..p].to_owned(),
+        Some(p) => format!("{digits}{}", "0".repeat(p - digits.len())),
     };
     let point = if fraction.is_empty() { "" } else { "." };
     let exponent = exponent + 52;

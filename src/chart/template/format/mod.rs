@@ -352,7 +352,8 @@ impl Printer {
             _ => 0,
         };
         let prefix = if sharp { prefix } else { "" };
-        let text = format!("{sign}{prefix}{digits:0>least$}");
+        let zeros = "0".repeat(least.saturating_sub(digits.len()));
+        let text = format!("{sign}{prefix}{zeros}{digits}");
         let zero = std::mem::replace(&mut self.flags.zero, false);
         self.pad(text.as_bytes());
         self.flags.zero = zero;
@@ -360,7 +361,8 @@ impl Printer {
 
     fn unicode(&mut self, value: u64) {
         let digits = self.flags.precision.unwrap_or(4).max(4);
-        let mut text = format!("U+{value:0digits$X}");
+        let shown = format!("{value:X}");
+        let mut text = format!("U+{}{shown}", "0".repeat(digits.saturating_sub(shown.len())));
         let shown =
             u32::try_from(value).ok().and_then(char::from_u32).filter(|c| super::unquote::is_print(*c));
         if let (true, Some(c)) = (self.flags.sharp, shown) {
@@ -452,13 +454,13 @@ fn rune(value: u64) -> char {
 }
 
 /// Where each rune starts; each byte that is no UTF-8 counts as one.
-fn rune_starts(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
+pub(super) fn rune_starts(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let mut at = 0;
     bytes.utf8_chunks().flat_map(move |chunk| {
         let start = at;
         at += chunk.valid().len() + chunk.invalid().len();
         let invalid = start + chunk.valid().len()..at;
-        chunk.valid().char_indices().map(move |(i, _)| start + i).chain(invalid).collect::<Vec<_>>()
+        chunk.valid().char_indices().map(move |(i, _)| start + i).chain(invalid)
     })
 }
 

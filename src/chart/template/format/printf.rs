@@ -232,6 +232,8 @@ impl State<'_> {
 
 /// The first rune and its length; a byte that is no UTF-8 is one U+FFFD.
 fn first_char(bytes: &[u8]) -> Option<(char, usize)> {
-    let chunk = bytes.utf8_chunks().next()?;
+    // No rune is longer: the rest of the text need not be looked at.
+    const RUNE_BYTES: usize = 4;
+    let chunk = bytes[..bytes.len().min(RUNE_BYTES)].utf8_chunks().next()?;
     Some(chunk.valid().chars().next().map_or(('\u{fffd}', 1), |c| (c, c.len_utf8())))
 }

@@ -107,7 +107,7 @@ fn time_of(a: &Args<'_>, index: usize) -> Time {
 fn modified(a: &Args<'_>) -> Result<Value, String> {
     let nanos = duration::parse_nanos(&a.str(0)).map_err(|e| e.to_string())?;
     let time = as_time(a.any(1)).unwrap_or(Time::ZERO);
-    Ok(Value::native(Time(Civil::at(time.0.timestamp().offset(nanos), time.0.offset_s))))
+    time.later(0, nanos).map(Value::native)
 }
 
 fn to_date(a: &Args<'_>) -> Result<Time, String> {
@@ -192,7 +192,7 @@ impl Object for Time {
             "Format" => {
                 args.first().and_then(Value::as_text).map(|t| layout(&t.to_str())).unwrap_or_default().into()
             }
-            "AddDate" => Value::native(self.add_date(args)),
+            "AddDate" => Value::native(self.add_date(args)?),
             "Before" => other.is_some_and(|o| civil.timestamp() < o).into(),
             "After" => other.is_some_and(|o| civil.timestamp() > o).into(),
             "Equal" => other.is_some_and(|o| civil.timestamp() == o).into(),
@@ -222,17 +222,34 @@ impl Object for Time {
 
 impl Time {
     /// Adds years, months and days; days beyond the end of a month run over into the next.
-    fn add_date(&self, args: &[Value]) -> Self {
+    fn add_date(&self, args: &[Value]) -> Result<Self, String> {
         let number = |i: usize| match args.get(i) {
             Some(Value::Int(n)) => *n,
             _ => 0,
         };
-        let months = self.0.year.saturating_add(number(0)).saturating_mul(12) + i64::from(self.0.month) - 1
-            + number(1);
+        let years = self.0.year.checked_add(number(0)).and_then(|year| year.checked_mul(12));
+        let months = years.and_then(|months| months.checked_add(number(1))).ok_or(OUT_OF_RANGE)?;
+        let months = months.checked_add(i64::from(self.0.month) - 1).ok_or(OUT_OF_RANGE)?;
+        let days = number(2).checked_add(i64::from(self.0.day) - 1).ok_or(OUT_OF_RANGE)?;
         let month = u32::try_from(months.rem_euclid(12) + 1).unwrap_or(1);
-        let first = Civil { year: months.div_euclid(12), month, day: 1, ..self.0 };
-        let days = i64::from(self.0.day) - 1 + number(2);
-        let at = first.timestamp().offset(days.saturating_mul(86_400).saturating_mul(NANOS));
-        Self(Civil::at(at, self.0.offset_s))
+        let year = months.div_euclid(12);
+        if year.abs() > YEAR_MAX {
+            return Err(OUT_OF_RANGE.to_owned());
+        }
+        let first = Self(Civil { year, month, day: 1, ..self.0 });
+        first.later(days.checked_mul(86_400).ok_or(OUT_OF_RANGE)?, 0)
+    }
+
+    /// The time so much later, in the same zone.
+    fn later(self, seconds: i64, nanos: i64) -> Result<Self, String> {
+        let nanos = i64::from(self.0.nanos).checked_add(nanos).ok_or(OUT_OF_RANGE)?;
+        let unix = self.unix().checked_add(seconds).and_then(|s| s.checked_add(nanos.div_euclid(NANOS)));
+        let rest = u32::try_from(nanos.rem_euclid(NANOS)).unwrap_or(0);
+        let later = Civil::of_unix(unix.ok_or(OUT_OF_RANGE)?, rest, self.0.offset_s);
+        if later.year.abs() > YEAR_MAX { Err(OUT_OF_RANGE.to_owned()) } else { Ok(Self(later)) }
     }
 }
+
+/// Go counts further, and then its numbers overflow.
+const YEAR_MAX: i64 = 100_000_000;
+const OUT_OF_RANGE: &str = "date is out of range";

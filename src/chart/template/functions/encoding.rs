@@ -3,18 +3,23 @@
 use std::borrow::Cow;
 
 use super::json::{as_array, as_map};
-use super::{Answer, Args, Function, fixed};
+use super::{Answer, Args, Cause, Function, fixed};
 use crate::chart::value::Type::{Any, Str};
 use crate::chart::value::{Map, Numbers, Text, Value};
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
+use crate::limits::{YAML_ALIAS_NODES_MAX, YAML_ALIAS_NODES_PER_BYTE_MAX};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     fixed("toYaml", &[Any], |a| Ok(to_yaml(a.any(0), Dialect::V2).unwrap_or_default().into())),
     fixed("toYamlPretty", &[Any], |a| Ok(to_yaml(a.any(0), Dialect::V3).unwrap_or_default().into())),
     fixed("mustToYaml", &[Any], must_to_yaml),
-    fixed("fromYaml", &[Str], |a| Ok(as_map(from_yaml(&a.str(0), Map::new().into()), YAML_PREFIX))),
+    fixed("fromYaml", &[Str], |a| {
+        charge_aliases(a)?;
+        Ok(as_map(from_yaml(&a.str(0), Map::new().into()), YAML_PREFIX))
+    }),
     fixed("fromYamlArray", &[Str], |a| {
+        charge_aliases(a)?;
         Ok(as_array(from_yaml(&a.str(0), Value::list(Vec::new())), YAML_PREFIX))
     }),
     fixed("b64enc", &[Str], |a| Ok(base64::encode(a.bytes(0)).into())),
@@ -43,6 +48,16 @@ pub(super) fn to_yaml(value: &Value, dialect: Dialect) -> Option<String> {
 fn must_to_yaml(a: &Args<'_>) -> Answer {
     let text = to_yaml(a.any(0), Dialect::V2);
     Ok(text.ok_or("error marshaling into JSON: json: unsupported value")?.into())
+}
+
+/// Counts what the aliases of a text may become.
+fn charge_aliases(a: &Args<'_>) -> Result<(), Cause> {
+    let text = a.bytes(0);
+    if !(text.contains(&b'&') && text.contains(&b'*')) {
+        return Ok(());
+    }
+    let nodes = text.len().saturating_mul(YAML_ALIAS_NODES_PER_BYTE_MAX).min(YAML_ALIAS_NODES_MAX);
+    a.charge(nodes.saturating_mul(super::BYTES_PER_STEP / super::ITEMS_PER_STEP))
 }
 
 /// The first document. Errors are worded as the library does that goes from YAML to JSON to Go.

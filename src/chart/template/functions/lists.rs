@@ -6,7 +6,7 @@ use super::defaults::is_empty;
 use super::equal::deep_equal;
 use super::{Answer, Args, Cause, Function, fixed, to_text, variadic};
 use crate::chart::value::Type::{Any, Int};
-use crate::chart::value::{List, ListKind, Value};
+use crate::chart::value::{List, ListKind, Text, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     variadic("list", &[], Any, |a| Ok(Value::list(a.rest(0).to_vec()))),
@@ -117,7 +117,7 @@ fn compact(a: &Args<'_>) -> Answer {
 fn uniq(a: &Args<'_>) -> Answer {
     let mut unique: Vec<Value> = Vec::new();
     for item in items_for(a.any(0), "Cannot find uniq on type")? {
-        if !contains(&unique, &item)? {
+        if !contains(a, &unique, &item)? {
             unique.push(item);
         }
     }
@@ -127,7 +127,7 @@ fn uniq(a: &Args<'_>) -> Answer {
 fn without(a: &Args<'_>) -> Answer {
     let mut kept = Vec::new();
     for item in items_for(a.any(0), "Cannot find without on type")? {
-        if !contains(a.rest(1), &item)? {
+        if !contains(a, a.rest(1), &item)? {
             kept.push(item);
         }
     }
@@ -139,10 +139,11 @@ fn has(a: &Args<'_>) -> Answer {
         return Ok(false.into());
     }
     let list = items_for(a.any(1), "Cannot find has on type")?;
-    Ok(contains(&list, a.any(0))?.into())
+    Ok(contains(a, &list, a.any(0))?.into())
 }
 
-fn contains(list: &[Value], item: &Value) -> Result<bool, Cause> {
+fn contains(a: &Args<'_>, list: &[Value], item: &Value) -> Result<bool, Cause> {
+    a.charge(list.len().saturating_mul(super::BYTES_PER_STEP / super::ITEMS_PER_STEP))?;
     for other in list {
         if deep_equal(item, other)? {
             return Ok(true);
@@ -206,9 +207,9 @@ fn sort_alpha(a: &Args<'_>) -> Answer {
         return Ok(Value::strings([text]));
     }
     let list = to_strings(value)?;
-    list.items_mut().sort_by(|x, y| {
-        let bytes = |v: &Value| v.as_text().map(|t| t.as_bytes().to_vec());
-        bytes(x).cmp(&bytes(y))
-    });
+    let size: usize = list.items().iter().filter_map(Value::as_text).map(|text| text.len() + 64).sum();
+    let rounds = usize::try_from(list.items().len().max(1).ilog2()).unwrap_or(0);
+    a.charge(size.saturating_mul(rounds))?;
+    list.items_mut().sort_by(|x, y| x.as_text().map(Text::as_bytes).cmp(&y.as_text().map(Text::as_bytes)));
     Ok(Value::List(list))
 }

@@ -138,7 +138,18 @@ pub(super) struct Args<'a> {
     pub(super) values: Vec<Value>,
 }
 
+/// Bytes that a plain function gets through in one step.
+pub(super) const BYTES_PER_STEP: usize = 32;
+/// Items of lists and maps, and parts of values, that it gets through in one step.
+pub(super) const ITEMS_PER_STEP: usize = 8;
+
 impl Args<'_> {
+    /// Counts the work of a function that does more than to go once over what it is given, in bytes.
+    fn charge(&self, bytes: usize) -> Result<(), Cause> {
+        let steps = u64::try_from(bytes / BYTES_PER_STEP).unwrap_or(u64::MAX);
+        self.engine.shared.charge(steps).map_err(Cause::Text)
+    }
+
     /// An argument of any type.
     fn any(&self, index: usize) -> &Value {
         self.values.get(index).unwrap_or(&Value::Nil)

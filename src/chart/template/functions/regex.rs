@@ -6,20 +6,23 @@ mod unicode;
 
 use std::rc::Rc;
 
-use regex_lite::{Captures, Regex, RegexBuilder};
+use regex_lite::{Captures, Match, Regex, RegexBuilder};
 use syntax::Mistake;
 
 use super::super::eval::Shared;
 use super::super::unquote::quote;
 use super::strings::check_size;
 use super::{Answer, Args, Cause, Function, fixed};
+use crate::base::clock;
 use crate::chart::value::Type::{Int, Str};
 use crate::chart::value::{List, ListKind, Value};
-use crate::limits::{TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_REGEX_BYTES_MAX, TEMPLATE_REGEXES_MAX};
+use crate::limits::{
+    TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_REGEX_BYTES_MAX, TEMPLATE_REGEX_TEXT_BYTES_MAX, TEMPLATE_REGEXES_MAX,
+};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     fixed("regexMatch", &[Str, Str], regex_match),
-    fixed("mustRegexMatch", &[Str, Str], |a| Ok(compiled(a)?.is_match(&a.str(1)).into())),
+    fixed("mustRegexMatch", &[Str, Str], |a| Ok(is_match(a, &*compiled(a)?)?.into())),
     fixed("regexFind", &[Str, Str], |a| regex_find(a, &*must_compile(a)?)),
     fixed("mustRegexFind", &[Str, Str], |a| regex_find(a, &*compiled(a)?)),
     fixed("regexFindAll", &[Str, Str, Int], |a| regex_find_all(a, &*must_compile(a)?)),
@@ -33,13 +36,77 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("regexQuoteMeta", &[Str], |a| Ok(syntax::quote_meta(&a.str(0)).into())),
 ];
 
+/// A compiled expression, and how much work it is to search with it.
+#[derive(Debug)]
+pub(in super::super::super) struct Expression {
+    regex: Regex,
+    /// The size of the compiled expression: 1 for the usual ones.
+    weight: usize,
+}
+
+/// A compiled expression with the weight 1.
+const SMALL_BYTES: usize = 4 << 10;
+/// Bytes of text that an expression with the weight 1 gets through in one step.
+const SEARCHED_PER_STEP: usize = 4;
+/// What compiling an expression with the weight 1 counts as, in steps.
+const COMPILE_STEPS: usize = 64;
+/// Where a text is longer, the steps of a search are also measured: how far an expression looks ahead nobody can tell.
+const LONG_BYTES: usize = 4 << 10;
+
+impl Expression {
+    /// The steps that one search through so many bytes may take.
+    pub(in super::super::super) fn steps(&self, bytes: usize) -> usize {
+        bytes.saturating_mul(self.weight) / SEARCHED_PER_STEP
+    }
+
+    /// What compiling it took, in steps.
+    pub(in super::super::super) fn compile_steps(&self) -> usize {
+        self.weight.saturating_mul(COMPILE_STEPS) + self.regex.as_str().len()
+    }
+
+    /// Whether it is somewhere in a text.
+    pub(in super::super::super) fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+
+    /// Searches from `at` on, if the rendering can afford it. `end` says where a match ends.
+    fn search<'t, T>(
+        &self,
+        a: &Args<'_>,
+        (text, at): (&'t str, usize),
+        search: impl FnOnce(&Regex, &'t str, usize) -> Option<T>,
+        end: impl FnOnce(&T) -> usize,
+    ) -> Result<Option<T>, Cause> {
+        let shared = a.engine.shared;
+        let left = text.len().saturating_sub(at);
+        shared.afford(steps_of(self.steps(left))).map_err(Cause::Text)?;
+        let start = (left > LONG_BYTES).then(clock::thread_cpu);
+        let found = search(&self.regex, text, at);
+        let searched = found.as_ref().map_or(left, |found| end(found).saturating_sub(at));
+        let measured = start.map(|start| clock::thread_cpu().saturating_sub(start).as_micros());
+        let measured = u64::try_from(measured.unwrap_or(0)).unwrap_or(u64::MAX);
+        shared.charge(measured.max(1 + steps_of(self.steps(searched)))).map_err(Cause::Text)?;
+        Ok(found)
+    }
+}
+
+fn steps_of(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+fn is_match(a: &Args<'_>, expression: &Expression) -> Result<bool, Cause> {
+    let text = a.str(1);
+    a.engine.shared.charge(steps_of(expression.steps(text.len()))).map_err(Cause::Text)?;
+    Ok(expression.is_match(&text))
+}
+
 /// The first argument as an expression. Charts use the same few again and again.
-fn compiled(a: &Args<'_>) -> Result<Rc<Regex>, Cause> {
+fn compiled(a: &Args<'_>) -> Result<Rc<Expression>, Cause> {
     usable(a)?.map_err(Cause::Text)
 }
 
 /// The expression, or Go's words if it is none. An error is what Go would have taken.
-fn usable(a: &Args<'_>) -> Result<Result<Rc<Regex>, String>, Cause> {
+fn usable(a: &Args<'_>) -> Result<Result<Rc<Expression>, String>, Cause> {
     let pattern = a.str(0);
     if std::str::from_utf8(a.bytes(0)).is_err() {
         return Ok(Err(format!("error parsing regexp: invalid UTF-8: `{pattern}`")));
@@ -49,7 +116,10 @@ fn usable(a: &Args<'_>) -> Result<Result<Rc<Regex>, String>, Cause> {
         return Ok(Ok(regex));
     }
     let regex = match build_or_refuse(&pattern)? {
-        Ok(regex) => Rc::new(regex),
+        Ok(regex) => {
+            a.engine.shared.charge(steps_of(regex.compile_steps())).map_err(Cause::Text)?;
+            Rc::new(regex)
+        }
         Err(message) => return Ok(Err(message)),
     };
     let mut cache = a.engine.shared.regexes.borrow_mut();
@@ -63,21 +133,39 @@ fn usable(a: &Args<'_>) -> Result<Result<Rc<Regex>, String>, Cause> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(in super::super) fn build(pattern: &str) -> Result<Regex, String> {
+pub(in super::super) fn build(pattern: &str) -> Result<Expression, String> {
     build_or_refuse(pattern)?
 }
 
 /// The expression, or Go's words if it is none. The outer error is what Go would have taken.
-fn build_or_refuse(pattern: &str) -> Result<Result<Regex, String>, String> {
+fn build_or_refuse(pattern: &str) -> Result<Result<Expression, String>, String> {
     let translated = match syntax::translate(pattern) {
         Ok(translated) => translated,
         Err(Mistake::Invalid(message)) => return Ok(Err(message)),
+        Err(Mistake::TooLong) => {
+            return Err(format!(
+                "a regular expression has more than {TEMPLATE_REGEX_TEXT_BYTES_MAX} bytes with its classes"
+            ));
+        }
         Err(Mistake::UnknownClass(class)) => {
             return Err(format!("the class {class} in a regular expression is not supported: `{pattern}`"));
         }
     };
-    let built = RegexBuilder::new(&translated).size_limit(TEMPLATE_REGEX_BYTES_MAX).build();
-    Ok(built.map_err(|e| complaint(pattern, &e)))
+    // The engine does not say how large an expression has become: the limit that it keeps does.
+    let mut size = SMALL_BYTES;
+    loop {
+        match RegexBuilder::new(&translated).size_limit(size).build() {
+            Ok(regex) => return Ok(Ok(Expression { regex, weight: size / SMALL_BYTES })),
+            Err(error) if size >= TEMPLATE_REGEX_BYTES_MAX || !is_size(&error) => {
+                return Ok(Err(complaint(pattern, &error)));
+            }
+            Err(_) => size *= 4,
+        }
+    }
+}
+
+fn is_size(error: &regex_lite::Error) -> bool {
+    error.to_string().contains("size limit")
 }
 
 /// Go's words, where the mistake is a common one.
@@ -88,7 +176,7 @@ fn complaint(pattern: &str, error: &regex_lite::Error) -> String {
 }
 
 /// The same for the functions that panic in Go.
-fn must_compile(a: &Args<'_>) -> Result<Rc<Regex>, Cause> {
+fn must_compile(a: &Args<'_>) -> Result<Rc<Expression>, Cause> {
     usable(a)?.map_err(|text| format!("regexp: Compile({}): {text}", backquoted(&a.str(0))).into())
 }
 
@@ -98,21 +186,39 @@ fn backquoted(pattern: &str) -> String {
 }
 
 fn regex_match(a: &Args<'_>) -> Answer {
-    Ok(usable(a)?.is_ok_and(|regex| regex.is_match(&a.str(1))).into())
+    match usable(a)? {
+        Ok(expression) => Ok(is_match(a, &expression)?.into()),
+        Err(_) => Ok(false.into()),
+    }
 }
 
-fn regex_find(a: &Args<'_>, regex: &Regex) -> Answer {
-    Ok(regex.find(&a.str(1)).map_or("", |m| m.as_str()).into())
+fn regex_find(a: &Args<'_>, expression: &Expression) -> Answer {
+    let text = a.str(1);
+    Ok(find_at(a, expression, &text, 0)?.map_or("", |m| m.as_str()).into())
+}
+
+fn find_at<'t>(
+    a: &Args<'_>,
+    expression: &Expression,
+    text: &'t str,
+    at: usize,
+) -> Result<Option<Match<'t>>, Cause> {
+    expression.search(a, (text, at), |regex, text, at| regex.find_at(text, at), Match::end)
 }
 
 /// Ranges of all matches, at most `count` of them if that is not negative. An empty match right behind another does
 /// not count.
-fn matches(regex: &Regex, text: &str, count: i64) -> Result<Vec<(usize, usize)>, Cause> {
+fn matches(
+    a: &Args<'_>,
+    expression: &Expression,
+    text: &str,
+    count: i64,
+) -> Result<Vec<(usize, usize)>, Cause> {
     let max = usize::try_from(count).unwrap_or(TEMPLATE_LIST_ITEMS_MAX + 1);
     let mut found = Vec::new();
     let (mut at, mut last_end) = (0, None);
     while found.len() < max && at <= text.len() {
-        let Some(m) = regex.find_at(text, at) else { break };
+        let Some(m) = find_at(a, expression, text, at)? else { break };
         let abuts = m.end() == at && last_end == Some(m.start());
         at = if m.end() == at { next_char(text, at) } else { m.end() };
         last_end = Some(m.end());
@@ -130,16 +236,16 @@ fn next_char(text: &str, at: usize) -> usize {
     at + text[at..].chars().next().map_or(1, char::len_utf8)
 }
 
-fn regex_find_all(a: &Args<'_>, regex: &Regex) -> Answer {
+fn regex_find_all(a: &Args<'_>, expression: &Expression) -> Answer {
     let text = a.str(1);
-    let found = matches(regex, &text, a.int(2))?;
+    let found = matches(a, expression, &text, a.int(2))?;
     if found.is_empty() {
         return Ok(Value::List(List::nil(ListKind::Strings)));
     }
     Ok(Value::strings(found.into_iter().map(|(start, end)| &text[start..end])))
 }
 
-fn regex_split(a: &Args<'_>, regex: &Regex) -> Answer {
+fn regex_split(a: &Args<'_>, expression: &Expression) -> Answer {
     let (text, count) = (a.str(1), a.int(2));
     if count == 0 {
         return Ok(Value::List(List::nil(ListKind::Strings)));
@@ -149,7 +255,7 @@ fn regex_split(a: &Args<'_>, regex: &Regex) -> Answer {
     }
     let mut parts = Vec::new();
     let (mut begin, mut end) = (0, 0);
-    for (start, stop) in matches(regex, &text, count)? {
+    for (start, stop) in matches(a, expression, &text, count)? {
         if count > 0 && i64::try_from(parts.len()).is_ok_and(|n| n == count - 1) {
             break;
         }
@@ -171,17 +277,19 @@ fn literal(_: &Regex, _: &Captures<'_>, with: &str) -> String {
     with.to_owned()
 }
 
-fn replace_all(a: &Args<'_>, regex: &Regex, replacement: Replacement) -> Answer {
+fn replace_all(a: &Args<'_>, expression: &Expression, replacement: Replacement) -> Answer {
     let (text, with) = (a.str(1), a.str(2));
     let mut out = String::with_capacity(text.len());
     let (mut copied, mut at) = (0, 0);
     while at <= text.len() {
-        let Some(captures) = regex.captures_at(&text, at) else { break };
+        let end = |captures: &Captures<'_>| captures.get(0).map_or(0, |whole| whole.end());
+        let search = |regex: &Regex, text, at| regex.captures_at(text, at);
+        let Some(captures) = expression.search(a, (&*text, at), search, end)? else { break };
         let Some(whole) = captures.get(0) else { break };
         out.push_str(&text[copied..whole.start()]);
         // Not for an empty match right behind another.
         if whole.end() > copied || whole.start() == 0 {
-            out.push_str(&replacement(regex, &captures, &with));
+            out.push_str(&replacement(&expression.regex, &captures, &with));
             check_size(out.len())?;
         }
         copied = whole.end();

@@ -67,6 +67,7 @@ pub(super) fn check_size(size: usize) -> Result<(), Cause> {
 
 fn trim_all(a: &Args<'_>) -> Answer {
     let (cutset, text) = (a.str(0), a.str(1));
+    a.charge(cutset.len().saturating_mul(text.len()))?;
     Ok(text.trim_matches(|c| cutset.contains(c)).into())
 }
 
@@ -188,7 +189,8 @@ fn abbreviate(text: &[u8], offset: i64, width: i64) -> Vec<u8> {
     }
     let at = |i: i64| usize::try_from(i).unwrap_or(0);
     let mut offset = offset.min(len);
-    if len - offset < width - 3 {
+    // As in Go, which wraps around.
+    if len.wrapping_sub(offset) < width - 3 {
         offset = len - (width - 3);
     }
     if offset <= 4 {
@@ -225,15 +227,12 @@ fn split<'t>(text: &'t [u8], separator: &[u8], count: i64) -> Vec<Cow<'t, [u8]>>
 
 fn runes(text: &[u8], max: usize) -> Vec<Cow<'_, [u8]>> {
     let mut parts = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() && parts.len() + 1 < max {
-        let width =
-            rest.utf8_chunks().next().and_then(|c| c.valid().chars().next()).map_or(1, char::len_utf8);
-        parts.push(Cow::Borrowed(&rest[..width]));
-        rest = &rest[width..];
-    }
-    if !rest.is_empty() {
-        parts.push(Cow::Borrowed(rest));
+    let mut starts = format::rune_starts(text).skip(1).chain([text.len()]);
+    let mut start = 0;
+    while start < text.len() {
+        let end = if parts.len() + 1 < max { starts.next().unwrap_or(text.len()) } else { text.len() };
+        parts.push(Cow::Borrowed(&text[start..end]));
+        start = end;
     }
     parts
 }

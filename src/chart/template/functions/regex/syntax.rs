@@ -2,6 +2,7 @@
 //! refuses what Go refuses.
 
 use super::unicode;
+use crate::limits::TEMPLATE_REGEX_TEXT_BYTES_MAX;
 
 /// Why an expression cannot be used.
 #[derive(Debug, PartialEq)]
@@ -10,6 +11,8 @@ pub(super) enum Mistake {
     Invalid(String),
     /// A class of Unicode that Go may know.
     UnknownClass(String),
+    /// With its classes written out it is too long.
+    TooLong,
 }
 
 /// The expression in the engine's syntax.
@@ -17,6 +20,7 @@ pub(super) fn translate(pattern: &str) -> Result<String, Mistake> {
     let mut translation = Translation { out: String::with_capacity(pattern.len() + 8), rest: pattern };
     let mut last_repeat = "";
     while let Some(c) = translation.rest.chars().next() {
+        translation.check_size()?;
         let before = translation.rest;
         match c {
             '*' | '+' | '?' | '{' => {
@@ -68,6 +72,10 @@ struct Translation<'p> {
 }
 
 impl<'p> Translation<'p> {
+    fn check_size(&self) -> Result<(), Mistake> {
+        if self.out.len() > TEMPLATE_REGEX_TEXT_BYTES_MAX { Err(Mistake::TooLong) } else { Ok(()) }
+    }
+
     fn copy(&mut self, len: usize) {
         let (part, rest) = self.rest.split_at(len);
         self.out.push_str(part);
@@ -139,6 +147,7 @@ impl<'p> Translation<'p> {
             self.literal(']');
         }
         loop {
+            self.check_size()?;
             match self.rest.chars().next() {
                 None => return Err(invalid("missing closing ]", whole)),
                 Some(']') => {

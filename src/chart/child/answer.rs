@@ -1,0 +1,292 @@
+//! What the process that renders answers, and how large that may be. The process checks its answer before it sends it; the
+//! agent checks again while it reads.
+
+use std::fmt;
+use std::io::{self, Read};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::super::render::secret_text;
+use super::{Error, Objects};
+use crate::limits::{
+    RENDER_CONTAINERS_MAX, RENDER_DEPTH_MAX, RENDER_MANIFESTS_BYTES_MAX, RENDER_MESSAGE_BYTES_MAX,
+    RENDER_OUTPUT_BYTES_MAX, RENDER_VALUES_BYTES_MAX,
+};
+
+/// The answer of the process.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Answer {
+    Objects(Objects),
+    Error(String),
+    Values(String),
+}
+
+impl Answer {
+    pub(super) fn into_result(self) -> Result<Objects, Error> {
+        match self {
+            Self::Objects(objects) => Ok(objects),
+            Self::Error(message) => Err(Error::Chart(message)),
+            Self::Values(message) => Err(Error::Values(message)),
+        }
+    }
+
+    /// The same answer, or an error in its place if it is too large to be sent. Messages are shortened.
+    pub(super) fn limited(self) -> Self {
+        match self {
+            Self::Objects(objects) => match check(&objects) {
+                Ok(()) => Self::Objects(objects),
+                Err(excess) => Self::Error(excess.to_string()),
+            },
+            Self::Error(message) => Self::Error(shortened(message)),
+            Self::Values(message) => Self::Values(shortened(message)),
+        }
+    }
+}
+
+/// What is too large about the objects of a rendering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    Bytes,
+    Values,
+    Depth,
+    Manifests(usize),
+    Containers(usize),
+}
+
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes => {
+                write!(
+                    f,
+                    "the rendered objects have more than {RENDER_OUTPUT_BYTES_MAX} bytes: split the chart"
+                )
+            }
+            Self::Values => write!(
+                f,
+                "the rendered objects have too many fields: they would take more than {RENDER_VALUES_BYTES_MAX} \
+                 bytes of memory"
+            ),
+            Self::Depth => write!(f, "the rendered objects nest deeper than {RENDER_DEPTH_MAX} levels"),
+            Self::Manifests(bytes) => {
+                let max = crate::limits::SECRET_DATA_BYTES_MAX;
+                write!(
+                    f,
+                    "the rendered manifests have {bytes} bytes; a Secret holds at most {max}: split the chart"
+                )
+            }
+            Self::Containers(count) => {
+                write!(f, "a rendered pod has {count} containers; the most is {RENDER_CONTAINERS_MAX}")
+            }
+        }
+    }
+}
+
+/// Whether the agent can take these objects. What can never become a Secret is refused here.
+fn check(objects: &Objects) -> Result<(), Excess> {
+    let mut meter = Meter::default();
+    if serde_json::to_writer(&mut meter, objects).is_err() {
+        return Err(meter.excess.unwrap_or(Excess::Bytes));
+    }
+    let mut bytes = 0;
+    for object in objects.values() {
+        check_containers(object)?;
+        bytes += secret_text(object).len();
+    }
+    if bytes > RENDER_MANIFESTS_BYTES_MAX { Err(Excess::Manifests(bytes)) } else { Ok(()) }
+}
+
+fn check_containers(value: &Json) -> Result<(), Excess> {
+    match value {
+        Json::Object(map) => map.iter().try_for_each(|(key, value)| match value {
+            Json::Array(list) if key.ends_with("ontainers") && list.len() > RENDER_CONTAINERS_MAX => {
+                Err(Excess::Containers(list.len()))
+            }
+            value => check_containers(value),
+        }),
+        Json::Array(list) => list.iter().try_for_each(check_containers),
+        _ => Ok(()),
+    }
+}
+
+/// A message that fits into a condition: a longer one keeps its beginning and its end.
+fn shortened(message: String) -> String {
+    if message.len() <= RENDER_MESSAGE_BYTES_MAX {
+        return message;
+    }
+    const NOTE_BYTES: usize = 64;
+    let room = RENDER_MESSAGE_BYTES_MAX - NOTE_BYTES;
+    let (mut head, mut tail) = (room / 2, message.len() - room / 2);
+    while !message.is_char_boundary(head) {
+        head -= 1;
+    }
+    while !message.is_char_boundary(tail) {
+        tail += 1;
+    }
+    let (first, last) = (&message[..head], &message[tail..]);
+    format!("{first} [{} bytes left out] {last}", tail - head)
+}
+
+/// Counts what JSON that passes by would take as values.
+#[derive(Default)]
+pub(super) struct Meter {
+    bytes: usize,
+    memory: usize,
+    depth: usize,
+    in_text: bool,
+    is_escaped: bool,
+    /// What was too much.
+    pub(super) excess: Option<Excess>,
+}
+
+impl Meter {
+    /// A map takes the memory of its first node.
+    const MAP_BYTES: usize = 640;
+    /// A list takes room for a few items.
+    const LIST_BYTES: usize = 128;
+    /// One more item or entry, its key included.
+    const ITEM_BYTES: usize = 64;
+
+    /// Counts further text; the first excess stays.
+    pub(super) fn feed(&mut self, text: &[u8]) -> Result<(), Excess> {
+        self.bytes = self.bytes.saturating_add(text.len());
+        self.memory = self.memory.saturating_add(text.len());
+        for byte in text {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.in_text => self.is_escaped = true,
+                b'"' => self.in_text = !self.in_text,
+                _ if self.in_text => {}
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    self.memory += if *byte == b'{' { Self::MAP_BYTES } else { Self::LIST_BYTES };
+                    if self.depth > RENDER_DEPTH_MAX {
+                        self.excess.get_or_insert(Excess::Depth);
+                    }
+                }
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                b',' => self.memory += Self::ITEM_BYTES,
+                _ => {}
+            }
+        }
+        if self.bytes > RENDER_OUTPUT_BYTES_MAX {
+            self.excess.get_or_insert(Excess::Bytes);
+        } else if self.memory > RENDER_VALUES_BYTES_MAX {
+            self.excess.get_or_insert(Excess::Values);
+        }
+        self.excess.map_or(Ok(()), Err)
+    }
+}
+
+impl io::Write for Meter {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.feed(text).map_err(|excess| io::Error::other(excess.to_string()))?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Hands on what another reader gives, as long as it is not too much.
+struct Metered<'r> {
+    reader: &'r mut dyn Read,
+    meter: Meter,
+}
+
+impl Read for Metered<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        // The words around the objects are part of the answer, too.
+        self.meter.feed(&buffer[..count]).map_err(|excess| io::Error::other(excess.to_string()))?;
+        Ok(count)
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// It is too large.
+    Excess(Excess),
+    /// The system's error.
+    Io(io::Error),
+    /// It is incomplete: the process died before it could give one.
+    Incomplete,
+}
+
+/// Reads an answer, no further than to find that it is too large.
+pub(super) fn read(reader: &mut dyn Read) -> Result<Answer, Unread> {
+    let mut metered = Metered { reader, meter: Meter::default() };
+    let result = {
+        let reader: &mut dyn Read = &mut metered;
+        serde_json::from_reader(io::BufReader::with_capacity(16 << 10, reader))
+    };
+    result.map_err(|error: serde_json::Error| match metered.meter.excess {
+        Some(excess) => Unread::Excess(excess),
+        None if error.is_io() => Unread::Io(error.into()),
+        None => Unread::Incomplete,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn limited(value: Json) -> String {
+        let objects = Objects::from([("k".to_owned(), value)]);
+        match Answer::Objects(objects).limited() {
+            Answer::Objects(_) => "good".to_owned(),
+            Answer::Error(message) | Answer::Values(message) => message,
+        }
+    }
+
+    #[test]
+    fn objects_that_the_agent_cannot_take_are_refused() {
+        let maps = |count: usize| Json::Array(vec![json!({}); count]);
+        let nested = |depth: usize| (0..depth).fold(json!(1), |value, _| json!([value]));
+        let wide = (0..100).fold(json!(vec![1; 30_000]), |value, _| json!([value]));
+        let table = [
+            (json!({"a": "x".repeat(1_000_000)}), "good"),
+            (json!({"a": "x".repeat(5_000_000)}), "the rendered objects have more than 4194304 bytes"),
+            (maps(20_000), "good"),
+            (maps(30_000), "the rendered objects have too many fields"),
+            (nested(120), "good"),
+            (nested(126), "the rendered objects nest deeper than 124 levels"),
+            (wide, "the rendered manifests have 6120313 bytes; a Secret holds at most 1048576"),
+            (json!({"spec": {"containers": vec![json!({}); 1_000]}}), "good"),
+            (
+                json!({"spec": {"initContainers": vec![json!({}); 1_001]}}),
+                "a rendered pod has 1001 containers; the most is 1000",
+            ),
+        ];
+        for (value, expected) in table {
+            let found = limited(value);
+            assert!(found.starts_with(expected), "{found}: {expected}");
+        }
+    }
+
+    #[test]
+    fn long_messages_keep_both_ends() {
+        assert_eq!(shortened("short".to_owned()), "short");
+        let message = format!("begin {} end", "ä".repeat(1_000_000));
+        let short = shortened(message);
+        assert!(short.starts_with("begin ä") && short.ends_with("ä end"), "{short}");
+        assert!(short.contains(" [1999050 bytes left out] ") && short.len() <= 1_024, "{short}");
+    }
+
+    #[test]
+    fn an_answer_is_read_up_to_its_limits() {
+        let mut endless = io::repeat(b' ');
+        assert!(matches!(read(&mut endless), Err(Unread::Excess(Excess::Bytes))));
+        let maps = format!("{{\"objects\":{{\"k\":[{}{{}}]}}}}", "{},".repeat(30_000));
+        assert!(matches!(read(&mut maps.as_bytes()), Err(Unread::Excess(Excess::Values))));
+        assert!(matches!(read(&mut &b"{\"objects\":{"[..]), Err(Unread::Incomplete)));
+        let answer = read(&mut &b"{\"objects\":{\"k\":\"{[\\\"{[\"}}"[..]);
+        assert!(matches!(answer, Ok(Answer::Objects(objects)) if objects["k"] == "{[\"{["));
+    }
+}
