@@ -9,6 +9,7 @@ mod cache;
 mod challenge;
 mod digest;
 mod error;
+mod file;
 mod layout;
 mod login;
 mod manifest;
