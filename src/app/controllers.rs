@@ -183,6 +183,8 @@ pub(super) struct Running {
     shared: Arc<Shared>,
     certificate_expiry: Arc<Mutex<Option<Timestamp>>>,
     seeds: Store<Seed>,
+    /// Those of this seed.
+    pub(super) installations: Store<ControllerInstallation>,
     informers: Vec<JoinHandle<()>>,
 }
 
@@ -242,7 +244,8 @@ pub(super) fn start_garden(
     start_installations(shared, garden, &stores, stop);
     start_tokens(shared, garden, stop);
     let informers = inform_garden(shared, garden, &stores, stop);
-    Running { shared: Arc::clone(shared), certificate_expiry: expiry, seeds: stores.seeds, informers }
+    let Stores { seeds, installations, .. } = stores;
+    Running { shared: Arc::clone(shared), certificate_expiry: expiry, seeds, installations, informers }
 }
 
 fn start(lane: &Lane, reconciler: impl Reconciler + 'static, context: Context) {

@@ -13,12 +13,12 @@ use crate::base::clock::Mono;
 use crate::base::error::chain;
 use crate::format::time::rfc3339;
 use crate::identity::bootstrap::Obtained;
-use crate::identity::cleanup;
 use crate::identity::rotation::{self, Rotation, Validity};
 use crate::identity::trial::{self, Refusals};
 use crate::kube::Connection;
 use crate::runtime::events::{About, News};
 
+use super::trust::{CA_LOOK, CA_OVERLAP};
 use super::{BringUp, Error, RETRY};
 
 /// Its name among the parts: a certificate may be in trouble while the rest is not.
@@ -27,26 +27,21 @@ const PART: &str = "garden certificate";
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Between two trials of an identity that was refused.
 const TRIAL: Duration = Duration::from_secs(3);
-const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the garden's published CAs are read.
-const CA_LOOK: Duration = Duration::from_secs(300);
-/// A CA that is not published any more is trusted for at least this long: servers change theirs one after the other.
-const CA_OVERLAP: Duration = Duration::from_secs(3_600);
-
+pub(super) const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The rotation, and when it is looked at again.
 pub(super) struct Keeper {
     rotation: Rotation,
     due: Mono,
     retry: Backoff,
-    refusals: Refusals,
+    pub(super) refusals: Refusals,
     /// How many 401s the clients of the garden had seen at the last look.
     unauthorized: u64,
     /// A handshake of a stage failed because of an identity, theirs or ours.
     pub(super) in_doubt: bool,
     /// The bootstrap credentials of a new identity are still there.
     clean_up: bool,
-    ca_due: Mono,
-    narrow_at: Mono,
+    pub(super) ca_due: Mono,
+    pub(super) narrow_at: Mono,
 }
 
 impl Keeper {
@@ -252,36 +247,5 @@ impl BringUp {
                 Err(Error::Explained { cause, source: Box::new(source.into()) })
             }
         }
-    }
-
-    /// Trusts what the garden publishes, besides what is trusted; some time later alone, if that is enough.
-    fn follow_ca(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
-        let now = self.shared.env.clock.mono();
-        if now < keeper.ca_due || keeper.refusals.is_refused() {
-            return Ok(());
-        }
-        keeper.ca_due = now.saturating_add(CA_LOOK);
-        let Some(connection) = self.connection.clone() else { return Ok(()) };
-        // Whether the garden can be reached is the business of others.
-        let Ok(published) = cleanup::published(&self.garden()?.controllers) else { return Ok(()) };
-        if let Some(wider) = cleanup::widened(&connection, &published) {
-            keeper.narrow_at = now.saturating_add(CA_OVERLAP);
-            return self.trust(keeper, &wider);
-        }
-        match cleanup::narrowed(&connection, &published) {
-            Some(narrow) if now >= keeper.narrow_at && self.suffices(&narrow) => self.trust(keeper, &narrow),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the garden can be reached so.
-    fn suffices(&self, connection: &Connection) -> bool {
-        let client = self.shared.clients.garden_once(self.as_reached(connection));
-        client.is_ok_and(|client| client.with_deadline(TRIAL_TIMEOUT).version().is_ok())
-    }
-
-    fn trust(&mut self, keeper: &mut Keeper, connection: &Connection) -> Result<(), Error> {
-        self.store_trust(connection.clone())?;
-        keeper.adopted(connection)
     }
 }
