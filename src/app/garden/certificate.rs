@@ -9,8 +9,9 @@ use crate::app::Shared;
 use crate::app::controllers::Running;
 use crate::app::status::complain;
 use crate::base::backoff::Backoff;
-use crate::base::clock::Mono;
+use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::format::duration;
 use crate::format::time::rfc3339;
 use crate::identity::bootstrap::Obtained;
 use crate::identity::rotation::{self, Rotation, Validity};
@@ -85,6 +86,15 @@ impl Keeper {
     }
 }
 
+/// In upstream's words. The time left is rounded down, so that the events of one trouble are counted as one.
+fn rotation_failed(not_after: Timestamp, now: Timestamp, cause: &str) -> String {
+    let left = not_after.unix().saturating_sub(now.unix());
+    let unit = if left.abs() < 7_200 { 60 } else { 3_600 };
+    let left = duration::format_nanos((left / unit * unit).saturating_mul(1_000_000_000));
+    let until = rfc3339(not_after).replace('T', " ").replace('Z', " +0000 UTC");
+    format!("Failed to rotate the kubeconfig for the Garden API Server. Certificate expires in {left} ({until}): {cause}")
+}
+
 impl BringUp {
     /// A step of the rotation if one is due. Returns how long there is nothing to do.
     pub(super) fn keep_certificate(&mut self, running: Option<&Running>) -> Duration {
@@ -108,6 +118,22 @@ impl BringUp {
         shared.events.tell(&garden.controllers, &shared.env.clock, about, news);
     }
 
+    /// The event for which alerts of Gardener look: of the Seed, but recorded in the seed cluster.
+    fn tell_as_upstream(&self, not_after: Timestamp, cause: &str) {
+        let shared = &self.shared;
+        let (name, uid) = (self.seed_name(), shared.registration.uid());
+        let about = About { resource: &SEED, namespace: "", name, uid: &uid };
+        let note = rotation_failed(not_after, shared.time.garden_clock().now(), cause);
+        let news = News {
+            controller: "certificate-manager",
+            warning: true,
+            reason: "GardenletCertificateRotationFailed",
+            action: "Reconcile",
+            note: &note,
+        };
+        shared.events.tell(&shared.clients.seed, &shared.env.clock, about, news);
+    }
+
     fn keep(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Duration {
         let shared = self.shared.clone();
         match self.look(keeper, running) {
@@ -120,6 +146,7 @@ impl BringUp {
                 let until = rfc3339(keeper.rotation.current().not_after);
                 let note = format!("the certificate is valid until {until}: {}", chain(&error));
                 self.tell(true, "CertificateNotRenewed", &note);
+                self.tell_as_upstream(keeper.rotation.current().not_after, &chain(&error));
                 error.delay(keeper.retry.next_delay())
             }
         }
@@ -246,6 +273,32 @@ impl BringUp {
                 shared.status.doing(PART, "getting a new identity");
                 Err(Error::Explained { cause, source: Box::new(source.into()) })
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_renewal_is_told_in_upstreams_words() {
+        let at = |unix| rotation_failed(Timestamp::from_unix(1_767_600_000), Timestamp::from_unix(unix), "denied");
+        let told = |left: &str| {
+            format!(
+                "Failed to rotate the kubeconfig for the Garden API Server. Certificate expires in {left} \
+                 (2026-01-05 08:00:00 +0000 UTC): denied"
+            )
+        };
+        let table = [
+            (1_767_600_000 - 90_061, "25h0m0s"),
+            (1_767_600_000 - 90_000, "25h0m0s"),
+            (1_767_600_000 - 3_700, "1h1m0s"),
+            (1_767_600_000, "0s"),
+            (1_767_600_000 + 100, "-1m0s"),
+        ];
+        for (now, left) in table {
+            assert_eq!(at(now), told(left), "{now}");
         }
     }
 }
