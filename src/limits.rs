@@ -198,6 +198,8 @@ pub const OCI_LAYERS_MAX: usize = 64;
 pub const BUNDLE_CHARTS_MAX: usize = 2_000;
 /// Files of a bundle: each chart has a handful.
 pub const BUNDLE_FILES_MAX: usize = 20_000;
+/// All files of a bundle together: charts are small, and an archive unpacks to a thousand times its size.
+pub const BUNDLE_BYTES_MAX: u64 = 4 << 30;
 /// The list of a bundle's images.
 pub const BUNDLE_IMAGES_BYTES_MAX: usize = 4 << 20;
 /// The answer of a token service.

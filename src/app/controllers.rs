@@ -83,6 +83,11 @@ impl Running {
         self.site.certificate_changed.tell(&());
     }
 
+    /// The garden has another address or other CAs.
+    pub(super) fn garden_moved(&self) {
+        self.site.garden_moved.tell(&());
+    }
+
     /// Whether the Seed that was registered is gone, or there is another one of its name.
     pub(super) fn has_lost_its_seed(&self) -> bool {
         let seeds = self.site.seeds.store();
@@ -146,6 +151,7 @@ fn site(
         registrations: Source::default(),
         managed: shared.managed.clone(),
         certificate_changed: Notice::default(),
+        garden_moved: Notice::default(),
     }
 }
 

@@ -5,14 +5,15 @@
 //! is not the one that was registered any more, the controllers end and the registration begins anew.
 
 mod certificate;
+mod handed;
 mod registration;
+mod trust;
+mod withheld;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::core::{CONFIG_MAP, ConfigMap};
-use crate::api::meta::Key;
 use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::random;
@@ -187,6 +188,7 @@ struct BringUp {
     /// When the Seed was last seen by the registration.
     registered_at: Mono,
     keeper: Option<certificate::Keeper>,
+    withheld: withheld::Withheld,
 }
 
 /// Runs until `stop`.
@@ -219,6 +221,7 @@ impl BringUp {
             was_in_trouble: false,
             registered_at: Mono::default(),
             keeper: None,
+            withheld: withheld::Withheld::default(),
         }
     }
 
@@ -357,28 +360,6 @@ impl BringUp {
         used
     }
 
-    fn refresh_ca(&mut self) -> Result<Step, Error> {
-        let Some(connection) = self.connection.clone() else { return Ok(Step::Done) };
-        let published = cleanup::published(&self.garden()?.controllers)?;
-        if let Some(connection) = cleanup::widened(&connection, &published) {
-            self.store_trust(connection.clone())?;
-            if let Some(keeper) = &mut self.keeper {
-                keeper.adopted(&connection)?;
-            }
-        }
-        Ok(Step::Done)
-    }
-
-    /// Believes other CAs from now on.
-    fn store_trust(&mut self, connection: Connection) -> Result<(), Error> {
-        if let Some(secret) = &self.shared.settings.garden_client_connection.kubeconfig_secret {
-            let key = Key::new(secret.namespace.clone(), secret.name.clone());
-            cleanup::store_refreshed(&self.shared.clients.seed, &key, &connection)?;
-        }
-        log::info!("The garden's CA has changed");
-        self.adopt(connection)
-    }
-
     fn find_host(&mut self) -> Result<Step, Error> {
         let found = host::inside(&self.shared.clients.seed);
         self.host = found.map_err(failed("look for a garden in the seed cluster"))?;
@@ -424,12 +405,7 @@ impl BringUp {
                 versions::check_kubernetes(cluster, &version.git_version).map_err(Error::Version)?;
             }
         }
-        let (namespace, name) = ("gardener-system-public", "gardener-info");
-        let info = self
-            .garden()?
-            .controllers
-            .get::<ConfigMap>(&CONFIG_MAP, namespace, name)
-            .map_err(failed(format!("read config map {namespace}/{name} of the garden")))?;
+        let Some(info) = self.gardener_info()? else { return Ok(Step::Done) };
         let text = info.data.get("gardenerAPIServer").map(String::as_str).unwrap_or_default();
         let info = yaml::parse(text).unwrap_or_default();
         let theirs = info["version"].as_str().unwrap_or_default();
@@ -443,12 +419,15 @@ impl BringUp {
         let shared = Arc::clone(&self.shared);
         let episode = self.stop.child();
         let certificate = self.connection.as_ref().and_then(|c| cleanup::certificate(c).ok());
+        let mut handed = self.handed();
         let running = controllers::start_garden(&shared, &garden, &episode, certificate.map(|c| c.not_after));
         shared.status.stage(PART, "running");
         log::info!("The garden side runs");
         while !episode.is_stopped() && !running.has_lost_its_seed() {
             shared.status.progress.beat(PART, PATIENCE);
             let wait = self.keep_certificate(Some(&running));
+            self.hand_on(&mut handed, &running);
+            self.read_again();
             episode.wait(&shared.env.clock, wait);
         }
         episode.stop();

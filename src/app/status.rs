@@ -45,6 +45,7 @@ struct State {
     was_ready: bool,
     remark: Option<String>,
     clock_remark: Option<String>,
+    garden_remark: Option<String>,
     parts: BTreeMap<&'static str, Part>,
     informers: BTreeMap<&'static str, (Look, Mono)>,
     /// Until when the client certificate for the garden is valid.
@@ -108,15 +109,19 @@ impl Status {
         self.lock().clock_remark = remark;
     }
 
+    /// The same, about what the garden withholds.
+    pub(super) fn garden_remark(&self, remark: Option<String>) {
+        self.lock().garden_remark = remark;
+    }
+
     /// See [`Status::remark`], for those who write conditions.
     pub(super) fn remarks(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let state = Arc::clone(&self.state);
         move || {
             let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            match (&state.clock_remark, &state.remark) {
-                (Some(clock), Some(other)) => Some(format!("{clock} {other}")),
-                (clock, other) => clock.as_ref().or(other.as_ref()).cloned(),
-            }
+            let all = [&state.clock_remark, &state.garden_remark, &state.remark];
+            let all: Vec<&str> = all.into_iter().flatten().map(String::as_str).collect();
+            (!all.is_empty()).then(|| all.join(" "))
         }
     }
 
@@ -148,6 +153,7 @@ impl Status {
     pub(super) fn begin_anew(&self) {
         let mut state = self.lock();
         (state.leading, state.leader, state.remark) = (false, None, None);
+        state.garden_remark = None;
         state.parts.clear();
     }
 

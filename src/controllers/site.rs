@@ -62,6 +62,8 @@ pub struct Site {
     pub managed: Source<Watched>,
     /// The agent's certificate was replaced.
     pub certificate_changed: Notice,
+    /// The garden has another address or other CAs, which extensions are handed.
+    pub garden_moved: Notice,
 }
 
 impl fmt::Debug for Site {

@@ -37,7 +37,7 @@ pub trait Dial: Send + Sync + fmt::Debug {
     }
 }
 
-/// Told of each try to connect; an error ends the tries.
+/// Told of each try to connect; an error ends this one.
 pub type Opening<'a> = &'a mut dyn FnMut(&Arc<Attempt>) -> io::Result<()>;
 
 /// The addresses of a name.
@@ -52,16 +52,24 @@ pub enum Attempt {
     Lookup(mpsc::Sender<Addresses>),
     /// An address is connected to.
     #[doc(hidden)]
-    Connect(Socket),
+    Connect(Socket, SocketAddr),
 }
 
 impl Attempt {
+    /// What is connected to.
+    pub const fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Lookup(_) => None,
+            Self::Connect(_, address) => Some(address.ip()),
+        }
+    }
+
     /// Ends the try with an error. A connection that was made is not affected: its socket is another one's by then.
     pub fn cancel(&self) {
         // Nothing to end is as good.
         match self {
             Self::Lookup(answer) => drop(answer.send(Err(io::ErrorKind::ConnectionAborted.into()))),
-            Self::Connect(socket) => drop(socket.shutdown(Shutdown::Both)),
+            Self::Connect(socket, _) => drop(socket.shutdown(Shutdown::Both)),
         }
     }
 }
@@ -105,7 +113,7 @@ impl Dial for SystemDialer {
 fn connect(address: &SocketAddr, timeout: Duration, opening: Opening<'_>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
     // Another handle of the same socket, which ends with the attempt.
-    let attempt = Arc::new(Attempt::Connect(socket.try_clone()?));
+    let attempt = Arc::new(Attempt::Connect(socket.try_clone()?, *address));
     opening(&attempt)?;
     socket.connect_timeout(&(*address).into(), timeout)?;
     Ok(socket.into())

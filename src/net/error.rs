@@ -28,6 +28,13 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// The address is one that this connection must not lead to.
+    Inside {
+        /// The host as it was written.
+        host: String,
+        /// Its address, as far as it is known.
+        address: String,
+    },
     /// Reading or writing.
     Io {
         /// What was being done, such as `read the response`.
@@ -153,6 +160,12 @@ impl fmt::Display for Error {
             Self::Request(text) => write!(f, "request cannot be sent: {text}"),
             Self::Lookup { host, .. } => write!(f, "look up {host}"),
             Self::Connect { address, .. } => write!(f, "connect to {address}"),
+            Self::Inside { host, address } if host == address => {
+                write!(f, "{host} is an address inside of a private network or of this machine")
+            }
+            Self::Inside { host, address } => {
+                write!(f, "{host} has the address {address}, inside of a private network or of this machine")
+            }
             Self::Io { operation, .. } => f.write_str(operation),
             Self::Timeout(phase) => write!(f, "timeout: {phase}"),
             Self::Proxy(text) => write!(f, "proxy: {text}"),
@@ -182,7 +195,7 @@ impl Error {
     /// How far we came.
     pub fn hop(&self) -> Hop {
         match self {
-            Self::Request(_) | Self::Tls(TlsError::Material(_)) => Hop::Configuration,
+            Self::Request(_) | Self::Inside { .. } | Self::Tls(TlsError::Material(_)) => Hop::Configuration,
             Self::Proxy(_) => Hop::Proxy,
             Self::Lookup { .. } => Hop::Dns,
             Self::Connect { .. } => Hop::Tcp,
@@ -198,7 +211,7 @@ impl Error {
     /// What went wrong on the way to the proxy, or in it, is the proxy's.
     pub(super) fn of_proxy(self, authority: &str) -> Self {
         match self {
-            Self::Proxy(_) | Self::Closed => self,
+            Self::Proxy(_) | Self::Inside { .. } | Self::Closed => self,
             other => Self::Proxy(format!("{authority}: {}", chain(&other))),
         }
     }

@@ -15,6 +15,7 @@ use ureq::unversioned::transport::{ConnectionDetails, Connector, NextTimeout, Sh
 use super::dial::{Attempt, Dial};
 use super::error::{CONNECT, Error, HANDSHAKE, TlsError};
 use super::proxy::ProxyPolicy;
+use super::reach::Reach;
 use super::tls;
 use super::traffic::Traffic;
 use super::trust::{Anonymous, CertificateClock, Party, SystemCas};
@@ -178,7 +179,12 @@ impl fmt::Debug for Http {
 impl Http {
     /// A pool without connections.
     pub fn new(settings: Settings) -> Self {
-        Self::with_link(Link(Arc::new(settings)))
+        Self::within(settings, Reach::anywhere())
+    }
+
+    /// The same, which connects to no address beyond `reach`.
+    pub fn within(settings: Settings, reach: Reach) -> Self {
+        Self::with_link(Link(Arc::new(settings), reach))
     }
 
     /// Another pool with the same settings, which can be shut down alone.
@@ -301,7 +307,7 @@ impl Resolver for NoResolver {
 
 /// Makes connections: TCP, then the proxy if there is one, then TLS if the URL says so.
 #[derive(Clone, Debug)]
-struct Link(Arc<Settings>);
+struct Link(Arc<Settings>, Reach);
 
 impl Connector for Link {
     type Out = Conduit;
@@ -328,7 +334,7 @@ impl Link {
         let timer = Timer::new(Clock::system(), details.timeout);
         let proxy = self.0.proxy.proxy_for(&target.scheme, &target.host, target.port);
         let mut channel = match proxy {
-            None => self.dial(&target, timer, details)?,
+            None => self.dial(&target, timer, details, Some(&self.1))?,
             Some(proxy) => self
                 .open_proxy(proxy, &target, timer, details)
                 .map_err(|error| error.of_proxy(&proxy.authority()))?,
@@ -347,7 +353,8 @@ impl Link {
         timer: Timer,
         details: &ConnectionDetails<'_>,
     ) -> Result<Channel, Error> {
-        let mut channel = self.dial(proxy, timer, details)?;
+        self.1.judge_text(&target.host)?;
+        let mut channel = self.dial(proxy, timer, details, None)?;
         if proxy.scheme == "https" {
             let party = Anonymous { system_cas: self.0.system_cas.clone() };
             channel = self.secure(channel, &proxy.host, &party)?;
@@ -356,9 +363,18 @@ impl Link {
         Ok(channel)
     }
 
-    fn dial(&self, to: &Url, timer: Timer, details: &ConnectionDetails<'_>) -> Result<Channel, Error> {
+    fn dial(
+        &self,
+        to: &Url,
+        timer: Timer,
+        details: &ConnectionDetails<'_>,
+        reach: Option<&Reach>,
+    ) -> Result<Channel, Error> {
         let left = timer.total_left().map_err(|error| Error::from_io("connect", error))?;
         let opening = &mut |attempt: &Arc<Attempt>| {
+            if let (Some(reach), Some(address)) = (reach, attempt.address()) {
+                reach.judge(&to.host, address).map_err(io::Error::other)?;
+            }
             let shared: Weak<Attempt> = Arc::downgrade(attempt);
             (details.register_shutdown)(shared).map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))
         };
@@ -369,6 +385,11 @@ impl Link {
             Error::Io { source, .. } => Error::Connect { address: to.authority(), source },
             sorted => sorted,
         })?;
+        if let (Some(reach), Ok(peer)) = (reach, socket.peer_addr()) {
+            // Not every dialer tells beforehand.
+            reach.judge(&to.host, peer.ip())?;
+            reach.note(peer.ip());
+        }
         let socket = Arc::new(socket);
         let shared: Weak<TcpStream> = Arc::downgrade(&socket);
         let handle: Weak<dyn ShutdownHandle> = shared;

@@ -7,6 +7,7 @@ pub mod error;
 pub mod http;
 pub mod login;
 pub mod proxy;
+mod reach;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tls;
@@ -20,6 +21,7 @@ pub use dial::{Dial, SystemDialer};
 pub use error::{Error, Hop, TlsError};
 pub use http::{Body, Http, Limits, Request, Response, Settings};
 pub use proxy::{ProxyEnv, ProxyPolicy};
+pub use reach::{Reach, Zone};
 pub use traffic::{Daily, Traffic};
 pub use trust::{Anonymous, CertificatePair, Party, Roots, SystemCas};
 pub use url::Url;

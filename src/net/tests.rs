@@ -554,3 +554,37 @@ fn nothing_that_formats_shows_a_secret() {
     let text = format!("{settings:?} {:?} {request:?}", Http::new(settings.clone()));
     assert!(!text.contains("hunter2"), "{text}");
 }
+
+#[test]
+fn a_connection_that_would_lead_inside_is_not_begun() {
+    let server = Server::plain(|_| ok());
+    for (max, is_good) in [(Zone::World, false), (Zone::Site, false), (Zone::Machine, true)] {
+        let reach = Reach::up_to(max);
+        let http = Http::within(settings(Told::new(Roots::Insecure)), reach.clone());
+        let result = get(&http, &server.url(), &limits());
+        assert_eq!(reach.seen(), is_good.then_some(Zone::Machine));
+        match result {
+            Ok(_) => assert!(is_good),
+            Err(Error::Inside { address, .. }) => assert!(!is_good && address == "127.0.0.1"),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_proxy_is_not_asked_for_what_is_plainly_inside() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = ProxyPolicy::fixed(&format!("http://{nobody}")).unwrap();
+    let http =
+        Http::within(Settings { proxy, ..settings(Told::new(Roots::Insecure)) }, Reach::up_to(Zone::World));
+    for (url, is_refused) in [
+        ("http://localhost/", true),
+        ("http://2130706433/", true),
+        ("http://[fd00::1]/", true),
+        ("http://192.0.2.1/", false),
+        ("http://name.example.org/", false),
+    ] {
+        let error = get(&http, url, &limits()).unwrap_err();
+        assert_eq!(matches!(error, Error::Inside { .. }), is_refused, "{url}: {error:?}");
+    }
+}

@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::cache::{Begun, Cache, Content};
+use super::cache::Cache;
 use super::digest::Digest;
 use super::layout::{Layout, REF_NAME};
-use super::manifest::{self, Blob, Next};
-use super::{Error as Cause, check_size};
+use super::manifest::{self, Next};
+use super::{Error as Cause, file};
 use crate::base::capped;
 use crate::base::error::chain;
-use crate::base::stop::Stop;
 use crate::limits;
 
+mod import;
 mod pack;
 
 pub use pack::{Form, beside, pack};
@@ -92,7 +92,7 @@ impl Bundle {
     /// If it cannot be made or somebody else adds to it.
     pub fn open(&self) -> Result<(Cache, File), Error> {
         let folder = self.directory.join("blobs").join("sha256");
-        fs::create_dir_all(&folder).map_err(Error::at(&folder, WRITABLE))?;
+        file::make_folders(&folder, 2).map_err(Error::at(&folder, WRITABLE))?;
         let lock = File::open(&self.directory).map_err(Error::at(&self.directory, WRITABLE))?;
         let busy = "wait until the other program has ended, or name another directory";
         lock.try_lock().map_err(Error::at(&self.directory, busy))?;
@@ -101,10 +101,8 @@ impl Bundle {
 
     fn images(&self) -> Result<Images, Error> {
         let path = self.directory.join(IMAGES);
-        match capped::read_file(&path, limits::BUNDLE_IMAGES_BYTES_MAX) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Images::new()),
-            other => other.map(|text| images(&text)).map_err(Error::at(&path, READ_AGAIN)),
-        }
+        let text = read(&path, limits::BUNDLE_IMAGES_BYTES_MAX).map_err(Error::at(&path, READ_AGAIN))?;
+        Ok(text.map(|text| images(&text)).unwrap_or_default())
     }
 
     /// All blobs of a chart, each read and compared with its digest.
@@ -142,10 +140,8 @@ impl Bundle {
     /// If a file cannot be written.
     pub fn publish(&self, charts: &Charts, images: &Images) -> Result<Digest, Error> {
         let path = self.directory.join(INDEX);
-        let present = match capped::read_file(&path, limits::OCI_MANIFEST_BYTES_MAX) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            other => entries(&path, &other.map_err(Error::at(&path, WRITABLE))?)?,
-        };
+        let present = read(&path, limits::OCI_MANIFEST_BYTES_MAX).map_err(Error::at(&path, WRITABLE))?;
+        let present = present.map(|index| entries(&path, &index)).transpose()?.unwrap_or_default();
         let mut all = Map::new();
         for entry in present {
             all.insert(name(&entry).to_owned(), entry);
@@ -177,33 +173,10 @@ impl Bundle {
     /// Whole or not at all; what is there already is not written again.
     fn write(&self, name: &str, content: &[u8]) -> Result<(), Error> {
         let path = self.directory.join(name);
-        if capped::read_file(&path, content.len()).is_ok_and(|present| present == content) {
+        if read(&path, content.len()).is_ok_and(|present| present.as_deref() == Some(content)) {
             return Ok(());
         }
         replace(&path, &mut |file| file.write_all(content))
-    }
-
-    /// Takes over all charts and images of another bundle: a directory, a `.tar` or a `.tar.gz`. Nothing becomes known
-    /// unless every blob is what its digest says and all blobs of each chart are there. With `expected`, the index must
-    /// have that digest.
-    ///
-    /// # Errors
-    /// What is wrong with either of the two.
-    pub fn import(&self, from: &Path, expected: Option<Digest>) -> Result<Contents, Error> {
-        let contents = Contents::read(from)?;
-        let found = contents.digest;
-        if let Some(expected) = expected.filter(|expected| *expected != found) {
-            let why = format_args!("its digest is {found}, not {expected}");
-            return Err(Error::new(from.display(), why, READ_AGAIN));
-        }
-        let (cache, _lock) = self.open()?;
-        pack::each(from, &mut |name, file| match blob(name) {
-            Some(digest) => file.store(&cache, digest),
-            None => Ok(()),
-        })?;
-        contents.charts.iter().try_for_each(|(name, digest)| self.verify(name, *digest).map(drop))?;
-        self.publish(&contents.charts, &contents.images)?;
-        Ok(contents)
     }
 }
 
@@ -225,7 +198,8 @@ impl Contents {
     /// If it cannot be read, or is no OCI image layout.
     pub fn read(from: &Path) -> Result<Self, Error> {
         let (mut index, mut listed) = (None, Images::new());
-        pack::each(from, &mut |name, file| {
+        let names = [INDEX, IMAGES].map(str::to_owned).into();
+        pack::each(from, &names, &mut |name, file| {
             match name {
                 INDEX => index = Some(file.small(limits::OCI_MANIFEST_BYTES_MAX)?),
                 IMAGES => listed = images(&file.small(limits::BUNDLE_IMAGES_BYTES_MAX)?),
@@ -238,14 +212,31 @@ impl Contents {
     }
 }
 
+/// All of a file in the bundle's directory, if it is there.
+fn read(path: &Path, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+    match file::open_own(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => match capped::read(&mut other?, bytes_max)? {
+            None => {
+                Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {bytes_max} bytes")))
+            }
+            content => Ok(content),
+        },
+    }
+}
+
 /// Writes a file beside, synced, and renames it over what is there: whole or not at all.
 fn replace(path: &Path, fill: &mut dyn FnMut(&mut File) -> io::Result<()>) -> Result<(), Error> {
     let new = beside(path, ".new");
-    let written = File::create(&new).and_then(|mut file| {
+    let written = file::make(&new, 0o644).and_then(|mut file| {
         fill(&mut file)?;
         file.sync_all()
     });
     written.and_then(|()| fs::rename(&new, path)).map_err(Error::at(path, WRITABLE))
+}
+
+fn blob_path(digest: &Digest) -> String {
+    format!("blobs/sha256/{}", digest.hex())
 }
 
 /// The digest in the path of a blob.
@@ -295,55 +286,6 @@ fn charts(path: &Path, index: &[u8]) -> Result<Charts, Error> {
         all.push((name.to_owned(), digest));
     }
     Ok(all)
-}
-
-/// A file of a bundle, while it is read.
-struct Incoming<'a> {
-    /// The bundle.
-    from: &'a Path,
-    name: &'a str,
-    bytes: u64,
-    content: &'a mut dyn io::Read,
-}
-
-impl Incoming<'_> {
-    fn small(&mut self, bytes_max: usize) -> Result<Vec<u8>, Error> {
-        let refuse = refusal(self.name, self.from);
-        let read = capped::read(self.content, bytes_max).map_err(|error| refuse(&chain(&error)))?;
-        read.ok_or_else(|| refuse(&format!("larger than {bytes_max} bytes")))
-    }
-
-    /// Writes it as a blob, if that is not there.
-    fn store(&mut self, cache: &Cache, digest: Digest) -> Result<(), Error> {
-        let (name, refuse) = (self.name, refusal(self.name, self.from));
-        let failed = |cause: Cause| match cause {
-            Cause::Digest { found, .. } => refuse(&format!("its content has digest {found}")),
-            Cause::Large { .. } => refuse(&chain(&cause)),
-            cause => Error::new(name, chain(&cause), WRITABLE),
-        };
-        check_size(Blob { digest, bytes: self.bytes }).map_err(failed)?;
-        let mut partial = match cache.begin(digest, &Stop::new()).map_err(failed)? {
-            Begun::There(_) => return Ok(()),
-            Begun::Fetch(partial) => partial,
-        };
-        partial.restart().map_err(failed)?;
-        let mut buffer = [0; 16 << 10];
-        loop {
-            let amount = self.content.read(&mut buffer).map_err(|error| refuse(&chain(&error)))?;
-            if amount == 0 {
-                break;
-            }
-            partial.write(&buffer[..amount]).map_err(failed)?;
-        }
-        match partial.finish().map_err(failed)? {
-            Content::File(_) => Ok(()),
-            Content::Bytes(_) => Err(Error::new(name, "it cannot be written", WRITABLE)),
-        }
-    }
-}
-
-fn refusal<'a>(name: &'a str, from: &'a Path) -> impl Fn(&str) -> Error + 'a {
-    move |why| Error::new(format_args!("{name} in {}", from.display()), why, READ_AGAIN)
 }
 
 #[cfg(test)]

@@ -9,9 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +18,7 @@ use std::time::Duration;
 
 use super::digest::{Digest, Hasher};
 use super::error::Error;
+use super::file;
 use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
@@ -139,7 +139,10 @@ impl Cache {
             return Some(Content::Bytes(content));
         }
         let path = self.folder()?.join(digest.hex());
-        let mut file = File::open(&path).ok()?;
+        let mut file = match file::open_own(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            other => other.map_err(|error| drop_foreign(&path, &error)).ok()?,
+        };
         let found = hash(&mut file).map(|(hasher, _)| hasher.finish());
         match found {
             Ok(found) if found == digest => {
@@ -284,10 +287,16 @@ fn list(folder: &Path) -> Vec<Entry> {
 fn open_part(folder: &Path, digest: Digest, mode: u32) -> io::Result<(File, Hasher, u64)> {
     fs::create_dir_all(folder)?;
     let path = folder.join(format!("{}.{PART}", digest.hex()));
-    let mut options = OpenOptions::new();
-    let mut file = options.create(true).truncate(false).read(true).write(true).mode(mode).open(path)?;
+    let mut file = file::open_or_make(&path, mode)?;
     let (hasher, bytes) = hash(&mut file)?;
     Ok((file, hasher, bytes))
+}
+
+/// What is no file of ours makes room for one.
+fn drop_foreign(path: &Path, error: &io::Error) {
+    let (path_text, err) = (path.display().to_string(), error.to_string());
+    log::warn!(path = path_text.as_str(), err = err.as_str(); "A cached chart cannot be opened and is fetched again");
+    let _ = fs::remove_file(path);
 }
 
 /// Digests all that comes, and counts it.

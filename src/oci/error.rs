@@ -130,7 +130,10 @@ impl Error {
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::Reference(_) | Self::LeftOut => Verdict::Final,
-            Self::Net { source: net::Error::Tls(_) | net::Error::Request(_), .. }
+            Self::Net {
+                source: net::Error::Tls(_) | net::Error::Request(_) | net::Error::Inside { .. },
+                ..
+            }
             | Self::Challenge { .. }
             | Self::Redirect { .. }
             | Self::Large { .. }
@@ -170,6 +173,9 @@ impl fmt::Display for Error {
             // Its text may be a URL, with whatever stands in it.
             Self::Net { host, source: net::Error::Request(_) } => {
                 write!(f, "registry {host}: a request cannot be sent")
+            }
+            Self::Net { host, source: net::Error::Inside { .. } } => {
+                write!(f, "registry {host}: refused; if that is right, name the host under edge.registries")
             }
             Self::Net { host, .. } => write!(f, "registry {host}"),
             Self::Status { host, what, status, code, .. } => {

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::cache::{Content, hash};
 use super::digest::Digest;
 use super::error::Error;
+use super::file;
 use super::manifest::Blob;
 use super::reference::{Reference, Target};
 use crate::limits;
@@ -99,7 +100,7 @@ impl Layout {
     }
 
     fn file(&self, path: &Path) -> Result<File, Error> {
-        File::open(path).map_err(|source| match source.kind() {
+        file::open(path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => Error::NotInLayout,
             _ => Error::Disk { operation: "open the layout directory", source },
         })

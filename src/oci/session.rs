@@ -1,7 +1,6 @@
 //! The API of one registry, for one repository: challenges answered, redirects followed, statuses turned into errors.
 
 use std::io::Read as _;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -14,7 +13,7 @@ use super::wire::Wire;
 use crate::base::redact::Secret;
 use crate::format::percent;
 use crate::limits;
-use crate::net::{self, Request, Response, Url, login};
+use crate::net::{self, Request, Response, Url, Zone, login};
 
 /// A request that is answered from memory, without the body of a chart.
 const SMALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -143,7 +142,8 @@ impl<'a> Session<'a> {
     ) -> Result<Secret<String>, Error> {
         let refuse = |why: &str| Error::Challenge { host: self.endpoint.host.clone(), why: why.to_owned() };
         let url = Url::parse(realm).map_err(|_| refuse("its token service has no usable URL"))?;
-        check_realm(&url, &self.endpoint.base).map_err(refuse)?;
+        let is_named = self.wire.is_named(&url);
+        check_realm(&url, &self.endpoint.base, is_named).map_err(refuse)?;
         let ours = format!("repository:{}:pull", self.endpoint.repository);
         let mut query = vec![("scope", scope.unwrap_or(&ours))];
         query.extend(service.map(|service| ("service", service)));
@@ -226,19 +226,14 @@ fn read_token(body: &[u8]) -> Option<Secret<String>> {
 }
 
 /// Credentials go to a token service over TLS only, or in plain text if the registry itself is plain. A private address
-/// must be that of the registry, as upstream has it: a registry must not make us call the inside of a network.
-fn check_realm(realm: &Url, registry: &Url) -> Result<(), &'static str> {
+/// must be that of the registry, as upstream has it: a registry must not make us call the inside of a network. Here only
+/// what is written is seen; what a name leads to is judged when it is dialled. A host that the configuration names is believed.
+fn check_realm(realm: &Url, registry: &Url, is_named: bool) -> Result<(), &'static str> {
     if realm.scheme != "https" && realm.scheme != registry.scheme {
         return Err("its token service does not use TLS");
     }
-    let is_inside = match realm.host.parse::<IpAddr>() {
-        Ok(IpAddr::V4(a)) => a.is_loopback() || a.is_link_local() || a.is_private() || a.is_unspecified(),
-        Ok(IpAddr::V6(a)) => {
-            a.is_loopback() || a.is_unique_local() || a.is_unicast_link_local() || a.is_unspecified()
-        }
-        Err(_) => false,
-    };
-    if is_inside && realm.host != registry.host {
+    let is_inside = Zone::of_text(&realm.host).is_some_and(|zone| zone > Zone::World);
+    if is_inside && realm.host != registry.host && !is_named {
         return Err("its token service is at a private address of another host");
     }
     Ok(())
@@ -352,9 +347,18 @@ mod tests {
             ("https://10.0.0.1:5001/t", "https://10.0.0.1:5000", true),
             ("https://10.0.0.2/t", "https://10.0.0.1", false),
             ("socks5://auth/t", "https://r.example.org", false),
+            ("https://localhost/t", "https://r.example.org", false),
+            ("https://127.1/t", "https://r.example.org", false),
+            ("https://2130706433/t", "https://r.example.org", false),
+            ("https://0x7f000001/t", "https://r.example.org", false),
+            ("https://[::ffff:127.0.0.1]/t", "https://r.example.org", false),
+            ("https://localhost:5001/t", "https://localhost:5000", true),
         ];
         for (realm, registry, expected) in table {
-            assert_eq!(check_realm(&url(realm), &url(registry)).is_ok(), expected, "{realm}");
+            assert_eq!(check_realm(&url(realm), &url(registry), false).is_ok(), expected, "{realm}");
+            let is_secret = !realm.starts_with("http:") || registry.starts_with("http:");
+            let is_http = is_secret && realm.starts_with("http");
+            assert_eq!(check_realm(&url(realm), &url(registry), true).is_ok(), is_http, "{realm}, named");
         }
     }
 

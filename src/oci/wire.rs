@@ -13,7 +13,8 @@ use crate::base::stop::Stop;
 use crate::config::settings::Registry;
 use crate::limits;
 use crate::net::{
-    self, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Roots, SystemCas, TlsError, Traffic, Url,
+    self, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Reach, Roots, SystemCas, TlsError,
+    Traffic, Url, Zone,
 };
 
 /// How the machine reaches others.
@@ -94,6 +95,8 @@ pub(super) struct Wire<'a> {
     host: String,
     running: Running,
     pools: Vec<(String, u64, Http)>,
+    /// Where that host is.
+    registry: Reach,
 }
 
 impl Drop for Wire<'_> {
@@ -103,14 +106,14 @@ impl Drop for Wire<'_> {
 }
 
 impl<'a> Wire<'a> {
-    pub(super) const fn new(
+    pub(super) fn new(
         network: &'a Network,
         registries: &'a [Registry],
         running: Running,
         host: String,
         bundle: Option<Arc<[u8]>>,
     ) -> Self {
-        Self { network, registries, bundle, host, running, pools: Vec::new() }
+        Self { network, registries, bundle, host, running, pools: Vec::new(), registry: Reach::anywhere() }
     }
 
     /// Time limits of a request within `total`.
@@ -135,7 +138,7 @@ impl<'a> Wire<'a> {
             .proxy
             .clone()
             .map_err(|problem| Error::Net { host: host.clone(), source: net::Error::Proxy(problem) })?;
-        let http = Http::new(net::Settings {
+        let settings = net::Settings {
             dialer: Arc::clone(&self.network.dialer),
             party: Arc::new(self.party(&host)),
             server_name: None,
@@ -146,10 +149,29 @@ impl<'a> Wire<'a> {
             user_agent: concat!("gardenlet/", env!("CARGO_PKG_VERSION")).to_owned(),
             idle_connections_max: 1,
             traffic: self.running.traffic.clone(),
-        });
+        };
+        let http = Http::within(settings, self.reach(url));
         let number = self.running.add(&http);
         self.pools.push((origin, number, http.clone()));
         Ok(http)
+    }
+
+    /// Whether the configuration names the host.
+    pub(super) fn is_named(&self, url: &Url) -> bool {
+        entry(self.registries, &host_key(url)).is_some()
+    }
+
+    /// A registry may be anywhere, and so may what the configuration names. What a registry names, a token service or the
+    /// target of a redirect, may be at its site if the registry is there, but not on this machine.
+    fn reach(&self, url: &Url) -> Reach {
+        if Url::parse(&format!("https://{}", self.host)).is_ok_and(|own| own.host == url.host) {
+            return self.registry.clone();
+        }
+        if self.is_named(url) {
+            return Reach::anywhere();
+        }
+        let is_inside = self.registry.seen().is_some_and(|zone| zone >= Zone::Site);
+        Reach::up_to(if is_inside { Zone::Site } else { Zone::World })
     }
 
     fn party(&self, host: &str) -> HostParty {

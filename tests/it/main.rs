@@ -47,4 +47,5 @@ mod story_rotation;
 mod story_seed;
 mod story_staying;
 mod story_trouble;
+mod story_trust;
 mod story_watch;

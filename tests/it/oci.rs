@@ -1,6 +1,7 @@
 //! Charts out of registries that misbehave: `oci::Puller` against the in-process registry.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use gardenlet::base::random;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use gardenlet::config::settings;
-use gardenlet::net::{ProxyEnv, ProxyPolicy, SystemCas, SystemDialer};
+use gardenlet::net::{Dial, ProxyEnv, ProxyPolicy, SystemCas, SystemDialer};
 use gardenlet::oci::{Cache, Error, Keychain, Network, Order, Puller, Reference, SILENCE, Verdict};
 use serde_json::json;
 
@@ -34,6 +35,7 @@ struct Place {
     proxy: ProxyEnv,
     logins: String,
     silence: Duration,
+    dialer: Arc<dyn Dial>,
 }
 
 impl Place {
@@ -49,13 +51,14 @@ impl Place {
             proxy: ProxyEnv::default(),
             logins: "{}".to_owned(),
             silence: SILENCE,
+            dialer: Arc::new(SystemDialer),
         }
     }
 
     /// A program that has just started.
     fn puller(&self, stop: &Stop) -> Puller {
         let network = Network {
-            dialer: Arc::new(SystemDialer),
+            dialer: Arc::clone(&self.dialer),
             proxy: ProxyPolicy::from_env(&self.proxy),
             system_cas: SystemCas::default(),
             clock: Clock::system(),
@@ -417,6 +420,70 @@ fn redirects_are_followed_without_credentials() {
         let (verdict, text) = place.fails(":1");
         assert_eq!(verdict, Verdict::Configuration, "{text}");
         assert!(text.contains(expected) && !text.contains("hunter2"), "{text}");
+    }
+}
+
+/// A resolver for which all names of `example.org` are addresses of this machine.
+#[derive(Debug)]
+struct Names;
+
+impl Dial for Names {
+    fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+        let host = if host.ends_with(".example.org") { "127.0.0.1" } else { host };
+        SystemDialer.dial(host, port, timeout)
+    }
+}
+
+/// A registry without TLS, which wants a token of `realm` or leads to it for the chart.
+fn leading(place: &Place, realm: &str, by_redirect: bool) {
+    let realm = realm.to_owned();
+    place.registry.twist(move |request, usual| {
+        if by_redirect {
+            let leads = is_blob(request) && usual.status < 300;
+            return leads.then(|| Answer::Reply(refusal(307, "X").header("Location", realm.clone())));
+        }
+        let challenge = format!("Bearer realm=\"{realm}\",service=\"s\"");
+        Some(Answer::Reply(refusal(401, "UNAUTHORIZED").header("WWW-Authenticate", challenge)))
+    });
+}
+
+#[test]
+fn a_registry_leads_nobody_to_what_listens_on_this_machine() {
+    for by_redirect in [false, true] {
+        let mut place = Place::with(Registry::start_plain(&Clock::system()));
+        let ours = place.registry.address.clone();
+        place.registries = vec![settings::Registry { host: ours, insecure: true, ..Default::default() }];
+        place.dialer = Arc::new(Names);
+        place.registry.push(REPOSITORY, "1", b"chart");
+        place.login(&json!({"username": "robot", "password": "hunter2"}));
+        let thief = Registry::start_plain(&Clock::system());
+        let port = thief.address.rsplit(':').next().unwrap();
+        for host in [
+            "localhost",
+            "127.1",
+            "2130706433",
+            "0x7f000001",
+            "[::ffff:127.0.0.1]",
+            "auth.example.org",
+            "127.0.0.2",
+        ] {
+            place.forget();
+            leading(&place, &format!("http://{host}:{port}/token"), by_redirect);
+            let (verdict, text) = place.fails(":1");
+            assert_eq!(verdict, Verdict::Configuration, "{host}: {text}");
+            let seen: Vec<String> = thief.take_seen().iter().map(|r| r.path.clone()).collect();
+            assert!(seen.is_empty(), "{host} by redirect {by_redirect}: {seen:?}");
+        }
+        // An operator may know better, and the host of the registry itself is where it is.
+        for host in ["localhost", "127.0.0.1"] {
+            place.forget();
+            let other = settings::Registry { host: format!("localhost:{port}"), ..Default::default() };
+            place.registries.truncate(1);
+            place.registries.push(other);
+            leading(&place, &format!("http://{host}:{port}/token"), by_redirect);
+            place.fails(":1");
+            assert!(!thief.take_seen().is_empty(), "{host} by redirect {by_redirect}");
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
+use crate::story_operating::events;
 use crate::support::encoding::{base64, from_base64, from_rfc3339};
 use crate::support::http::faults::Action;
 use crate::support::json::text;
@@ -234,6 +235,15 @@ fn an_own_certificate_is_renewed_once_somebody_approves() {
     let patience = from_rfc3339(text(&second, "/metadata/creationTimestamp")).unwrap().since(posted);
     assert!(patience >= Duration::from_secs(15 * 60), "{patience:?}");
     assert_ne!(second["spec"]["request"], first["spec"]["request"]);
+    // Alerts of Gardener look for this event, in the seed.
+    let told = world.seed.wait_for("the event of the failed rotation", |seed| {
+        events(seed, world.name, "GardenletCertificateRotationFailed").pop()
+    });
+    assert_eq!((text(&told, "/type"), text(&told, "/metadata/namespace")), ("Warning", "default"));
+    assert_eq!((text(&told, "/regarding/kind"), text(&told, "/action")), ("Seed", "Reconcile"));
+    assert_eq!(text(&told, "/reportingController"), "certificate-manager");
+    let words = "Failed to rotate the kubeconfig for the Garden API Server. Certificate expires in ";
+    assert!(text(&told, "/note").starts_with(words), "{told}");
     world.decide(text(&second, "/metadata/name"), "Approved", "by hand");
     world.seed.wait_for("the certificate in its Secret", |_| world.certificate());
     pass();

@@ -174,8 +174,8 @@ fn a_seed_namespace_that_does_not_come() {
     let world = World::start(&Options::calm("homeless"));
     world.garden.set_manager_share(Share { namespaces: false, ..Share::default() });
     let agent = world.agent();
-    agent.wait_for_problem("garden", &["namespace seed-homeless is not there yet"]);
-    world.wait_for_log(&["Waiting for the garden", "namespace seed-homeless is not there yet"]);
+    agent.wait_for_problem("garden", &["failed to get seed namespace in garden cluster"]);
+    world.wait_for_log(&["Waiting for the garden", "failed to get seed namespace in garden cluster"]);
     // The lease is renewed meanwhile: the seed is not silent.
     world.garden.wait_for("a heartbeat", |_| world.beat());
     let gap = world.pass(Duration::from_secs(60));

@@ -9,16 +9,17 @@ use crate::app::Shared;
 use crate::app::controllers::Running;
 use crate::app::status::complain;
 use crate::base::backoff::Backoff;
-use crate::base::clock::Mono;
+use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::format::duration;
 use crate::format::time::rfc3339;
 use crate::identity::bootstrap::Obtained;
-use crate::identity::cleanup;
 use crate::identity::rotation::{self, Rotation, Validity};
 use crate::identity::trial::{self, Refusals};
 use crate::kube::Connection;
 use crate::runtime::events::{About, News};
 
+use super::trust::{CA_LOOK, CA_OVERLAP};
 use super::{BringUp, Error, RETRY};
 
 /// Its name among the parts: a certificate may be in trouble while the rest is not.
@@ -27,26 +28,21 @@ const PART: &str = "garden certificate";
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Between two trials of an identity that was refused.
 const TRIAL: Duration = Duration::from_secs(3);
-const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the garden's published CAs are read.
-const CA_LOOK: Duration = Duration::from_secs(300);
-/// A CA that is not published any more is trusted for at least this long: servers change theirs one after the other.
-const CA_OVERLAP: Duration = Duration::from_secs(3_600);
-
+pub(super) const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The rotation, and when it is looked at again.
 pub(super) struct Keeper {
     rotation: Rotation,
     due: Mono,
     retry: Backoff,
-    refusals: Refusals,
+    pub(super) refusals: Refusals,
     /// How many 401s the clients of the garden had seen at the last look.
     unauthorized: u64,
     /// A handshake of a stage failed because of an identity, theirs or ours.
     pub(super) in_doubt: bool,
     /// The bootstrap credentials of a new identity are still there.
     clean_up: bool,
-    ca_due: Mono,
-    narrow_at: Mono,
+    pub(super) ca_due: Mono,
+    pub(super) narrow_at: Mono,
 }
 
 impl Keeper {
@@ -90,6 +86,17 @@ impl Keeper {
     }
 }
 
+/// In upstream's words. The time left is rounded down, so that the events of one trouble are counted as one.
+fn rotation_failed(not_after: Timestamp, now: Timestamp, cause: &str) -> String {
+    let left = not_after.unix().saturating_sub(now.unix());
+    let unit = if left.abs() < 7_200 { 60 } else { 3_600 };
+    let left = duration::format_nanos((left / unit * unit).saturating_mul(1_000_000_000));
+    let until = rfc3339(not_after).replace('T', " ").replace('Z', " +0000 UTC");
+    format!(
+        "Failed to rotate the kubeconfig for the Garden API Server. Certificate expires in {left} ({until}): {cause}"
+    )
+}
+
 impl BringUp {
     /// A step of the rotation if one is due. Returns how long there is nothing to do.
     pub(super) fn keep_certificate(&mut self, running: Option<&Running>) -> Duration {
@@ -113,6 +120,22 @@ impl BringUp {
         shared.events.tell(&garden.controllers, &shared.env.clock, about, news);
     }
 
+    /// The event for which alerts of Gardener look: of the Seed, but recorded in the seed cluster.
+    fn tell_as_upstream(&self, not_after: Timestamp, cause: &str) {
+        let shared = &self.shared;
+        let (name, uid) = (self.seed_name(), shared.registration.uid());
+        let about = About { resource: &SEED, namespace: "", name, uid: &uid };
+        let note = rotation_failed(not_after, shared.time.garden_clock().now(), cause);
+        let news = News {
+            controller: "certificate-manager",
+            warning: true,
+            reason: "GardenletCertificateRotationFailed",
+            action: "Reconcile",
+            note: &note,
+        };
+        shared.events.tell(&shared.clients.seed, &shared.env.clock, about, news);
+    }
+
     fn keep(&mut self, keeper: &mut Keeper, running: Option<&Running>) -> Duration {
         let shared = self.shared.clone();
         match self.look(keeper, running) {
@@ -125,6 +148,7 @@ impl BringUp {
                 let until = rfc3339(keeper.rotation.current().not_after);
                 let note = format!("the certificate is valid until {until}: {}", chain(&error));
                 self.tell(true, "CertificateNotRenewed", &note);
+                self.tell_as_upstream(keeper.rotation.current().not_after, &chain(&error));
                 error.delay(keeper.retry.next_delay())
             }
         }
@@ -253,35 +277,31 @@ impl BringUp {
             }
         }
     }
+}
 
-    /// Trusts what the garden publishes, besides what is trusted; some time later alone, if that is enough.
-    fn follow_ca(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
-        let now = self.shared.env.clock.mono();
-        if now < keeper.ca_due || keeper.refusals.is_refused() {
-            return Ok(());
-        }
-        keeper.ca_due = now.saturating_add(CA_LOOK);
-        let Some(connection) = self.connection.clone() else { return Ok(()) };
-        // Whether the garden can be reached is the business of others.
-        let Ok(published) = cleanup::published(&self.garden()?.controllers) else { return Ok(()) };
-        if let Some(wider) = cleanup::widened(&connection, &published) {
-            keeper.narrow_at = now.saturating_add(CA_OVERLAP);
-            return self.trust(keeper, &wider);
-        }
-        match cleanup::narrowed(&connection, &published) {
-            Some(narrow) if now >= keeper.narrow_at && self.suffices(&narrow) => self.trust(keeper, &narrow),
-            _ => Ok(()),
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Whether the garden can be reached so.
-    fn suffices(&self, connection: &Connection) -> bool {
-        let client = self.shared.clients.garden_once(self.as_reached(connection));
-        client.is_ok_and(|client| client.with_deadline(TRIAL_TIMEOUT).version().is_ok())
-    }
-
-    fn trust(&mut self, keeper: &mut Keeper, connection: &Connection) -> Result<(), Error> {
-        self.store_trust(connection.clone())?;
-        keeper.adopted(connection)
+    #[test]
+    fn a_failed_renewal_is_told_in_upstreams_words() {
+        let at =
+            |unix| rotation_failed(Timestamp::from_unix(1_767_600_000), Timestamp::from_unix(unix), "denied");
+        let told = |left: &str| {
+            format!(
+                "Failed to rotate the kubeconfig for the Garden API Server. Certificate expires in {left} \
+                 (2026-01-05 08:00:00 +0000 UTC): denied"
+            )
+        };
+        let table = [
+            (1_767_600_000 - 90_061, "25h0m0s"),
+            (1_767_600_000 - 90_000, "25h0m0s"),
+            (1_767_600_000 - 3_700, "1h1m0s"),
+            (1_767_600_000, "0s"),
+            (1_767_600_000 + 100, "-1m0s"),
+        ];
+        for (now, left) in table {
+            assert_eq!(at(now), told(left), "{now}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::api::core::{NAMESPACE, SECRET};
 use crate::api::gardener::{SEED, seed_namespace};
 use crate::api::meta::Metadata;
+use crate::base::error::chain;
 use crate::controllers::seed::Absence;
 use crate::controllers::seed::register::{self, Action};
 use crate::kube::Patch;
@@ -76,7 +77,7 @@ impl BringUp {
         match garden.get::<Metadata>(&NAMESPACE, "", &name) {
             Ok(_) => self.default_domains(&name).map(|()| Step::Done),
             Err(e) if e.is_not_found() || e.is_denied() => {
-                let why = format!("namespace {name} is not there yet: {e}");
+                let why = format!("failed to get seed namespace in garden cluster: {}", chain(&e));
                 // Without its Seed it would never come.
                 if self.shared.env.clock.mono() >= self.registered_at.saturating_add(SEED_POLL)
                     && let waiting @ Step::Waiting(..) = self.register()?

@@ -17,7 +17,7 @@ const LEASES: &str = "coordination.k8s.io";
 const DEFINITIONS: &str = "apiextensions.k8s.io";
 
 /// In the seed, as `packaging/rbac.yaml` grants it: the first object of each rule.
-const SEED: [Access<'static>; 12] = [
+const SEED: [Access<'static>; 13] = [
     ("create delete get list patch watch", "", "secrets", "", ""),
     ("create delete get patch", "", "namespaces", "", ""),
     ("list", "", "nodes", "", ""),
@@ -29,6 +29,7 @@ const SEED: [Access<'static>; 12] = [
     ("create delete get patch", RESOURCES, "managedresources", "garden", ""),
     ("get", "", "services", "garden", "virtual-garden-kube-apiserver"),
     ("list", "", "events", "garden", ""),
+    ("create patch", "events.k8s.io", "events", "default", ""),
     ("get", "", "configmaps", "kube-system", "cluster-identity"),
 ];
 

@@ -63,6 +63,8 @@ pub fn add(site: &Site, group: &mut Group) {
         wants_reconcile(change.old.as_deref(), new).then(|| change.key.clone())
     });
     group.wake(&lane, &site.managed, |change| wants_rollout(change.old.as_deref(), change.new.as_deref()));
+    let known = site.installations.store().clone();
+    group.wake_on(&lane, &site.garden_moved, move || known.all().into_iter().map(|(key, _)| key));
     let reconciler = InstallationReconciler {
         garden: site.garden.clone(),
         seed: site.seed.clone(),

@@ -66,7 +66,10 @@ impl fmt::Display for Error {
                     "the Kubernetes version of the Seed cluster must be at least 1.32, but is {version}"
                 )
             }
-            Self::NoNamespace(name) => write!(f, "namespace {name} does not exist in the garden"),
+            // As upstream says it.
+            Self::NoNamespace(name) => {
+                write!(f, "failed to get seed namespace in garden cluster: Namespace {name:?} not found")
+            }
             Self::Definitions(waiting) => {
                 let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
                 write!(f, "custom resource definitions are not ready: {}", all.join("; "))

@@ -2,8 +2,9 @@
 //! time or the machine: the same charts give the same bytes. `.tar.gz` is for tools that want it; charts are compressed
 //! already, so nothing is compressed again.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,10 @@ use flate2::Crc;
 use flate2::read::MultiGzDecoder;
 use tar::{EntryType, Header};
 
-use super::{Blobs, Bundle, Error, IMAGES, INDEX, Incoming, LAYOUT, NO_BUNDLE, READ_AGAIN, replace};
+use super::import::Incoming;
+use super::{Blobs, Bundle, Error, IMAGES, INDEX, LAYOUT, NO_BUNDLE, READ_AGAIN, blob_path, replace};
 use crate::limits;
+use crate::oci::file;
 
 const BLOCK: usize = 512;
 /// What one stored block of gzip holds at most.
@@ -70,8 +73,7 @@ pub fn pack(bundle: &Bundle, blobs: &Blobs, to: &Path) -> Result<(), Error> {
 
 fn write(bundle: &Bundle, blobs: &Blobs, out: &mut dyn Write) -> io::Result<()> {
     let fixed = [LAYOUT.0, INDEX, IMAGES].map(str::to_owned);
-    let blobs = blobs.keys().map(|digest| format!("blobs/sha256/{}", digest.hex()));
-    for name in fixed.into_iter().chain(blobs) {
+    for name in fixed.into_iter().chain(blobs.keys().map(blob_path)) {
         let mut file = File::open(bundle.directory().join(&name))?;
         let bytes = file.metadata()?.len();
         let mut header = Header::new_ustar();
@@ -150,45 +152,44 @@ impl Write for Stored<'_> {
 
 type Each<'a> = &'a mut dyn FnMut(&str, &mut Incoming<'_>) -> Result<(), Error>;
 
-/// Hands over each file of a bundle by its path in it.
-pub(super) fn each(from: &Path, each: Each<'_>) -> Result<(), Error> {
+/// Hands over those files of a bundle that have these paths in it.
+pub(super) fn each(from: &Path, names: &BTreeSet<String>, each: Each<'_>) -> Result<(), Error> {
     if from.is_dir() {
-        return each_in_directory(from, each);
+        return each_in_directory(from, names, each);
     }
-    let open = || File::open(from).map_err(Error::at(from, NO_BUNDLE));
+    let open = || file::open(from).map_err(Error::at(from, NO_BUNDLE));
     let mut magic = [0; 2];
     let is_zipped = open()?.read_exact(&mut magic).is_ok() && magic == [0x1f, 0x8b];
     let mut file = open()?;
     let packed: &mut dyn Read = &mut file;
     if is_zipped {
-        return each_in_archive(from, &mut MultiGzDecoder::new(packed), each);
+        return each_in_archive(from, &mut MultiGzDecoder::new(packed), names, each);
     }
-    each_in_archive(from, packed, each)
+    each_in_archive(from, packed, names, each)
 }
 
-fn each_in_directory(from: &Path, each: Each<'_>) -> Result<(), Error> {
-    let folder = from.join("blobs").join("sha256");
-    let listed = fs::read_dir(&folder).map_err(Error::at(&folder, NO_BUNDLE))?;
-    let blobs = listed.flatten().take(limits::BUNDLE_FILES_MAX);
-    let blobs = blobs.filter_map(|entry| Some(format!("blobs/sha256/{}", entry.file_name().to_str()?)));
-    let mut names: Vec<String> = blobs.collect();
-    names.sort();
-    names.extend([INDEX, IMAGES].map(str::to_owned));
+fn each_in_directory(from: &Path, names: &BTreeSet<String>, each: Each<'_>) -> Result<(), Error> {
     for name in names {
-        let path = from.join(&name);
-        let mut file = match File::open(&path) {
+        let path = from.join(name);
+        let mut file = match file::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other.map_err(Error::at(&path, READ_AGAIN))?,
         };
         let bytes = file.metadata().map_err(Error::at(&path, READ_AGAIN))?.len();
-        each(&name, &mut Incoming { from, name: &name, bytes, content: &mut file })?;
+        each(name, &mut Incoming { from, name, bytes, content: &mut file })?;
     }
     Ok(())
 }
 
-fn each_in_archive(from: &Path, archive: &mut dyn Read, each: Each<'_>) -> Result<(), Error> {
+fn each_in_archive(
+    from: &Path,
+    archive: &mut dyn Read,
+    names: &BTreeSet<String>,
+    each: Each<'_>,
+) -> Result<(), Error> {
     let refuse = |why: &str| Error::new(from.display(), why, READ_AGAIN);
     let broken = Error::at::<io::Error>;
+    let mut total = 0_u64;
     for _ in 0..limits::BUNDLE_FILES_MAX {
         let mut header = Header::new_old();
         archive.read_exact(header.as_mut_bytes()).map_err(broken(from, READ_AGAIN))?;
@@ -196,6 +197,13 @@ fn each_in_archive(from: &Path, archive: &mut dyn Read, each: Each<'_>) -> Resul
             return Ok(());
         }
         let bytes = header.entry_size().map_err(|_| refuse("it is no tar archive"))?;
+        total = total.saturating_add(bytes);
+        if total > limits::BUNDLE_BYTES_MAX {
+            return Err(refuse(&format!(
+                "it announces files of more than {} bytes",
+                limits::BUNDLE_BYTES_MAX
+            )));
+        }
         let kind = header.entry_type();
         let path = header.path_bytes().into_owned();
         let mut content = Read::take(&mut *archive, bytes);
@@ -203,7 +211,9 @@ fn each_in_archive(from: &Path, archive: &mut dyn Read, each: Each<'_>) -> Resul
         if kind.is_file() || kind.is_contiguous() {
             let name = String::from_utf8_lossy(&path);
             let name = name.trim_start_matches("./");
-            each(name, &mut Incoming { from, name, bytes, content: &mut content })?;
+            if names.contains(name) {
+                each(name, &mut Incoming { from, name, bytes, content: &mut content })?;
+            }
         }
         let rest = content.limit();
         let skipped = u64::try_from(padding(bytes)).unwrap_or_default() + rest;
@@ -217,6 +227,8 @@ fn each_in_archive(from: &Path, archive: &mut dyn Read, each: Each<'_>) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::base::random;
 
@@ -258,7 +270,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("gardenlet-pack-{}", random::hex(12)));
         let read = |content: &[u8]| {
             fs::write(&path, content).unwrap();
-            each(&path, &mut |_, _| Ok(())).unwrap_err().to_string()
+            each(&path, &BTreeSet::new(), &mut |_, _| Ok(())).unwrap_err().to_string()
         };
         let name = path.display();
         let table: [(&[u8], &str); 4] = [
@@ -279,8 +291,14 @@ mod tests {
         header.set_cksum();
         let short = [header.as_bytes().as_slice(), b"{}"].concat();
         assert!(read(&short).contains("it ends too early"));
+        for bytes in [u64::MAX, u64::MAX - 511, limits::BUNDLE_BYTES_MAX + 1] {
+            header.set_size(bytes);
+            header.set_cksum();
+            let text = read(header.as_bytes());
+            assert!(text.contains("it announces files of more than"), "{bytes}: {text}");
+        }
         fs::remove_file(&path).unwrap();
-        let none = each(&path, &mut |_, _| Ok(())).unwrap_err().to_string();
+        let none = each(&path, &BTreeSet::new(), &mut |_, _| Ok(())).unwrap_err().to_string();
         assert!(none.ends_with(NO_BUNDLE), "{none}");
     }
 }

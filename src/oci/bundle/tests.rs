@@ -115,7 +115,7 @@ fn what_was_tampered_with_is_refused_and_nothing_becomes_known() {
     let manifest = manifest_of(b"chart");
     let table: [(PathBuf, &[u8], &[u8], String); 6] = [
         (blob(b"chart"), b"chart", b"chars", format!("its content has digest {}", Digest::of(b"chars"))),
-        (blob(b"chart"), b"chart", b"chart and more", "its content has digest".to_owned()),
+        (blob(b"chart"), b"chart", b"chart and more", "it has 14 bytes, and 5 are announced".to_owned()),
         (blob(&manifest), &manifest, b"{}", "its content has digest".to_owned()),
         (index.clone(), &right, b"{\"manifests\":[{}]}", "an entry has no digest".to_owned()),
         (index.clone(), &right, b"[]", "it is no index of an OCI image layout".to_owned()),
@@ -181,4 +181,123 @@ fn paths_of_archives_are_names_only() {
     }
     let hex = Digest::of(b"x").hex();
     assert_eq!(blob(&format!("blobs/sha256/{hex}")), Some(Digest::of(b"x")));
+}
+
+/// An archive of a bundle and of whatever else stands here.
+fn archive_of(bundle: &Bundle, more: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut add = |name: &str, content: &[u8]| {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(content.len().try_into().unwrap());
+        header.set_mode(0o644);
+        builder.append_data(&mut header, name, content).unwrap();
+    };
+    more.iter().for_each(|(name, content)| add(name, content));
+    for entry in fs::read_dir(bundle.directory().join("blobs/sha256")).unwrap().flatten() {
+        let name = format!("blobs/sha256/{}", entry.file_name().to_str().unwrap());
+        add(&name, &fs::read(entry.path()).unwrap());
+    }
+    for name in [INDEX, IMAGES] {
+        add(name, &fs::read(bundle.directory().join(name)).unwrap());
+    }
+    builder.into_inner().unwrap()
+}
+
+fn blobs_of(bundle: &Bundle) -> usize {
+    fs::read_dir(bundle.directory().join("blobs/sha256")).unwrap().count()
+}
+
+#[test]
+fn only_what_the_index_leads_to_is_written() {
+    let scratch = Scratch::new();
+    let (bundle, digest) = small(&scratch);
+    let ballast = vec![0; 1 << 20];
+    let ballast_name = format!("blobs/sha256/{}", Digest::of(&ballast).hex());
+    fs::write(scratch.path("b.tar"), archive_of(&bundle, &[(&ballast_name, &ballast)])).unwrap();
+    fs::write(bundle.directory().join(&ballast_name), &ballast).unwrap();
+    for (number, form) in [scratch.path("b.tar"), bundle.directory().to_owned()].iter().enumerate() {
+        let target = scratch.bundle(&format!("target-{number}"));
+        target.import(form, None).unwrap();
+        assert_eq!((blobs_of(&target), target.verify("x", digest).unwrap().len()), (3, 3), "{form:?}");
+    }
+}
+
+#[test]
+fn no_more_is_read_than_was_announced() {
+    let scratch = Scratch::new();
+    let (bundle, _) = small(&scratch);
+    let chart = bundle.directory().join(blob_path(&Digest::of(b"chart")));
+    fs::remove_file(&chart).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &chart).unwrap();
+    let text = scratch.bundle("endless").import(bundle.directory(), None).unwrap_err().to_string();
+    assert!(text.contains("it is no regular file"), "{text}");
+    fs::remove_file(&chart).unwrap();
+    fs::write(&chart, vec![0; 1 << 20]).unwrap();
+    let target = scratch.bundle("large");
+    let text = target.import(bundle.directory(), None).unwrap_err().to_string();
+    assert!(text.contains("it has 1048576 bytes, and 5 are announced"), "{text}");
+    assert!(!target.directory().join(blob_path(&Digest::of(b"chart"))).exists());
+}
+
+#[test]
+fn charts_that_announce_too_much_are_refused_before_they_are_written() {
+    let scratch = Scratch::new();
+    let bundle = scratch.bundle("large");
+    let (cache, lock) = bundle.open().unwrap();
+    let kind = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+    let mut charts = Charts::new();
+    for n in 0..200_u32 {
+        let part = |of: String| json!({"mediaType": kind, "digest": Digest::of(of.as_bytes()).to_string(), "size": 32 << 20});
+        let manifest =
+            json!({"schemaVersion": 2, "config": part(format!("c{n}")), "layers": [part(format!("l{n}"))]});
+        let manifest = manifest.to_string().into_bytes();
+        cache.put(Digest::of(&manifest), &manifest);
+        charts.push((format!("r.example.org/x:{n}"), Digest::of(&manifest)));
+    }
+    drop((cache, lock));
+    bundle.publish(&charts, &Images::new()).unwrap();
+    let text = scratch.bundle("target").import(bundle.directory(), None).unwrap_err().to_string();
+    assert!(text.contains("its charts take more than 4294967296 bytes"), "{text}");
+}
+
+#[test]
+fn links_that_somebody_has_put_into_the_destination_are_not_followed() {
+    use std::os::unix::fs::symlink;
+    let scratch = Scratch::new();
+    let (bundle, digest) = small(&scratch);
+    let victim = scratch.path("victim");
+    fs::write(&victim, "precious").unwrap();
+    let target = scratch.bundle("target");
+    let folder = target.directory().join("blobs/sha256");
+    fs::create_dir_all(&folder).unwrap();
+    let chart = Digest::of(b"chart").hex();
+    symlink(&victim, folder.join(format!("{}.part", digest.hex()))).unwrap();
+    fs::hard_link(&victim, folder.join(format!("{chart}.part"))).unwrap();
+    symlink("/dev/zero", folder.join(Digest::of(b"{}").hex())).unwrap();
+    for name in
+        ["index.json", "images.txt", "oci-layout", "index.json.new", "images.txt.new", "oci-layout.new"]
+    {
+        symlink(
+            if name.ends_with("new") { &victim } else { Path::new("nowhere") },
+            target.directory().join(name),
+        )
+        .unwrap();
+    }
+    // An index that is a link is nobody's: it is refused, and replaced once it is gone.
+    assert!(target.import(bundle.directory(), None).is_err());
+    for name in ["index.json", "images.txt"] {
+        fs::remove_file(target.directory().join(name)).unwrap();
+    }
+    target.import(bundle.directory(), None).unwrap();
+    assert_eq!(target.verify("x", digest).unwrap().len(), 3);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(!fs::symlink_metadata(target.directory().join("oci-layout")).unwrap().is_symlink());
+    // Nor is a folder that is a link.
+    let (elsewhere, led) = (scratch.path("elsewhere"), scratch.bundle("led"));
+    fs::create_dir_all(elsewhere.join("sha256")).unwrap();
+    fs::create_dir_all(led.directory()).unwrap();
+    symlink(&elsewhere, led.directory().join("blobs")).unwrap();
+    let text = led.import(bundle.directory(), None).unwrap_err().to_string();
+    assert!(text.contains("blobs is a link, and not a folder"), "{text}");
+    assert_eq!(fs::read_dir(elsewhere.join("sha256")).unwrap().count(), 0);
 }

@@ -112,7 +112,7 @@ pub(crate) fn namespace_and_rights(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
     world.gardener.set_manager_share(Share { namespaces: false, ..Share::default() });
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
-    agent.wait_log("is not there yet", 30)?;
+    agent.wait_log("failed to get seed namespace in garden cluster", 30)?;
     let role = "gardener.cloud:system:seeds";
     lab.garden.kubectl(&["delete", "clusterrolebinding", role])?;
     agent.wait_log("403", 20)?;

@@ -1,0 +1,80 @@
+//! What extensions are handed of the way to the garden: its address and its CAs, in a kubeconfig that their
+//! ControllerInstallations carry. When either changes, all installations are reconciled at once.
+
+use std::sync::Arc;
+
+use crate::app::controllers::Running;
+use crate::kube::{Connection, Trust};
+
+use super::BringUp;
+
+/// The address, and the CAs unless the system's are trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Handed {
+    server: String,
+    is_insecure: bool,
+    cas: Option<Arc<[u8]>>,
+}
+
+impl Handed {
+    /// Out of a connection, with the address that the configuration names instead. None if the CAs cannot be read now.
+    fn new(connection: &Connection, address: Option<&str>) -> Option<Self> {
+        let (is_insecure, cas) = match &connection.trust {
+            Trust::System => (false, None),
+            Trust::Insecure => (true, None),
+            Trust::Bundle(bundle) => (false, Some(bundle.load().ok()?)),
+        };
+        let server = address.unwrap_or(&connection.server).to_owned();
+        Some(Self { server, is_insecure, cas })
+    }
+}
+
+impl BringUp {
+    /// What installations are handed now.
+    pub(super) fn handed(&self) -> Option<Handed> {
+        let address = self.shared.settings.garden_client_connection.garden_cluster_address.as_deref();
+        Handed::new(&self.garden().ok()?.controllers.connection(), address)
+    }
+
+    /// Lets the installations have it if it is not what they were handed before.
+    pub(super) fn hand_on(&self, before: &mut Option<Handed>, running: &Running) {
+        let Some(now) = self.handed() else { return };
+        if before.as_ref() == Some(&now) {
+            return;
+        }
+        log::info!("The way to the garden has changed; reconciling all ControllerInstallations");
+        running.garden_moved();
+        *before = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::Material;
+
+    #[test]
+    fn address_and_cas_are_what_is_handed_on() {
+        let at = |server: &str| Connection::new(server);
+        let first = at("https://a").with_ca("one");
+        let identity = first.clone().with_certificate("chain".to_owned(), "key".to_owned());
+        let insecure = first.clone().with_trust(Trust::Insecure);
+        // Two connections, the address in the configuration, whether they hand on the same.
+        let table = [
+            (&first, &first, None, true),
+            (&first, &identity, None, true),
+            (&first, &at("https://a").with_ca("two"), None, false),
+            (&first, &at("https://b").with_ca("one"), None, false),
+            (&first, &at("https://b").with_ca("one"), Some("https://c"), true),
+            (&first, &at("https://b").with_ca("two"), Some("https://c"), false),
+            (&first, &at("https://a"), None, false),
+            (&at("https://a"), &insecure, None, false),
+        ];
+        for (one, other, address, same) in table {
+            let handed = |connection| Handed::new(connection, address).unwrap();
+            assert_eq!(handed(one) == handed(other), same, "{one:?} {other:?} {address:?}");
+        }
+        let unreadable = first.clone().with_trust(Trust::Bundle(Material::File("/nowhere/ca.crt".into())));
+        assert_eq!(Handed::new(&unreadable, None), None);
+    }
+}

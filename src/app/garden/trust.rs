@@ -1,0 +1,139 @@
+//! Which CAs the agent believes to be the garden's. The kubeconfig in the Secret follows what the garden publishes. A
+//! kubeconfig that an operator supplies is left as it is, as upstream leaves it.
+
+use std::time::Duration;
+
+use crate::api::meta::Key;
+use crate::identity::{self, cleanup, secret};
+use crate::kube::{self, Connection};
+
+use super::certificate::{Keeper, TRIAL_TIMEOUT};
+use super::withheld::CA;
+use super::{BringUp, Error, Step};
+
+/// How often the garden's published CAs are read.
+pub(super) const CA_LOOK: Duration = Duration::from_secs(300);
+/// A CA that is not published any more is trusted for at least this long: servers change theirs one after the other.
+pub(super) const CA_OVERLAP: Duration = Duration::from_secs(3_600);
+
+/// The garden answers, but does not give its CA: the present trust is as good as before. Any other error needs another
+/// try.
+fn is_withheld(error: &identity::Error) -> bool {
+    match error {
+        identity::Error::NoKubeconfig { .. } => true,
+        other => matches!(other.cause().and_then(kube::Error::status_code), Some(403 | 404)),
+    }
+}
+
+impl BringUp {
+    /// Where the kubeconfig is kept, if it is.
+    fn kept(&self) -> Option<Key> {
+        let secret = self.shared.settings.garden_client_connection.kubeconfig_secret.as_ref()?;
+        Some(Key::new(secret.namespace.clone(), secret.name.clone()))
+    }
+
+    /// Whether the trust is ours to change: the Secret holds the kubeconfig.
+    fn owns_trust(&self) -> Result<bool, Error> {
+        let Some(key) = self.kept() else { return Ok(false) };
+        Ok(secret::load(&self.shared.clients.seed, &key)?.is_some())
+    }
+
+    /// What the garden publishes; none if it does not let us read it.
+    fn published(&mut self) -> Result<Option<String>, Error> {
+        match cleanup::published(&self.garden()?.controllers) {
+            Ok(pem) => {
+                self.given(CA);
+                Ok(Some(pem))
+            }
+            Err(error) if is_withheld(&error) => {
+                self.withheld(CA, &error);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The stage: trusts what the garden publishes, besides what is trusted.
+    pub(super) fn refresh_ca(&mut self) -> Result<Step, Error> {
+        let Some(connection) = self.connection.clone() else { return Ok(Step::Done) };
+        if self.owns_trust()?
+            && let Some(published) = self.published()?
+            && let Some(connection) = cleanup::widened(&connection, &published)
+        {
+            self.store_trust(connection.clone())?;
+            if let Some(keeper) = &mut self.keeper {
+                keeper.adopted(&connection)?;
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    /// Believes other CAs from now on.
+    fn store_trust(&mut self, connection: Connection) -> Result<(), Error> {
+        if let Some(key) = self.kept() {
+            cleanup::store_refreshed(&self.shared.clients.seed, &key, &connection)?;
+        }
+        log::info!("The garden's CA has changed");
+        self.adopt(connection)
+    }
+
+    /// Trusts what the garden publishes, besides what is trusted; some time later alone, if that is enough.
+    pub(super) fn follow_ca(&mut self, keeper: &mut Keeper) -> Result<(), Error> {
+        let now = self.shared.env.clock.mono();
+        if now < keeper.ca_due || keeper.refusals.is_refused() {
+            return Ok(());
+        }
+        keeper.ca_due = now.saturating_add(CA_LOOK);
+        let Some(connection) = self.connection.clone() else { return Ok(()) };
+        if !self.owns_trust()? {
+            return Ok(());
+        }
+        // Whether the garden can be reached is the business of others.
+        let Ok(Some(published)) = self.published() else { return Ok(()) };
+        if let Some(wider) = cleanup::widened(&connection, &published) {
+            keeper.narrow_at = now.saturating_add(CA_OVERLAP);
+            return self.trust(keeper, &wider);
+        }
+        match cleanup::narrowed(&connection, &published) {
+            Some(narrow) if now >= keeper.narrow_at && self.suffices(&narrow) => self.trust(keeper, &narrow),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the garden can be reached so.
+    fn suffices(&self, connection: &Connection) -> bool {
+        let client = self.shared.clients.garden_once(self.as_reached(connection));
+        client.is_ok_and(|client| client.with_deadline(TRIAL_TIMEOUT).version().is_ok())
+    }
+
+    fn trust(&mut self, keeper: &mut Keeper, connection: &Connection) -> Result<(), Error> {
+        self.store_trust(connection.clone())?;
+        keeper.adopted(connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::error::Failure;
+
+    #[test]
+    fn only_a_refusal_lets_the_agent_go_on_without_the_published_ca() {
+        let answered = |code| {
+            let failure = Failure { code, ..Failure::default() };
+            identity::Error::kube("read")(kube::Error::Api(Box::new(failure)))
+        };
+        let table = [
+            (answered(403), true),
+            (answered(404), true),
+            (answered(401), false),
+            (answered(429), false),
+            (answered(503), false),
+            (identity::Error::kube("read")(kube::Error::Stopped), false),
+            (identity::Error::NoKubeconfig { place: "c".to_owned(), remedy: "r" }, true),
+        ];
+        for (error, expected) in table {
+            assert_eq!(is_withheld(&error), expected, "{error:?}");
+        }
+    }
+}

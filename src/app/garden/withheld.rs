@@ -1,0 +1,127 @@
+//! What every garden should let its seeds read, and this one does not: its CAs and its version. The agent goes on without,
+//! says so, and asks again.
+
+use std::collections::BTreeMap;
+
+use crate::api::core::{CONFIG_MAP, ConfigMap};
+use crate::app::status::complain;
+use crate::base::clock::Mono;
+use crate::base::error::chain;
+
+use super::trust::CA_LOOK;
+use super::{BringUp, Error, failed};
+
+/// Its name among the parts.
+const PART: &str = "garden permissions";
+const NAMESPACE: &str = "gardener-system-public";
+
+/// A ConfigMap, and what follows if it cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Published {
+    name: &'static str,
+    without: &'static str,
+}
+
+/// The garden's CA.
+pub(super) const CA: Published =
+    Published { name: "kube-root-ca.crt", without: "the CA that the kubeconfig trusts is not renewed" };
+/// The garden's version.
+pub(super) const INFO: Published =
+    Published { name: "gardener-info", without: "the versions of garden and agent are not compared" };
+
+/// What cannot be read now, each with the error.
+#[derive(Debug, Default)]
+pub(super) struct Withheld {
+    errors: BTreeMap<Published, String>,
+    /// When to ask for the version again.
+    due: Mono,
+}
+
+impl Withheld {
+    /// In words for the Seed's condition: without the error, which may change with each try.
+    fn remark(&self) -> Option<String> {
+        let one = |Published { name, without }: &Published| {
+            format!("The garden does not let the agent read ConfigMap {NAMESPACE}/{name}: {without}.")
+        };
+        let all: Vec<String> = self.errors.keys().map(one).collect();
+        (!all.is_empty()).then(|| all.join(" "))
+    }
+}
+
+impl BringUp {
+    /// It cannot be read.
+    pub(super) fn withheld(&mut self, what: Published, error: &(dyn std::error::Error + 'static)) {
+        let (shared, err) = (self.shared.clone(), chain(error));
+        let Published { name, without } = what;
+        if self.withheld.errors.insert(what, err.clone()).is_none() {
+            log::warn!(name, err = err.as_str(), without; "Going on without what the garden publishes");
+        }
+        shared.status.doing(PART, "incomplete");
+        shared.status.problem(PART, &format!("{without}: {err}"));
+        shared.status.garden_remark(self.withheld.remark());
+    }
+
+    /// It can be read.
+    pub(super) fn given(&mut self, what: Published) {
+        if self.withheld.errors.remove(&what).is_none() {
+            return;
+        }
+        log::info!(name = what.name; "The garden lets the agent read what it publishes");
+        let status = &self.shared.status;
+        match self.withheld.errors.first_key_value() {
+            Some((left, err)) => drop(status.problem(PART, &format!("{}: {err}", left.without))),
+            None => status.stage(PART, "complete"),
+        }
+        status.garden_remark(self.withheld.remark());
+    }
+
+    /// What the garden says about its version; none if it does not let us read it.
+    pub(super) fn gardener_info(&mut self) -> Result<Option<ConfigMap>, Error> {
+        let Published { name, .. } = INFO;
+        match self.garden()?.controllers.get::<ConfigMap>(&CONFIG_MAP, NAMESPACE, name) {
+            Ok(info) => {
+                self.given(INFO);
+                Ok(Some(info))
+            }
+            Err(error) if error.status_code() == Some(403) => {
+                self.withheld(INFO, &error);
+                self.withheld.due = self.shared.env.clock.mono().saturating_add(CA_LOOK);
+                Ok(None)
+            }
+            Err(error) => Err(failed(format!("read config map {NAMESPACE}/{name} of the garden"))(error)),
+        }
+    }
+
+    /// Compares the versions as soon as that is possible. The controllers run already and go on, whatever is found: the next
+    /// start decides anew.
+    pub(super) fn read_again(&mut self) {
+        let now = self.shared.env.clock.mono();
+        if !self.withheld.errors.contains_key(&INFO) || now < self.withheld.due {
+            return;
+        }
+        self.withheld.due = now.saturating_add(CA_LOOK);
+        if let Err(error) = self.compare_versions() {
+            complain(&self.shared.status, PART, &error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remark_names_what_is_missing_and_what_follows() {
+        let remark = |missing: &[Published]| {
+            let errors = missing.iter().map(|one| (*one, "forbidden".to_owned())).collect();
+            Withheld { errors, ..Withheld::default() }.remark()
+        };
+        let ca = "The garden does not let the agent read ConfigMap gardener-system-public/kube-root-ca.crt: the CA that \
+                  the kubeconfig trusts is not renewed.";
+        let info = "The garden does not let the agent read ConfigMap gardener-system-public/gardener-info: the versions \
+                    of garden and agent are not compared.";
+        assert_eq!(remark(&[]), None);
+        assert_eq!(remark(&[CA]).unwrap(), ca);
+        assert_eq!(remark(&[CA, INFO]).unwrap(), format!("{info} {ca}"));
+    }
+}

@@ -1,0 +1,349 @@
+//! Pulls a chart: from the cache, or from the sources of its registry in turn.
+
+mod download;
+mod patience;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::base::built;
+use crate::base::clock::{Clock, Mono};
+use crate::base::error::chain;
+use crate::base::metrics::Metrics;
+use crate::base::stop::Stop;
+use crate::config::settings::Registry;
+use crate::limits;
+use crate::net;
+
+use super::cache::{Cache, Content};
+use super::digest::Digest;
+use super::error::{Error, Verdict};
+use super::layout::Layout;
+use super::manifest::{self, Next, Problem};
+use super::reference::Target;
+use super::session::{Question, Session};
+use super::source::{self, Endpoint, Source};
+use super::wire::{Network, Running, Wire};
+use super::{Order, check_size};
+
+/// How long a pull waits for its turn, and how often it looks.
+const TURN_PATIENCE: Duration = Duration::from_secs(1);
+const TURN_LOOK: Duration = Duration::from_millis(50);
+
+/// Pulls charts. What it shares between pulls is the cache, and who asked to be left alone.
+#[derive(Debug)]
+pub struct Puller {
+    network: Network,
+    registries: Vec<Registry>,
+    cache: Cache,
+    running: Running,
+    quiet: Mutex<BTreeMap<String, Mono>>,
+    /// Whether all parts of an artifact are wanted in the cache.
+    whole: bool,
+    /// Whether sources are asked for a chart and do not give it.
+    asks: bool,
+    /// Pulls that are under way.
+    under_way: AtomicUsize,
+    /// Connections wait in real time.
+    clock: Clock,
+    metrics: Metrics,
+}
+
+/// What a pull has brought.
+#[derive(Debug)]
+pub struct Pulled {
+    /// What the reference means: the digest of a manifest or an index.
+    pub digest: Digest,
+    /// The chart's archive (`.tgz`).
+    pub chart: Content,
+}
+
+/// A turn; it ends when this is dropped.
+struct Turn<'a>(&'a AtomicUsize);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// One pull: until when it may take, and who may end it.
+#[derive(Clone, Copy)]
+struct Errand<'a> {
+    order: &'a Order,
+    stop: &'a Stop,
+    deadline: Mono,
+}
+
+impl Errand<'_> {
+    const fn is_pinned(&self) -> bool {
+        matches!(self.order.reference.target, Target::Digest(_))
+    }
+}
+
+impl Puller {
+    /// Pulls that end when `stop` is pulled.
+    pub fn new(network: Network, registries: Vec<Registry>, cache: Cache, stop: &Stop) -> Self {
+        let (running, quiet) = (Running::until(stop), Mutex::default());
+        let (under_way, clock, metrics) = (AtomicUsize::new(0), Clock::system(), Metrics::new());
+        Self {
+            network,
+            registries,
+            cache,
+            running,
+            quiet,
+            whole: false,
+            asks: false,
+            under_way,
+            clock,
+            metrics,
+        }
+    }
+
+    /// Gets everything that belongs to an artifact into the cache. Registries and mirrors are asked each time what that is,
+    /// layout directories are not.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { whole: true, ..self }
+    }
+
+    /// Asks each source once whether it would give the chart; fetches no more of it than its last byte.
+    pub fn ask(mut self, order: &Order, stop: &Stop) -> Vec<(String, Option<Error>)> {
+        self.asks = true;
+        let errand = self.errand(order, stop);
+        let ask = |source| {
+            let (name, result) = self.pull_from(errand, &source);
+            (name, result.err())
+        };
+        source::sources(&order.reference, &self.registries).into_iter().map(ask).collect()
+    }
+
+    /// Measures the time that a pull takes on another clock.
+    #[must_use]
+    pub fn on_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Counts pulls, bytes and finds in the cache there.
+    #[must_use]
+    pub fn counting(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// The chart's archive (`.tgz`).
+    ///
+    /// # Errors
+    /// [`Error`]; its verdict says what helps.
+    pub fn pull(&self, order: &Order, stop: &Stop) -> Result<Content, Error> {
+        self.fetch(order, stop).map(|pulled| pulled.chart)
+    }
+
+    /// The chart's archive, and what the reference stands for.
+    ///
+    /// # Errors
+    /// [`Error`]; its verdict says what helps.
+    pub fn fetch(&self, order: &Order, stop: &Stop) -> Result<Pulled, Error> {
+        let pulled = self.obtain(order, stop);
+        // The registry's, its mirrors', token services' and of where they lead to.
+        self.running.traffic.count(&self.metrics, "registry");
+        let result = pulled.as_ref().map_or_else(|error| error.verdict().label(), |_| "success");
+        let help = "Charts of registries that were asked for, by result: success, or what helps.";
+        self.metrics.add("gardenlet_chart_pulls_total", help, &[("result", result)], 1.0);
+        pulled
+    }
+
+    fn obtain(&self, order: &Order, stop: &Stop) -> Result<Pulled, Error> {
+        if !built::OCI.is_there {
+            return Err(Error::LeftOut);
+        }
+        if !self.whole
+            && let Target::Digest(digest) = order.reference.target
+            && let Some(found) = self.cached(digest, true)
+        {
+            return found;
+        }
+        let _turn = self.turn(stop)?;
+        let errand = self.errand(order, stop);
+        let mut failures = Vec::new();
+        let mut sources = source::sources(&order.reference, &self.registries);
+        sources.retain(|source| !self.whole || !matches!(source, Source::Layout(_)));
+        let last = sources.len().saturating_sub(1);
+        for (index, source) in sources.into_iter().enumerate() {
+            let (name, result) = self.pull_from(errand, &source);
+            match result {
+                Ok(pulled) => return Ok(pulled),
+                Err(Error::Stopped) => return Err(Error::Stopped),
+                Err(error) => {
+                    if index < last {
+                        let (reference, err) = (order.reference.to_string(), chain(&error));
+                        log::warn!(reference = reference.as_str(), source = name.as_str(), err = err.as_str(); "A source of charts failed, going on with the next");
+                    }
+                    failures.push((name, error));
+                }
+            }
+        }
+        match failures.len() {
+            1 => Err(failures.remove(0).1),
+            _ => Err(Error::Sources(failures)),
+        }
+    }
+
+    fn errand<'e>(&self, order: &'e Order, stop: &'e Stop) -> Errand<'e> {
+        let deadline = self.clock.mono().saturating_add(Duration::from_secs(limits::OCI_PULL_S_MAX));
+        Errand { order, stop, deadline }
+    }
+
+    /// From one source, with its name.
+    fn pull_from(&self, errand: Errand<'_>, source: &Source) -> (String, Result<Pulled, Error>) {
+        match source {
+            Source::Layout(dir) => (dir.display().to_string(), pull_from_layout(errand, dir)),
+            Source::Mirror(endpoint) => {
+                (endpoint.host.clone(), self.pull_from_registry(errand, endpoint, false))
+            }
+            Source::Registry(endpoint) => {
+                (endpoint.host.clone(), self.pull_from_registry(errand, endpoint, true))
+            }
+        }
+    }
+
+    /// A turn to use the network. Who waits longer holds a thread that others need: it comes again.
+    fn turn(&self, stop: &Stop) -> Result<Turn<'_>, Error> {
+        let until = self.clock.mono().saturating_add(TURN_PATIENCE);
+        loop {
+            let take = |now| (now < limits::OCI_PULLS_MAX).then_some(now + 1);
+            if self.under_way.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
+                return Ok(Turn(&self.under_way));
+            }
+            if self.clock.mono() >= until {
+                return Err(Error::Busy);
+            }
+            if stop.wait(&self.clock, TURN_LOOK) {
+                return Err(Error::Stopped);
+            }
+        }
+    }
+
+    /// What the cache holds from the manifest to the chart; none if anything is missing.
+    fn cached(&self, digest: Digest, is_pinned: bool) -> Option<Result<Pulled, Error>> {
+        let mut next = digest;
+        for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
+            let content = self.cache.find(next)?.read_all(limits::OCI_MANIFEST_BYTES_MAX).ok()?;
+            match manifest::read(&content) {
+                Ok(Next::Chart(blob)) => {
+                    let found = self.cache.find(blob.digest)?;
+                    return Some(Ok(Pulled { digest, chart: self.hit(found) }));
+                }
+                Ok(Next::Manifest(digest)) => next = digest,
+                Err(problem) => return Some(Err(Error::Manifest { problem, is_pinned })),
+            }
+        }
+        None
+    }
+
+    fn hit(&self, found: Content) -> Content {
+        let help = "Charts of registries that were in the cache already.";
+        self.metrics.add("gardenlet_chart_cache_hits_total", help, &[], 1.0);
+        found
+    }
+
+    fn pull_from_registry(
+        &self,
+        errand: Errand<'_>,
+        endpoint: &Endpoint,
+        is_itself: bool,
+    ) -> Result<Pulled, Error> {
+        let order = errand.order;
+        self.respect_pause(&endpoint.host)?;
+        let login = order.keychain.find(&endpoint.host, &endpoint.repository).cloned();
+        // The order's CAs are for its registry, not for what stands in for it.
+        let bundle = order.ca_bundle.clone().filter(|_| is_itself);
+        let (running, host) = (self.running.clone(), endpoint.host.clone());
+        let wire = Wire::new(&self.network, &self.registries, running, host, bundle);
+        let mut session = Session::new(wire, endpoint.clone(), login);
+        if !self.whole
+            && let Target::Tag(tag) = &order.reference.target
+            && let Some(digest) = self.patiently(errand, || resolve(&mut session, tag))?
+            && let Some(found) = self.cached(digest, false)
+        {
+            return found;
+        }
+        let (mut target, mut root) = (order.reference.target.clone(), None);
+        for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
+            let (digest, content) = self.patiently(errand, || fetch_manifest(&mut session, &target))?;
+            let next = manifest::read(&content);
+            let next = next.map_err(|problem| Error::Manifest { problem, is_pinned: errand.is_pinned() })?;
+            self.cache.put(digest, &content);
+            let root = *root.get_or_insert(digest);
+            match next {
+                Next::Manifest(digest) => target = Target::Digest(digest),
+                Next::Chart(blob) => {
+                    if self.whole {
+                        self.parts(errand, &mut session, &content)?;
+                    }
+                    let chart = self.chart(errand, &mut session, blob)?;
+                    return Ok(Pulled { digest: root, chart });
+                }
+            }
+        }
+        Err(Error::Manifest { problem: Problem::DeepIndex, is_pinned: errand.is_pinned() })
+    }
+
+    /// Everything that a manifest names, into the cache.
+    fn parts(&self, errand: Errand<'_>, session: &mut Session<'_>, manifest: &[u8]) -> Result<(), Error> {
+        let bad = |problem| Error::Manifest { problem, is_pinned: errand.is_pinned() };
+        let parts = manifest::parts(manifest).map_err(bad)?;
+        parts.into_iter().try_for_each(|part| self.chart(errand, session, part).map(drop))
+    }
+}
+
+fn pull_from_layout(errand: Errand<'_>, dir: &std::path::Path) -> Result<Pulled, Error> {
+    let reference = &errand.order.reference;
+    let layout = Layout::open(dir, &reference.repository);
+    let root = layout.resolve(reference)?;
+    let mut digest = root;
+    let is_pinned = errand.is_pinned();
+    for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
+        let content = layout.manifest(digest)?;
+        match manifest::read(&content).map_err(|problem| Error::Manifest { problem, is_pinned })? {
+            Next::Manifest(next) => digest = next,
+            Next::Chart(blob) => {
+                check_size(blob)?;
+                return layout.chart(blob).map(|chart| Pulled { digest: root, chart });
+            }
+        }
+    }
+    Err(Error::Manifest { problem: Problem::DeepIndex, is_pinned })
+}
+
+/// What a tag points to now, if the registry says it in a header.
+fn resolve(session: &mut Session<'_>, tag: &str) -> Result<Option<Digest>, Error> {
+    let path = format!("manifests/{tag}");
+    match session.ask(Question::small("HEAD", &path, manifest::ACCEPT)) {
+        Ok(response) => Ok(response.header("docker-content-digest").and_then(Digest::parse)),
+        // Not every registry takes HEAD; GET says why.
+        Err(error @ Error::Status { .. }) if error.verdict() != Verdict::Retry => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A manifest with its digest, verified.
+fn fetch_manifest(session: &mut Session<'_>, target: &Target) -> Result<(Digest, Vec<u8>), Error> {
+    let path = format!("manifests/{target}");
+    let mut response = session.ask(Question::small("GET", &path, manifest::ACCEPT))?;
+    let announced = response.header("docker-content-digest").and_then(Digest::parse);
+    let content = response.body.read_all(limits::OCI_MANIFEST_BYTES_MAX).map_err(|source| match source {
+        net::Error::Closed => Error::Stopped,
+        net::Error::TooLarge { bytes_max, .. } => {
+            Error::Large { what: "manifest", bytes_max: u64::try_from(bytes_max).unwrap_or(u64::MAX) }
+        }
+        source => Error::Net { host: session.host().to_owned(), source },
+    })?;
+    let found = Digest::of(&content);
+    let expected = if let Target::Digest(digest) = target { Some(*digest) } else { announced };
+    match expected {
+        Some(expected) if expected != found => Err(Error::Digest { what: "manifest", expected, found }),
+        _ => Ok((found, content)),
+    }
+}

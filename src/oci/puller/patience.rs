@@ -1,0 +1,71 @@
+//! How often to try again, and when: what time may heal, and registries that ask for a pause.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::base::backoff::Backoff;
+use crate::limits;
+use crate::oci::error::{Error, Verdict};
+
+use super::{Errand, Puller};
+
+/// The pause after a first failure, and the longest one.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Hosts whose wish for a pause is remembered.
+const QUIET_HOSTS_MAX: usize = 64;
+
+impl Puller {
+    /// Tries again what time may heal, a few times.
+    pub(super) fn patiently<T>(
+        &self,
+        errand: Errand<'_>,
+        mut attempt: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
+        loop {
+            let error = match attempt() {
+                Ok(result) => return Ok(result),
+                Err(error) => error,
+            };
+            let mut pause = backoff.next_delay();
+            if let Error::Status { host, retry_after: Some(wanted), .. } = &error {
+                if *wanted > RETRY_MAX {
+                    self.note_pause(host, *wanted);
+                    return Err(error);
+                }
+                pause = pause.max(*wanted);
+            }
+            let is_over = self.asks
+                || backoff.failures() >= limits::OCI_ATTEMPTS_MAX
+                || self.clock.mono().saturating_add(pause) >= errand.deadline;
+            let is_hopeless = error.verdict() != Verdict::Retry
+                || matches!(error, Error::Stopped | Error::Quiet { .. } | Error::Disk { .. });
+            if is_over || is_hopeless {
+                return Err(error);
+            }
+            if errand.stop.wait(&self.clock, pause) {
+                return Err(Error::Stopped);
+            }
+        }
+    }
+
+    fn note_pause(&self, host: &str, wanted: Duration) {
+        let now = self.clock.mono();
+        // An hour is the longest that a registry can make us wait: nobody would know why.
+        let until = now.saturating_add(wanted.min(Duration::from_secs(3_600)));
+        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        quiet.retain(|_, until| *until > now);
+        if quiet.len() < QUIET_HOSTS_MAX {
+            quiet.insert(host.to_owned(), until);
+        }
+    }
+
+    pub(super) fn respect_pause(&self, host: &str) -> Result<(), Error> {
+        let quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        match quiet.get(host) {
+            Some(until) if *until > self.clock.mono() => Err(Error::Quiet { host: host.to_owned() }),
+            _ => Ok(()),
+        }
+    }
+}
