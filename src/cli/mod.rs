@@ -19,8 +19,10 @@ mod clusters;
 mod doctor;
 mod explain;
 mod render;
+mod visible;
 
 use arguments::Command;
+use visible::visible;
 
 /// Everything went well.
 pub const SUCCESS: u8 = 0;
@@ -113,14 +115,19 @@ pub fn main(
 
 fn print(io: &mut Io<'_>, text: &str) -> u8 {
     // A reader that went away early has read what it wanted.
-    let _ = io.output.write_all(text.as_bytes()).and_then(|()| io.output.flush());
+    let _ = io.output.write_all(visible(text).as_bytes()).and_then(|()| io.output.flush());
     SUCCESS
 }
 
 fn fail(io: &mut Io<'_>, message: std::fmt::Arguments<'_>) -> u8 {
-    // There is nobody left to tell.
-    let _ = writeln!(io.errors, "{message}");
+    say(io, format_args!("{message}\n"));
     FAILURE
+}
+
+/// To standard error. What cannot be told is no reason to stop.
+fn say(io: &mut Io<'_>, text: std::fmt::Arguments<'_>) {
+    let text = text.to_string();
+    let _ = io.errors.write_all(visible(&text).as_bytes()).and_then(|()| io.errors.flush());
 }
 
 fn refuse(io: &mut Io<'_>, part: built::Part) -> u8 {

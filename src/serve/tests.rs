@@ -160,7 +160,10 @@ fn an_answer_that_is_read_byte_by_byte_is_cut_off() {
         }
     });
     let sent = request::write(&socket, &vec![0; 64 << 20], Duration::from_millis(200));
-    assert_eq!(sent.map_err(|e| matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)), Err(true));
+    assert_eq!(
+        sent.map_err(|e| matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)),
+        Err(true)
+    );
     drop(socket);
     reading.join().unwrap();
 }

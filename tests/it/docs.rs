@@ -16,7 +16,7 @@ use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
 
 /// What is read, in the order in which it is done.
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "docs/README.md",
     "docs/install.md",
     "docs/air-gap.md",
@@ -25,6 +25,7 @@ const DOCUMENTS: [&str; 8] = [
     "docs/metrics.md",
     "docs/troubleshooting.md",
     "README.md",
+    "SECURITY.md",
 ];
 /// Commands that are not run here, and why; the other ones are run, or looked at by [`Desk::account`].
 const LEFT_OUT: [(&str, &str); 10] = [
