@@ -116,6 +116,9 @@ pub const SMALL_STACK_BYTES: usize = 256 << 10;
 
 /// Connections to the HTTP server for probes and metrics.
 pub const SERVE_CONNECTIONS_MAX: usize = 16;
+/// Connections of these over which answers other than probes are sent at once.
+pub const SERVE_PAGES_MAX: usize = 12;
+const _: () = assert!(SERVE_PAGES_MAX < SERVE_CONNECTIONS_MAX);
 /// The head of a request to it.
 pub const SERVE_REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Stack of a thread that answers one.

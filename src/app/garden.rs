@@ -32,7 +32,7 @@ use super::networks::{self, Mismatch};
 use super::status::complain;
 use super::{Environment, Shared, controllers, host, versions};
 
-const PART: &str = "garden";
+pub(super) const PART: &str = "garden";
 /// After a failed stage: the first delay and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Before the registration begins anew: the first time and the longest. After a time of this length it is the first again.

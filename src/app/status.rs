@@ -47,12 +47,30 @@ struct State {
     clock_remark: Option<String>,
     garden_remark: Option<String>,
     parts: BTreeMap<&'static str, Part>,
+    /// Since when nobody has been known to lead.
+    adrift_since: Option<Mono>,
+    /// Since when the way to the first beat has been blocked in the garden.
+    garden_blocked_since: Option<Mono>,
     informers: BTreeMap<&'static str, (Look, Mono)>,
     /// Until when the client certificate for the garden is valid.
     expires: Option<Timestamp>,
 }
 
 impl State {
+    fn mark_leader(&mut self, now: Mono) {
+        let is_known = self.leading || self.leader.is_some();
+        self.adrift_since = if is_known { None } else { self.adrift_since.or(Some(now)) };
+        // The term of a leader begins with its own patience.
+        if !self.leading {
+            self.garden_blocked_since = None;
+        }
+    }
+
+    fn mark_garden(&mut self, now: Mono) {
+        let has_problem = self.parts.get(super::garden::PART).is_some_and(|part| part.problem.is_some());
+        self.garden_blocked_since = has_problem.then(|| self.garden_blocked_since.unwrap_or(now));
+    }
+
     fn informers_synced(&self, now: Mono, without_garden: bool) -> bool {
         self.informers.iter().all(|(name, (look, since))| {
             let excused = without_garden && name.starts_with("garden/");
@@ -81,7 +99,9 @@ impl std::fmt::Debug for Status {
 impl Status {
     /// Of an agent that has not begun.
     pub fn new(clock: Clock) -> Self {
-        Self { progress: Progress::new(clock.clone()), clock, beat: Beat::new(), state: Arc::default() }
+        let progress = Progress::new(clock.clone());
+        let state = State { adrift_since: Some(clock.mono()), ..State::default() };
+        Self { progress, clock, beat: Beat::new(), state: Arc::new(Mutex::new(state)) }
     }
 
     /// What each part is doing.
@@ -91,7 +111,9 @@ impl Status {
 
     /// A part has reached a stage.
     pub(super) fn stage(&self, part: &'static str, stage: &str) {
-        self.lock().parts.insert(part, Part { stage: stage.to_owned(), problem: None });
+        let mut state = self.lock();
+        state.parts.insert(part, Part { stage: stage.to_owned(), problem: None });
+        state.mark_garden(self.clock.mono());
     }
 
     /// The same, for a stage that may have been reached before: a problem of it stays.
@@ -131,14 +153,17 @@ impl Status {
         let entry = state.parts.entry(part).or_default();
         let news = entry.problem.as_deref() != Some(problem);
         entry.problem = Some(problem.to_owned());
+        state.mark_garden(self.clock.mono());
         news
     }
 
     /// A part goes on.
     pub(super) fn recovered(&self, part: &'static str) {
-        if let Some(entry) = self.lock().parts.get_mut(part) {
+        let mut state = self.lock();
+        if let Some(entry) = state.parts.get_mut(part) {
             entry.problem = None;
         }
+        state.mark_garden(self.clock.mono());
     }
 
     pub(super) fn leading(&self, leading: bool) {
@@ -147,6 +172,7 @@ impl Status {
         if leading {
             state.leader = None;
         }
+        state.mark_leader(self.clock.mono());
     }
 
     /// The parts have ended and begin anew: what they said counts no more. Who was ready stays so.
@@ -155,6 +181,7 @@ impl Status {
         (state.leading, state.leader, state.remark) = (false, None, None);
         state.garden_remark = None;
         state.parts.clear();
+        (state.adrift_since, state.garden_blocked_since) = (Some(self.clock.mono()), None);
     }
 
     /// Whether the agent leads or stands by.
@@ -181,7 +208,9 @@ impl Status {
 
     /// Somebody else leads.
     pub(super) fn standing_by(&self, leader: &str) {
-        self.lock().leader = Some(leader.to_owned());
+        let mut state = self.lock();
+        state.leader = Some(leader.to_owned());
+        state.mark_leader(self.clock.mono());
     }
 
     /// An informer was started.
@@ -203,6 +232,19 @@ impl Status {
     /// out.
     fn informers_synced(&self, without_garden: bool) -> bool {
         self.lock().informers_synced(self.clock.mono(), without_garden)
+    }
+
+    /// Gardener's `periodic-health`. While no beat is due, it fails for an agent whose way to one has been blocked for
+    /// `patience`: the Go program ends then. With `tolerant` only what the seed does counts.
+    fn is_beating(&self, patience: Duration, tolerant: bool) -> bool {
+        let now = self.clock.mono();
+        let is_overdue =
+            |since: Option<Mono>| since.is_some_and(|since| now >= since.saturating_add(patience));
+        let beats =
+            if tolerant { self.beat.passes_offline(&self.clock) } else { self.beat.passes(&self.clock) };
+        let state = self.lock();
+        let is_blocked = !tolerant && !state.seed_is_gone && is_overdue(state.garden_blocked_since);
+        beats && !is_overdue(state.adrift_since) && (self.beat.is_due() || !is_blocked)
     }
 
     /// Ready is who stands by, and who leads and once knew what there was to know. Watches come and go with the garden and
@@ -279,8 +321,8 @@ pub(super) fn serve(
     let told = Arc::clone(&sources);
     report::introduce(&env.metrics, env.clock.now());
     let probes = Routes::new()
-        .checks(checks(status, settings.edge.liveness_tolerate_offline))
-        .get("/statusz", move |request| page.report(Some(&told)).response(request));
+        .checks(checks(status, patience(settings), settings.edge.liveness_tolerate_offline))
+        .get_local("/statusz", move |request| page.report(Some(&told)).response(request));
     let mut metrics = Routes::new().metrics(env.metrics.clone(), move |metrics| {
         report::refresh(&numbers, &sources, metrics);
     });
@@ -303,17 +345,20 @@ fn listen(what: &str, at: &Listener, routes: Routes, env: &Environment) -> Resul
     Ok(server)
 }
 
+/// How long the first beat may be blocked: as long as any other one may be missed.
+fn patience(settings: &Settings) -> Duration {
+    let seed = &settings.controllers.seed;
+    seed.lease_resync.saturating_mul(seed.lease_resync_miss_threshold)
+}
+
 /// With `tolerant` a garden that does not answer does not fail `/healthz`.
-fn checks(status: &Status, tolerant: bool) -> Checks {
+fn checks(status: &Status, patience: Duration, tolerant: bool) -> Checks {
     let (patient, ready, beat, alive) = (status.clone(), status.clone(), status.clone(), status.clone());
     let joined = status.clone();
     Checks::new()
         .healthz("ping", || true)
         .healthz("runtime-informer-sync", move || patient.informers_synced(tolerant))
-        .healthz("periodic-health", move || match tolerant {
-            true => beat.beat.passes_offline(&beat.clock),
-            false => beat.beat.passes(&beat.clock),
-        })
+        .healthz("periodic-health", move || beat.is_beating(patience, tolerant))
         .readyz("runtime-informer-sync", move || ready.is_ready())
         .readyz("seed", move || !joined.lock().seed_is_gone)
         .livez("threads", move || alive.progress.stuck().is_empty())
@@ -365,6 +410,47 @@ mod tests {
         assert!(status.is_ready());
         status.forget_informers("");
         assert!(status.is_ready());
+    }
+
+    #[test]
+    fn health_fails_while_the_way_to_the_first_beat_is_blocked() {
+        let time = Simulated::new(Timestamp::from_unix(0), 1);
+        let status = Status::new(Clock::new(time.clone()));
+        let patience = Duration::from_secs(20);
+        // Whether it is healthy, and whether it is if the garden may be offline.
+        let health =
+            |status: &Status| (status.is_beating(patience, false), status.is_beating(patience, true));
+        let (good, bad, offline) = ((true, true), (false, false), (false, true));
+        assert_eq!(health(&status), good);
+        time.advance(Duration::from_secs(21));
+        assert_eq!(health(&status), bad, "nobody is known to lead");
+        status.leading(false);
+        assert_eq!(health(&status), bad);
+        status.standing_by("other");
+        assert_eq!(health(&status), good);
+        status.leading(true);
+        status.stage("garden", "getting an identity");
+        time.advance(Duration::from_secs(600));
+        assert_eq!(health(&status), good, "an approval may take its time");
+        status.problem("garden", "unreachable");
+        assert_eq!(health(&status), good);
+        time.advance(Duration::from_secs(21));
+        status.problem("garden", "still unreachable");
+        assert_eq!(health(&status), offline);
+        status.seed_is_gone(true);
+        assert_eq!(health(&status), good, "no beat is due");
+        status.seed_is_gone(false);
+        status.beat.begin(status.clock.mono(), patience);
+        assert_eq!(health(&status), good, "the beat decides");
+        status.beat.end();
+        assert_eq!(health(&status), offline);
+        status.recovered("garden");
+        assert_eq!(health(&status), good);
+        status.leading(false);
+        time.advance(Duration::from_secs(21));
+        assert_eq!(health(&status), bad, "the lease is lost and nobody has it");
+        status.begin_anew();
+        assert_eq!(health(&status), good);
     }
 
     #[test]

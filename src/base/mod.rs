@@ -1,7 +1,6 @@
 //! What everything else stands on: time, stopping, threads, counters. Nothing here knows of Kubernetes.
 
 pub mod backoff;
-pub mod built;
 pub mod capped;
 pub mod clock;
 pub mod error;

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -61,6 +61,22 @@ impl std::error::Error for Error {
     }
 }
 
+fn create(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(_) if path.is_dir() => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether a directory of ours lets others in. One that belongs to somebody else is what a platform gave us, such as a
+/// volume of a pod. It is not narrowed: a directory that somebody named by mistake may be needed by others.
+fn is_open_to_others(mode: u32, owner: u32) -> bool {
+    mode & 0o077 != 0 && owner == rustix::process::geteuid().as_raw()
+}
+
 fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Io { operation, path, source }
@@ -98,12 +114,16 @@ impl StateDir {
         Self { disk: None, memory: Arc::default() }
     }
 
-    /// Opens (creates) the directory and locks it.
+    /// Opens the directory, or creates it for this user alone, and locks it.
     ///
     /// # Errors
     /// If it cannot be made, is not writable, or another process uses it.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(path).map_err(io_error("create state directory", path))?;
+        create(path).map_err(io_error("create state directory", path))?;
+        if fs::metadata(path).is_ok_and(|found| is_open_to_others(found.mode(), found.uid())) {
+            let (path, command) = (path.display().to_string(), format!("chmod 700 {}", path.display()));
+            log::warn!(path = path.as_str(), remedy = command.as_str(); "Other users of this machine have access to the state directory");
+        }
         let lock_path = path.join("lock");
         let mut options = OpenOptions::new();
         let lock = options.create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
@@ -272,7 +292,6 @@ mod tests {
 
     #[test]
     fn nothing_is_written_when_nothing_changed() {
-        use std::os::unix::fs::MetadataExt as _;
         let path = scratch("same");
         let state = StateDir::open(&path).unwrap();
         state.write("floor", b"1").unwrap();
@@ -294,6 +313,24 @@ mod tests {
         drop(first);
         assert!(second.join().unwrap());
         fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_new_directory_is_for_its_owner_alone() {
+        let parent = scratch("mode");
+        let path = parent.join("deep/state");
+        drop(StateDir::open(&path).unwrap());
+        let mode = fs::metadata(&path).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        // One that is there is used as it is.
+        drop(StateDir::open(&path).unwrap());
+        let own = rustix::process::geteuid().as_raw();
+        let table =
+            [(0o40700, own, false), (0o40750, own, true), (0o40705, own, true), (0o40777, own + 1, false)];
+        for (mode, owner, expected) in table {
+            assert_eq!(is_open_to_others(mode, owner), expected, "{mode:o}");
+        }
+        fs::remove_dir_all(&parent).unwrap();
     }
 
     #[test]

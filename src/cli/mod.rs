@@ -7,7 +7,6 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::base::built;
 use crate::chart::child;
 use crate::config::{self, Loaded, Problem};
 use crate::format::yaml;
@@ -19,8 +18,10 @@ mod clusters;
 mod doctor;
 mod explain;
 mod render;
+mod visible;
 
 use arguments::Command;
+use visible::visible;
 
 /// Everything went well.
 pub const SUCCESS: u8 = 0;
@@ -94,9 +95,6 @@ pub fn main(
         },
         Command::ConfigValidate { config } => validate(io, &config),
         Command::ConfigPrintDefaults => print(io, &defaults()),
-        Command::Doctor { .. } if !built::DOCTOR.is_there => refuse(io, built::DOCTOR),
-        Command::Explain { .. } if !built::EXPLAIN.is_there => refuse(io, built::EXPLAIN),
-        Command::Render(_) if !built::RENDER.is_there => refuse(io, built::RENDER),
         Command::Doctor { config, as_json } => doctor::main(io, &config, variable, as_json),
         Command::Explain { config, as_json, kind, name, namespace } => {
             let question = explain::Question { kind, name, namespace };
@@ -115,18 +113,19 @@ pub fn main(
 
 fn print(io: &mut Io<'_>, text: &str) -> u8 {
     // A reader that went away early has read what it wanted.
-    let _ = io.output.write_all(text.as_bytes()).and_then(|()| io.output.flush());
+    let _ = io.output.write_all(visible(text).as_bytes()).and_then(|()| io.output.flush());
     SUCCESS
 }
 
 fn fail(io: &mut Io<'_>, message: std::fmt::Arguments<'_>) -> u8 {
-    // There is nobody left to tell.
-    let _ = writeln!(io.errors, "{message}");
+    say(io, format_args!("{message}\n"));
     FAILURE
 }
 
-fn refuse(io: &mut Io<'_>, part: built::Part) -> u8 {
-    fail(io, format_args!("gardenlet: {}", part.refusal))
+/// To standard error. What cannot be told is no reason to stop.
+fn say(io: &mut Io<'_>, text: std::fmt::Arguments<'_>) {
+    let text = text.to_string();
+    let _ = io.errors.write_all(visible(&text).as_bytes()).and_then(|()| io.errors.flush());
 }
 
 fn load(path: &Path) -> Result<Loaded, Vec<Problem>> {
@@ -199,7 +198,7 @@ fn version(raw: bool) -> String {
             fields.map(|(key, value)| (key.to_owned(), Value::from(value))).into_iter().collect();
         return format!("{}\n", Value::Object(object));
     }
-    format!("gardenlet {program} (as Gardener {gardener}){}\n", built::left_out(&built::PARTS))
+    format!("gardenlet {program} (as Gardener {gardener})\n")
 }
 
 #[cfg(test)]

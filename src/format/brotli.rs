@@ -3,13 +3,11 @@
 use std::fmt;
 use std::io;
 
-use crate::base::{built, capped};
+use crate::base::capped;
 
 /// Why a stream was not read.
 #[derive(Debug)]
 pub enum Error {
-    /// The program was built without a reader.
-    LeftOut,
     /// The stream is broken or ends early.
     Stream(io::Error),
     /// Its content is longer than this many bytes.
@@ -19,7 +17,6 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LeftOut => f.write_str(built::BROTLI.refusal),
             Self::Stream(_) => f.write_str("broken brotli stream"),
             Self::OutputBytes(max) => write!(f, "brotli stream with more than {max} bytes of content"),
         }
@@ -30,7 +27,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Stream(source) => Some(source),
-            Self::LeftOut | Self::OutputBytes(_) => None,
+            Self::OutputBytes(_) => None,
         }
     }
 }
@@ -38,12 +35,9 @@ impl std::error::Error for Error {
 /// Reads a stream whose content has at most `bytes_max` bytes.
 ///
 /// # Errors
-/// A broken stream, or one that is longer. Any stream, in a program that was built without a reader.
+/// A broken stream, or one that is longer.
 pub fn decode(stream: &[u8], bytes_max: usize) -> Result<Vec<u8>, Error> {
     const BUFFER_BYTES: usize = 16 << 10;
-    if !built::BROTLI.is_there {
-        return Err(Error::LeftOut);
-    }
     let mut reader = brotli_decompressor::Decompressor::new(stream, BUFFER_BYTES);
     let content = capped::read(&mut reader, bytes_max).map_err(Error::Stream)?;
     content.ok_or(Error::OutputBytes(bytes_max))

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::digest::Digest;
 use super::manifest::Problem;
-use crate::base::built;
 use crate::net;
 
 /// What helps.
@@ -117,8 +116,6 @@ pub enum Error {
     },
     /// None of several sources had it.
     Sources(Vec<(String, Self)>),
-    /// The program was built without this.
-    LeftOut,
     /// As many charts are being pulled as may be at once.
     Busy,
     /// The agent stops.
@@ -129,7 +126,7 @@ impl Error {
     /// What helps.
     pub fn verdict(&self) -> Verdict {
         match self {
-            Self::Reference(_) | Self::LeftOut => Verdict::Final,
+            Self::Reference(_) => Verdict::Final,
             Self::Net {
                 source: net::Error::Tls(_) | net::Error::Request(_) | net::Error::Inside { .. },
                 ..
@@ -198,7 +195,6 @@ impl fmt::Display for Error {
             }
             Self::Large { what, bytes_max } => write!(f, "{what} larger than {bytes_max} bytes"),
             Self::Manifest { problem, .. } => problem.fmt(f),
-            Self::LeftOut => f.write_str(built::OCI.refusal),
             Self::NotInLayout => f.write_str("the layout directory has no such artifact"),
             Self::Disk { operation, .. } => f.write_str(operation),
             Self::Sources(all) => {

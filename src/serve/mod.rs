@@ -1,8 +1,13 @@
 //! A small HTTP/1.1 server for probes and metrics: GET and HEAD, one request per connection, a bounded number of
 //! connections. It listens on its own thread and shares nothing with the rest but the closures that it is given.
+//!
+//! A probe must be answered whatever other clients do. When all connections are taken, a new one replaces the oldest one
+//! that is idle, and answers other than probes never take all of them.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -89,6 +94,18 @@ struct Acceptor {
 struct Connection {
     socket: TcpStream,
     thread: JoinHandle<()>,
+    /// The client has not sent a whole request yet, or has its answer. Whoever clears this decides what happens to the
+    /// connection: its thread answers, or the acceptor drops it.
+    idle: Arc<AtomicBool>,
+}
+
+impl Connection {
+    /// Ends the connection and its thread.
+    fn close(self) {
+        // Ends its blocked read or write; an error says that it is closed already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        let _ = self.thread.join();
+    }
 }
 
 impl Acceptor {
@@ -104,17 +121,12 @@ impl Acceptor {
                 self.stop.wait(&clock, ACCEPT_RETRY);
             }
         }
-        for connection in self.connections {
-            // Ends its blocked read or write; an error says that it is closed already.
-            let _ = connection.socket.shutdown(Shutdown::Both);
-            let _ = connection.thread.join();
-        }
+        self.connections.into_iter().for_each(Connection::close);
     }
 
     fn admit(&mut self, socket: TcpStream) -> io::Result<()> {
         self.connections.retain(|connection| !connection.thread.is_finished());
-        socket.set_write_timeout(Some(EXCHANGE_TIMEOUT))?;
-        if self.connections.len() >= limits::SERVE_CONNECTIONS_MAX {
+        if self.connections.len() >= limits::SERVE_CONNECTIONS_MAX && !self.drop_idle() {
             // Fits into the empty send buffer, so it cannot block.
             (&socket).write_all(&Response::text(503, "too many connections\n").bytes(true))?;
             socket.shutdown(Shutdown::Write)?;
@@ -122,22 +134,41 @@ impl Acceptor {
             return Ok(());
         }
         let (routes, own) = (self.routes.clone(), socket.try_clone()?);
-        let thread =
-            thread::spawn("serve-request", limits::SERVE_STACK_BYTES, move || exchange(&own, &routes))?;
-        self.connections.push(Connection { socket, thread });
+        let idle = Arc::new(AtomicBool::new(true));
+        let waiting = Arc::clone(&idle);
+        let answer = move || exchange(&own, &routes, &waiting);
+        let thread = thread::spawn("serve-request", limits::SERVE_STACK_BYTES, answer)?;
+        self.connections.push(Connection { socket, thread, idle });
         Ok(())
+    }
+
+    /// Drops the oldest connection that is idle, and says whether there was one.
+    fn drop_idle(&mut self) -> bool {
+        let is_ours = |connection: &Connection| connection.idle.swap(false, Ordering::SeqCst);
+        let Some(oldest) = self.connections.iter().position(is_ours) else { return false };
+        self.connections.remove(oldest).close();
+        true
     }
 }
 
-fn exchange(socket: &TcpStream, routes: &routes::Shared) {
-    let (response, with_body) = match request::read(socket, EXCHANGE_TIMEOUT) {
-        Ok(request) => (routes.respond(&request), !request.is_head()),
-        Err(request::Error::Refused(status, reason)) => (Response::text(status, format!("{reason}\n")), true),
+fn exchange(socket: &TcpStream, routes: &routes::Shared, idle: &AtomicBool) {
+    let request = request::read(socket, EXCHANGE_TIMEOUT);
+    if !idle.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    // A client that went away needs no answer.
+    let _ = match request {
+        Ok(request) => routes.respond(&request, |response| {
+            request::write(socket, &response.bytes(!request.is_head()), EXCHANGE_TIMEOUT)
+        }),
+        Err(request::Error::Refused(status, reason)) => {
+            let response = Response::text(status, format!("{reason}\n"));
+            request::write(socket, &response.bytes(true), EXCHANGE_TIMEOUT)
+        }
         Err(request::Error::Gone) => return,
     };
-    // A client that went away needs no answer.
-    let _ = (&mut &*socket).write_all(&response.bytes(with_body));
     let _ = socket.shutdown(Shutdown::Write);
+    idle.store(true, Ordering::SeqCst);
     request::drain(socket);
 }
 

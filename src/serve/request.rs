@@ -1,6 +1,6 @@
 //! Reads the head of a request. A body is not expected.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ pub struct Request {
     query: String,
     /// The header `Accept`.
     accept: String,
+    is_local: bool,
 }
 
 impl Request {
@@ -36,6 +37,11 @@ impl Request {
     /// Whether the client names a media type, in so many words, among those that it takes.
     pub fn accepts(&self, media_type: &str) -> bool {
         self.accept.split([',', ';']).any(|word| word.trim().eq_ignore_ascii_case(media_type))
+    }
+
+    /// Whether the client is on this machine, or comes through a port that somebody forwards to it.
+    pub const fn is_local(&self) -> bool {
+        self.is_local
     }
 
     pub(super) fn is_head(&self) -> bool {
@@ -79,7 +85,27 @@ pub(super) fn read(socket: &TcpStream, timeout: Duration) -> Result<Request, Err
             return Err(Error::Refused(408, "the request took too long"));
         }
     }
-    parse(&head)
+    let is_local = socket.peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
+    parse(&head).map(|request| Request { is_local, ..request })
+}
+
+/// Writes an answer that must have left within `timeout`, however slowly the client reads it.
+pub(super) fn write(socket: &TcpStream, mut bytes: &[u8], timeout: Duration) -> io::Result<()> {
+    let clock = Clock::system();
+    let deadline = clock.mono().saturating_add(timeout);
+    while !bytes.is_empty() {
+        let left = deadline.saturating_sub(clock.mono());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        socket.set_write_timeout(Some(left))?;
+        match (&mut &*socket).write(bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Reads what is still under way: closing with unread bytes would take the response away from the client.
@@ -119,7 +145,8 @@ fn parse(head: &[u8]) -> Result<Request, Error> {
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let accept = accept(head);
-    Ok(Request { method: method.to_owned(), path: path.to_owned(), query: query.to_owned(), accept })
+    let [method, path, query] = [method, path, query].map(str::to_owned);
+    Ok(Request { method, path, query, accept, is_local: false })
 }
 
 fn accept(head: &[u8]) -> String {

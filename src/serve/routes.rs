@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Request;
 use super::checks::{Checks, Endpoint};
 use crate::base::metrics::Metrics;
+use crate::limits;
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,7 @@ const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
         400 => "Bad Request",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
@@ -94,15 +97,29 @@ impl Routes {
         })
     }
 
-    pub(super) fn shared(self) -> Shared {
-        Shared(Arc::new(self))
+    /// The same for clients on this machine only: for what tells more than a probe does.
+    #[must_use]
+    pub fn get_local(
+        self,
+        path: &'static str,
+        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
+    ) -> Self {
+        self.get(path, move |request| match request.is_local() {
+            true => handler(request),
+            false => Response::text(403, "only clients on this machine may see this page\n"),
+        })
     }
 
-    fn respond(&self, request: &Request) -> Option<Response> {
+    pub(super) fn shared(self) -> Shared {
+        Shared(Arc::new(Served { routes: self, pages: AtomicUsize::new(0) }))
+    }
+
+    fn page(&self, request: &Request) -> Option<&Handler> {
+        self.exact.get(request.path().trim_end_matches('/'))
+    }
+
+    fn probe(&self, request: &Request) -> Option<Response> {
         let path = request.path().trim_end_matches('/');
-        if let Some(handler) = self.exact.get(path) {
-            return Some(handler(request));
-        }
         self.checks.iter().find_map(|(root, endpoint)| {
             let rest = path.strip_prefix(root)?;
             match rest.strip_prefix('/') {
@@ -113,12 +130,38 @@ impl Routes {
     }
 }
 
+struct Served {
+    routes: Routes,
+    /// Answers other than probes that are being sent.
+    pages: AtomicUsize,
+}
+
 /// Routes for many threads.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<Routes>);
+pub(super) struct Shared(Arc<Served>);
 
 impl Shared {
-    pub(super) fn respond(&self, request: &Request) -> Response {
-        self.0.respond(request).unwrap_or_else(|| Response::text(404, "404 page not found\n"))
+    /// Answers a request over `send`. An answer that is no probe counts until it was sent.
+    pub(super) fn respond<T>(&self, request: &Request, send: impl FnOnce(&Response) -> T) -> T {
+        let Served { routes, pages } = &*self.0;
+        let Some(handler) = routes.page(request) else {
+            let probe = routes.probe(request);
+            return send(&probe.unwrap_or_else(|| Response::text(404, "404 page not found\n")));
+        };
+        let before = pages.fetch_add(1, Ordering::SeqCst);
+        let _counted = Counted(pages);
+        if before >= limits::SERVE_PAGES_MAX {
+            return send(&Response::text(503, "too many connections\n"));
+        }
+        send(&handler(request))
+    }
+}
+
+/// Takes back one that was counted, also when a handler panics.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }

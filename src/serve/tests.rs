@@ -85,16 +85,104 @@ fn bad_requests_are_answered_and_bounded() {
     assert_eq!(status(&long).as_deref(), Some("431"));
 }
 
+/// Connections that each have sent `text`, and nothing else.
+fn clients(addr: SocketAddr, count: usize, text: &str) -> Vec<TcpStream> {
+    let client = || {
+        let mut socket = TcpStream::connect(addr).unwrap();
+        socket.write_all(text.as_bytes()).unwrap();
+        socket
+    };
+    (0..count).map(|_| client()).collect()
+}
+
 #[test]
-fn silent_clients_do_not_lock_others_out_for_long_and_their_number_is_bounded() {
+fn probes_are_answered_however_many_clients_are_silent() {
     let stop = Stop::new();
     let server = start("127.0.0.1", 0, Routes::new().checks(Checks::new()), &stop).unwrap();
-    let silent: Vec<TcpStream> = (0..15).map(|_| TcpStream::connect(server.addr()).unwrap()).collect();
-    assert_eq!(get(server.addr(), "/livez").0, 200);
-    // The answered connection may still be counted; one of these two is the seventeenth.
-    let more: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(server.addr()).unwrap()).collect();
-    assert_eq!(get(server.addr(), "/livez").0, 503);
-    drop((silent, more));
+    let addr = server.addr();
+    for text in ["", "GET /livez HTTP/1.1\r\nHost: x", "G"] {
+        let silent = clients(addr, 40, text);
+        for _ in 0..20 {
+            assert_eq!(get(addr, "/livez"), (200, "ok".to_owned()), "{text:?}");
+        }
+        drop(silent);
+    }
+}
+
+#[test]
+fn the_oldest_silent_client_is_dropped_first() {
+    let server = start("127.0.0.1", 0, Routes::new().checks(Checks::new()), &Stop::new()).unwrap();
+    let addr = server.addr();
+    let mut silent = clients(addr, limits::SERVE_CONNECTIONS_MAX, "");
+    assert_eq!(get(addr, "/livez").0, 200);
+    let mut first = silent.remove(0);
+    assert_eq!(first.read(&mut [0; 1]).ok(), Some(0), "the oldest was dropped");
+    let mut last = silent.pop().unwrap();
+    last.write_all(b"GET /livez HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    last.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+}
+
+#[test]
+fn slow_readers_of_pages_leave_room_for_probes() {
+    // More than any socket buffers.
+    let page = "x".repeat(32 << 20);
+    let routes = Routes::new()
+        .checks(Checks::new())
+        .get("/page", move |_| Response::text(200, page.as_str()))
+        .get("/small", |_| Response::text(200, "small"));
+    let server = start("127.0.0.1", 0, routes, &Stop::new()).unwrap();
+    let addr = server.addr();
+    let mut slow = clients(addr, limits::SERVE_PAGES_MAX, "GET /page HTTP/1.1\r\n\r\n");
+    for socket in &mut slow {
+        // Its answer has begun.
+        assert_eq!(socket.read(&mut [0; 1]).unwrap(), 1);
+    }
+    assert_eq!(get(addr, "/small"), (503, "too many connections\n".to_owned()));
+    let silent = clients(addr, 40, "GET /page");
+    assert_eq!(get(addr, "/livez"), (200, "ok".to_owned()));
+    drop(slow);
+    drop(silent);
+}
+
+#[test]
+fn an_answer_that_is_read_byte_by_byte_is_cut_off() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket = listener.accept().unwrap().0;
+    let reading = std::thread::spawn(move || {
+        let mut piece = vec![0; 64 << 10];
+        let clock = crate::base::clock::Clock::system();
+        let stop = Stop::new();
+        while (&client).read(&mut piece).is_ok_and(|length| length > 0) {
+            stop.wait(&clock, Duration::from_millis(20));
+        }
+    });
+    let sent = request::write(&socket, &vec![0; 64 << 20], Duration::from_millis(200));
+    assert_eq!(
+        sent.map_err(|e| matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)),
+        Err(true)
+    );
+    drop(socket);
+    reading.join().unwrap();
+}
+
+#[test]
+fn a_local_page_is_shown_to_clients_on_this_machine() {
+    let routes = || Routes::new().get_local("/page", |_| Response::text(200, "page"));
+    let server = start("", 0, routes(), &Stop::new()).unwrap();
+    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, server.addr().port()));
+    assert_eq!(get(addr, "/page"), (200, "page".to_owned()));
+    // The address of an interface belongs to this machine, too, but whoever uses it is not told from others.
+    let outside = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    if let Ok(outside) = outside {
+        let addr = SocketAddr::from((outside.ip(), server.addr().port()));
+        assert_eq!(get(addr, "/page").0, if outside.ip().is_loopback() { 200 } else { 403 });
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod packaging;
 mod render_child;
 mod resources;
 mod role;
+mod sample;
 mod server;
 mod story_applier;
 mod story_bootstrap;

@@ -161,5 +161,10 @@ fn the_agent_reads_the_configuration_of_the_service() {
     let loaded = config::load(include_str!("../../packaging/systemd/config.yaml"), "config.yaml").unwrap();
     assert_eq!(loaded.warnings, []);
     assert_eq!(loaded.settings.edge.state_dir.clone().unwrap(), Path::new("/var/lib/gardenlet"));
+    let listeners = [&loaded.settings.health_probes, &loaded.settings.metrics];
+    assert_eq!(
+        listeners.map(|at| (at.bind_address.as_str(), at.port)),
+        [("127.0.0.1", 2728), ("127.0.0.1", 2729)]
+    );
     loaded.settings.check_garden_access().unwrap();
 }

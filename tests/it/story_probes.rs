@@ -205,6 +205,36 @@ fn a_seed_that_does_not_feel_well_is_not_reported_as_well() {
     agent.stop();
 }
 
+/// No beat was ever due, so none can be missed: the way to the first one counts.
+#[test]
+fn health_fails_where_nothing_was_reachable_from_the_start() {
+    let world = World::start(&Options::calm("severed"));
+    let ok = (200, "ok".to_owned());
+    world.garden.server().down();
+    world.seed.server().down();
+    let agent = world.agent();
+    world.wait_for_log(&["Listening", "what=metrics", &agent.probes]);
+    assert_eq!(agent.get(2728, "/healthz/periodic-health"), ok);
+    world.skip(std::time::Duration::from_secs(30));
+    let body = "[+]ping ok\n[+]runtime-informer-sync ok\n[-]periodic-health failed: reason withheld\n\
+        healthz check failed\n";
+    assert_eq!(agent.get(2728, "/healthz"), (500, body.to_owned()));
+    assert_eq!(agent.get(2728, "/livez"), ok);
+
+    // The seed comes back: the agent leads there, and has no way to its first certificate.
+    world.seed.server().up().unwrap();
+    wait_for("a leader", || agent.get(2728, "/statusz").1.contains("leading: true").then_some(()));
+    agent.wait_for_problem("garden", &["identity"]);
+    world.skip(std::time::Duration::from_secs(30));
+    assert_eq!(agent.get(2728, "/healthz").0, 500);
+    assert_eq!(agent.get(2728, "/livez"), ok);
+
+    world.garden.server().up().unwrap();
+    world.wait_until_ready();
+    wait_for("good health", || (agent.get(2728, "/healthz") == ok).then_some(()));
+    agent.stop();
+}
+
 #[test]
 fn what_others_write_into_the_seed_stays() {
     let world = World::start(&Options::new("shared"));

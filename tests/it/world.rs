@@ -335,6 +335,16 @@ impl World {
         refused.map(Recorded::line).collect()
     }
 
+    /// Tells `packaging/roles --unused` what the agent's own account was used for, if tests/run asks for it.
+    fn record_uses(&self) {
+        let Some(folder) = std::env::var_os("GARDENLET_ROLE_USES") else { return };
+        let requests = self.seed.requests();
+        let used = requests.iter().filter(|r| r.user == AGENT && r.status != 403).map(crate::role::use_of);
+        let lines: Vec<String> = used.collect::<BTreeSet<_>>().into_iter().collect();
+        let file = Path::new(&folder).join(self.directory.file_name().unwrap());
+        std::fs::write(file, lines.join("\n")).unwrap();
+    }
+
     /// `127.0.0.1:<port>` of a server, as it stands in messages.
     pub fn address(cluster: &TestCluster) -> String {
         cluster.url().trim_start_matches("https://").to_owned()
@@ -357,6 +367,9 @@ impl Drop for World {
             }
         }
         let _ = std::fs::remove_dir_all(&self.directory);
+        if !std::thread::panicking() {
+            self.record_uses();
+        }
         if !std::thread::panicking() && !self.refusals_expected.load(Ordering::SeqCst) {
             assert_eq!(self.refusals(), Vec::<String>::new(), "refused by the agent's own role");
         }

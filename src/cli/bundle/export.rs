@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::{Io, SUCCESS, Variable, clusters, fail, load_to_run, print, report};
+use super::super::{Io, SUCCESS, Variable, clusters, fail, load_to_run, print, report, say};
 use super::{BROKEN, Export};
 use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED};
 use crate::base::capped;
@@ -157,11 +157,6 @@ fn collect(io: &mut Io<'_>, wanted: &[Wanted], puller: &Puller, bundle: &Bundle,
         }
     }
     collected
-}
-
-/// What cannot be told is no reason to stop.
-fn say(io: &mut Io<'_>, text: std::fmt::Arguments<'_>) {
-    let _ = io.errors.write_fmt(text).and_then(|()| io.errors.flush());
 }
 
 /// The chart, what its reference stands for, and the bytes of all that belongs to it.

@@ -9,47 +9,59 @@ use crate::kube::{Client, Error};
 const REVIEW: Resource =
     Resource::new("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", false);
 
-/// Verbs, group, resource (with its subresource), namespace, name.
+/// Verbs with commas, group, resource (with its subresource), namespace, name.
 pub(super) type Access<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
-const RESOURCES: &str = "resources.gardener.cloud";
-const LEASES: &str = "coordination.k8s.io";
-const DEFINITIONS: &str = "apiextensions.k8s.io";
+/// What the packaged roles grant in the seed.
+const ROLES: &str = include_str!("../../../packaging/roles.txt");
 
-/// In the seed, as `packaging/rbac.yaml` grants it: the first object of each rule.
-const SEED: [Access<'static>; 13] = [
-    ("create delete get list patch watch", "", "secrets", "", ""),
-    ("create delete get patch", "", "namespaces", "", ""),
-    ("list", "", "nodes", "", ""),
-    ("list watch", RESOURCES, "managedresources", "", ""),
-    ("list", "extensions.gardener.cloud", "backupbuckets", "", ""),
-    ("create", DEFINITIONS, "customresourcedefinitions", "", ""),
-    ("get patch", DEFINITIONS, "customresourcedefinitions", "", "backupbuckets.extensions.gardener.cloud"),
-    ("list", "operator.gardener.cloud", "gardens", "", ""),
-    ("create delete get patch", RESOURCES, "managedresources", "garden", ""),
-    ("get", "", "services", "garden", "virtual-garden-kube-apiserver"),
-    ("list", "", "events", "garden", ""),
-    ("create patch", "events.k8s.io", "events", "default", ""),
-    ("get", "", "configmaps", "kube-system", "cluster-identity"),
-];
+/// A line of [`ROLES`], as it stands there.
+struct Rule<'a> {
+    place: &'a str,
+    is_appliers: bool,
+    words: [&'a str; 4],
+}
 
-/// In the seed, for the embedded applier.
-const APPLIER: [Access<'static>; 2] = [
-    ("create", "", "serviceaccounts/token", "garden", "gardener-resource-manager"),
-    ("get patch", "apps", "deployments", "garden", "gardener-resource-manager"),
-];
+fn rules(table: &str) -> impl Iterator<Item = Rule<'_>> {
+    let (mut place, mut is_appliers) = ("", false);
+    table.lines().filter_map(move |line| {
+        if let Some(head) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            (place, is_appliers) = head.strip_suffix(" applier").map_or((head, false), |place| (place, true));
+            return None;
+        }
+        // The rest of a long line has only further objects of the same rule.
+        if line.is_empty() || line.starts_with(['#', ' ']) {
+            return None;
+        }
+        let mut words = line.split_whitespace();
+        let words = std::array::from_fn(|_| words.next().unwrap_or_default());
+        Some(Rule { place, is_appliers, words })
+    })
+}
 
-/// In the seed, with these settings.
+fn first(list: &str) -> &str {
+    list.split(',').next().unwrap_or_default()
+}
+
+/// In the seed, with these settings: the first object of each rule.
 pub(super) fn seed(settings: &Settings) -> Vec<Access<'_>> {
     let election = &settings.leader_election;
-    let (namespace, name) = (election.resource_namespace.as_str(), election.resource_name.as_str());
-    let mut all = SEED.to_vec();
-    all.push(("create", LEASES, "leases", namespace, ""));
-    all.push(("get update", LEASES, "leases", namespace, name));
-    if matches!(settings.edge.resource_manager, ResourceManager::Embedded) {
-        all.extend(APPLIER);
-    }
-    all
+    let has_applier = matches!(settings.edge.resource_manager, ResourceManager::Embedded);
+    let asked = |Rule { place, is_appliers, words: [verbs, group, resources, names] }| {
+        // Whether /version may be asked is known when the seed has answered.
+        if group == "path" || (is_appliers && !has_applier) {
+            return None;
+        }
+        let group = if group == "core" { "" } else { group };
+        let (namespace, name) = match place {
+            "*" => ("", first(names)),
+            "lease" if names.is_empty() => (election.resource_namespace.as_str(), ""),
+            "lease" => (election.resource_namespace.as_str(), election.resource_name.as_str()),
+            namespace => (namespace, first(names)),
+        };
+        Some((verbs, group, first(resources), namespace, name))
+    };
+    rules(ROLES).filter_map(asked).collect()
 }
 
 /// In the garden, before there is an identity.
@@ -79,7 +91,7 @@ fn review((verb, group, resource, namespace, name): Access<'_>) -> Value {
 pub(super) fn missing(client: &Client, wanted: &[Access<'_>]) -> Result<Vec<String>, Error> {
     let mut missing = Vec::new();
     for (verbs, group, resource, namespace, name) in wanted {
-        for verb in verbs.split(' ') {
+        for verb in verbs.split(',') {
             let access = (verb, *group, *resource, *namespace, *name);
             let answer = client.create::<Value>(&REVIEW, "", &review(access))?;
             if answer["status"]["allowed"] != true {
@@ -119,46 +131,88 @@ mod tests {
         for (access, expected) in table {
             assert_eq!(words(access), expected);
         }
-        let spec = &review(APPLIER[0])["spec"]["resourceAttributes"];
+        let token = ("create", "", "serviceaccounts/token", "garden", "gardener-resource-manager");
+        let spec = &review(token)["spec"]["resourceAttributes"];
         assert_eq!((&spec["resource"], &spec["subresource"]), (&json!("serviceaccounts"), &json!("token")));
     }
 
-    fn first(rule: &Value, key: &str) -> String {
-        rule[key][0].as_str().unwrap_or_default().to_owned()
-    }
+    /// Every permission of a rule: verb, group, resource or path, namespace, name.
+    type Granted = BTreeSet<[String; 5]>;
 
-    /// What is asked for is what the packaged roles grant, verb by verb, neither more nor less.
-    #[test]
-    fn every_rule_of_the_packaged_roles_is_asked_for() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/rbac.yaml");
-        let text = std::fs::read_to_string(path).unwrap();
-        let mut granted = BTreeSet::new();
-        for role in yaml::parse_all(&text).into_iter().map(|document| document.value.unwrap()) {
-            let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
-            let rules = role["rules"].as_array().into_iter().flatten();
-            // Whether /version may be asked is known when the seed has answered.
-            for rule in rules.filter(|rule| rule["nonResourceURLs"].is_null()) {
-                for verb in rule["verbs"].as_array().unwrap() {
-                    let [group, resource, name] =
-                        ["apiGroups", "resources", "resourceNames"].map(|key| first(rule, key));
-                    granted.insert((
-                        verb.as_str().unwrap().to_owned(),
-                        group,
-                        resource,
-                        namespace.to_owned(),
-                        name,
-                    ));
+    fn grant(granted: &mut Granted, namespace: &str, group: &str, lists: [Vec<&str>; 3]) {
+        let [verbs, resources, names] = lists;
+        let names = if names.is_empty() { vec![""] } else { names };
+        for verb in verbs {
+            for resource in &resources {
+                for name in &names {
+                    granted.insert([verb, group, *resource, namespace, *name].map(str::to_owned));
                 }
             }
         }
-        let text = include_str!("../../../packaging/systemd/config.yaml");
-        let loaded = config::load(text, "config.yaml").unwrap();
-        let mut asked = BTreeSet::new();
-        for (verbs, group, resource, namespace, name) in seed(&loaded.settings) {
-            for verb in verbs.split(' ') {
-                asked.insert((verb.into(), group.into(), resource.into(), namespace.into(), name.into()));
+    }
+
+    fn list<'a>(rule: &'a Value, key: &str) -> Vec<&'a str> {
+        rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
+    fn split(list: &str) -> Vec<&str> {
+        list.split(',').filter(|word| !word.is_empty()).collect()
+    }
+
+    /// The manifest is what the table says, object by object. `packaging/roles` has written it.
+    #[test]
+    fn the_packaged_roles_are_those_of_the_table() {
+        let mut granted = Granted::new();
+        for role in yaml::parse_all(include_str!("../../../packaging/rbac.yaml")) {
+            let role = role.value.unwrap();
+            let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
+            for rule in role["rules"].as_array().into_iter().flatten() {
+                let things = [list(rule, "resources"), list(rule, "nonResourceURLs")].concat();
+                let group = list(rule, "apiGroups").first().copied().unwrap_or("path");
+                let lists = [list(rule, "verbs"), things, list(rule, "resourceNames")];
+                grant(&mut granted, namespace, group, lists);
             }
         }
-        assert_eq!(asked, granted);
+        let (mut listed, table) = (Granted::new(), ROLES.replace(",\n    ", ","));
+        for Rule { place, words: [verbs, group, resources, names], .. } in rules(&table) {
+            let namespace = match place {
+                "*" => "",
+                "lease" => "garden",
+                namespace => namespace,
+            };
+            let group = if group == "core" { "" } else { group };
+            grant(&mut listed, namespace, group, [split(verbs), split(resources), split(names)]);
+        }
+        assert!(listed.len() > 50, "{}", listed.len());
+        assert_eq!(listed, granted);
+    }
+
+    #[test]
+    fn doctor_asks_for_one_object_of_each_rule() {
+        let text = include_str!("../../../packaging/systemd/config.yaml");
+        let mut settings = config::load(text, "config.yaml").unwrap().settings;
+        settings.leader_election.resource_namespace = "elsewhere".to_owned();
+        settings.leader_election.resource_name = "mine".to_owned();
+        let asked = seed(&settings);
+        assert_eq!(asked.len(), rules(ROLES).count() - 1, "all but the paths");
+        for access in [
+            ("create,delete,get,list,patch,watch", "", "secrets", "", ""),
+            ("list", "", "nodes", "", ""),
+            (
+                "get,patch",
+                "apiextensions.k8s.io",
+                "customresourcedefinitions",
+                "",
+                "backupbuckets.extensions.gardener.cloud",
+            ),
+            ("create", "coordination.k8s.io", "leases", "elsewhere", ""),
+            ("get,update", "coordination.k8s.io", "leases", "elsewhere", "mine"),
+            ("get", "", "configmaps", "kube-system", "cluster-identity"),
+            ("get,patch", "apps", "deployments", "garden", "gardener-resource-manager"),
+        ] {
+            assert!(asked.contains(&access), "{access:?} is not in {asked:#?}");
+        }
+        settings.edge.resource_manager = ResourceManager::External;
+        assert!(!seed(&settings).iter().any(|access| access.4 == "gardener-resource-manager"));
     }
 }

@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment};
-use crate::base::built;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
@@ -81,11 +80,9 @@ impl Doctor<'_> {
         let garden = self.garden(seed.as_ref());
         let clocks = std::mem::take(&mut self.clocks);
         self.found.extend(clocks.into_iter().map(|(server, ahead)| finding::clock(server, ahead)));
-        if built::OCI.is_there {
-            let orders = garden.map(|garden| self.orders(&garden)).unwrap_or_default();
-            self.registries(&orders);
-            self.charts(&orders);
-        }
+        let orders = garden.map(|garden| self.orders(&garden)).unwrap_or_default();
+        self.registries(&orders);
+        self.charts(&orders);
         self.found
     }
 

@@ -92,6 +92,11 @@ impl Beat {
         self.passes(clock) || ms(clock.mono()) < self.0.offline_until_ms.load(Ordering::SeqCst)
     }
 
+    /// Whether the heartbeat runs here, so that beats are due.
+    pub fn is_due(&self) -> bool {
+        self.0.begun.load(Ordering::SeqCst)
+    }
+
     /// Whether the last beat was good and is not too long ago.
     pub fn is_healthy(&self, clock: &Clock) -> bool {
         self.0.beaten.load(Ordering::SeqCst) && self.is_not_late(clock)

@@ -5,9 +5,8 @@ use std::any::Any as StdAny;
 use ring::digest;
 use serde_json::json;
 
-use super::{Answer, Args, Function, fixed};
-use crate::base::built;
-use crate::chart::value::Type::{self, Int, List, Native, Str, Uint32};
+use super::{Function, fixed};
+use crate::chart::value::Type::{Int, List, Native, Str, Uint32};
 use crate::chart::value::{Object, Text, Value};
 use crate::format::hex;
 
@@ -23,26 +22,20 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("sha256sum", &[Str], |a| Ok(checksum(&digest::SHA256, a.bytes(0)).into())),
     fixed("sha512sum", &[Str], |a| Ok(checksum(&digest::SHA512, a.bytes(0)).into())),
     fixed("adler32sum", &[Str], |a| Ok(adler32(a.bytes(0)).to_string().into())),
-    heavy("bcrypt", &[Str], |a| Ok(passwords::bcrypt(a, a.bytes(0))?.into())),
-    heavy("htpasswd", &[Str, Str], passwords::htpasswd),
-    heavy("encryptAES", &[Str, Str], passwords::encrypt_aes),
-    heavy("decryptAES", &[Str, Str], passwords::decrypt_aes),
-    heavy("derivePassword", &[Uint32, Str, Str, Str, Str], passwords::derive),
-    heavy("genPrivateKey", &[Str], keys::generate),
-    heavy("buildCustomCert", &[Str, Str], certificates::build_custom),
-    heavy("genCA", &[Str, Int], certificates::authority),
-    heavy("genCAWithKey", &[Str, Int, Str], certificates::authority),
-    heavy("genSelfSignedCert", &[Str, List, List, Int], certificates::self_signed),
-    heavy("genSelfSignedCertWithKey", &[Str, List, List, Int, Str], certificates::self_signed),
-    heavy("genSignedCert", &[Str, List, List, Int, Native(CERTIFICATE)], certificates::signed),
-    heavy("genSignedCertWithKey", &[Str, List, List, Int, Native(CERTIFICATE), Str], certificates::signed),
+    fixed("bcrypt", &[Str], |a| Ok(passwords::bcrypt(a, a.bytes(0))?.into())),
+    fixed("htpasswd", &[Str, Str], passwords::htpasswd),
+    fixed("encryptAES", &[Str, Str], passwords::encrypt_aes),
+    fixed("decryptAES", &[Str, Str], passwords::decrypt_aes),
+    fixed("derivePassword", &[Uint32, Str, Str, Str, Str], passwords::derive),
+    fixed("genPrivateKey", &[Str], keys::generate),
+    fixed("buildCustomCert", &[Str, Str], certificates::build_custom),
+    fixed("genCA", &[Str, Int], certificates::authority),
+    fixed("genCAWithKey", &[Str, Int, Str], certificates::authority),
+    fixed("genSelfSignedCert", &[Str, List, List, Int], certificates::self_signed),
+    fixed("genSelfSignedCertWithKey", &[Str, List, List, Int, Str], certificates::self_signed),
+    fixed("genSignedCert", &[Str, List, List, Int, Native(CERTIFICATE)], certificates::signed),
+    fixed("genSignedCertWithKey", &[Str, List, List, Int, Native(CERTIFICATE), Str], certificates::signed),
 ];
-
-/// A function with a library of its own, which a trimmed build leaves out.
-const fn heavy(name: &'static str, arguments: &'static [Type], run: fn(&Args<'_>) -> Answer) -> Function {
-    let refuse: fn(&Args<'_>) -> Answer = |_| Err(built::KEYS.refusal.into());
-    fixed(name, arguments, if built::KEYS.is_there { run } else { refuse })
-}
 
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
