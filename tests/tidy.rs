@@ -86,8 +86,8 @@ const MACHINE: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 struct Source {
     path: PathBuf,
     text: String,
-    /// Lines before the tests.
-    lines: usize,
+    /// For each line, whether it belongs to tests.
+    tests: Vec<bool>,
 }
 
 impl Source {
@@ -95,19 +95,62 @@ impl Source {
         let (path, text) = (path.into(), text.into());
         let is_test = path.file_stem().is_some_and(|stem| stem == "tests")
             || path.parent().is_some_and(|parent| parent.ends_with("tests") && parent.starts_with("src"));
-        let tests = text.lines().position(|line| line == "#[cfg(test)]");
-        let lines = if is_test { 0 } else { tests.unwrap_or_else(|| text.lines().count()) };
-        Self { path, text, lines }
+        let tests = if is_test { vec![true; text.lines().count()] } else { test_lines(&text) };
+        Self { path, text, tests }
+    }
+
+    /// How many lines are not tests.
+    fn lines(&self) -> usize {
+        self.tests.iter().filter(|is_test| !**is_test).count()
     }
 
     /// Numbered lines without tests.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.text.lines().take(self.lines).enumerate().map(|(index, line)| (index + 1, line))
+        let lines = self.text.lines().zip(&self.tests).enumerate();
+        lines.filter(|(_, (_, is_test))| !**is_test).map(|(index, (line, _))| (index + 1, line))
     }
 
     /// The same without comments.
     fn statements(&self) -> impl Iterator<Item = (usize, &str)> {
         self.code().filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+
+    /// Every path that begins with `crate::` or `super::`, as names from the root of the crate on, with its line. A list in
+    /// braces counts as its members, however many lines it has.
+    fn paths(&self) -> Vec<(usize, Vec<String>)> {
+        let (mut code, mut numbers) = (String::new(), Vec::new());
+        for (number, line) in self.statements() {
+            numbers.push((code.len(), number));
+            code.push_str(line);
+            code.push('\n');
+        }
+        let line_at = |at: usize| numbers[numbers.partition_point(|(start, _)| *start <= at) - 1].1;
+        let mut found = Vec::new();
+        let mut from = 0;
+        while let Some(at) = next_path(&code, from) {
+            let mut paths = Vec::new();
+            from = at + expand(&code[at..], &[], &mut paths);
+            found.extend(paths.into_iter().map(|path| (line_at(at), self.absolute(path))));
+        }
+        found
+    }
+
+    /// A path that begins with `crate` or `super`, from the root of the crate on.
+    fn absolute(&self, path: Vec<String>) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        if path.first().is_some_and(|first| first == "super") {
+            let inner = self.path.strip_prefix("src").unwrap_or(Path::new("")).with_extension("");
+            names.extend(inner.iter().map(|part| part.to_string_lossy().into_owned()));
+            names.retain(|name| name != "mod");
+        }
+        for name in path {
+            match name.as_str() {
+                "crate" => {}
+                "super" => drop(names.pop()),
+                _ => names.push(name),
+            }
+        }
+        names
     }
 
     /// The folder below `src`, or the name of the file that stands there.
@@ -123,6 +166,67 @@ impl Source {
 
     fn at(&self, line: usize, text: impl std::fmt::Display) -> String {
         format!("{}:{line}: {text}", self.path.display())
+    }
+}
+
+/// Marks the items under `#[cfg(test)]`. rustfmt puts the brace that ends an item below the item's first word.
+fn test_lines(text: &str) -> Vec<bool> {
+    let mut marks = Vec::new();
+    // The indentation of the item that is being passed over, and whether its first line was seen.
+    let mut item: Option<(usize, bool)> = None;
+    for line in text.lines() {
+        let trimmed = line.trim_start();
+        let indent = line.len() - trimmed.len();
+        if item.is_none() && trimmed == "#[cfg(test)]" {
+            item = Some((indent, false));
+            marks.push(true);
+            continue;
+        }
+        marks.push(item.is_some());
+        item = match item {
+            Some((depth, false)) if trimmed.starts_with("#[") || trimmed.starts_with("//") => {
+                Some((depth, false))
+            }
+            Some((_, false)) if trimmed.ends_with([';', ',', '}']) => None,
+            Some((depth, false)) => Some((depth, true)),
+            Some((depth, true)) if indent == depth && trimmed.starts_with(['}', ']', ')']) => None,
+            other => other,
+        };
+    }
+    marks
+}
+
+/// Where the next path begins that starts with `crate::` or `super::`.
+fn next_path(code: &str, from: usize) -> Option<usize> {
+    let starts = ["crate::", "super::"].iter().flat_map(|word| code[from..].match_indices(word));
+    let is_inner = |at: usize| code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+    starts.map(|(at, _)| from + at).filter(|at| !is_inner(*at)).min()
+}
+
+/// Reads one path, or a list of them in braces, and returns how much was read.
+fn expand(text: &str, before: &[String], found: &mut Vec<Vec<String>>) -> usize {
+    let skip = |at: usize| at + text[at..].len() - text[at..].trim_start().len();
+    let mut path = before.to_vec();
+    let mut at = 0;
+    loop {
+        if text[at..].starts_with('{') {
+            at = skip(at + 1);
+            while at < text.len() && !text[at..].starts_with('}') {
+                at = skip(at + expand(&text[at..], &path, found).max(1));
+                at = skip(at + usize::from(text[at..].starts_with(',')));
+            }
+            return (at + 1).min(text.len());
+        }
+        let name: String = text[at..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        at += name.len();
+        if !name.is_empty() {
+            path.push(name);
+        }
+        if !text[at..].starts_with("::") {
+            found.push(path);
+            return at;
+        }
+        at += 2;
     }
 }
 
@@ -174,28 +278,14 @@ fn wrong_imports(sources: &[Source]) -> Vec<String> {
             complaints.push(source.at(1, "a module that ORDER does not know"));
             continue;
         };
-        for (number, line) in source.statements() {
-            for name in first_words(line, "crate::") {
-                if rank(&name).is_some_and(|other| other > own) {
-                    complaints.push(source.at(number, format_args!("{module} imports {name}")));
-                }
+        for (number, path) in source.paths() {
+            let name = path.first().map_or("", String::as_str);
+            if rank(name).is_some_and(|other| other > own) {
+                complaints.push(source.at(number, format_args!("{module} imports {name}")));
             }
         }
     }
     complaints
-}
-
-/// The names that follow `before` in a line; all of them, if they stand in braces on the same line.
-fn first_words(line: &str, before: &str) -> Vec<String> {
-    let name = |text: &str| text.trim().chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
-    let mut words = Vec::new();
-    for rest in line.split(before).skip(1) {
-        match rest.strip_prefix('{') {
-            Some(list) => words.extend(list.split(',').map(name)),
-            None => words.push(name(rest)),
-        }
-    }
-    words
 }
 
 #[test]
@@ -206,17 +296,29 @@ fn modules_import_only_what_stands_below_them() {
     assert_eq!(about(wrong_imports, "src/base.rs", "fn f() {\n    crate::app::run();\n}\n"), 1);
     assert_eq!(about(wrong_imports, "src/api/x.rs", "use crate::{base, kube, app};\n"), 2);
     assert_eq!(about(wrong_imports, "src/helpers/x.rs", "\n"), 1);
+    let many = "use crate::{\n    base::{clock, stop},\n    kube::{self, Client},\n    app::run,\n};\n";
+    assert_eq!(about(wrong_imports, "src/api/x.rs", many), 3);
+    assert_eq!(about(wrong_imports, "src/api/x/y.rs", "use super::super::super::app;\n"), 1);
+    let tested = "#[cfg(test)]\nuse crate::app;\n\nuse crate::kube;\n";
+    assert_eq!(about(wrong_imports, "src/api/x.rs", tested), 1);
 }
+
+/// What every controller may use: the list of them all, and what they share.
+const SHARED_BY_CONTROLLERS: &[&str] = &["mod", "site"];
 
 fn controllers_that_meet(sources: &[Source]) -> Vec<String> {
     let mut complaints = Vec::new();
     for source in sources {
         let own = source.below("src/controllers");
-        if own.is_empty() || own == "mod" {
+        if own.is_empty() || SHARED_BY_CONTROLLERS.contains(&own.as_str()) {
             continue;
         }
-        for (number, line) in source.statements() {
-            for name in first_words(line, "crate::controllers::").into_iter().filter(|name| *name != own) {
+        for (number, path) in source.paths() {
+            if let [first, name, _, ..] = path.as_slice()
+                && first == "controllers"
+                && *name != own
+                && !SHARED_BY_CONTROLLERS.contains(&name.as_str())
+            {
                 complaints.push(source.at(number, format_args!("controller {own} imports {name}")));
             }
         }
@@ -231,6 +333,8 @@ fn controllers_do_not_import_each_other() {
     assert_eq!(about(controllers_that_meet, "src/controllers/seed/act.rs", line), 0);
     assert_eq!(about(controllers_that_meet, "src/controllers/seed_care/act.rs", line), 1);
     assert_eq!(about(controllers_that_meet, "src/controllers/mod.rs", line), 0);
+    assert_eq!(about(controllers_that_meet, "src/controllers/lease/mod.rs", "use super::seed::Agent;\n"), 1);
+    assert_eq!(about(controllers_that_meet, "src/controllers/lease/mod.rs", "use super::site::Site;\n"), 0);
 }
 
 fn silent_files(sources: &[Source]) -> Vec<String> {
@@ -251,8 +355,8 @@ fn long_code(sources: &[Source]) -> Vec<String> {
     let mut complaints = Vec::new();
     for source in sources {
         let path = source.path.display().to_string();
-        if source.lines > FILE_LINES_MAX && !is_allowed(&path) {
-            complaints.push(source.at(1, format_args!("{} lines without tests", source.lines)));
+        if source.lines() > FILE_LINES_MAX && !is_allowed(&path) {
+            complaints.push(source.at(1, format_args!("{} lines without tests", source.lines())));
         }
         for (start, end, name) in functions(source) {
             let length = end - start + 1;
@@ -301,8 +405,32 @@ fn functions_and_files_are_short() {
     assert_eq!(about(long_code, "src/x.rs", &format!("{}{}", function(71), function(71))), 2);
     assert_eq!(about(long_code, "src/x.rs", &"\n".repeat(500)), 0);
     assert_eq!(about(long_code, "src/x.rs", &"\n".repeat(501)), 1);
-    assert_eq!(about(long_code, "src/x.rs", &format!("\n#[cfg(test)]\n{}", "\n".repeat(501))), 0);
+    let tests = |lines: usize| format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "\n".repeat(lines));
+    assert_eq!(about(long_code, "src/x.rs", &tests(501)), 0);
+    assert_eq!(about(long_code, "src/x.rs", &format!("{}{}", tests(1), "\n".repeat(501))), 1);
+    assert_eq!(about(long_code, "src/x.rs", &format!("#[cfg(test)]\nmod tests;\n{}", "\n".repeat(501))), 1);
+    assert_eq!(about(long_code, "src/x.rs", &format!("{}{}", tests(1), function(71))), 1);
     assert_eq!(about(long_code, "src/x/tests.rs", &"\n".repeat(501)), 0);
+}
+
+fn mixed_modules(sources: &[Source]) -> Vec<String> {
+    let has_folder = |source: &&Source| {
+        let folder = source.path.with_extension("");
+        sources.iter().any(|other| other.path != source.path && other.path.starts_with(&folder))
+    };
+    sources
+        .iter()
+        .filter(has_folder)
+        .map(|source| source.at(1, "belongs into its folder, as mod.rs"))
+        .collect()
+}
+
+#[test]
+fn a_module_with_a_folder_begins_in_its_mod_rs() {
+    assert_none("one style of modules: x/mod.rs", &mixed_modules(&sources(&["src"])));
+    let files = |paths: &[&str]| paths.iter().map(|path| Source::new(*path, "//! X.\n")).collect::<Vec<_>>();
+    assert_eq!(mixed_modules(&files(&["src/x.rs", "src/x/y.rs"])).len(), 1);
+    assert_eq!(mixed_modules(&files(&["src/x/mod.rs", "src/x/y.rs", "src/xy.rs"])).len(), 0);
 }
 
 fn network_crates(sources: &[Source]) -> Vec<String> {
