@@ -208,7 +208,7 @@ fn run_round(
     let time = clock::garden_time(&env, &state);
     env.clock = time.local_clock();
     let fence = Fence::new(env.clock.clone(), &settings.leader_election.resource_name);
-    let clients = clients::Clients::new(settings, &env, &time, &fence, &status.beat)?;
+    let clients = clients::Clients::new(settings, &env, &time, &fence)?;
     let system = |operation: &str| {
         let operation = operation.to_owned();
         move |source| Error::System { operation, source }

@@ -93,6 +93,18 @@ pub const TEMPLATE_REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// After a write that the lease did not allow, a key comes back after this time.
 pub const FENCED_AGAIN: Duration = Duration::from_secs(1);
+/// How long a worker waits until a request to the same server ends, when as many as may be are on their way.
+pub const PERMIT_WAIT_MAX: Duration = Duration::from_millis(200);
+/// If none ended, a key comes back after this time.
+pub const PERMIT_AGAIN: Duration = Duration::from_secs(1);
+/// How long a worker waits until a server begins to answer a read.
+pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// A request that waited for less than this time and was not answered says nothing about its server.
+pub const SILENCE_MIN: Duration = Duration::from_secs(3);
+/// After a server could not be reached, workers leave it alone for this time; it doubles up to the maximum.
+pub const OUTAGE_PROBE_MIN: Duration = Duration::from_millis(250);
+/// The longest time between two requests that find out whether a server is back.
+pub const OUTAGE_PROBE_MAX: Duration = Duration::from_secs(10);
 /// Keys in one work queue.
 pub const QUEUE_KEYS_MAX: usize = 50_000;
 /// Objects in one store.

@@ -1,14 +1,13 @@
 //! The clients of the agent: which connections exist, and who may use which.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::garden_time::GardenTime;
 use crate::base::stop::Stop;
 use crate::config::settings::{ClientConnection, LeaderElection, Settings};
-use crate::controllers::lease::Beat;
-use crate::kube::{self, Client, Connection, Garden, Options, Permit, Seed, in_cluster, kubeconfig};
+use crate::kube::{self, Client, Connection, Garden, Gate, Gates, Options, Seed, in_cluster, kubeconfig};
 use crate::net::Daily;
 use crate::runtime::fence::Fence;
 
@@ -47,8 +46,8 @@ pub(super) struct Clients {
     /// Woken by each 401 of the garden.
     pub(super) unauthorized: Stop,
     options: Options,
-    /// What is asked before a controller writes to the garden.
-    garden_permit: Arc<dyn Permit>,
+    seed_gate: Gate,
+    garden_gate: Gate,
     election_timeout: Duration,
     garden: Mutex<Option<GardenClients>>,
 }
@@ -70,7 +69,6 @@ impl Clients {
         env: &Environment,
         time: &GardenTime,
         fence: &Fence,
-        beat: &Beat,
     ) -> Result<Self, Error> {
         let seed_connection = seed_connection(settings, env)?;
         let election_timeout = write_deadline(&settings.leader_election);
@@ -80,12 +78,17 @@ impl Clients {
             write_timeout: write_timeout(&settings.leader_election),
             ..options(env, time)
         };
+        let gates = Gates::new(settings.edge.workers);
+        let (seed_gate, garden_gate) = (gates.gate(), gates.gate());
         let options = Options { permit: Some(fence.permit(election_timeout)), ..unlimited.clone() };
-        let seed_options = limited(&options, &settings.seed_client_connection);
+        let unlimited = Options { gate: Some(seed_gate.clone()), ..unlimited };
+        let options_of_seed = Options { gate: Some(seed_gate.clone()), ..options.clone() };
+        let seed_options = limited(&options_of_seed, &settings.seed_client_connection);
         let client =
             |options: &Options| Client::new(seed_connection.clone(), options.clone()).map_err(Error::Client);
-        let election =
-            client(&Options { stop: Stop::new(), ..unlimited.clone() })?.with_deadline(election_timeout);
+        let election = client(&Options { stop: Stop::new(), ..unlimited.clone() })?
+            .ungated()
+            .with_deadline(election_timeout);
         let garden_options = Options {
             tells_time: true,
             peer: "garden",
@@ -94,13 +97,14 @@ impl Clients {
         };
         Ok(Self {
             seed: Seed(client(&seed_options)?),
-            seed_heartbeat: Seed(client(&unlimited)?),
+            seed_heartbeat: Seed(client(&unlimited)?.ungated()),
             election,
             seed_connection: seed_connection.clone(),
             applier_write_timeout: lease_write_timeout(&settings.leader_election),
             unauthorized: Stop::new(),
             options: garden_options,
-            garden_permit: beat.first(&env.clock, fence.permit(election_timeout)),
+            seed_gate,
+            garden_gate,
             election_timeout,
             garden: Mutex::default(),
         })
@@ -119,6 +123,7 @@ impl Clients {
             peer: SEED,
             permit: Some(lease.permit(self.election_timeout)),
             write_timeout: self.applier_write_timeout,
+            gate: Some(self.seed_gate.clone()),
             daily: None,
             unauthorized: Some(refused.clone()),
             ..self.options.clone()
@@ -133,11 +138,12 @@ impl Clients {
             peer: SEED,
             stop: Stop::new(),
             permit: None,
+            gate: Some(self.seed_gate.clone()),
             daily: None,
             unauthorized: Some(refused.clone()),
             ..self.options.clone()
         };
-        Ok(Client::new(connection, options)?.with_deadline(self.election_timeout))
+        Ok(Client::new(connection, options)?.ungated().with_deadline(self.election_timeout))
     }
 
     /// A client of the garden that is used for the bootstrap only.
@@ -157,13 +163,17 @@ impl Clients {
             }
             return Ok(clients.clone());
         }
-        let options = Options { unauthorized: Some(self.unauthorized.clone()), ..self.options.clone() };
+        let options = Options {
+            unauthorized: Some(self.unauthorized.clone()),
+            gate: Some(self.garden_gate.clone()),
+            ..self.options.clone()
+        };
         let heartbeat = Options { qps: 0.0, permit: None, ..options.clone() };
-        let controllers = Options { permit: Some(Arc::clone(&self.garden_permit)), ..options.clone() };
+        let client = |options| Client::new(connection.clone(), options);
         let clients = GardenClients {
-            controllers: Garden(Client::new(connection.clone(), controllers)?),
-            heartbeat: Garden(Client::new(connection.clone(), heartbeat)?),
-            identity: Garden(Client::new(connection.clone(), options)?),
+            controllers: Garden(client(options.clone())?),
+            heartbeat: Garden(client(heartbeat)?.ungated()),
+            identity: Garden(client(options)?.ungated()),
         };
         *garden = Some(clients.clone());
         Ok(clients)

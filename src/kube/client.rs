@@ -13,13 +13,14 @@ use serde_json::Value;
 
 use super::connection::Connection;
 use super::error::Error;
+use super::gate::Gate;
 use super::list::key_of;
 use super::request::{DeleteParams, List, ListItem, ListParams, Method, Patch, Request, WatchParams};
-use super::send::Sender;
+use super::send::{Sender, Terms};
 use super::status;
 use super::watch::Watch;
 use crate::api::meta::{Resource, or_default};
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Mono};
 use crate::base::garden_time::GardenTime;
 use crate::base::metrics::Metrics;
 use crate::base::random;
@@ -54,6 +55,8 @@ pub struct Options {
     pub write_timeout: Duration,
     /// What is asked before each write; nobody by default.
     pub permit: Option<Arc<dyn Permit>>,
+    /// What requests of workers pass before they are sent: shared by all clients of the server.
+    pub gate: Option<Gate>,
     /// Woken by each answer that says that the credentials are not good (401): whoever made them can make others.
     pub unauthorized: Option<Stop>,
     /// The clock of rate limit, token files and certificates. Sockets wait in real time.
@@ -86,6 +89,7 @@ impl Default for Options {
             timeout: Duration::from_secs(30),
             write_timeout: Duration::MAX,
             permit: None,
+            gate: None,
             unauthorized: None,
             clock: Clock::system(),
             dialer: Arc::new(SystemDialer),
@@ -135,7 +139,7 @@ pub struct ServerVersion {
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Sender>,
-    timeout: Duration,
+    terms: Terms,
 }
 
 impl fmt::Debug for Client {
@@ -152,7 +156,7 @@ impl Client {
     /// # Errors
     /// [`Error::Request`] if the server's URL or the proxy's cannot be used.
     pub fn new(connection: Connection, options: Options) -> Result<Self, Error> {
-        let timeout = options.timeout;
+        let terms = Terms { timeout: options.timeout, is_gated: options.gate.is_some() };
         let stop = options.stop.clone();
         let shared = Arc::new(Sender::new(connection, options)?);
         let weak: Weak<Sender> = Arc::downgrade(&shared);
@@ -161,7 +165,7 @@ impl Client {
                 shared.session().shutdown();
             }
         });
-        Ok(Self { shared, timeout })
+        Ok(Self { shared, terms })
     }
 
     /// Uses another identity, trust or server from now on. Running calls finish; running watches end as if the server had
@@ -201,7 +205,21 @@ impl Client {
     /// The same client with another total deadline for calls.
     #[must_use]
     pub fn with_deadline(&self, timeout: Duration) -> Self {
-        Self { shared: Arc::clone(&self.shared), timeout }
+        Self { shared: Arc::clone(&self.shared), terms: Terms { timeout, ..self.terms } }
+    }
+
+    /// The same client for threads that have nothing else to do: its requests are sent whatever is known of the server.
+    #[must_use]
+    pub fn ungated(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), terms: Terms { is_gated: false, ..self.terms } }
+    }
+
+    /// Others send nothing to the server until `until`: the caller's request is more important, and tries for all. `None`
+    /// ends it.
+    pub fn go_first(&self, until: Option<Mono>) {
+        if let Some(gate) = &self.shared.options.gate {
+            gate.hold(until);
+        }
     }
 
     /// Reads an object.
@@ -255,7 +273,7 @@ impl Client {
         params: &ListParams,
         each: &mut dyn FnMut(ListItem<T>),
     ) -> Result<String, Error> {
-        self.shared.pages(r, namespace, params, self.timeout, &mut |object| match object {
+        self.shared.pages(r, namespace, params, self.terms, &mut |object| match object {
             None => each(ListItem::Restart),
             Some(object) => {
                 let key = key_of(&object);
@@ -397,7 +415,7 @@ impl Client {
         let length = Duration::from_secs_f64(seconds);
         let whole_seconds = u32::try_from(length.as_secs()).unwrap_or(u32::MAX);
         let request = Request::watch(r, namespace, params, whole_seconds);
-        let (line, name, body) = self.shared.open_watch(&request, length, self.timeout)?;
+        let (line, name, body) = self.shared.open_watch(&request, length, self.terms.timeout)?;
         Ok(Watch::new(line, name, body))
     }
 
@@ -412,7 +430,7 @@ impl Client {
         body: Option<&[u8]>,
         content_type: &str,
     ) -> Result<Response, Error> {
-        Ok(self.shared.exchange(&Request::raw(method, path, body, content_type), self.timeout)?.0)
+        Ok(self.shared.exchange(&Request::raw(method, path, body, content_type), self.terms)?.0)
     }
 
     /// The version of the server.
@@ -441,7 +459,7 @@ impl Client {
     }
 
     fn call(&self, request: &Request) -> Result<Response, Error> {
-        self.shared.call(request, self.timeout)
+        self.shared.call(request, self.terms)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Errors of the client, sorted by what to do about them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -67,6 +68,15 @@ pub enum Error {
     Limited,
     /// A write that may not begin now, and why: the lease under which it would be made.
     Fenced(String),
+    /// Not sent, since the server could not be reached a moment ago, or others still wait for its answer.
+    Unsent {
+        /// Method and URL without its query.
+        request: String,
+        /// What happened to the request that was sent.
+        why: Arc<str>,
+        /// When the next one may be sent.
+        after: Duration,
+    },
     /// The program is stopping, or the watch was closed from our side.
     Stopped,
 }
@@ -79,9 +89,11 @@ impl Error {
             Self::Transport { source: net::Error::TooLarge { .. } | net::Error::Request(_), .. } => {
                 Verdict::Invalid
             }
-            Self::Transport { .. } | Self::Response { .. } | Self::Credentials(_) | Self::Stopped => {
-                Verdict::Unreachable
-            }
+            Self::Transport { .. }
+            | Self::Response { .. }
+            | Self::Credentials(_)
+            | Self::Unsent { .. }
+            | Self::Stopped => Verdict::Unreachable,
             Self::Fenced(_) => Verdict::Fenced,
             Self::Decode { .. } | Self::Request(_) => Verdict::Invalid,
             Self::Limited => Verdict::Throttled(None),
@@ -92,6 +104,7 @@ impl Error {
     pub const fn postponed(&self) -> Option<Duration> {
         match self {
             Self::Fenced(_) => Some(limits::FENCED_AGAIN),
+            Self::Unsent { after, .. } => Some(*after),
             _ => None,
         }
     }
@@ -239,6 +252,7 @@ impl fmt::Display for Error {
             Self::Request(problem) => write!(f, "request cannot be sent: {problem}"),
             Self::Limited => f.write_str("our own rate limit delays the request past its deadline"),
             Self::Fenced(why) => f.write_str(why),
+            Self::Unsent { request, why, .. } => write!(f, "{request}: {why}"),
             Self::Stopped => f.write_str("stopped"),
         }
     }

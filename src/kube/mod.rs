@@ -8,6 +8,7 @@ pub mod clients;
 pub mod connection;
 pub mod discovery;
 pub mod error;
+mod gate;
 pub mod in_cluster;
 pub mod kubeconfig;
 mod limiter;
@@ -25,6 +26,7 @@ pub use clients::{Applier, Garden, Seed};
 pub use connection::{Connection, Credentials, Identity, Material, Trust};
 pub use discovery::Discovery;
 pub use error::{Error, Failure, Verdict};
+pub use gate::{Gate, Gates};
 pub use request::{
     DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, WatchParams,
 };

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::client::{Options, Response};
 use super::connection::Connection;
 use super::error::Error;
+use super::gate::{Pass, Refusal};
 use super::limiter::Limiter;
 use super::list::{Capped, read_page};
 use super::request::{ListMeta, ListParams, Method, Request, page_limit};
@@ -18,6 +19,7 @@ use super::status;
 use super::watch::Line;
 use crate::api::meta::Resource;
 use crate::base::clock::{Clock, Mono};
+use crate::base::error::chain;
 use crate::limits;
 use crate::net::{self, Limits, Traffic};
 
@@ -53,6 +55,22 @@ impl Deadline {
     }
 }
 
+/// How one clone of a client calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// Total time of a call.
+    pub(super) timeout: Duration,
+    /// Its calls pass the gate.
+    pub(super) is_gated: bool,
+}
+
+/// When a request was sent: by the program's clock, and by that of sockets.
+#[derive(Clone)]
+struct Sent {
+    at: Mono,
+    sockets: Clock,
+}
+
 /// What all clones of a client share.
 pub(super) struct Sender {
     pub(super) options: Options,
@@ -83,6 +101,9 @@ impl Sender {
             Arc::clone(&new),
         );
         old.end_watches();
+        if let Some(gate) = &self.options.gate {
+            gate.forget();
+        }
         if self.options.stop.is_stopped() {
             new.shutdown();
         }
@@ -99,8 +120,8 @@ impl Sender {
     }
 
     /// Sends a request; a status of failure is an error.
-    pub(super) fn call(&self, request: &Request, timeout: Duration) -> Result<Response, Error> {
-        let (response, retry_after) = self.exchange(request, timeout)?;
+    pub(super) fn call(&self, request: &Request, terms: Terms) -> Result<Response, Error> {
+        let (response, retry_after) = self.exchange(request, terms)?;
         if response.is_success() {
             return Ok(response);
         }
@@ -111,24 +132,25 @@ impl Sender {
     pub(super) fn exchange(
         &self,
         request: &Request,
-        timeout: Duration,
+        terms: Terms,
     ) -> Result<(Response, Option<String>), Error> {
         let is_read = request.method == Method::Get;
-        let timeout = if is_read { timeout } else { timeout.min(self.options.write_timeout) };
+        let timeout = if is_read { terms.timeout } else { terms.timeout.min(self.options.write_timeout) };
         let deadline = Deadline::new(timeout);
         let session = self.admitted(&deadline)?;
+        let _pass = self.pass(&session, request, terms)?;
         if let Some(permit) = self.options.permit.as_ref().filter(|_| !is_read) {
             permit.may_write().map_err(Error::Fenced)?;
         }
-        let sent = self.options.clock.mono();
+        let sent = self.sent();
         let limits = Limits {
             connect: CONNECT_TIMEOUT.min(deadline.left()),
             total: Some(deadline.left()),
-            response: None,
+            response: (is_read && terms.is_gated).then_some(limits::ANSWER_WAIT_MAX),
             read: None,
         };
-        let mut response = self.counted(request, session.send(None, request, &limits))?;
-        self.learn_time(&session, response.header("date"), sent);
+        let mut response = self.counted(request, &sent, session.send(None, request, &limits))?;
+        self.learn_time(&session, response.header("date"), sent.at);
         let body = response
             .body
             .read_all(limits::RESPONSE_BODY_BYTES_MAX)
@@ -143,14 +165,13 @@ impl Sender {
         r: &Resource,
         namespace: &str,
         params: &ListParams,
-        timeout: Duration,
+        terms: Terms,
         each: &mut dyn FnMut(Option<Value>),
     ) -> Result<String, Error> {
         let mut page = ListParams { limit: page_limit(params), ..params.clone() };
         let mut restarts = 0;
         for _ in 0..limits::LIST_PAGES_MAX {
-            match self.page(r, &Request::list(r, namespace, &page), timeout, &mut |object| each(Some(object)))
-            {
+            match self.page(r, &Request::list(r, namespace, &page), terms, &mut |object| each(Some(object))) {
                 Ok(meta) if meta.continue_token.is_empty() => return Ok(meta.resource_version),
                 Ok(meta) => page.continue_token = meta.continue_token,
                 Err(error) if error.is_gone() && !page.continue_token.is_empty() => {
@@ -170,18 +191,20 @@ impl Sender {
         &self,
         r: &Resource,
         request: &Request,
-        timeout: Duration,
+        terms: Terms,
         each: &mut dyn FnMut(Value),
     ) -> Result<ListMeta, Error> {
-        let deadline = Deadline::new(timeout.max(PAGE_TIMEOUT_MIN));
+        let deadline = Deadline::new(terms.timeout.max(PAGE_TIMEOUT_MIN));
         let session = self.admitted(&deadline)?;
+        let _pass = self.pass(&session, request, terms)?;
+        let sent = self.sent();
         let limits = Limits {
             connect: CONNECT_TIMEOUT,
             total: Some(deadline.left()),
-            response: Some(timeout),
-            read: Some(timeout),
+            response: Some(terms.timeout),
+            read: Some(terms.timeout),
         };
-        let mut response = self.counted(request, session.send(None, request, &limits))?;
+        let mut response = self.counted(request, &sent, session.send(None, request, &limits))?;
         if !(200..300).contains(&response.status) {
             return Err(self.refused(&session, request, &mut response));
         }
@@ -211,7 +234,8 @@ impl Sender {
             response: Some(WATCH_RESPONSE_TIMEOUT),
             read: Some(length + WATCH_END_SLACK),
         };
-        let mut response = self.counted(request, session.send(Some(&line), request, &limits))?;
+        let sent = self.sent();
+        let mut response = self.counted(request, &sent, session.send(Some(&line), request, &limits))?;
         if response.status != 200 {
             return Err(self.refused(&session, request, &mut response));
         }
@@ -229,6 +253,39 @@ impl Sender {
         Ok(self.session())
     }
 
+    /// Passes the gate, if there is one for the caller.
+    fn pass(&self, session: &Session, request: &Request, terms: Terms) -> Result<Option<Pass>, Error> {
+        let Some(gate) = self.options.gate.as_ref().filter(|_| terms.is_gated) else { return Ok(None) };
+        let refused = |refusal: Refusal| {
+            let Refusal { why, after } = refusal;
+            Error::Unsent { request: session.name(request), why, after }
+        };
+        gate.enter(self.options.clock.mono()).map(Some).map_err(refused)
+    }
+
+    fn sent(&self) -> Sent {
+        Sent { at: self.options.clock.mono(), sockets: Clock::system() }
+    }
+
+    /// Tells the gate how a request went.
+    fn tell_gate(&self, sent: &Sent, result: &Result<net::Response, Error>) {
+        let Some(gate) = &self.options.gate else { return };
+        let now = self.options.clock.mono();
+        match result {
+            Ok(_) => gate.answered(now),
+            Err(_) if self.options.stop.is_stopped() => {}
+            Err(Error::Transport { source: source @ net::Error::Timeout(_), .. }) => {
+                if sent.sockets.mono() >= limits::SILENCE_MIN {
+                    gate.unreachable(sent.at, now, &chain(source));
+                }
+            }
+            Err(error @ Error::Transport { source, .. }) if error.is_cut_off() => {
+                gate.unreachable(sent.at, now, &chain(source));
+            }
+            Err(_) => {}
+        }
+    }
+
     /// What the answer says about the time, if the server is the garden and has proved it.
     fn learn_time(&self, session: &Session, date: Option<&str>, sent: Mono) {
         let options = &self.options;
@@ -244,8 +301,10 @@ impl Sender {
     fn counted(
         &self,
         request: &Request,
+        sent: &Sent,
         result: Result<net::Response, Error>,
     ) -> Result<net::Response, Error> {
+        self.tell_gate(sent, &result);
         if let (Ok(response), Some(unauthorized)) = (&result, &self.options.unauthorized)
             && response.status == 401
         {

@@ -1,12 +1,10 @@
 //! What the rest of the program sees of the heartbeat, without sharing a lock with it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
-use crate::kube::Permit;
 
 /// How a beat ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +13,6 @@ pub enum Outcome {
     Renewed,
     /// The seed is well and the garden did not take the renewal.
     Offline,
-    /// The same, because there was no way to the garden.
-    CutOff,
     /// The seed is not well, or this instance does not lead.
     Unwell,
 }
@@ -33,9 +29,6 @@ struct Shared {
     /// Monotonic milliseconds until which the last beat is not too long ago for a garden that does not answer; 0 if it
     /// ended otherwise.
     offline_until_ms: AtomicU64,
-    /// Monotonic milliseconds until which the last beat is not too long ago for a garden to which there was no way; 0 if it
-    /// ended otherwise.
-    cut_off_until_ms: AtomicU64,
     /// Monotonic milliseconds of the last success; 0 before the first.
     last_ms: AtomicU64,
 }
@@ -54,7 +47,6 @@ impl Beat {
     pub fn begin(&self, now: Mono, threshold: Duration) {
         self.0.until_ms.store(ms(now.saturating_add(threshold)), Ordering::SeqCst);
         self.0.offline_until_ms.store(0, Ordering::SeqCst);
-        self.0.cut_off_until_ms.store(0, Ordering::SeqCst);
         self.0.healthy.store(true, Ordering::SeqCst);
         self.0.beaten.store(false, Ordering::SeqCst);
         self.0.begun.store(true, Ordering::SeqCst);
@@ -63,7 +55,6 @@ impl Beat {
     /// The heartbeat has ended in good order: another instance leads.
     pub fn end(&self) {
         self.0.begun.store(false, Ordering::SeqCst);
-        self.0.cut_off_until_ms.store(0, Ordering::SeqCst);
     }
 
     /// One beat ended. A missed one makes it unhealthy at once; a good one keeps it healthy for `threshold`.
@@ -74,10 +65,8 @@ impl Beat {
             self.0.last_ms.store(ms(now).max(1), Ordering::SeqCst);
             self.0.beaten.store(true, Ordering::SeqCst);
         }
-        let is_cut_off = outcome == Outcome::CutOff;
-        let is_offline = is_cut_off || outcome == Outcome::Offline;
+        let is_offline = outcome == Outcome::Offline;
         self.0.offline_until_ms.store(if is_offline { until } else { 0 }, Ordering::SeqCst);
-        self.0.cut_off_until_ms.store(if is_cut_off { until } else { 0 }, Ordering::SeqCst);
         self.0.healthy.store(outcome == Outcome::Renewed, Ordering::SeqCst);
     }
 
@@ -107,41 +96,12 @@ impl Beat {
         self.0.healthy.load(Ordering::SeqCst) && clock.mono() < until
     }
 
-    /// A permit for what others write to the garden: while there is no way to it, the seed's Lease comes first. Where that
-    /// cannot be renewed for another reason, or the heartbeat does not try any more, nobody waits for it.
-    pub fn first(&self, clock: &Clock, then: Arc<dyn Permit>) -> Arc<dyn Permit> {
-        Arc::new(First { beat: self.clone(), clock: clock.clone(), then })
-    }
-
     /// How long ago the last good beat was.
     pub fn age(&self, clock: &Clock) -> Option<Duration> {
         match self.0.last_ms.load(Ordering::SeqCst) {
             0 => None,
             ms => Some(clock.mono().saturating_sub(Duration::from_millis(ms))),
         }
-    }
-}
-
-/// See [`Beat::first`].
-struct First {
-    beat: Beat,
-    clock: Clock,
-    then: Arc<dyn Permit>,
-}
-
-impl fmt::Debug for First {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("First")
-    }
-}
-
-impl Permit for First {
-    fn may_write(&self) -> Result<(), String> {
-        if ms(self.clock.mono()) < self.beat.0.cut_off_until_ms.load(Ordering::SeqCst) {
-            return Err("write refused: the garden could not be reached; the seed's lease is renewed first"
-                .to_owned());
-        }
-        self.then.may_write()
     }
 }
 
@@ -196,36 +156,6 @@ mod tests {
         sim.advance(Duration::from_secs(21));
         assert!(!beat.is_healthy(&clock));
         assert!(beat.age(&clock).unwrap() >= Duration::from_secs(20));
-    }
-
-    #[test]
-    fn others_write_after_the_first_beat_that_arrives() {
-        #[derive(Debug)]
-        struct Always;
-        impl Permit for Always {
-            fn may_write(&self) -> Result<(), String> {
-                Ok(())
-            }
-        }
-        let sim = Simulated::new(Timestamp::from_unix(0), 1);
-        let clock = Clock::new(sim.clone());
-        let (beat, threshold) = (Beat::new(), Duration::from_secs(20));
-        let permit = beat.first(&clock, Arc::new(Always));
-        let may = |outcome| {
-            beat.record(outcome, clock.mono(), threshold);
-            permit.may_write().is_ok()
-        };
-        assert!(permit.may_write().is_ok(), "before the first beat");
-        let table = [Outcome::Renewed, Outcome::Offline, Outcome::Unwell].map(|o| (o, true));
-        for (outcome, expected) in [(Outcome::CutOff, false)].into_iter().chain(table) {
-            assert_eq!(may(outcome), expected, "{outcome:?}");
-        }
-        assert!(!may(Outcome::CutOff) && beat.passes_offline(&clock));
-        sim.advance(Duration::from_secs(21));
-        assert!(permit.may_write().is_ok(), "nobody tries any more");
-        assert!(!may(Outcome::CutOff));
-        beat.end();
-        assert!(permit.may_write().is_ok(), "no beat is due");
     }
 
     #[test]

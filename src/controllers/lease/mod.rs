@@ -76,7 +76,6 @@ pub enum Missed {
 fn outcome(result: &Result<(), Missed>) -> Outcome {
     match result {
         Ok(()) => Outcome::Renewed,
-        Err(Missed::Lease(error)) if error.is_cut_off() => Outcome::CutOff,
         Err(Missed::Lease(_)) => Outcome::Offline,
         Err(_) => Outcome::Unwell,
     }
@@ -183,6 +182,7 @@ impl Heartbeat {
             stop.wait(&self.clock, pause);
         }
         self.beat.end();
+        self.garden.go_first(None);
         self.progress.end("heartbeat");
     }
 
@@ -291,6 +291,9 @@ impl Heartbeat {
     }
 
     fn report(&self, result: &Result<(), Missed>, past: &mut Past, threshold: Duration) {
+        let is_cut_off = matches!(result, Err(Missed::Lease(error)) if error.is_cut_off());
+        // There is no way to the garden: the Lease comes first. Not for ever: this thread may hang.
+        self.garden.go_first(is_cut_off.then(|| self.clock.mono().saturating_add(threshold)));
         if matches!(result, Err(Missed::Unregistered)) {
             return self.pause(past);
         }

@@ -1,6 +1,8 @@
+use std::io;
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use serde_json::json;
@@ -9,9 +11,10 @@ use super::*;
 use crate::api::core::{NAMESPACE, SECRET};
 use crate::api::meta::Metadata;
 use crate::base::clock::{Simulated, Timestamp};
+use crate::base::error::chain;
 use crate::base::random::hex;
 use crate::base::thread;
-use crate::kube::{Credentials, Identity, Material, Trust, Verdict, WatchEvent};
+use crate::kube::{Credentials, Gates, Identity, Material, Trust, Verdict, WatchEvent};
 use crate::net::testing::{Act, Ca, Pair, Seen, Server, ServerTls, chunk, chunked_head, feed};
 
 fn client(server: &Server) -> Client {
@@ -189,6 +192,85 @@ fn a_write_asks_for_its_permit() {
         assert_eq!((error.verdict(), error.to_string().as_str()), (Verdict::Fenced, "not now"));
     }
     assert_eq!(server.seen().len(), 1);
+}
+
+/// The way to a server, which can be closed.
+#[derive(Debug, Default)]
+struct Road {
+    closed: AtomicBool,
+    dialled: AtomicUsize,
+}
+
+impl Dial for Road {
+    fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+        self.dialled.fetch_add(1, Ordering::SeqCst);
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::HostUnreachable.into());
+        }
+        SystemDialer.dial(host, port, timeout)
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_left_alone_until_somebody_reaches_it() {
+    let server = Server::plain(|_| Act::json(200, "{}"));
+    let road = Arc::new(Road::default());
+    let sim = Simulated::new(Timestamp::from_unix(0), 1);
+    let options = Options {
+        gate: Some(Gates::new(4).gate()),
+        clock: Clock::new(sim.clone()),
+        dialer: road.clone(),
+        ..Options::default()
+    };
+    let worker = Client::new(Connection::new(server.url()), options).unwrap();
+    let heartbeat = worker.ungated();
+    let ask = |client: &Client| client.version().map(drop);
+    road.closed.store(true, Ordering::SeqCst);
+    let failure = ask(&worker).unwrap_err();
+    assert_eq!((failure.postponed(), road.dialled.load(Ordering::SeqCst)), (None, 1));
+    for _ in 0..20 {
+        let refused = ask(&worker).unwrap_err();
+        let after = refused.postponed().unwrap();
+        assert!(after > Duration::ZERO && after < Duration::from_secs(1), "{after:?}");
+        assert_eq!((refused.verdict(), chain(&refused)), (Verdict::Unreachable, chain(&failure)));
+    }
+    assert_eq!(road.dialled.load(Ordering::SeqCst), 1);
+    // One finds out for all. Who never waits finds out, too.
+    sim.advance(Duration::from_secs(1));
+    assert_eq!(ask(&worker).unwrap_err().postponed(), None);
+    assert!(ask(&worker).unwrap_err().postponed().is_some());
+    assert_eq!(ask(&heartbeat).unwrap_err().postponed(), None);
+    assert_eq!(road.dialled.load(Ordering::SeqCst), 3);
+    road.closed.store(false, Ordering::SeqCst);
+    ask(&heartbeat).unwrap();
+    ask(&worker).unwrap();
+    // The heartbeat comes first.
+    heartbeat.go_first(Some(Clock::new(sim).mono() + Duration::from_secs(60)));
+    assert!(ask(&worker).unwrap_err().postponed().is_some());
+    ask(&heartbeat).unwrap();
+    heartbeat.go_first(None);
+    ask(&worker).unwrap();
+}
+
+#[test]
+fn a_silent_server_cannot_hold_all_workers() {
+    let (asked, questions) = channel();
+    let asked = Mutex::new(asked);
+    let server = Server::plain(move |_| {
+        asked.lock().unwrap().send(()).unwrap();
+        vec![Act::Silence]
+    });
+    let options = Options { gate: Some(Gates::new(3).gate()), ..Options::default() };
+    let client = Client::new(Connection::new(server.url()), options).unwrap();
+    std::thread::scope(|scope| {
+        let held: Vec<_> = (0..2).map(|_| scope.spawn(|| client.version().map(drop))).collect();
+        (0..2).for_each(|_| questions.recv_timeout(Duration::from_secs(20)).unwrap());
+        let refused = client.version().unwrap_err();
+        assert!(refused.postponed().is_some(), "{refused}");
+        assert!(questions.try_recv().is_err());
+        client.cut_off();
+        assert!(held.into_iter().all(|thread| thread.join().unwrap().is_err()));
+    });
 }
 
 #[test]

@@ -1,0 +1,129 @@
+//! A server that takes connections and never answers holds some workers for a while, and never all of them: what needs
+//! another server goes on.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::TestCluster;
+use crate::support::encoding::base64;
+use crate::support::proxy::{Mode, Proxy};
+use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, wait_for};
+
+const MAP: &str = "apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: greeting
+  namespace: {{ .Release.Namespace }}
+data:
+  greeting: {{ .Values.greeting }}
+";
+/// More than there are workers.
+const EXTENSIONS: usize = 6;
+/// By the clock of the story.
+const DELAY_MAX: Duration = Duration::from_secs(10);
+
+fn extensions() -> impl Iterator<Item = String> {
+    (0..EXTENSIONS).map(|n| format!("crowd-{n}"))
+}
+
+/// An agent whose way to a server leads through a proxy.
+fn start(world: &World, cluster: &TestCluster) -> (Agent, Proxy) {
+    let address = World::address(cluster);
+    let proxy = Proxy::start(address.parse().unwrap()).unwrap();
+    for name in extensions() {
+        world.extend(
+            &name,
+            &charts::archive("crowd", &[("templates/map.yaml", MAP)]),
+            &json!({"greeting": "hello"}),
+        );
+    }
+    let mut config = world.config();
+    config["leaderElection"] = json!({"leaderElect": false});
+    let mut agent = Agent::new(world, "host-1", &config, world.pod());
+    agent.routes.insert(address, proxy.address());
+    agent.launch();
+    world.wait_until_ready();
+    for name in extensions() {
+        installed(world, &name);
+    }
+    (agent, proxy)
+}
+
+/// How long it takes until a ManagedResource that somebody makes in the seed is applied.
+fn time_to_apply(world: &World, name: &str) -> Duration {
+    let begun = world.clock.mono();
+    let manifest =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "garden"}});
+    let secret = json!({"metadata": {"name": name, "namespace": "garden"},
+        "data": {"map.yaml": base64(manifest.to_string().as_bytes())}});
+    world.seed.create("v1", "secrets", &secret);
+    let managed = json!({"metadata": {"name": name, "namespace": "garden"},
+        "spec": {"class": "seed", "secretRefs": [{"name": name}]}});
+    world.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &managed);
+    world.seed.wait_for("the ConfigMap", |seed| seed.get("", "configmaps", "garden", name));
+    world.clock.mono().saturating_sub(begun)
+}
+
+fn postponed(agent: &Agent, controller: &str) -> f64 {
+    let labels = [("controller", controller), ("result", "postponed")];
+    let metrics = agent.metrics.lock().unwrap().clone();
+    metrics.value("controller_runtime_reconcile_total", &labels).unwrap_or_default()
+}
+
+#[test]
+fn a_garden_that_never_answers_does_not_stop_the_applier() {
+    let world = World::start(&Options::calm("starved"));
+    let (agent, proxy) = start(&world, &world.garden);
+    proxy.set(Mode::Hole);
+    // Each of them is rolled out anew, for which the garden is asked.
+    for managed in world.seed.store().list(MANAGED_RESOURCES, "managedresources", "garden") {
+        let name = managed["metadata"]["name"].as_str().unwrap();
+        world.seed.delete(MANAGED_RESOURCES, "managedresources", "garden", name);
+    }
+    for round in 0..8 {
+        let took = time_to_apply(&world, &format!("mine-{round}"));
+        assert!(took <= DELAY_MAX, "round {round}: {took:?}");
+    }
+    wait_for("keys that come back later", || {
+        (postponed(&agent, "controllerinstallation") > 0.0).then_some(())
+    });
+    assert_eq!(agent.get(2728, "/livez").0, 200);
+
+    proxy.set(Mode::Pass);
+    for name in extensions() {
+        installed(&world, &name);
+    }
+    agent.stop();
+}
+
+#[test]
+fn a_seed_that_never_answers_does_not_stop_what_the_garden_is_told() {
+    let world = World::start(&Options::calm("muted"));
+    let (agent, proxy) = start(&world, &world.seed);
+    world.wait_for_condition("GardenletReady", "True");
+    proxy.set(Mode::Hole);
+    // Each of them is installed anew, which the seed has to be asked for.
+    for name in extensions() {
+        let values = json!({"helm": {"values": {"greeting": "anyone there?"}}});
+        world.garden.merge(CORE, "controllerdeployments", ("", &name), &values);
+    }
+    wait_for("the heartbeat to notice", || (agent.get(2728, "/healthz").0 == 500).then_some(()));
+    let begun = world.clock.mono();
+    world.wait_for_condition("GardenletReady", "False");
+    let took = world.clock.mono().saturating_sub(begun);
+    assert!(took <= DELAY_MAX, "{took:?}");
+
+    proxy.set(Mode::Pass);
+    world.wait_for_condition("GardenletReady", "True");
+    for managed in world.seed.store().list(MANAGED_RESOURCES, "managedresources", "garden") {
+        let namespace = format!("extension-{}", managed["metadata"]["name"].as_str().unwrap());
+        world.seed.wait_for("the new value", |seed| {
+            let map = seed.get("", "configmaps", &namespace, "greeting")?;
+            (map["data"]["greeting"] == "anyone there?").then_some(())
+        });
+    }
+    agent.stop();
+}
