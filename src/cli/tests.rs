@@ -11,7 +11,8 @@ struct Ended {
 
 fn command(line: &str, variables: &[(&str, &str)]) -> Ended {
     let (mut output, mut errors, mut loaded) = (Vec::new(), Vec::new(), None);
-    let mut io = Io { input: &mut io::empty(), output: &mut output, errors: &mut errors };
+    let mut io =
+        Io { input: &mut io::empty(), output: &mut output, errors: &mut errors, is_own_process: false };
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let args = line.split_whitespace().map(OsString::from).collect();

@@ -12,7 +12,8 @@ use crate::base::error::chain;
 use crate::runtime::controller::Failure;
 use crate::runtime::write;
 
-use super::{FINALIZER, InstallationReconciler, Verdict, objects};
+use super::status::Verdict;
+use super::{FINALIZER, InstallationReconciler, objects};
 
 /// How far a round came.
 pub(super) enum Step {

@@ -5,13 +5,16 @@
 //! seed into the installation's spec), and a deletion. Success is final until then.
 
 mod access;
+mod act;
 mod delete;
 mod inject;
 mod objects;
+mod observe;
 pub mod preview;
 mod pull;
 mod render;
 mod resources;
+mod status;
 mod typed;
 mod values;
 
@@ -19,39 +22,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::api::condition::{self, Condition, Finding, Status};
-use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE, SECRET};
 use crate::api::gardener::{
-    CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerDeployment,
-    ControllerInstallation, HelmDeployment, SEED,
+    CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerDeployment, ControllerInstallation,
+    HelmDeployment,
 };
-use crate::api::meta::{Key, Metadata, ObjectMeta};
-use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE, installation_of};
-use crate::base::clock::Timestamp;
-use crate::base::error::chain;
+use crate::api::meta::{Key, Metadata};
+use crate::api::resources::installation_of;
 use crate::chart::child::Renderer;
 use crate::config::version::GARDENER;
-use crate::kube::{self, Garden, Patch, Seed};
+use crate::kube::{Garden, Seed};
 use crate::oci::Puller;
 use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
-use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
 use crate::runtime::queue::RETRY_DEFAULT;
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::Site;
-use super::site::is_garden;
+use observe::{garden_identity, registration};
+use status::{Verdict, settled};
 
 /// The finalizer of installations.
 pub const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
 /// How often an installation is looked at without a cause: as upstream's informers repeat what they know. What somebody
 /// else has changed in the seed, and the garden's CA, are made good then.
 const RESYNC: Duration = Duration::from_secs(10 * 3_600);
-const POD_SECURITY_ANNOTATION: &str = "security.gardener.cloud/pod-security-enforce";
 
 /// Adds the controller.
 pub fn add(site: &Site, group: &mut Group) {
@@ -113,29 +111,6 @@ fn wants_rollout(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
     old.filter(|old| went_back(old)).and_then(|old| installation_of(&old.metadata))
 }
 
-/// The two conditions that this controller writes, as far as they are known.
-#[derive(Debug)]
-struct Verdict {
-    now: Timestamp,
-    valid: Condition,
-    installed: Condition,
-}
-
-impl Verdict {
-    fn new(old: &[Condition], now: Timestamp) -> Self {
-        let load = |kind| condition::find_or_init(old, kind, now);
-        Self { now, valid: load("Valid"), installed: load("Installed") }
-    }
-
-    fn valid(&mut self, status: Status, reason: &str, message: &str) {
-        self.valid = self.valid.updated(self.now, status, Finding::new(reason, message));
-    }
-
-    fn installed(&mut self, status: Status, reason: &str, message: &str) {
-        self.installed = self.installed.updated(self.now, status, Finding::new(reason, message));
-    }
-}
-
 impl Reconciler for InstallationReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(installation) = self.installations.get(key) else { return Ok(Outcome::Done) };
@@ -174,57 +149,7 @@ impl Reconciler for InstallationReconciler {
     }
 }
 
-/// Conditions that were not written are written by the next round: then there must be one.
-fn settled(outcome: Result<Outcome, Failure>, written: Result<(), kube::Error>) -> Result<Outcome, Failure> {
-    match (outcome, written) {
-        (Ok(Outcome::Done) | Err(Failure::Terminal(_)), Err(e)) => Err(e.into()),
-        (outcome, _) => outcome,
-    }
-}
-
 impl InstallationReconciler {
-    /// An event of what failed, as the condition says it. What no condition tells is on its way: the Seed that has no
-    /// identity yet, a connection that broke.
-    fn tell(&self, installation: &ControllerInstallation, verdict: &Verdict, cx: &Context) {
-        let Verdict { valid, installed, .. } = verdict;
-        let (reason, note) = if valid.status == Status::False {
-            (valid.reason.as_str(), valid.message.as_str())
-        } else if installed.reason.ends_with("Failed") {
-            (installed.reason.as_str(), installed.message.as_str())
-        } else {
-            return;
-        };
-        let ObjectMeta { name, uid, deletion_timestamp, .. } = &installation.metadata;
-        let about = About { resource: &CONTROLLER_INSTALLATION, namespace: "", name, uid };
-        let action = if deletion_timestamp.is_some() { "Delete" } else { "Reconcile" };
-        let controller = "controllerinstallation-controller";
-        cx.events.tell(
-            &self.garden,
-            &cx.clock,
-            about,
-            News { controller, warning: true, reason, action, note },
-        );
-    }
-
-    /// Written in all cases, good or bad; an installation that is gone needs none.
-    fn write_conditions(
-        &self,
-        key: &Key,
-        installation: &ControllerInstallation,
-        verdict: Verdict,
-    ) -> Result<(), kube::Error> {
-        let old = &installation.status.conditions;
-        let wanted = [verdict.valid, verdict.installed];
-        match write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &wanted) {
-            Err(e) if !e.is_not_found() => {
-                let (err, key) = (chain(&e), key.to_string());
-                log::warn!(controller = "controllerinstallation", key = key.as_str(), err = err.as_str(); "Conditions were not written");
-                Err(e)
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn install(
         &self,
         installation: &ControllerInstallation,
@@ -264,147 +189,6 @@ impl InstallationReconciler {
         self.bring(&key.name, name, &data, verdict)?;
         Ok(delete::Step::Installed)
     }
-
-    /// Writes the Secret and the ManagedResource, and the result into `Installed`.
-    fn bring(
-        &self,
-        name: &str,
-        registration: &str,
-        data: &BTreeMap<String, String>,
-        verdict: &mut Verdict,
-    ) -> Result<(), Failure> {
-        self.write_manifests(name, registration, data).inspect_err(|e| {
-            let message = format!("Creation of ManagedResource \"{name}\" failed: {}", e.text());
-            verdict.installed(Status::False, "InstallationFailed", &message);
-        })?;
-        if verdict.installed.status == Status::Unknown {
-            let message = format!("Installation of ManagedResource \"{name}\" is still pending.");
-            verdict.installed(Status::False, "InstallationPending", &message);
-        }
-        Ok(())
-    }
-
-    /// What the deployment's values are templates over.
-    fn resources(
-        &self,
-        deployment: &ControllerDeployment,
-        helm: &HelmDeployment,
-        verdict: &mut Verdict,
-    ) -> Result<Value, Failure> {
-        if !matches!(helm.values, Value::Null | Value::Object(_)) {
-            // Not what it is: values may hold secrets.
-            let why = "chart values cannot be unmarshalled: helm.values must be a map";
-            verdict.valid(Status::False, "ChartInformationInvalid", why);
-            return Err(Failure::terminal(why));
-        }
-        resources::resolve(&self.garden, &deployment.resources, &helm.values).map_err(|e| {
-            let why = format!(
-                "helm values cannot be rendered: failed resolving resource references: {}",
-                chain(&e)
-            );
-            verdict.valid(Status::False, "RenderingHelmValuesFailed", &why);
-            e.into()
-        })
-    }
-
-    /// Reads an object that the installation depends on; if it cannot, says so in `Valid`.
-    fn read<T: serde::de::DeserializeOwned>(
-        &self,
-        resource: &crate::api::meta::Resource,
-        name: &str,
-        what: &str,
-        verdict: &mut Verdict,
-    ) -> Result<T, Failure> {
-        self.garden.get::<T>(resource, "", name).map_err(|e| {
-            let (status, suffix, problem) = if e.is_not_found() {
-                (Status::False, "NotFound", "does not exist")
-            } else {
-                (Status::Unknown, "ReadError", "cannot be read")
-            };
-            let reason = format!("{}{suffix}", what.trim_start_matches("Controller"));
-            verdict.valid(status, &reason, &format!("Referenced {what} {problem}: {}", chain(&e)));
-            e.into()
-        })
-    }
-
-    fn seed_object(&self, verdict: &mut Verdict) -> Result<Value, Failure> {
-        self.read(&SEED, &self.seed_name, "Seed", verdict)
-    }
-
-    /// The deployment and its chart, if it has one.
-    fn deployment(
-        &self,
-        installation: &ControllerInstallation,
-    ) -> Result<Option<(ControllerDeployment, HelmDeployment)>, Failure> {
-        let Some(reference) = &installation.spec.deployment_ref else { return Ok(None) };
-        let mut found: ControllerDeployment = self.garden.get(&CONTROLLER_DEPLOYMENT, "", &reference.name)?;
-        Ok(found.helm.take().map(|helm| (found, helm)))
-    }
-
-    fn ensure_namespace(&self, installation: &ControllerInstallation, seed: &Value) -> Result<(), Failure> {
-        let zones = seed.pointer("/spec/provider/zones").and_then(Value::as_array);
-        let zones: Vec<String> =
-            zones.into_iter().flatten().filter_map(|zone| zone.as_str().map(str::to_owned)).collect();
-        let facts = objects::NamespaceFacts {
-            registration: registration(installation),
-            zones: &zones,
-            seed_is_garden: is_garden(&self.seed)?,
-            pod_security: installation.metadata.annotations.get(POD_SECURITY_ANNOTATION).map(String::as_str),
-        };
-        let key = Key::new("", objects::namespace_name(&installation.metadata.name));
-        write::ensure(&self.seed, &NAMESPACE, &key, |namespace| objects::label_namespace(namespace, facts))?;
-        Ok(())
-    }
-
-    /// Secret first: a ManagedResource never refers to one that does not exist.
-    fn write_manifests(
-        &self,
-        name: &str,
-        registration: &str,
-        data: &BTreeMap<String, String>,
-    ) -> Result<(), Failure> {
-        let (secret, wanted) = objects::secret(name, data);
-        write::ensure(&self.seed, &SECRET, &secret, |object| objects::set_secret(object, &wanted))?;
-        let key = Key::new(GARDEN_NAMESPACE, name);
-        self.release_old_secrets(&key, &secret)?;
-        write::ensure(&self.seed, &MANAGED_RESOURCE, &key, |object| {
-            objects::set_managed_resource(object, name, registration, &secret.name);
-        })?;
-        Ok(())
-    }
-
-    /// Secrets that were referred to may be collected as garbage once they are not: older agents did not say so.
-    fn release_old_secrets(&self, managed_resource: &Key, present: &Key) -> Result<(), Failure> {
-        let live = self.seed.find::<Value>(
-            &MANAGED_RESOURCE,
-            &managed_resource.namespace,
-            &managed_resource.name,
-        )?;
-        let old = live.as_ref().map(objects::referenced_secrets).unwrap_or_default();
-        for secret in old.into_iter().filter(|secret| secret != present) {
-            if let Some(found) = self.seed.find::<Metadata>(&SECRET, &secret.namespace, &secret.name)?
-                && found.metadata.labels.get(objects::GARBAGE_LABEL).is_none_or(|value| value != "true")
-            {
-                let patch = json!({"metadata": {"labels": {objects::GARBAGE_LABEL: "true"}}});
-                let patch = Patch::Strategic(patch);
-                self.seed.patch::<Value>(&SECRET, &secret.namespace, &secret.name, "", &patch)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// `cluster-identity` of the garden.
-fn garden_identity(garden: &Garden) -> Result<String, Failure> {
-    let map = garden.get::<ConfigMap>(&CONFIG_MAP, "kube-system", "cluster-identity")?;
-    let identity = map.data.get("cluster-identity").cloned();
-    identity.ok_or_else(|| {
-        Failure::retry("config map kube-system/cluster-identity of the garden has no identity")
-    })
-}
-
-fn registration(installation: &ControllerInstallation) -> &str {
-    &installation.spec.registration_ref.name
 }
 
 #[cfg(test)]
@@ -421,19 +205,6 @@ mod tests {
             "status": {"conditions": []},
         }))
         .unwrap()
-    }
-
-    #[test]
-    fn conditions_that_were_not_written_bring_the_key_back() {
-        let lost = || Err(kube::Error::Limited);
-        let after = Ok(Outcome::After(Duration::from_secs(5)));
-        let final_ones = [Ok(Outcome::Done), Err(Failure::terminal("no chart"))];
-        for outcome in final_ones {
-            assert!(matches!(settled(outcome, lost()), Err(Failure::Retry(_))));
-        }
-        assert!(matches!(settled(after, lost()), Ok(Outcome::After(_))));
-        assert!(matches!(settled(Ok(Outcome::Done), Ok(())), Ok(Outcome::Done)));
-        assert!(matches!(settled(Err(Failure::terminal("no chart")), Ok(())), Err(Failure::Terminal(_))));
     }
 
     #[test]

@@ -57,7 +57,8 @@ impl Preview<'_> {
         let mix_in = values::mix_in(values::Facts {
             seed: self.seed,
             version: GARDENER,
-            garden_identity: &super::garden_identity(self.garden).map_err(|failure| failure.text())?,
+            garden_identity: &super::observe::garden_identity(self.garden)
+                .map_err(|failure| failure.text())?,
             feature_gates: self.feature_gates,
             // Its name matters to nobody who reads the objects.
             generic_kubeconfig: inject.then_some("generic-garden-kubeconfig"),

@@ -12,7 +12,8 @@ use crate::kube::Garden;
 use crate::oci::{self, Content, Error, Keychain, Order, Reference};
 use crate::runtime::controller::{Context, Failure};
 
-use super::{InstallationReconciler, Verdict};
+use super::InstallationReconciler;
+use super::status::Verdict;
 use crate::api::resources::GARDEN_NAMESPACE;
 
 const DOCKER_CONFIG: &str = ".dockerconfigjson";

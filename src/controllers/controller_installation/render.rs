@@ -15,7 +15,9 @@ use crate::limits::SECRET_DATA_BYTES_MAX;
 use crate::runtime::controller::{Context, Failure};
 
 use super::inject::{self, Injection};
-use super::{InstallationReconciler, Verdict, objects, pull, registration};
+use super::observe::registration;
+use super::status::Verdict;
+use super::{InstallationReconciler, objects, pull};
 
 /// What a chart is rendered with.
 pub(super) struct Input<'a> {

@@ -1,0 +1,90 @@
+//! What an installation is made of, read from the garden. What cannot be read is said in `Valid`.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::api::condition::Status;
+use crate::api::core::{CONFIG_MAP, ConfigMap};
+use crate::api::gardener::{
+    CONTROLLER_DEPLOYMENT, ControllerDeployment, ControllerInstallation, HelmDeployment, SEED,
+};
+use crate::api::meta::Resource;
+use crate::base::error::chain;
+use crate::kube::Garden;
+use crate::runtime::controller::Failure;
+
+use super::status::Verdict;
+use super::{InstallationReconciler, resources};
+
+impl InstallationReconciler {
+    /// The deployment and its chart, if it has one.
+    pub(super) fn deployment(
+        &self,
+        installation: &ControllerInstallation,
+    ) -> Result<Option<(ControllerDeployment, HelmDeployment)>, Failure> {
+        let Some(reference) = &installation.spec.deployment_ref else { return Ok(None) };
+        let mut found: ControllerDeployment = self.garden.get(&CONTROLLER_DEPLOYMENT, "", &reference.name)?;
+        Ok(found.helm.take().map(|helm| (found, helm)))
+    }
+
+    /// Reads an object that the installation depends on; if it cannot, says so in `Valid`.
+    pub(super) fn read<T: DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        name: &str,
+        what: &str,
+        verdict: &mut Verdict,
+    ) -> Result<T, Failure> {
+        self.garden.get::<T>(resource, "", name).map_err(|e| {
+            let (status, suffix, problem) = if e.is_not_found() {
+                (Status::False, "NotFound", "does not exist")
+            } else {
+                (Status::Unknown, "ReadError", "cannot be read")
+            };
+            let reason = format!("{}{suffix}", what.trim_start_matches("Controller"));
+            verdict.valid(status, &reason, &format!("Referenced {what} {problem}: {}", chain(&e)));
+            e.into()
+        })
+    }
+
+    pub(super) fn seed_object(&self, verdict: &mut Verdict) -> Result<Value, Failure> {
+        self.read(&SEED, &self.seed_name, "Seed", verdict)
+    }
+
+    /// What the deployment's values are templates over.
+    pub(super) fn resources(
+        &self,
+        deployment: &ControllerDeployment,
+        helm: &HelmDeployment,
+        verdict: &mut Verdict,
+    ) -> Result<Value, Failure> {
+        if !matches!(helm.values, Value::Null | Value::Object(_)) {
+            // Not what it is: values may hold secrets.
+            let why = "chart values cannot be unmarshalled: helm.values must be a map";
+            verdict.valid(Status::False, "ChartInformationInvalid", why);
+            return Err(Failure::terminal(why));
+        }
+        resources::resolve(&self.garden, &deployment.resources, &helm.values).map_err(|e| {
+            let why = format!(
+                "helm values cannot be rendered: failed resolving resource references: {}",
+                chain(&e)
+            );
+            verdict.valid(Status::False, "RenderingHelmValuesFailed", &why);
+            e.into()
+        })
+    }
+}
+
+/// `cluster-identity` of the garden.
+pub(super) fn garden_identity(garden: &Garden) -> Result<String, Failure> {
+    let map = garden.get::<ConfigMap>(&CONFIG_MAP, "kube-system", "cluster-identity")?;
+    let identity = map.data.get("cluster-identity").cloned();
+    identity.ok_or_else(|| {
+        Failure::retry("config map kube-system/cluster-identity of the garden has no identity")
+    })
+}
+
+/// The registration that it belongs to.
+pub(super) fn registration(installation: &ControllerInstallation) -> &str {
+    &installation.spec.registration_ref.name
+}

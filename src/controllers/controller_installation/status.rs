@@ -1,0 +1,111 @@
+//! What is said of an installation: the conditions `Valid` and `Installed`, and an event of what failed.
+
+use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
+use crate::api::meta::{Key, ObjectMeta};
+use crate::base::clock::Timestamp;
+use crate::base::error::chain;
+use crate::kube;
+use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::events::{About, News};
+use crate::runtime::write;
+
+use super::InstallationReconciler;
+
+/// The two conditions that this controller writes, as far as they are known.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    now: Timestamp,
+    pub(super) valid: Condition,
+    pub(super) installed: Condition,
+}
+
+impl Verdict {
+    pub(super) fn new(old: &[Condition], now: Timestamp) -> Self {
+        let load = |kind| condition::find_or_init(old, kind, now);
+        Self { now, valid: load("Valid"), installed: load("Installed") }
+    }
+
+    pub(super) fn valid(&mut self, status: Status, reason: &str, message: &str) {
+        self.valid = self.valid.updated(self.now, status, Finding::new(reason, message));
+    }
+
+    pub(super) fn installed(&mut self, status: Status, reason: &str, message: &str) {
+        self.installed = self.installed.updated(self.now, status, Finding::new(reason, message));
+    }
+}
+
+/// Conditions that were not written are written by the next round: then there must be one.
+pub(super) fn settled(
+    outcome: Result<Outcome, Failure>,
+    written: Result<(), kube::Error>,
+) -> Result<Outcome, Failure> {
+    match (outcome, written) {
+        (Ok(Outcome::Done) | Err(Failure::Terminal(_)), Err(e)) => Err(e.into()),
+        (outcome, _) => outcome,
+    }
+}
+
+impl InstallationReconciler {
+    /// An event of what failed, as the condition says it. What no condition tells is on its way: the Seed that has no
+    /// identity yet, a connection that broke.
+    pub(super) fn tell(&self, installation: &ControllerInstallation, verdict: &Verdict, cx: &Context) {
+        let Verdict { valid, installed, .. } = verdict;
+        let (reason, note) = if valid.status == Status::False {
+            (valid.reason.as_str(), valid.message.as_str())
+        } else if installed.reason.ends_with("Failed") {
+            (installed.reason.as_str(), installed.message.as_str())
+        } else {
+            return;
+        };
+        let ObjectMeta { name, uid, deletion_timestamp, .. } = &installation.metadata;
+        let about = About { resource: &CONTROLLER_INSTALLATION, namespace: "", name, uid };
+        let action = if deletion_timestamp.is_some() { "Delete" } else { "Reconcile" };
+        let controller = "controllerinstallation-controller";
+        cx.events.tell(
+            &self.garden,
+            &cx.clock,
+            about,
+            News { controller, warning: true, reason, action, note },
+        );
+    }
+
+    /// Written in all cases, good or bad; an installation that is gone needs none.
+    pub(super) fn write_conditions(
+        &self,
+        key: &Key,
+        installation: &ControllerInstallation,
+        verdict: Verdict,
+    ) -> Result<(), kube::Error> {
+        let old = &installation.status.conditions;
+        let wanted = [verdict.valid, verdict.installed];
+        match write::conditions(&self.garden, &CONTROLLER_INSTALLATION, key, old, &wanted) {
+            Err(e) if !e.is_not_found() => {
+                let (err, key) = (chain(&e), key.to_string());
+                log::warn!(controller = "controllerinstallation", key = key.as_str(), err = err.as_str(); "Conditions were not written");
+                Err(e)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn conditions_that_were_not_written_bring_the_key_back() {
+        let lost = || Err(kube::Error::Limited);
+        let after = Ok(Outcome::After(Duration::from_secs(5)));
+        let final_ones = [Ok(Outcome::Done), Err(Failure::terminal("no chart"))];
+        for outcome in final_ones {
+            assert!(matches!(settled(outcome, lost()), Err(Failure::Retry(_))));
+        }
+        assert!(matches!(settled(after, lost()), Ok(Outcome::After(_))));
+        assert!(matches!(settled(Ok(Outcome::Done), Ok(())), Ok(Outcome::Done)));
+        assert!(matches!(settled(Err(Failure::terminal("no chart")), Ok(())), Err(Failure::Terminal(_))));
+    }
+}
