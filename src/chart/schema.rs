@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::template::Expression;
 use super::{Chart, Table};
 use crate::format::number;
-use crate::limits::{SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX};
+use crate::limits::{SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX, TEMPLATE_REGEXES_MAX};
 
 mod formats;
 mod keywords;
@@ -422,6 +422,9 @@ impl<'a> Check<'a> {
 
     fn fits(&mut self, pattern: &str, text: &str) -> bool {
         if !self.patterns.contains_key(pattern) {
+            if self.patterns.len() >= TEMPLATE_REGEXES_MAX {
+                self.patterns.clear();
+            }
             match super::template::regex(pattern) {
                 Ok(regex) => {
                     self.spend(regex.compile_steps());
