@@ -84,7 +84,7 @@ pub const TEMPLATE_LIST_ITEMS_MAX: usize = 1 << 20;
 pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
 /// A file that describes a time zone; the largest of them has 4 kB.
 pub const ZONE_FILE_BYTES_MAX: usize = 1 << 16;
-/// Compiled regular expressions that one rendering keeps.
+/// Compiled regular expressions that one rendering, or one check against a schema, keeps.
 pub const TEMPLATE_REGEXES_MAX: usize = 128;
 /// The text of one regular expression, with the classes of Unicode in it written out.
 pub const TEMPLATE_REGEX_TEXT_BYTES_MAX: usize = 256 << 10;

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use gardenlet::{app, cli};
 
 fn main() -> ExitCode {
-    let args = std::env::args_os().skip(1).collect();
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    cli::limit_process(&args);
     #[allow(clippy::disallowed_methods)] // the one place that reads the environment
     let variable = |name: &str| std::env::var(name).ok();
     let (mut input, mut output, mut errors) = (io::stdin(), io::stdout(), io::stderr());
-    let mut io =
-        cli::Io { input: &mut input, output: &mut output, errors: &mut errors, is_own_process: true };
+    let mut io = cli::Io { input: &mut input, output: &mut output, errors: &mut errors };
     let variables = || {
         let all = std::env::vars_os();
         all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()

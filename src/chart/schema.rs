@@ -16,6 +16,7 @@ use crate::limits::{SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX};
 mod formats;
 mod keywords;
 mod parts;
+mod patterns;
 
 /// Whether a chart or one below it has a schema.
 pub(super) fn is_wanted(chart: &Chart) -> bool {
@@ -403,39 +404,6 @@ impl<'a> Check<'a> {
                 }
             }
         }
-    }
-
-    fn pattern(
-        &mut self,
-        schema: &Map<String, Value>,
-        text: &str,
-        place: &Place,
-        failures: &mut Vec<Failure>,
-    ) {
-        if let Some(Value::String(pattern)) = schema.get("pattern")
-            && !self.fits(pattern, text)
-        {
-            let (text, pattern) = (quoted_text(text), quoted_text(pattern));
-            failures.push(place.failure(format!("{text} does not match pattern {pattern}")));
-        }
-    }
-
-    fn fits(&mut self, pattern: &str, text: &str) -> bool {
-        if !self.patterns.contains_key(pattern) {
-            match super::template::regex(pattern) {
-                Ok(regex) => {
-                    self.spend(regex.compile_steps());
-                    self.patterns.insert(pattern.to_owned(), regex);
-                }
-                Err(error) => {
-                    self.broken = Some(format!("schema pattern {pattern:?}: {error}"));
-                    return true;
-                }
-            }
-        }
-        let steps = self.patterns.get(pattern).map_or(0, |regex| regex.steps(text.len()));
-        self.spend(1 + steps);
-        self.broken.is_some() || self.patterns.get(pattern).is_none_or(|regex| regex.is_match(text))
     }
 }
 

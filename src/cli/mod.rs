@@ -59,12 +59,18 @@ pub struct Io<'a> {
     pub output: &'a mut dyn Write,
     /// What went wrong.
     pub errors: &'a mut dyn Write,
-    /// Whether the process is there for one command alone, which may limit its memory and time.
-    pub is_own_process: bool,
 }
 
 /// Looks up a variable of the environment.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Limits memory and processor time of a process that is there for these arguments alone: charts come from outside.
+pub fn limit_process(args: &[OsString]) {
+    if args.first().is_some_and(|word| word == "render") && !args.iter().any(|word| word == render::UNLIMITED)
+    {
+        child::limit_resources();
+    }
+}
 
 /// Does what the arguments (without the program's name) say and returns the exit code. `run` is the agent, which is also
 /// told where its configuration stands; `rebootstrap` asks for a new identity.

@@ -15,9 +15,11 @@ use crate::base::error::chain;
 use crate::base::thread;
 use crate::chart::render::{self, KubeVersion, Mode, Options, Rendered};
 use crate::chart::set::{self, Words};
-use crate::chart::{Table, archive, child, values};
+use crate::chart::{Table, archive, values};
 use crate::limits::{RENDER_REQUEST_BYTES_MAX, RENDER_STACK_BYTES};
 
+/// The option without which a process that renders is limited.
+pub(super) const UNLIMITED: &str = "--unlimited";
 /// Written at once.
 const OUTPUT_BYTES: usize = 16 << 10;
 
@@ -48,7 +50,6 @@ struct Arguments {
     include_crds: bool,
     hooks: bool,
     show_only: Vec<String>,
-    is_limited: bool,
     options: Options,
 }
 
@@ -102,12 +103,7 @@ enum Output {
 
 /// Runs the command and returns the exit code.
 pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>) -> u8 {
-    let arguments = parse(args).inspect(|arguments| {
-        if arguments.is_limited && io.is_own_process {
-            child::limit_resources();
-        }
-    });
-    match arguments.and_then(on_a_deep_stack) {
+    match parse(args).and_then(on_a_deep_stack) {
         Ok(Output::Text(text)) => print(io, &text),
         Ok(Output::Manifests(rendered, crds)) => print_all(io, &rendered, crds),
         Err(Error::Help) => print(io, HELP),
@@ -119,7 +115,6 @@ fn parse(args: Vec<OsString>) -> Result<Arguments, Error> {
     let mut words: Vec<OsString> = Vec::new();
     let (mut files, mut assignments, mut show_only) = (Vec::new(), Vec::new(), Vec::new());
     let (mut include_crds, mut hooks, mut mode) = (false, true, Mode::Template);
-    let mut is_limited = true;
     let mut namespace = "default".to_owned();
     let mut kube_version: Option<String> = None;
     let mut api_versions: Vec<String> = Vec::new();
@@ -142,7 +137,8 @@ fn parse(args: Vec<OsString>) -> Result<Arguments, Error> {
             Long("show-only") | Short('s') => show_only.push(text(&mut parser)?),
             Long("no-hooks") => hooks = false,
             Long("as-extension") => mode = Mode::Extension,
-            Long("unlimited") => is_limited = false,
+            // What it lifts was not set: see `limit_process`.
+            Long("unlimited") => {}
             Value(word) if words.len() < 2 => words.push(word),
             _ => return Err(arg.unexpected().into()),
         }
@@ -158,7 +154,7 @@ fn parse(args: Vec<OsString>) -> Result<Arguments, Error> {
     let values = Table::new();
     let clock = Clock::system();
     let options = Options { mode, name, namespace, values, kube_version, api_versions, clock };
-    Ok(Arguments { chart, files, assignments, include_crds, hooks, show_only, is_limited, options })
+    Ok(Arguments { chart, files, assignments, include_crds, hooks, show_only, options })
 }
 
 /// Templates may call themselves: they need more stack than a main thread may have.
@@ -260,9 +256,8 @@ mod tests {
         assert_eq!(a.assignments[0], (Words::Typed, "a=1".to_owned()));
         assert_eq!(a.options.api_versions, ["x/v1", "y/v1"]);
         assert_eq!(a.options.kube_version.version, "v1.30");
-        let plain = parsed(&["dir"]).unwrap();
-        assert_eq!((plain.options.name.as_str(), plain.is_limited), ("release-name", true));
-        assert!(!parsed(&["dir", "--unlimited"]).unwrap().is_limited);
+        assert_eq!(parsed(&["dir"]).unwrap().options.name, "release-name");
+        assert_eq!(parsed(&["dir", UNLIMITED]).unwrap().options.name, "release-name");
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn output() -> Vec<Row> {
         one("2 MB of text", "a: {{ repeat 2000000 \"x\" }}", "good"),
         one("28 MB of lists", "a: [{{ repeat 14000000 \"1,\" }}]", ""),
         one("many empty maps", "a: [{{ repeat 30000 \"{},\" }}]", "have too many fields"),
-        one("many small maps", "a: [{{ repeat 100000 \"{a: b},\" }}]", "have too many fields"),
+        one("many small maps", "a: [{{ repeat 30000 \"{a: b},\" }}]", "have too many fields"),
         one("deep lists", "a: {{ repeat 125 \"[\" }}{{ repeat 125 \"]\" }}", "nest deeper than 124 levels"),
         one("deeper lists", "a: {{ repeat 2000 \"[\" }}", "nested deeper than 128 levels"),
         one(
@@ -94,7 +94,7 @@ fn memory() -> Vec<Row> {
         Row {
             name: "a size near 2^64",
             archive: sized(u64::MAX - 100),
-            expected: "decompressed chart is larger than the maximum size",
+            expected: "cannot read the chart archive: size overflow",
         },
         Row { name: "a size of 2^63", archive: sized(1 << 63), expected: "larger than the maximum size" },
     ]
@@ -162,7 +162,7 @@ fn work() -> Vec<Row> {
         ),
         (
             "copies of a tree",
-            "{{ $x := list 1 }}{{ range until 18 }}{{ $x = list $x $x }}{{ end }}{{ range until 10000 }}{{ $y := deepCopy $x }}{{ end }}",
+            "{{ $x := list 1 }}{{ range until 12 }}{{ $x = list $x $x }}{{ end }}{{ range until 10000 }}{{ $y := deepCopy $x }}{{ end }}",
         ),
         (
             "aliases in a loop",

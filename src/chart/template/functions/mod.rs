@@ -74,6 +74,12 @@ pub(super) fn find(name: &str) -> Option<&'static Function> {
     table.get(name).copied()
 }
 
+/// All functions, those that others replace included.
+#[cfg(test)]
+pub(super) fn all() -> impl Iterator<Item = &'static Function> {
+    MODULES.iter().flat_map(|module| module.iter())
+}
+
 type Table = HashMap<&'static str, &'static Function, BuildHasherDefault<Fnv>>;
 
 /// Fowler, Noll and Vo's hash: short names that nobody else chooses need no better one.
