@@ -258,7 +258,7 @@ fn start_seed(
     let expiry = Arc::clone(expiry);
     let reconciler = SeedReconciler {
         garden: garden.controllers.clone(),
-        seed: shared.clients.seed.clone(),
+        seed: shared.clients.seed_of_workers.clone(),
         agent: Agent {
             id: shared.instance_id.clone(),
             name: shared.env.hostname.clone(),
@@ -286,7 +286,7 @@ fn start_seed(
 
 fn start_installations(shared: &Arc<Shared>, garden: &GardenClients, stores: &Stores, stop: &Stop) {
     let (settings, lanes) = (&shared.settings, &shared.lanes);
-    let (garden, seed) = (garden.controllers.clone(), shared.clients.seed.clone());
+    let (garden, seed) = (garden.controllers.clone(), shared.clients.seed_of_workers.clone());
     let main = InstallationReconciler {
         garden: garden.clone(),
         seed: seed.clone(),
@@ -346,7 +346,7 @@ fn puller(shared: &Shared, stop: &Stop) -> Puller {
 fn start_tokens(shared: &Arc<Shared>, garden: &GardenClients, stop: &Stop) {
     let requestor = TokenRequestor {
         garden: garden.controllers.clone(),
-        seed: shared.clients.seed.clone(),
+        seed: shared.clients.seed_of_workers.clone(),
         namespace: format!("seed-{}", shared.settings.seed_config.name),
     };
     start(&shared.lanes.tokens, requestor, context(shared, stop));
