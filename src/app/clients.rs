@@ -33,8 +33,10 @@ fn lease_write_timeout(election: &LeaderElection) -> Duration {
 
 /// See the module.
 pub(super) struct Clients {
-    /// For controllers.
+    /// For threads of their own: informers, the way of the seed's side and the garden's.
     pub(super) seed: Seed,
+    /// For workers, who must not all wait for one server.
+    pub(super) seed_of_workers: Seed,
     /// For the heartbeat alone.
     pub(super) seed_heartbeat: Seed,
     /// For leader election alone. It outlives the stop of the agent: the Lease is released last.
@@ -95,8 +97,10 @@ impl Clients {
             daily: Some(Daily::default()),
             ..limited(&options, &settings.garden_client_connection.connection)
         };
+        let seed = client(&seed_options)?;
         Ok(Self {
-            seed: Seed(client(&seed_options)?),
+            seed: Seed(seed.ungated()),
+            seed_of_workers: Seed(seed),
             seed_heartbeat: Seed(client(&unlimited)?.ungated()),
             election,
             seed_connection: seed_connection.clone(),

@@ -133,7 +133,7 @@ fn site(
         settings: Arc::clone(&shared.settings),
         clock: shared.env.clock.clone(),
         garden: garden.controllers.clone(),
-        seed: shared.clients.seed.clone(),
+        seed: shared.clients.seed_of_workers.clone(),
         agent: Agent {
             id: shared.instance_id.clone(),
             name: shared.env.hostname.clone(),

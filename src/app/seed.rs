@@ -62,24 +62,21 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     while !stop.is_stopped() {
         shared.status.progress.beat(PART, Duration::from_secs(600));
-        let wait = match shared.fence.check(super::clients::write_deadline(&shared.settings.leader_election))
-        {
-            Err(_) => RETRY.0,
-            Ok(()) => match install::ensure(&shared.clients.seed, crds::all()) {
-                Ok(install::Step::Done) => {
-                    shared.status.stage(PART, "running");
-                    return true;
-                }
-                Ok(install::Step::Again(waiting)) => {
-                    let first = waiting.first().map(ToString::to_string).unwrap_or_default();
-                    shared.status.problem(PART, &first);
-                    install::AGAIN
-                }
-                Err(source) => {
-                    complain(&shared.status, PART, &Definitions(source));
-                    backoff.next_delay()
-                }
-            },
+        let wait = match install::ensure(&shared.clients.seed, crds::all()) {
+            Ok(install::Step::Done) => {
+                shared.status.stage(PART, "running");
+                return true;
+            }
+            Ok(install::Step::Again(waiting)) => {
+                let first = waiting.first().map(ToString::to_string).unwrap_or_default();
+                shared.status.problem(PART, &first);
+                install::AGAIN
+            }
+            Err(source) if source.postponed().is_some() => RETRY.0,
+            Err(source) => {
+                complain(&shared.status, PART, &Definitions(source));
+                backoff.next_delay()
+            }
         };
         stop.wait(&shared.env.clock, wait);
     }

@@ -80,7 +80,7 @@ impl Fence {
     }
 
     /// How long the lease is still ours.
-    pub fn left(&self) -> Duration {
+    fn left(&self) -> Duration {
         let until = *self.held_until.lock().unwrap_or_else(PoisonError::into_inner);
         until.saturating_sub(self.clock.mono())
     }

@@ -102,12 +102,6 @@ impl<K: Ord + Clone> Queue<K> {
         Some(key)
     }
 
-    /// Whether [`Queue::take`] would find a key.
-    pub fn is_ready(&mut self, now: Mono) -> bool {
-        self.fire(now);
-        !self.ready.is_empty()
-    }
-
     /// The work on `key` ended. If it was added meanwhile, it waits again.
     pub fn done(&mut self, key: &K) {
         self.processing.remove(key);

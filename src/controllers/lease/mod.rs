@@ -210,7 +210,7 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// Asked before each write: the requests before it took their time.
+    /// Asked before each write: the requests before it took their time, and the client of the heartbeat has no permit.
     fn may_write(&self) -> Result<(), Missed> {
         self.fence.check(self.options.renew_timeout).map_err(Missed::NotLeader)
     }

@@ -1,0 +1,244 @@
+use super::*;
+use crate::base::clock::{Simulated, Timestamp};
+use crate::net::testing::{Act, Server, chunk, chunked_head};
+
+/// Plays a list of results and writes down what it was asked.
+struct Script {
+    results: Vec<Result<(), Error>>,
+    asked: Vec<String>,
+    stop: Stop,
+    /// Whether each watch sees something.
+    moves: bool,
+}
+
+impl Script {
+    fn next(&mut self, what: String) -> Result<(), Error> {
+        self.asked.push(what);
+        if self.results.len() == 1 {
+            self.stop.stop();
+        }
+        self.results.remove(0)
+    }
+}
+
+impl Feed for Script {
+    fn name(&self) -> &'static str {
+        "script"
+    }
+
+    fn list(&mut self) -> Result<String, Error> {
+        self.next("list".to_owned()).map(|()| "7".to_owned())
+    }
+
+    fn follow(&mut self, version: &mut String) -> Result<(), Error> {
+        let from = version.clone();
+        if self.moves {
+            *version = format!("{from}+");
+        }
+        self.next(format!("follow {from}"))
+    }
+}
+
+fn gone() -> Error {
+    Error::Api(Box::new(Failure { code: 410, ..Default::default() }))
+}
+
+#[test]
+fn it_resumes_after_an_end_and_lists_again_only_when_the_version_is_gone() {
+    let sim = Simulated::new(Timestamp::from_unix(0), 10_000);
+    let stop = Stop::new();
+    let results =
+        vec![Err(Error::Limited), Ok(()), Ok(()), Err(Error::Limited), Ok(()), Err(gone()), Ok(()), Ok(())];
+    let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves: true };
+    run(&mut script, &Clock::new(sim), &stop);
+    let expected = ["list", "list", "follow 7", "follow 7+", "follow 7++", "follow 7+++", "list", "follow 7"];
+    assert_eq!(script.asked, expected);
+}
+
+/// A connection that breaks off, then a server that has forgotten the version: both happen, and need nobody.
+#[test]
+fn a_watch_that_breaks_off_is_resumed_in_silence() {
+    let broken = || {
+        let source = crate::net::Error::from_io("read", io::ErrorKind::ConnectionReset.into());
+        Err(Error::Transport { request: "GET /watch".to_owned(), source })
+    };
+    let lines = |moves, results: Vec<Result<(), Error>>| {
+        let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), 1_000)), Stop::new());
+        let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves };
+        let mut failures = 0;
+        run_telling(&mut script, &clock, &stop, &mut |_| failures += 1);
+        (script.asked.len(), failures)
+    };
+    assert_eq!(lines(true, vec![Ok(()), broken(), Err(gone()), Ok(()), Ok(())]), (5, 0));
+    // It breaks off before it has told anything, again and again: that is worth a line.
+    assert_eq!(lines(false, vec![Ok(()), broken(), broken(), Ok(()), Ok(())]), (5, 1));
+}
+
+/// How long a script takes, in the time of its clock.
+fn time_of(factor: u32, results: Vec<Result<(), Error>>) -> Duration {
+    let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), factor)), Stop::new());
+    let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves: false };
+    let begun = clock.mono();
+    run(&mut script, &clock, &stop);
+    clock.mono().saturating_sub(begun)
+}
+
+#[test]
+fn a_server_that_serves_no_watch_is_not_asked_without_a_pause() {
+    let ends_at_once = vec![Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), Ok(())];
+    let forgets_at_once =
+        vec![Ok(()), Err(gone()), Ok(()), Err(gone()), Ok(()), Err(gone()), Ok(()), Err(gone()), Ok(())];
+    for results in [ends_at_once, forgets_at_once] {
+        let time = time_of(100, results);
+        assert!(time > Duration::from_secs(3), "{time:?}");
+    }
+}
+
+#[test]
+fn a_server_cannot_send_a_watch_to_sleep() {
+    let throttled = |s| {
+        let retry_after = Some(Duration::from_secs(s));
+        Err(Error::Api(Box::new(Failure { code: 429, retry_after, ..Default::default() })))
+    };
+    let time = time_of(5_000, vec![throttled(86_400), Ok(())]);
+    assert!(time > Duration::from_secs(100) && time < Duration::from_secs(3_600), "{time:?}");
+}
+
+fn feed(server: &Server, store: Store<Plain>) -> KindFeed<Plain> {
+    let connection = crate::kube::Connection::new(server.url());
+    let client = Client::new(connection, crate::kube::Options::default()).unwrap();
+    let options = Options::all("test", crate::api::core::NAMESPACE);
+    KindFeed::new(client, options, store, Box::new(|_| {}), Running::default(), Stop::new())
+}
+
+/// `ADDED a 5` as a line of a watch.
+fn line(event: &str) -> String {
+    let words: Vec<&str> = event.split(' ').collect();
+    let [kind, name, version] = words[..] else { panic!("{event}") };
+    let metadata = format!(r#"{{"name":"{name}","resourceVersion":"{version}"}}"#);
+    format!("{{\"type\":\"{kind}\",\"object\":{{\"metadata\":{metadata}}}}}\n")
+}
+
+fn answer(events: &[&str]) -> Vec<Act> {
+    let text: String = events.iter().map(|event| line(event)).collect();
+    [chunked_head(), chunk(text.as_bytes())].map(Act::Raw).into()
+}
+
+/// A feed that writes down the keys of the changes that it tells, and what they were.
+fn telling(server: &Server, store: &Store<Plain>) -> (KindFeed<Plain>, Arc<Mutex<Vec<String>>>) {
+    let told = Arc::<Mutex<Vec<String>>>::default();
+    let telling = Arc::clone(&told);
+    let mut feed = feed(server, store.clone());
+    feed.handler = Box::new(move |change| {
+        let sign = match (&change.old, &change.new) {
+            (None, Some(_)) => "+",
+            (Some(_), Some(_)) => "~",
+            (_, None) => "-",
+        };
+        telling.lock().unwrap().push(format!("{sign}{}", change.key.name));
+    });
+    (feed, told)
+}
+
+#[test]
+fn what_a_watch_may_tell() {
+    let table: &[(&str, &[&str], &[&str], &str)] = &[
+        ("nothing", &[], &[], "4"),
+        ("a bookmark alone", &["BOOKMARK - 9"], &[], "9"),
+        ("no bookmark", &["ADDED a 5", "ADDED b 7"], &["+a", "+b"], "7"),
+        ("the same twice", &["ADDED a 5", "ADDED a 5", "MODIFIED a 6", "MODIFIED a 6"], &["+a", "~a"], "6"),
+        ("the end before the beginning", &["MODIFIED a 5", "ADDED b 6"], &["+a", "+b"], "6"),
+        ("gone and back", &["ADDED a 5", "DELETED a 6", "ADDED a 7"], &["+a", "-a", "+a"], "7"),
+        ("gone twice", &["ADDED a 5", "DELETED a 6", "DELETED a 6"], &["+a", "-a", "-a"], "6"),
+        ("a version that goes back", &["ADDED a 9", "ADDED b 5"], &["+a", "+b"], "5"),
+        ("a bookmark that goes back", &["ADDED a 9", "BOOKMARK - 8"], &["+a"], "8"),
+        ("no versions", &["ADDED a 5", "MODIFIED b ", "BOOKMARK - ", "DELETED a "], &["+a", "+b", "-a"], "5"),
+    ];
+    for (name, events, expected, at) in table {
+        let events: Vec<String> = events.iter().map(|event| (*event).to_owned()).collect();
+        let server = Server::plain(move |_| {
+            let events: Vec<&str> = events.iter().map(String::as_str).collect();
+            let mut acts = if events.is_empty() { vec![Act::Raw(chunked_head())] } else { answer(&events) };
+            acts.push(Act::Raw(chunk(b"")));
+            acts
+        });
+        let (mut feed, told) = telling(&server, &Store::new());
+        let mut version = "4".to_owned();
+        feed.follow(&mut version).unwrap();
+        let owned: Vec<String> = expected.iter().map(|told| (*told).to_owned()).collect();
+        assert_eq!((&told.lock().unwrap()[..], version.as_str()), (&owned[..], *at), "{name}");
+    }
+}
+
+/// A server that was restored is asked where it stands, once a watch has broken off; what has the same version there
+/// may be something else.
+#[test]
+fn a_server_that_was_restored_is_listed_anew() {
+    let server = Server::plain(|seen| {
+        if seen.path.contains("watch=") {
+            let mut acts = answer(&["ADDED a 5", "ADDED b 6"]);
+            acts.push(Act::Hangup);
+            return acts;
+        }
+        let version = if seen.path.contains("limit=1&") || seen.path.ends_with("limit=1") { 3 } else { 7 };
+        let page = format!(
+            r#"{{"metadata":{{"resourceVersion":"{version}"}},"items":[{{"metadata":{{"name":"a","resourceVersion":"5"}}}}]}}"#
+        );
+        Act::json(200, &page)
+    });
+    let (mut feed, told) = telling(&server, &Store::new());
+    let mut version = "4".to_owned();
+    assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Unreachable);
+    assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Gone);
+    assert_eq!(feed.list().unwrap(), "7");
+    assert_eq!(told.lock().unwrap()[..], ["+a", "+b", "~a", "-b"]);
+    // And once it is known again, equal is equal.
+    feed.list().unwrap();
+    assert_eq!(told.lock().unwrap().len(), 4);
+}
+
+/// Somebody finds out while the feed asks how far the server has come. The watch that follows would be silent for as long
+/// as servers let it.
+#[test]
+fn a_restored_server_is_noticed_while_a_watch_begins() {
+    let client = Arc::<std::sync::OnceLock<Client>>::default();
+    let known = Arc::clone(&client);
+    let server = Server::plain(move |seen| {
+        if seen.path.contains("watch=") {
+            return vec![Act::Raw(chunked_head()), Act::Silence];
+        }
+        known.get().unwrap().begin_anew().unwrap();
+        Act::json(200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#)
+    });
+    let mut feed = feed(&server, Store::new());
+    client.set(feed.client.clone()).unwrap();
+    feed.doubtful = true;
+    assert_eq!(feed.follow(&mut "4".to_owned()).unwrap_err().verdict(), Verdict::Gone);
+}
+
+#[test]
+fn one_odd_object_does_not_break_the_list() {
+    let page = r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},
+        {"metadata":{"name":"b","labels":7}},{"metadata":{"name":"c"}}]}"#;
+    let server = Server::plain(move |_| Act::json(200, page));
+    let store = Store::<Plain>::new();
+    let known = Plain { metadata: ObjectMeta { name: "b".to_owned(), ..ObjectMeta::default() } };
+    store.put(Key::new("", "b"), known);
+    let mut feed = feed(&server, store.clone());
+    assert_eq!(feed.list().unwrap(), "9");
+    // What was known of the odd one stays: it is not gone.
+    let names: Vec<String> = store.all().into_iter().map(|(key, _)| key.name).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert!(store.is_synced());
+}
+
+#[derive(serde::Deserialize)]
+struct Plain {
+    metadata: ObjectMeta,
+}
+
+impl Object for Plain {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
