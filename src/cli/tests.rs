@@ -98,6 +98,15 @@ fn validate_shows_warnings_and_succeeds() {
 }
 
 #[test]
+fn what_a_file_says_reaches_no_terminal_as_a_command() {
+    let file = TempFile::new("escapes.yaml", "\"\\e[2J\\e]0;x\\a\": 1\n");
+    let ended = command(&format!("config validate --config={}", file.name()), &[]);
+    assert_eq!(ended.code, FAILURE);
+    assert!(ended.errors.contains("\\u001b[2J\\u001b]0;x\\u0007"), "{:?}", ended.errors);
+    assert!(!ended.errors.contains(['\u{1b}', '\u{7}']), "{:?}", ended.errors);
+}
+
+#[test]
 fn files_that_are_no_configuration_end_with_2() {
     let broken = TempFile::new("broken.yaml", "a: [1\nb: 2\n");
     let binary = TempFile::new("binary.yaml", [0xff, 0xfe, 0x00]);
