@@ -212,7 +212,8 @@ mod tests {
         ];
         for (max, expected) in table {
             let reach = Reach::up_to(max);
-            let judged = ["192.0.2.1", "10.0.0.1", "127.0.0.1"].map(address).map(|a| reach.judge("h", a).is_ok());
+            let judged =
+                ["192.0.2.1", "10.0.0.1", "127.0.0.1"].map(address).map(|a| reach.judge("h", a).is_ok());
             assert_eq!(judged, expected, "{max:?}");
             let written = ["192.0.2.1", "10.1", "localhost"].map(|host| reach.judge_text(host).is_ok());
             assert_eq!(written, expected, "{max:?}");

@@ -575,10 +575,8 @@ fn a_connection_that_would_lead_inside_is_not_begun() {
 fn a_proxy_is_not_asked_for_what_is_plainly_inside() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let proxy = ProxyPolicy::fixed(&format!("http://{nobody}")).unwrap();
-    let http = Http::within(
-        Settings { proxy, ..settings(Told::new(Roots::Insecure)) },
-        Reach::up_to(Zone::World),
-    );
+    let http =
+        Http::within(Settings { proxy, ..settings(Told::new(Roots::Insecure)) }, Reach::up_to(Zone::World));
     for (url, is_refused) in [
         ("http://localhost/", true),
         ("http://2130706433/", true),

@@ -217,7 +217,9 @@ fn read(path: &Path, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
     match file::open_own(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => match capped::read(&mut other?, bytes_max)? {
-            None => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {bytes_max} bytes"))),
+            None => {
+                Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {bytes_max} bytes")))
+            }
             content => Ok(content),
         },
     }

@@ -130,7 +130,10 @@ impl Error {
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::Reference(_) | Self::LeftOut => Verdict::Final,
-            Self::Net { source: net::Error::Tls(_) | net::Error::Request(_) | net::Error::Inside { .. }, .. }
+            Self::Net {
+                source: net::Error::Tls(_) | net::Error::Request(_) | net::Error::Inside { .. },
+                ..
+            }
             | Self::Challenge { .. }
             | Self::Redirect { .. }
             | Self::Large { .. }

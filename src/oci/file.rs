@@ -83,7 +83,8 @@ mod tests {
         symlink(path("plain"), path("link")).unwrap();
         symlink("/dev/zero", path("endless")).unwrap();
         fs::hard_link(path("plain"), path("second")).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), rustix::fs::FileType::Fifo, Mode::RWXU, 0)
+            .unwrap();
         let table = [
             ("plain", true, true),
             ("link", true, false),

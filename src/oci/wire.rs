@@ -13,8 +13,8 @@ use crate::base::stop::Stop;
 use crate::config::settings::Registry;
 use crate::limits;
 use crate::net::{
-    self, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Reach, Roots, SystemCas, TlsError, Traffic, Url,
-    Zone,
+    self, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Reach, Roots, SystemCas, TlsError,
+    Traffic, Url, Zone,
 };
 
 /// How the machine reaches others.

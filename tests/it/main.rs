@@ -45,6 +45,6 @@ mod story_proxy;
 mod story_rotation;
 mod story_seed;
 mod story_staying;
-mod story_trust;
 mod story_trouble;
+mod story_trust;
 mod story_watch;

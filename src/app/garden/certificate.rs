@@ -92,7 +92,9 @@ fn rotation_failed(not_after: Timestamp, now: Timestamp, cause: &str) -> String 
     let unit = if left.abs() < 7_200 { 60 } else { 3_600 };
     let left = duration::format_nanos((left / unit * unit).saturating_mul(1_000_000_000));
     let until = rfc3339(not_after).replace('T', " ").replace('Z', " +0000 UTC");
-    format!("Failed to rotate the kubeconfig for the Garden API Server. Certificate expires in {left} ({until}): {cause}")
+    format!(
+        "Failed to rotate the kubeconfig for the Garden API Server. Certificate expires in {left} ({until}): {cause}"
+    )
 }
 
 impl BringUp {
@@ -283,7 +285,8 @@ mod tests {
 
     #[test]
     fn a_failed_renewal_is_told_in_upstreams_words() {
-        let at = |unix| rotation_failed(Timestamp::from_unix(1_767_600_000), Timestamp::from_unix(unix), "denied");
+        let at =
+            |unix| rotation_failed(Timestamp::from_unix(1_767_600_000), Timestamp::from_unix(unix), "denied");
         let told = |left: &str| {
             format!(
                 "Failed to rotate the kubeconfig for the Garden API Server. Certificate expires in {left} \

@@ -80,7 +80,8 @@ impl<'a> Plan<'a> {
         })?;
         for (digest, chart) in wanted {
             // An earlier import may have brought it.
-            let content = cache.find(digest).and_then(|found| found.read_all(limits::OCI_MANIFEST_BYTES_MAX).ok());
+            let content =
+                cache.find(digest).and_then(|found| found.read_all(limits::OCI_MANIFEST_BYTES_MAX).ok());
             let missing = || Error::new(&chart, format_args!("blob {digest} is missing"), READ_AGAIN);
             self.learn(&chart, &content.ok_or_else(missing)?)?;
         }

@@ -199,7 +199,10 @@ fn each_in_archive(
         let bytes = header.entry_size().map_err(|_| refuse("it is no tar archive"))?;
         total = total.saturating_add(bytes);
         if total > limits::BUNDLE_BYTES_MAX {
-            return Err(refuse(&format!("it announces files of more than {} bytes", limits::BUNDLE_BYTES_MAX)));
+            return Err(refuse(&format!(
+                "it announces files of more than {} bytes",
+                limits::BUNDLE_BYTES_MAX
+            )));
         }
         let kind = header.entry_type();
         let path = header.path_bytes().into_owned();

@@ -248,7 +248,8 @@ fn charts_that_announce_too_much_are_refused_before_they_are_written() {
     let mut charts = Charts::new();
     for n in 0..200_u32 {
         let part = |of: String| json!({"mediaType": kind, "digest": Digest::of(of.as_bytes()).to_string(), "size": 32 << 20});
-        let manifest = json!({"schemaVersion": 2, "config": part(format!("c{n}")), "layers": [part(format!("l{n}"))]});
+        let manifest =
+            json!({"schemaVersion": 2, "config": part(format!("c{n}")), "layers": [part(format!("l{n}"))]});
         let manifest = manifest.to_string().into_bytes();
         cache.put(Digest::of(&manifest), &manifest);
         charts.push((format!("r.example.org/x:{n}"), Digest::of(&manifest)));
@@ -273,9 +274,14 @@ fn links_that_somebody_has_put_into_the_destination_are_not_followed() {
     symlink(&victim, folder.join(format!("{}.part", digest.hex()))).unwrap();
     fs::hard_link(&victim, folder.join(format!("{chart}.part"))).unwrap();
     symlink("/dev/zero", folder.join(Digest::of(b"{}").hex())).unwrap();
-    for name in ["index.json", "images.txt", "oci-layout", "index.json.new", "images.txt.new", "oci-layout.new"] {
-        symlink(if name.ends_with("new") { &victim } else { Path::new("nowhere") }, target.directory().join(name))
-            .unwrap();
+    for name in
+        ["index.json", "images.txt", "oci-layout", "index.json.new", "images.txt.new", "oci-layout.new"]
+    {
+        symlink(
+            if name.ends_with("new") { &victim } else { Path::new("nowhere") },
+            target.directory().join(name),
+        )
+        .unwrap();
     }
     // An index that is a link is nobody's: it is refused, and replaced once it is gone.
     assert!(target.import(bundle.directory(), None).is_err());

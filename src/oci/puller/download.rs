@@ -17,7 +17,12 @@ const PROGRESS_BYTES: u64 = 4 << 10;
 
 impl Puller {
     /// The chart itself: from the cache, or into it.
-    pub(super) fn chart(&self, errand: Errand<'_>, session: &mut Session<'_>, blob: Blob) -> Result<Content, Error> {
+    pub(super) fn chart(
+        &self,
+        errand: Errand<'_>,
+        session: &mut Session<'_>,
+        blob: Blob,
+    ) -> Result<Content, Error> {
         check_size(blob)?;
         if self.asks {
             let (path, from) = (format!("blobs/{}", blob.digest), blob.bytes.saturating_sub(1));
