@@ -804,11 +804,11 @@ fn proxies_are_used_for_registries_too() {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
-            std::io::Read::read_exact(&mut socket, &mut byte).unwrap();
+            io::Read::read_exact(&mut socket, &mut byte).unwrap();
             head.push(byte[0]);
         }
         log.lock().unwrap().push(String::from_utf8(head).unwrap());
-        std::io::Write::write_all(&mut socket, b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+        io::Write::write_all(&mut socket, b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
             .unwrap();
     })
     .unwrap();
