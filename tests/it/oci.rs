@@ -808,8 +808,7 @@ fn proxies_are_used_for_registries_too() {
             head.push(byte[0]);
         }
         log.lock().unwrap().push(String::from_utf8(head).unwrap());
-        io::Write::write_all(&mut socket, b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-            .unwrap();
+        io::Write::write_all(&mut socket, b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").unwrap();
     })
     .unwrap();
     // Loopback is reached directly, whatever the proxy: so the registry is asked for by a name that is not.
