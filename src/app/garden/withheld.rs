@@ -49,6 +49,13 @@ impl Withheld {
 }
 
 impl BringUp {
+    /// What was said in an earlier term counts no more.
+    pub(super) fn forget_withheld(&mut self) {
+        self.withheld = Withheld::default();
+        self.shared.status.recovered(PART);
+        self.shared.status.garden_remark(None);
+    }
+
     /// It cannot be read.
     pub(super) fn withheld(&mut self, what: Published, error: &(dyn std::error::Error + 'static)) {
         let (shared, err) = (self.shared.clone(), chain(error));
@@ -56,7 +63,7 @@ impl BringUp {
         if self.withheld.errors.insert(what, err.clone()).is_none() {
             log::warn!(name, err = err.as_str(), without; "Going on without what the garden publishes");
         }
-        shared.status.doing(PART, "incomplete");
+        shared.status.doing(PART, "reading what the garden publishes");
         shared.status.problem(PART, &format!("{without}: {err}"));
         shared.status.garden_remark(self.withheld.remark());
     }
@@ -70,7 +77,7 @@ impl BringUp {
         let status = &self.shared.status;
         match self.withheld.errors.first_key_value() {
             Some((left, err)) => drop(status.problem(PART, &format!("{}: {err}", left.without))),
-            None => status.stage(PART, "complete"),
+            None => status.recovered(PART),
         }
         status.garden_remark(self.withheld.remark());
     }

@@ -194,6 +194,7 @@ struct BringUp {
 /// Runs until `stop`.
 pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     let mut bring_up = BringUp::new(shared, stop);
+    bring_up.forget_withheld();
     if bring_up.pass(&ACCESS) {
         bring_up.serve_seeds();
     }
