@@ -612,10 +612,12 @@ fn what_nothing_refers_to_is_collected_after_ten_minutes() {
         );
     };
     secret("used", &label);
+    secret("named", &label);
     secret("unused", &label);
     secret("unlabelled", &json!({}));
     let mut user = managed_resource("user", &json!({"spec": {"secretRefs": []}}));
-    user["metadata"]["annotations"] = json!({"reference.resources.gardener.cloud/secret-0a1b2c3d": "used"});
+    user["metadata"]["annotations"] = json!({"reference.resources.gardener.cloud/secret-0a1b2c3d": "used",
+        "reference.resources.gardener.cloud/secret-foo": "named"});
     rig.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &user);
     let collect = || rig.resources.garbage_collector().reconcile(&Key::default(), &rig.cx).unwrap();
     rig.time.advance(Duration::from_secs(599));
@@ -625,7 +627,7 @@ fn what_nothing_refers_to_is_collected_after_ten_minutes() {
     secret("young", &label);
     collect();
     assert!(rig.get("secrets", "unused").is_none());
-    for name in ["used", "unlabelled", "young"] {
+    for name in ["used", "named", "unlabelled", "young"] {
         assert!(rig.get("secrets", name).is_some(), "{name}");
     }
 }
