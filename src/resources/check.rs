@@ -20,7 +20,7 @@ use super::removal::selector;
 use super::remove::warnings;
 use super::session::Session;
 use super::status::{Present, with_status};
-use super::trigger::{Duty, duty};
+use super::trigger::is_checked;
 use crate::api::condition::{Condition, Status, status_of};
 use crate::api::core::POD;
 use crate::api::meta::{Key, Metadata};
@@ -42,7 +42,7 @@ impl Reconciler for ChecksReconciler {
         let session = self.0.session(cx);
         let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
         let resource = ManagedResource::deserialize(raw.clone()).map_err(Failure::terminal)?;
-        if duty(&resource.metadata, &resource.spec.class) != Duty::Apply {
+        if !is_checked(&resource.metadata, &resource.spec.class) {
             return Ok(Outcome::Done);
         }
         let applied = status_of(&resource.status.conditions, APPLIED);

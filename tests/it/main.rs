@@ -16,6 +16,7 @@ mod docs;
 mod faults;
 mod garden;
 mod handover;
+mod hostile_resources;
 mod image;
 mod oci;
 mod packaging;
