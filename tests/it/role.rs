@@ -69,8 +69,8 @@ fn is_use_of((verb, group, thing, namespace, name): &Allowed, request: &Recorded
         && (name.is_empty() || info.name == *name)
 }
 
-fn unused(seed: &TestCluster, allowed: &[Allowed]) -> Vec<String> {
-    let requests = seed.requests();
+fn unused(seeds: [&TestCluster; 2], allowed: &[Allowed]) -> Vec<String> {
+    let requests = seeds.map(TestCluster::requests).concat();
     let unused = allowed.iter().filter(|one| !requests.iter().any(|request| is_use_of(one, request)));
     unused
         .map(|(verb, group, thing, namespace, name)| format!("{verb} {thing}.{group} {namespace}/{name}"))
@@ -83,7 +83,7 @@ fn roles(text: &str) -> Vec<Value> {
 }
 
 /// A seed in which there is something to do for each rule: definitions to repair, a gardener-resource-manager that is to make
-/// room, a garden of its own.
+/// room with its webhooks.
 fn occupy(seed: &TestCluster) {
     for mut definition in crds::all() {
         if UNUSED[0].0.ends_with(text(&definition, "/metadata/name")) {
@@ -92,6 +92,23 @@ fn occupy(seed: &TestCluster) {
         definition["spec"]["names"]["categories"] = json!(["spoiled"]);
         seed.apply(&[definition]);
     }
+    let labels = json!({"app": "manager"});
+    let webhooks = |kind: &str| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "gardener-resource-manager"}})
+    };
+    seed.apply(&[
+        webhooks("MutatingWebhookConfiguration"),
+        webhooks("ValidatingWebhookConfiguration"),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "gardener-resource-manager", "namespace": "garden"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
+    ]);
+}
+
+/// A seed in whose cluster the garden runs.
+pub fn put_garden_into(seed: &TestCluster) {
     let schema = json!({"openAPIV3Schema": {"type": "object"}});
     seed.apply(&[json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "gardens.operator.gardener.cloud"},
@@ -99,7 +116,6 @@ fn occupy(seed: &TestCluster) {
             "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": schema}]}})]);
     let is_served = |seed: &TestCluster| seed.api().kind("operator.gardener.cloud", "gardens").map(drop);
     seed.wait_for("the kind Garden", is_served);
-    let labels = json!({"app": "manager"});
     let service = |name: &str| {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "garden"},
             "spec": {"clusterIP": "10.52.0.9", "ports": [{"port": 443}]}})
@@ -108,10 +124,6 @@ fn occupy(seed: &TestCluster) {
         json!({"apiVersion": "operator.gardener.cloud/v1alpha1", "kind": "Garden", "metadata": {"name": "own"}}),
         service("virtual-garden-kube-apiserver"),
         service("virtual-garden-kube-apiserver-mtls"),
-        json!({"apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "gardener-resource-manager", "namespace": "garden"},
-            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
     ]);
 }
 
@@ -144,13 +156,18 @@ fn every_rule_is_used() {
     world.garden.wait_for("the end of the installation", |garden| {
         garden.installations("echo").is_empty().then_some(())
     });
+    let host = World::start(&Options::new("modest-host"));
+    put_garden_into(&host.seed);
+    let hosted = host.agent();
     let allowed = allowed(&roles(include_str!("../../packaging/rbac.yaml")));
     assert!(allowed.len() > 50, "{}", allowed.len());
     let expected: Vec<&str> = UNUSED.iter().map(|(rule, _)| *rule).collect();
     // What is done now and then is done within the patience of a story.
-    let all_used = |seed: &TestCluster| (unused(seed, &allowed) == expected).then_some(());
+    let all_used =
+        |seed: &TestCluster| (unused([seed, &host.seed], &allowed) == expected).then_some(());
     world.seed.wait_within(crate::support::cluster::PATIENCE, "each rule to be used", all_used);
-    assert_eq!(unused(&world.seed, &allowed), expected, "rules that nobody uses");
+    assert_eq!(unused([&world.seed, &host.seed], &allowed), expected, "rules that nobody uses");
+    hosted.stop();
     agent.stop();
 }
 

@@ -33,9 +33,16 @@ const SEED: [Access<'static>; 12] = [
 ];
 
 /// In the seed, for the embedded applier.
-const APPLIER: [Access<'static>; 2] = [
+const APPLIER: [Access<'static>; 3] = [
     ("create", "", "serviceaccounts/token", "garden", "gardener-resource-manager"),
     ("get patch", "apps", "deployments", "garden", "gardener-resource-manager"),
+    (
+        "delete get",
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        "",
+        "gardener-resource-manager",
+    ),
 ];
 
 /// In the seed, with these settings.
