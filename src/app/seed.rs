@@ -8,9 +8,10 @@ use std::time::Duration;
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::backoff::Backoff;
 use crate::base::stop::Stop;
-use crate::components::{crds, install};
+use crate::components::{crds, hosting, install};
 use crate::config::settings::ResourceManager;
 use crate::controllers::controller_installation as installation;
+use crate::controllers::seed::is_garden;
 use crate::kube;
 use crate::resources::{Watched, wants_apply, wants_check};
 use crate::runtime::informer::{Handler, Options};
@@ -25,17 +26,28 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// Why the definitions are not there.
 #[derive(Debug)]
-struct Definitions(kube::Error);
+enum Error {
+    Host(kube::Error),
+    SelfHosted,
+    Definitions(kube::Error),
+}
 
-impl fmt::Display for Definitions {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("install the custom resource definitions in the seed")
+        f.write_str(match self {
+            Self::Host(_) => "find out what else the cluster of the seed is",
+            Self::SelfHosted => hosting::SELF_HOSTED,
+            Self::Definitions(_) => "install the custom resource definitions in the seed",
+        })
     }
 }
 
-impl std::error::Error for Definitions {
+impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
+        match self {
+            Self::Host(source) | Self::Definitions(source) => Some(source),
+            Self::SelfHosted => None,
+        }
     }
 }
 
@@ -70,7 +82,7 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
         let wait = match shared.fence.check(super::clients::write_deadline(&shared.settings.leader_election))
         {
             Err(_) => RETRY.0,
-            Ok(()) => match install::ensure(&shared.clients.seed, crds::all()) {
+            Ok(()) => match ensure_definitions(&shared.clients.seed) {
                 Ok(install::Step::Done) => {
                     shared.status.stage(PART, "running");
                     return true;
@@ -80,8 +92,8 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
                     shared.status.problem(PART, &first);
                     install::AGAIN
                 }
-                Err(source) => {
-                    complain(&shared.status, PART, &Definitions(source));
+                Err(error) => {
+                    complain(&shared.status, PART, &error);
                     backoff.next_delay()
                 }
             },
@@ -89,6 +101,15 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
         stop.wait(&shared.env.clock, wait);
     }
     false
+}
+
+/// Nothing is written to a cluster that another gardenlet looks after.
+fn ensure_definitions(seed: &kube::Seed) -> Result<install::Step, Error> {
+    if hosting::is_self_hosted_shoot(seed).map_err(Error::Host)? {
+        return Err(Error::SelfHosted);
+    }
+    let is_garden = is_garden(seed).map_err(Error::Host)?;
+    install::ensure(seed, crds::own(is_garden)).map_err(Error::Definitions)
 }
 
 /// The applier's lanes keep the keys until it works.

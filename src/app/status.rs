@@ -45,6 +45,7 @@ struct State {
     was_ready: bool,
     remark: Option<String>,
     clock_remark: Option<String>,
+    webhook_remark: Option<String>,
     parts: BTreeMap<&'static str, Part>,
     informers: BTreeMap<&'static str, (Look, Mono)>,
     /// Until when the client certificate for the garden is valid.
@@ -108,15 +109,19 @@ impl Status {
         self.lock().clock_remark = remark;
     }
 
+    /// The same, about webhooks that refuse writes to the seed.
+    pub(super) fn webhook_remark(&self, remark: Option<String>) {
+        self.lock().webhook_remark = remark;
+    }
+
     /// See [`Status::remark`], for those who write conditions.
     pub(super) fn remarks(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let state = Arc::clone(&self.state);
         move || {
             let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            match (&state.clock_remark, &state.remark) {
-                (Some(clock), Some(other)) => Some(format!("{clock} {other}")),
-                (clock, other) => clock.as_ref().or(other.as_ref()).cloned(),
-            }
+            let all = [&state.clock_remark, &state.webhook_remark, &state.remark];
+            let all: Vec<&str> = all.into_iter().flatten().map(String::as_str).collect();
+            (!all.is_empty()).then(|| all.join(" "))
         }
     }
 
@@ -127,6 +132,11 @@ impl Status {
         let news = entry.problem.as_deref() != Some(problem);
         entry.problem = Some(problem.to_owned());
         news
+    }
+
+    /// There is nothing more to say about a part.
+    pub(super) fn forget(&self, part: &'static str) {
+        self.lock().parts.remove(part);
     }
 
     /// A part goes on.
@@ -148,6 +158,7 @@ impl Status {
     pub(super) fn begin_anew(&self) {
         let mut state = self.lock();
         (state.leading, state.leader, state.remark) = (false, None, None);
+        state.webhook_remark = None;
         state.parts.clear();
     }
 
