@@ -36,7 +36,11 @@ mod tests {
             ("role", "shoot", false),
         ] {
             let labels = BTreeMap::from([(key.to_owned(), value.to_owned())]);
-            assert_eq!(has_role_shoot(&ObjectMeta { labels, ..ObjectMeta::default() }), expected, "{key}={value}");
+            assert_eq!(
+                has_role_shoot(&ObjectMeta { labels, ..ObjectMeta::default() }),
+                expected,
+                "{key}={value}"
+            );
         }
         assert!(!has_role_shoot(&ObjectMeta::default()));
     }

@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn configurations_block_without_anybody_behind_them() {
         let webhook = |name: &str, policy: Option<&str>| {
-            let mut webhook = json!({"name": "x", "clientConfig": {"service": {"namespace": "garden", "name": name}}});
+            let mut webhook =
+                json!({"name": "x", "clientConfig": {"service": {"namespace": "garden", "name": name}}});
             if let Some(policy) = policy {
                 webhook["failurePolicy"] = json!(policy);
             }
@@ -176,7 +177,10 @@ mod tests {
              mutatingwebhookconfiguration,validatingwebhookconfiguration gardener-resource-manager"
         );
         let one = Blocking(vec!["MutatingWebhookConfiguration"]);
-        assert!(one.problem().starts_with("MutatingWebhookConfiguration gardener-resource-manager refuses writes"));
+        assert!(
+            one.problem()
+                .starts_with("MutatingWebhookConfiguration gardener-resource-manager refuses writes")
+        );
     }
 
     #[test]

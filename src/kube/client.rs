@@ -223,9 +223,8 @@ impl Client {
         name: &str,
     ) -> Result<Option<T>, Error> {
         let request = Request::get(r.path(namespace, name, ""));
-        let read = |body: &[u8]| {
-            serde_json::from_slice(body).map_err(|source| undecodable(&request, body, source))
-        };
+        let read =
+            |body: &[u8]| serde_json::from_slice(body).map_err(|source| undecodable(&request, body, source));
         match self.call(&request) {
             Ok(response) => read(&response.body).map(Some),
             Err(error) if error.is_not_found() => Ok(None),

@@ -51,7 +51,8 @@ struct Node<'a> {
 
 impl Node<'_> {
     fn count<E: serde::de::Error>(self) -> Result<(), E> {
-        let left = self.left.get().checked_sub(1).ok_or_else(|| E::custom("the object has too many values"))?;
+        let left =
+            self.left.get().checked_sub(1).ok_or_else(|| E::custom("the object has too many values"))?;
         self.left.set(left);
         Ok(())
     }
@@ -212,6 +213,9 @@ mod tests {
         assert_eq!(count, 7);
         assert!(read_within(text, 7).is_ok());
         let error = read_within(text, 6).unwrap_err();
-        assert!(error.is_data() && error.to_string().starts_with("the object has too many values"), "{error}");
+        assert!(
+            error.is_data() && error.to_string().starts_with("the object has too many values"),
+            "{error}"
+        );
     }
 }

@@ -41,7 +41,7 @@ impl Reconciler for ChecksReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
         let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
-        let resource = ManagedResource::deserialize(raw.clone()).map_err(Failure::terminal)?;
+        let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
         if !is_checked(&resource.metadata, &resource.spec.class) {
             return Ok(Outcome::Done);
         }

@@ -413,7 +413,10 @@ mod tests {
         };
         let maps = |n: usize| json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "a": vec![json!({"a": 1}); n]});
         let table = [
-            (one.repeat(limits::MANAGED_RESOURCE_OBJECTS_MAX + 1), "key \"k\" in Secret \"s\": it has more than 2000 documents"),
+            (
+                one.repeat(limits::MANAGED_RESOURCE_OBJECTS_MAX + 1),
+                "key \"k\" in Secret \"s\": it has more than 2000 documents",
+            ),
             (
                 (0..11).map(|n| annotated(n, 100_000)).collect(),
                 "names, labels and annotations of its objects have more than 1048576 bytes",
@@ -423,7 +426,10 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(plan(&[manifest("k", text)]).unwrap_err(), Refusal::TooLarge(expected.to_owned()));
         }
-        assert_eq!(all(&[manifest("k", one.repeat(limits::MANAGED_RESOURCE_OBJECTS_MAX))]).objects.len(), 2_000);
+        assert_eq!(
+            all(&[manifest("k", one.repeat(limits::MANAGED_RESOURCE_OBJECTS_MAX))]).objects.len(),
+            2_000
+        );
         assert_eq!(all(&[manifest("k", maps(10_000).to_string())]).objects.len(), 1);
     }
 

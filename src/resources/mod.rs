@@ -102,7 +102,13 @@ impl Resources {
     /// An applier that has not done anything yet.
     pub fn new(client: kube::Applier, settings: Settings) -> Self {
         let discovery = Discovery::new(client.0.clone());
-        Self(Arc::new(Shared { client, discovery, settled: unchanged::Settled::default(), memory: memory::Memory::default(), settings }))
+        Self(Arc::new(Shared {
+            client,
+            discovery,
+            settled: unchanged::Settled::default(),
+            memory: memory::Memory::default(),
+            settings,
+        }))
     }
 
     /// Applies ManagedResources: keys of those for which [`wants_apply`] or [`reads_secret`] is true.

@@ -43,7 +43,7 @@ impl Reconciler for ResourcesReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
         let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
-        let resource = ManagedResource::deserialize(raw.clone()).map_err(Failure::terminal)?;
+        let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
         let duty = duty(&resource.metadata, &resource.spec.class);
         let mut round = Round { shared: &self.0, session, raw, resource };
         let outcome = match duty {
@@ -171,11 +171,7 @@ impl Round<'_> {
     }
 
     /// Deletes what left the set and lets go of what nobody manages any more, before anything new is applied.
-    fn shrink(
-        &mut self,
-        old: &[ObjectReference],
-        plan: &Plan,
-    ) -> Result<Option<Outcome>, Error> {
+    fn shrink(&mut self, old: &[ObjectReference], plan: &Plan) -> Result<Option<Outcome>, Error> {
         let equivalences = Equivalences::new(&self.resource.spec.equivalences);
         let orphans: Vec<Identity> =
             plan.orphans.iter().map(|orphan| equivalences.canonical(orphan.clone())).collect();

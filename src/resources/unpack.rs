@@ -49,8 +49,10 @@ pub(super) struct Room {
 
 impl Room {
     /// Of one ManagedResource.
-    pub(super) const ALL: Self =
-        Self { documents: limits::MANAGED_RESOURCE_OBJECTS_MAX, bytes: limits::MANAGED_RESOURCE_TEXT_BYTES_MAX };
+    pub(super) const ALL: Self = Self {
+        documents: limits::MANAGED_RESOURCE_OBJECTS_MAX,
+        bytes: limits::MANAGED_RESOURCE_TEXT_BYTES_MAX,
+    };
 }
 
 /// The documents of one key, broken ones included.
@@ -192,7 +194,9 @@ fn too_many() -> Trouble {
 fn too_many_values() -> Trouble {
     let depth = limits::NESTING_DEPTH_MAX;
     let values = limits::DOCUMENT_NODES_MAX;
-    Trouble::TooLarge(format!("a document with more than {values} values, or nested deeper than {depth} levels"))
+    Trouble::TooLarge(format!(
+        "a document with more than {values} values, or nested deeper than {depth} levels"
+    ))
 }
 
 #[cfg(test)]
@@ -214,7 +218,12 @@ mod tests {
             ("json", "k", b"{}".repeat(many), "it has more than 2000 documents"),
             ("yaml", "k", b"a: 1\n---\n".repeat(many), "it has more than 2000 documents"),
             ("broken", "k", b"a: [\n---\n".repeat(many), "it has more than 2000 documents"),
-            ("text", "k", vec![b' '; limits::DOCUMENT_BYTES_MAX + 1], "a document of more than 3145728 bytes"),
+            (
+                "text",
+                "k",
+                vec![b' '; limits::DOCUMENT_BYTES_MAX + 1],
+                "a document of more than 3145728 bytes",
+            ),
             (
                 "nothing",
                 "k",
@@ -224,8 +233,18 @@ mod tests {
             ("list", "k", format!("{{\"a\":[{}0]}}", "0,".repeat(60_000)).into_bytes(), "60000 values"),
             ("yaml list", "k", format!("[{}0]", "a,".repeat(60_000)).into_bytes(), "60000 values"),
             ("depth", "k", deep.into_bytes(), "nested deeper than 128 levels"),
-            ("aliases", "k", format!("a: &a [{}]\nb: [{}]", "1,".repeat(900), "*a,".repeat(900)).into_bytes(), "60000"),
-            ("aliases of a long text", "k", format!("a: &a {text}\nb: [{}]", "*a,".repeat(9_000)).into_bytes(), "60000"),
+            (
+                "aliases",
+                "k",
+                format!("a: &a [{}]\nb: [{}]", "1,".repeat(900), "*a,".repeat(900)).into_bytes(),
+                "60000",
+            ),
+            (
+                "aliases of a long text",
+                "k",
+                format!("a: &a {text}\nb: [{}]", "*a,".repeat(9_000)).into_bytes(),
+                "60000",
+            ),
             ("anchors", "k", nested_anchors.into_bytes(), "60000 values"),
         ];
         for (name, key, bytes, expected) in table {

@@ -92,17 +92,14 @@ fn cases() -> Vec<Case> {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "garden"}, "data": value})
             .to_string()
     };
-    let anchors = (0..100).fold(String::new(), |text, n| format!("{text}&a{n} [")) + &"1,".repeat(9_000);
+    let anchors = (0..100).fold(String::new(), |text, n| format!("{text}&a{n} ["))
+        + &"1,".repeat(9_000)
+        + &"]".repeat(100);
     let lol = (1..9).fold("a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned(), |text, n| {
         let aliases = vec![format!("*a{}", n - 1); 9].join(",");
         format!("{text}a{n}: &a{n} [{aliases}]\n")
     });
     let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(500_000), "*a,".repeat(100_000));
-    let annotated = |n: usize| {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("a{n}"), "namespace": "garden",
-            "annotations": {"text": "x".repeat(100_000)}}})
-        .to_string()
-    };
     vec![
         Case {
             name: "braces",
@@ -114,29 +111,60 @@ fn cases() -> Vec<Case> {
         plain("many", "{}".repeat(500_000), DECODING, "it has more than 2000 documents"),
         plain("many-yaml", "a: 1\n---\n".repeat(100_000), DECODING, "it has more than 2000 documents"),
         plain("many-broken", "a: [\n---\n".repeat(1_500), DECODING, "; and 1495 more"),
-        plain("many-maps", format!("{map}\n---\n").repeat(2_500), DECODING, "it has more than 2000 documents"),
+        plain(
+            "many-maps",
+            format!("{map}\n---\n").repeat(2_500),
+            DECODING,
+            "it has more than 2000 documents",
+        ),
         packed("separators", &b"---\n".repeat(250_000), "ApplySucceeded", "All resources are applied."),
         plain("nodes", object(&json!(items)), DECODING, "more than 60000 values"),
         plain("maps", object(&json!(maps(19_000))), DECODING, "more than 24 MiB of memory"),
         plain("deep", format!("a: {}{}", "[".repeat(400_000), "]".repeat(400_000)), DECODING, "128 levels"),
-        plain("deep-json", format!("{}1{}", "{\"a\":".repeat(100_000), "}".repeat(100_000)), DECODING, "128 levels"),
+        plain(
+            "deep-json",
+            format!("{}1{}", "{\"a\":".repeat(100_000), "}".repeat(100_000)),
+            DECODING,
+            "128 levels",
+        ),
         plain("laughs", lol, DECODING, "more than 60000 values"),
         plain("long-aliases", long, DECODING, "more than 60000 values"),
         plain("anchors", anchors, DECODING, "more than 60000 values"),
-        plain("scalar", object(&json!({"a": "x".repeat(900_000)})), "ApplySucceeded", "All resources are applied."),
-        packed("status", (0..9).map(annotated).chain([annotated(9), annotated(10)]).collect::<Vec<_>>().join("\n").as_bytes(), DECODING, "have more than 1048576 bytes"),
-        plain("list", json!({"apiVersion": "v1", "kind": "List", "items": maps(100)}).to_string(), APPLY, "no matches for kind"),
+        plain(
+            "scalar",
+            object(&json!({"a": "x".repeat(900_000)})),
+            "ApplySucceeded",
+            "All resources are applied.",
+        ),
+        plain(
+            "list",
+            json!({"apiVersion": "v1", "kind": "List", "items": maps(100)}).to_string(),
+            APPLY,
+            "no matches for kind",
+        ),
         plain("braces-few", "{}{}{}", APPLY, "apiVersion is missing"),
-        plain("long-kind", json!({"apiVersion": "v1", "kind": "K".repeat(500_000), "metadata": {"name": "x"}}).to_string(), APPLY, "error during apply"),
+        plain(
+            "long-kind",
+            json!({"apiVersion": "v1", "kind": "K".repeat(500_000), "metadata": {"name": "x"}}).to_string(),
+            APPLY,
+            "error during apply",
+        ),
         plain("unknown-anchor", format!("a: *{}", "x".repeat(500_000)), DECODING, "unknown anchor"),
-        Case { name: "broken", key: "data.yaml.br", value: vec![0xff; 100_000], reason: DECODING, words: "broken brotli stream" },
+        Case {
+            name: "broken",
+            key: "data.yaml.br",
+            value: vec![0xff; 100_000],
+            reason: DECODING,
+            words: "broken brotli stream",
+        },
     ]
 }
 
 fn install(world: &World, name: &str, data: &Value, references: &Value) {
-    let secret = json!({"metadata": {"name": name, "namespace": "garden"}, "data": data});
+    let metadata = json!({"name": name, "namespace": "garden"});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
     world.seed.create("v1", "secrets", &secret);
-    let object = json!({"metadata": {"name": name, "namespace": "garden"},
+    let object = json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource", "metadata": metadata,
         "spec": {"class": "seed", "secretRefs": references}});
     world.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &object);
 }
@@ -153,7 +181,12 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     let process = Process::start(&world);
     world.wait_until_ready();
     let good = |name: &str| {
-        install(&world, name, &json!({"k": base64::encode(config_map(name, &json!({"a": "b"})).as_bytes())}), &json!([{"name": name}]));
+        install(
+            &world,
+            name,
+            &json!({"k": base64::encode(config_map(name, &json!({"a": "b"})).as_bytes())}),
+            &json!([{"name": name}]),
+        );
         world.seed.wait_for("a good one", |seed| seed.get("", "configmaps", "garden", name));
     };
     good("good");

@@ -163,8 +163,7 @@ fn every_rule_is_used() {
     assert!(allowed.len() > 50, "{}", allowed.len());
     let expected: Vec<&str> = UNUSED.iter().map(|(rule, _)| *rule).collect();
     // What is done now and then is done within the patience of a story.
-    let all_used =
-        |seed: &TestCluster| (unused([seed, &host.seed], &allowed) == expected).then_some(());
+    let all_used = |seed: &TestCluster| (unused([seed, &host.seed], &allowed) == expected).then_some(());
     world.seed.wait_within(crate::support::cluster::PATIENCE, "each rule to be used", all_used);
     assert_eq!(unused([&world.seed, &host.seed], &allowed), expected, "rules that nobody uses");
     hosted.stop();

@@ -305,7 +305,9 @@ fn webhooks_that_were_left_behind_are_named_with_the_command_that_removes_them()
     let refused = refuse_writes(&world);
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = world.agent();
-    world.garden.wait_for("a condition that says so", |_| ready_message(&world).contains(COMMAND).then_some(()));
+    world
+        .garden
+        .wait_for("a condition that says so", |_| ready_message(&world).contains(COMMAND).then_some(()));
     world.garden.wait_for("an installation that says so", |_| {
         let (status, reason, message) = world.installation_condition("echo", "Installed")?;
         let is_told = message.contains("failed calling webhook") && message.contains(COMMAND);
@@ -390,8 +392,18 @@ fn a_self_hosted_shoot_is_refused() {
         agent.wait_for_problem(part, &["self-hosted shoot", "not supported"]);
     }
     assert!(world.garden.get(CORE, "seeds", "", "own-host").is_none());
-    assert!(world.seed.get("apiextensions.k8s.io", "customresourcedefinitions", "", "workers.extensions.gardener.cloud").is_none());
-    world.seed.merge("", "namespaces", ("", "kube-system"), &json!({"metadata": {"labels": {"gardener.cloud/role": null}}}));
+    assert!(
+        world
+            .seed
+            .get("apiextensions.k8s.io", "customresourcedefinitions", "", "workers.extensions.gardener.cloud")
+            .is_none()
+    );
+    world.seed.merge(
+        "",
+        "namespaces",
+        ("", "kube-system"),
+        &json!({"metadata": {"labels": {"gardener.cloud/role": null}}}),
+    );
     world.skip(Duration::from_secs(60));
     world.wait_until_ready();
     agent.stop();

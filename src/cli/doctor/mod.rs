@@ -136,7 +136,9 @@ impl Doctor<'_> {
     fn host(&mut self, seed: &Client) {
         const HOP: &str = "cluster";
         match (hosting::is_self_hosted_shoot(seed), is_garden(seed)) {
-            (Ok(true), _) => self.say("seed", HOP, State::Broken, hosting::SELF_HOSTED, "choose another cluster"),
+            (Ok(true), _) => {
+                self.say("seed", HOP, State::Broken, hosting::SELF_HOSTED, "choose another cluster")
+            }
             (Ok(false), Ok(true)) => {
                 let text = "the garden runs in it, so gardener-operator installs what gardens need, too";
                 self.say("seed", HOP, State::Good, text, "");
@@ -155,8 +157,8 @@ impl Doctor<'_> {
         match webhooks::blocking(seed) {
             Ok(None) => self.say("seed", HOP, State::Good, "", ""),
             Ok(Some(blocking)) => {
-                let remedy = format!("start it, or run: {}", blocking.command());
-                self.say("seed", HOP, State::Broken, blocking.problem(), &remedy);
+                let remedy = "run that command, or start gardener-resource-manager";
+                self.say("seed", HOP, State::Broken, blocking.remark(), remedy);
             }
             Err(error) => self.say("seed", HOP, State::Odd, chain(&error), ""),
         }

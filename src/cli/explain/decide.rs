@@ -326,8 +326,9 @@ mod tests {
     #[test]
     fn webhooks_that_do_not_answer_are_named() {
         let mut refused = condition("ResourcesApplied", "False");
-        refused["message"] =
-            json!("failed calling webhook \"x.resources.gardener.cloud\": failed to call webhook: no endpoints");
+        refused["message"] = json!(
+            "failed calling webhook \"x.resources.gardener.cloud\": failed to call webhook: no endpoints"
+        );
         let found = explain(&gathered(json!({"status": {"conditions": [refused]}}), Vec::new()));
         assert_eq!(
             found.why[1],

@@ -3,8 +3,13 @@ use serde_json::json;
 use super::super::object::texts;
 use super::*;
 
-const TERMS: Terms<'_> =
-    Terms { origin: "garden/mr", recorded: None, force_labels: false, force_annotations: false, autoscaled: false };
+const TERMS: Terms<'_> = Terms {
+    origin: "garden/mr",
+    recorded: None,
+    force_labels: false,
+    force_annotations: false,
+    autoscaled: false,
+};
 
 fn merge(want: &Value, live: Option<&Value>) -> Value {
     super::merge(want.clone(), TERMS, live)

@@ -100,7 +100,11 @@ pub(crate) fn webhooks_left_behind(lab: &mut Lab) -> Result<()> {
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     // The API server hears of the configurations after a moment.
     let refusal = wait::until("a refusal", 30, || {
-        let made = admin.create::<Value>(&CONFIG_MAP, PLACE, &map(&format!("before-{}", Clock::system().now().unix())));
+        let made = admin.create::<Value>(
+            &CONFIG_MAP,
+            PLACE,
+            &map(&format!("before-{}", Clock::system().now().unix())),
+        );
         Ok::<_, String>(made.err().filter(|error| error.status_code() == Some(500)))
     })?;
     let words = gardenlet::base::error::chain(&refusal);
