@@ -57,8 +57,8 @@ pub const SYSTEM_CA_FILES_MAX: usize = 2_000;
 /// What an exec plugin may print.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Output of one Brotli stream of a ManagedResource Secret.
-pub const BROTLI_OUTPUT_BYTES_MAX: usize = 32 << 20;
+/// Values of one object that an API server answers with, keys included.
+pub const OBJECT_NODES_MAX: usize = 100_000;
 
 /// Stack that one rendering may use. Templates that nest deeper fail; the thread that renders has more than this.
 pub const TEMPLATE_STACK_BYTES_MAX: usize = 6 << 20;
@@ -138,8 +138,28 @@ pub const SERVE_STACK_BYTES: usize = 128 << 10;
 
 /// One file of the state directory.
 pub const STATE_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Objects of one ManagedResource.
-pub const MANAGED_RESOURCE_OBJECTS_MAX: usize = 5_000;
+/// Documents of one ManagedResource, broken ones included.
+pub const MANAGED_RESOURCE_OBJECTS_MAX: usize = 2_000;
+/// Manifests of one ManagedResource, unpacked.
+pub const MANAGED_RESOURCE_TEXT_BYTES_MAX: usize = 8 << 20;
+/// The text of one of its documents: no API server takes a request of more.
+pub const DOCUMENT_BYTES_MAX: usize = 3 << 20;
+/// Values of one of its documents, keys included; aliases count as what they stand for, each 128 bytes of text as one.
+pub const DOCUMENT_NODES_MAX: usize = 60_000;
+/// Secrets that one ManagedResource may name.
+pub const MANAGED_RESOURCE_SECRETS_MAX: usize = 500;
+/// Keys of a Secret with manifests.
+pub const SECRET_KEYS_MAX: usize = 5_000;
+/// The list of objects in the status of a ManagedResource: it has to fit into etcd.
+pub const MANAGED_RESOURCE_STATUS_BYTES_MAX: usize = 1 << 20;
+/// Problems that a condition names; the others are counted.
+pub const MANAGED_RESOURCE_PROBLEMS_MAX: usize = 5;
+/// What one of them may say.
+pub const PROBLEM_BYTES_MAX: usize = 300;
+/// The message of a condition of a ManagedResource.
+pub const CONDITION_MESSAGE_BYTES_MAX: usize = 2 << 10;
+/// Memory that applying ManagedResources may take, all together.
+pub const APPLIER_MEMORY_BYTES_MAX: usize = 24 << 20;
 /// Applied objects of which the applier remembers that writing them again would change nothing: 48 bytes each.
 pub const SETTLED_OBJECTS_MAX: usize = 20_000;
 

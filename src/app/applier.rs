@@ -14,6 +14,8 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::stop::Stop;
 use crate::base::thread;
+use crate::components::webhooks::{self, Blocking};
+use crate::controllers::is_garden;
 use crate::kube::{self, Applier, Patch};
 use crate::limits;
 use crate::resources::{self, Resources, SecretVersion};
@@ -28,13 +30,15 @@ use super::{Shared, join, seed, started};
 
 /// What it is called on the status page.
 pub(super) const PART: &str = "managedresource-applier";
+/// Its webhooks there.
+const WEBHOOKS: &str = "gardener-resource-manager-webhooks";
 /// The other one there.
 const OTHER: &str = "gardener-resource-manager";
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Namespace, name and account of gardener-resource-manager.
-const GRM_NAMESPACE: &str = "garden";
-const GRM_NAME: &str = "gardener-resource-manager";
+const GRM_NAMESPACE: &str = webhooks::NAMESPACE;
+const GRM_NAME: &str = webhooks::NAME;
 /// Lifetime of the applier's token, and when it is renewed.
 const TOKEN_SECONDS: u64 = 3_600;
 const TOKEN_RENEW: Duration = Duration::from_secs(2_400);
@@ -43,12 +47,18 @@ const TOKEN_GOOD: Duration = Duration::from_secs(60);
 /// How often to look whether a gardener-resource-manager that is to be gone is gone, while it still holds the lease.
 const RETIRE_AGAIN: Duration = Duration::from_secs(60);
 
+/// How often to look whether there is a new sign of webhooks that refuse writes, or whether those that did are gone.
+const WEBHOOKS_AGAIN: Duration = Duration::from_secs(60);
+
 /// Why the applier does not get further.
 #[derive(Debug)]
 enum Error {
     Token(kube::Error),
     Client(kube::Error),
     Retire(kube::Error),
+    Operators,
+    RemoveWebhooks(kube::Error),
+    Webhooks(Blocking),
 }
 
 impl fmt::Display for Error {
@@ -61,14 +71,24 @@ impl fmt::Display for Error {
             ),
             Self::Client(_) => f.write_str("make the applier's client"),
             Self::Retire(_) => write!(f, "scale deployment {GRM_NAMESPACE}/{GRM_NAME} in the seed to 0"),
+            Self::Operators => write!(
+                f,
+                "the garden runs in the seed's cluster, so {GRM_NAMESPACE}/{GRM_NAME} belongs to gardener-operator: set \
+                 edge.resourceManager: External"
+            ),
+            Self::RemoveWebhooks(_) => write!(f, "remove the webhook configurations {GRM_NAME} in the seed"),
+            Self::Webhooks(blocking) => f.write_str(&blocking.remark()),
         }
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let (Self::Token(source) | Self::Client(source) | Self::Retire(source)) = self;
-        Some(source)
+        match self {
+            Self::Token(source) | Self::Client(source) => Some(source),
+            Self::Retire(source) | Self::RemoveWebhooks(source) => Some(source),
+            Self::Operators | Self::Webhooks(_) => None,
+        }
     }
 }
 
@@ -87,6 +107,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
         let retired = retire(shared);
         let renewed = renew(shared, &mut identity, &fence, &refused);
         let seen = refused.wakes();
+        let mut is_blocked = look_at_webhooks(shared);
         match &renewed {
             Ok(identity) => {
                 shared.status.recovered(PART);
@@ -99,9 +120,18 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
         // In any case: a server that refuses each new token must not be asked without a pause.
         stop.wait(clock, backoff.next_delay());
         if retired && renewed.is_ok() {
-            // Once more: the machine may have slept since, and what follows takes long.
-            shared.status.progress.beat(seed::PART, TOKEN_RENEW * 2);
-            refused.wait_since(clock, seen, TOKEN_RENEW);
+            let until = clock.mono().saturating_add(TOKEN_RENEW);
+            while refused.wakes() == seen && clock.mono() < until {
+                // Once more: the machine may have slept since, and what follows takes long.
+                shared.status.progress.beat(seed::PART, TOKEN_RENEW * 2);
+                let left = until.saturating_sub(clock.mono());
+                if refused.wait_since(clock, seen, left.min(WEBHOOKS_AGAIN)) {
+                    break;
+                }
+                if is_blocked || is_refused(shared) {
+                    is_blocked = look_at_webhooks(shared);
+                }
+            }
             if clock.mono().saturating_sub(begun) >= TOKEN_GOOD {
                 backoff.reset();
             }
@@ -112,14 +142,14 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     }
 }
 
-/// Scales a gardener-resource-manager to 0, if the configuration says so in so many words: the default must not end a
-/// program that an operator deployed. False if that is still to be done.
+/// Scales a gardener-resource-manager to 0 and removes its webhooks, if the configuration says so in so many words: the
+/// default must not end a program that an operator deployed. False if that is still to be done.
 fn retire(shared: &Shared) -> bool {
     if !shared.settings.edge.resource_manager_is_explicit {
         return true;
     }
-    match scale_down(&shared.clients.seed) {
-        Ok(scaled) => {
+    match replace(&shared.clients.seed) {
+        Ok(Replaced { scaled, removed }) => {
             shared.status.recovered(OTHER);
             if scaled {
                 shared.status.stage(OTHER, "scaled to 0");
@@ -128,13 +158,60 @@ fn retire(shared: &Shared) -> bool {
                     "Scaled to 0: edge.resourceManager is Embedded, the agent does its work"
                 );
             }
+            for kind in removed {
+                log::info!(kind = kind, name = GRM_NAME; "Removed webhooks that nobody answers for any more");
+            }
             true
         }
-        Err(source) => {
-            complain(&shared.status, OTHER, &Error::Retire(source));
+        Err(error) => {
+            complain(&shared.status, OTHER, &error);
             false
         }
     }
+}
+
+/// What was done to make room.
+struct Replaced {
+    scaled: bool,
+    /// Kinds of configurations.
+    removed: Vec<&'static str>,
+}
+
+fn replace(seed: &kube::Client) -> Result<Replaced, Error> {
+    if is_garden(seed).map_err(Error::Retire)? {
+        return Err(Error::Operators);
+    }
+    let scaled = scale_down(seed).map_err(Error::Retire)?;
+    let removed = webhooks::remove(seed).map_err(Error::RemoveWebhooks)?;
+    Ok(Replaced { scaled, removed })
+}
+
+/// Tells of webhooks that refuse writes, wherever people look. True if there are some.
+fn look_at_webhooks(shared: &Shared) -> bool {
+    let status = &shared.status;
+    match webhooks::blocking(&shared.clients.seed) {
+        Ok(None) => {
+            status.webhook_remark(None);
+            status.forget(WEBHOOKS);
+            false
+        }
+        Ok(Some(blocking)) => {
+            status.webhook_remark(Some(format!("{}.", blocking.remark())));
+            status.doing(WEBHOOKS, "refusing writes");
+            complain(status, WEBHOOKS, &Error::Webhooks(blocking));
+            true
+        }
+        // Whatever it is: others say so, and the next look comes.
+        Err(_) => true,
+    }
+}
+
+/// Whether a ManagedResource says that a webhook did not answer.
+fn is_refused(shared: &Shared) -> bool {
+    let conditions = |watched: &Watched| {
+        watched.status.conditions.iter().any(|condition| webhooks::is_unanswered(&condition.message))
+    };
+    shared.managed.all().iter().any(|(_, watched)| conditions(watched))
 }
 
 /// True if there was something to scale.

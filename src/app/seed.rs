@@ -8,8 +8,9 @@ use std::time::Duration;
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::backoff::Backoff;
 use crate::base::stop::Stop;
-use crate::components::{crds, install};
+use crate::components::{crds, hosting, install};
 use crate::config::settings::ResourceManager;
+use crate::controllers::is_garden;
 use crate::kube;
 use crate::runtime::informer::Options;
 
@@ -23,17 +24,38 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// Why the definitions are not there.
 #[derive(Debug)]
-struct Definitions(kube::Error);
+enum Error {
+    Host(kube::Error),
+    SelfHosted,
+    Definitions(kube::Error),
+}
 
-impl fmt::Display for Definitions {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("install the custom resource definitions in the seed")
+        f.write_str(match self {
+            Self::Host(_) => "find out what else the cluster of the seed is",
+            Self::SelfHosted => hosting::SELF_HOSTED,
+            Self::Definitions(_) => "install the custom resource definitions in the seed",
+        })
     }
 }
 
-impl std::error::Error for Definitions {
+impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
+        match self {
+            Self::Host(source) | Self::Definitions(source) => Some(source),
+            Self::SelfHosted => None,
+        }
+    }
+}
+
+impl Error {
+    /// The request was not sent: no reason to complain.
+    fn is_postponed(&self) -> bool {
+        match self {
+            Self::Host(source) | Self::Definitions(source) => source.postponed().is_some(),
+            Self::SelfHosted => false,
+        }
     }
 }
 
@@ -62,7 +84,7 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
     let mut backoff = Backoff::new(RETRY.0, RETRY.1);
     while !stop.is_stopped() {
         shared.status.progress.beat(PART, Duration::from_secs(600));
-        let wait = match install::ensure(&shared.clients.seed, crds::all()) {
+        let wait = match ensure_definitions(&shared.clients.seed) {
             Ok(install::Step::Done) => {
                 shared.status.stage(PART, "running");
                 return true;
@@ -72,13 +94,22 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
                 shared.status.problem(PART, &first);
                 install::AGAIN
             }
-            Err(source) if source.postponed().is_some() => RETRY.0,
-            Err(source) => {
-                complain(&shared.status, PART, &Definitions(source));
+            Err(error) if error.is_postponed() => RETRY.0,
+            Err(error) => {
+                complain(&shared.status, PART, &error);
                 backoff.next_delay()
             }
         };
         stop.wait(&shared.env.clock, wait);
     }
     false
+}
+
+/// Nothing is written to a cluster that another gardenlet looks after.
+fn ensure_definitions(seed: &kube::Seed) -> Result<install::Step, Error> {
+    if hosting::is_self_hosted_shoot(seed).map_err(Error::Host)? {
+        return Err(Error::SelfHosted);
+    }
+    let is_garden = is_garden(seed).map_err(Error::Host)?;
+    install::ensure(seed, crds::own(is_garden)).map_err(Error::Definitions)
 }

@@ -46,6 +46,7 @@ struct State {
     remark: Option<String>,
     clock_remark: Option<String>,
     garden_remark: Option<String>,
+    webhook_remark: Option<String>,
     parts: BTreeMap<&'static str, Part>,
     /// Since when nobody has been known to lead.
     adrift_since: Option<Mono>,
@@ -136,12 +137,18 @@ impl Status {
         self.lock().garden_remark = remark;
     }
 
+    /// The same, about webhooks that refuse writes to the seed.
+    pub(super) fn webhook_remark(&self, remark: Option<String>) {
+        self.lock().webhook_remark = remark;
+    }
+
     /// See [`Status::remark`], for those who write conditions.
     pub(super) fn remarks(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let state = Arc::clone(&self.state);
         move || {
             let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            let all = [&state.clock_remark, &state.garden_remark, &state.remark];
+            let all =
+                [&state.clock_remark, &state.garden_remark, &state.webhook_remark, &state.remark];
             let all: Vec<&str> = all.into_iter().flatten().map(String::as_str).collect();
             (!all.is_empty()).then(|| all.join(" "))
         }
@@ -155,6 +162,11 @@ impl Status {
         entry.problem = Some(problem.to_owned());
         state.mark_garden(self.clock.mono());
         news
+    }
+
+    /// There is nothing more to say about a part.
+    pub(super) fn forget(&self, part: &'static str) {
+        self.lock().parts.remove(part);
     }
 
     /// A part goes on.
@@ -179,7 +191,7 @@ impl Status {
     pub(super) fn begin_anew(&self) {
         let mut state = self.lock();
         (state.leading, state.leader, state.remark) = (false, None, None);
-        state.garden_remark = None;
+        (state.garden_remark, state.webhook_remark) = (None, None);
         state.parts.clear();
         (state.adrift_since, state.garden_blocked_since) = (Some(self.clock.mono()), None);
     }

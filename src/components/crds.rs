@@ -11,6 +11,20 @@ pub fn all() -> impl Iterator<Item = Value> {
     managed_resource().chain(extensions())
 }
 
+/// Kinds of `extensions.gardener.cloud` that a garden needs, too.
+const OF_GARDENS: [&str; 4] = ["BackupBucket", "BackupEntry", "DNSRecord", "Extension"];
+
+/// All of them that are the agent's to install. Where the garden runs in the seed's cluster, its operator installs
+/// ManagedResource and what a garden needs itself, as upstream has it.
+pub fn own(is_garden: bool) -> impl Iterator<Item = Value> {
+    all().filter(move |definition| !(is_garden && is_operators(definition)))
+}
+
+fn is_operators(definition: &Value) -> bool {
+    let kind = definition["spec"]["names"]["kind"].as_str().unwrap_or_default();
+    definition["spec"]["group"] == "resources.gardener.cloud" || OF_GARDENS.contains(&kind)
+}
+
 /// The definition of ManagedResource, `resources.gardener.cloud/v1alpha1`.
 pub fn managed_resource() -> impl Iterator<Item = Value> {
     group("resources.gardener.cloud")

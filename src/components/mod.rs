@@ -3,4 +3,6 @@
 
 pub mod archive;
 pub mod crds;
+pub mod hosting;
 pub mod install;
+pub mod webhooks;

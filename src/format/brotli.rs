@@ -43,6 +43,12 @@ pub fn decode(stream: &[u8], bytes_max: usize) -> Result<Vec<u8>, Error> {
     content.ok_or(Error::OutputBytes(bytes_max))
 }
 
+/// The content of a stream, unpacked as it is read. The program must have been built with a reader.
+pub fn reader(stream: &[u8]) -> impl io::Read {
+    const BUFFER_BYTES: usize = 16 << 10;
+    brotli_decompressor::Decompressor::new(stream, BUFFER_BYTES)
+}
+
 /// Writes a stream of uncompressed blocks: valid everywhere, three bytes longer per 64 KiB.
 pub fn encode(content: &[u8]) -> Vec<u8> {
     const BLOCK_BYTES: usize = 1 << 16;

@@ -19,6 +19,7 @@ pub mod request;
 mod send;
 mod session;
 mod status;
+pub mod value;
 pub mod watch;
 
 pub use client::{Client, Options, Permit, Response, ServerVersion};

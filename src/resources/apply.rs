@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::Error;
-use super::merge::{Desired, merge};
+use super::merge::{Terms, merge};
 use super::names;
 use super::object::{annotation, group_of, is_true, text};
 use super::reference::{Identity, describe, reference};
@@ -17,22 +17,27 @@ use crate::kube::{self, DeleteParams, ListParams, Propagation};
 const AUTOSCALER: Resource =
     Resource::new("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true);
 
-/// Applies one object.
+/// Applies one object. `make` makes it, with its labels; it may be asked several times, because it is large and what is
+/// made is not kept while the server is asked.
 ///
 /// # Errors
 /// A conflict as it is, everything else with the name of the object.
-pub(super) fn apply(session: Session<'_>, settled: &Settled, desired: Desired<'_>) -> Result<(), Error> {
-    let identity = Identity::of_object(desired.object);
-    let mut result = apply_one(session, settled, desired, &identity);
+pub(super) fn apply(
+    session: Session<'_>,
+    settled: &Settled,
+    make: &dyn Fn() -> Value,
+    terms: Terms<'_>,
+) -> Result<(), Error> {
+    let mut result = apply_one(session, settled, make, terms);
     if result.as_ref().is_err_and(Error::is_conflict) {
         // Status of a busy object changes all the time: one more look spares the whole ManagedResource a failure.
-        result = apply_one(session, settled, desired, &identity);
+        result = apply_one(session, settled, make, terms);
     }
     result.map_err(|error| {
         if error.is_conflict() || error.is_postponed() {
             return error;
         }
-        let object = describe(&reference(desired.object, &BTreeMap::new()));
+        let object = describe(&reference(&make(), &BTreeMap::new()));
         Error::Apply { object, source: Box::new(error) }
     })
 }
@@ -40,36 +45,50 @@ pub(super) fn apply(session: Session<'_>, settled: &Settled, desired: Desired<'_
 fn apply_one(
     session: Session<'_>,
     settled: &Settled,
-    mut desired: Desired<'_>,
-    identity: &Identity,
+    make: &dyn Fn() -> Value,
+    mut terms: Terms<'_>,
 ) -> Result<(), Error> {
-    let object = desired.object;
-    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-    let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
-    let resource = session.served(api_version, kind)?;
+    let object = make();
+    if let Some(field) = missing_field(&object) {
+        return Err(Error::Incomplete(field));
+    }
+    let identity = Identity::of_object(&object);
+    let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
+    let namespace = text(&object["metadata"]["namespace"]);
+    let resource = session.served(text(&object["apiVersion"]), kind)?;
     let live: Option<Value> = session.client.find(&resource, namespace, name)?;
-    let ignored = is_true(annotation(object, names::IGNORE));
-    let after = match &live {
+    let ignored = is_true(annotation(&object, names::IGNORE));
+    let after = match live {
         None => {
             log::info!(kind, namespace, name; "Creating an object");
             // An ignored object is created as it is: it will never be changed back, so it must not say so.
-            let new = if ignored { desired.bare.clone() } else { merge(desired, None) };
+            let new = if ignored { object } else { merge(object, terms, None) };
             session.create(&resource, &new)?
         }
         Some(_) if ignored => return Ok(()),
         Some(live) => {
-            desired.autoscaled = is_autoscaled(session, object, live)?;
-            let merged = merge(desired, Some(live));
-            if settled.is(identity, live, &merged) {
+            terms.autoscaled = is_autoscaled(session, &object, &live)?;
+            log::debug!(kind, namespace, name; "Comparing an object");
+            let merged = merge(object, terms, Some(&live));
+            if settled.is(&identity, &live, &merged) {
                 return Ok(());
             }
-            log::debug!(kind, namespace, name; "Updating an object");
             replace(session, &resource, &merged, live)?
         }
     };
-    settled.remember(identity, &after, &merge(desired, Some(&after)));
-    forget_kinds(session, object);
+    forget_kinds(session, &after);
+    settled.remember(&identity, &after, &merge(make(), terms, Some(&after)));
     Ok(())
+}
+
+/// What every object must have. Upstream finds out here, too, so that everything before is applied.
+fn missing_field(object: &Value) -> Option<&'static str> {
+    let fields = [
+        ("apiVersion", &object["apiVersion"]),
+        ("kind", &object["kind"]),
+        ("metadata.name", &object["metadata"]["name"]),
+    ];
+    fields.into_iter().find(|(_, value)| text(value).is_empty()).map(|(field, _)| field)
 }
 
 /// Kinds that a definition adds or changes are asked for anew.
@@ -111,10 +130,14 @@ fn is_target(target: &Value, object: &Value) -> bool {
         && matches!(group, "" | "apps" | "extensions")
 }
 
-fn replace(session: Session<'_>, resource: &Resource, merged: &Value, live: &Value) -> Result<Value, Error> {
+fn replace(session: Session<'_>, resource: &Resource, merged: &Value, live: Value) -> Result<Value, Error> {
+    let metadata = &live["metadata"];
+    let known = json!({"metadata": {"namespace": metadata["namespace"], "name": metadata["name"],
+        "uid": metadata["uid"]}});
+    drop(live);
     match session.replace(resource, "", merged) {
         Err(Error::Request(error)) if error.status_code() == Some(422) && may_recreate(merged, &error) => {
-            recreate(session, resource, live, merged, error)
+            recreate(session, resource, &known, merged, error)
         }
         result => result,
     }
@@ -164,8 +187,6 @@ fn propagation(object: &Value) -> Result<Option<Propagation>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

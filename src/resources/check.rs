@@ -20,7 +20,7 @@ use super::removal::selector;
 use super::remove::warnings;
 use super::session::Session;
 use super::status::{Present, with_status};
-use super::trigger::{Duty, duty};
+use super::trigger::is_checked;
 use crate::api::condition::{Condition, Status, status_of};
 use crate::api::core::POD;
 use crate::api::meta::{Key, Metadata};
@@ -37,8 +37,8 @@ impl Reconciler for ChecksReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
         let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
-        let resource = ManagedResource::deserialize(raw.clone()).map_err(Failure::terminal)?;
-        if duty(&resource.metadata, &resource.spec.class) != Duty::Apply {
+        let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
+        if !is_checked(&resource.metadata, &resource.spec.class) {
             return Ok(Outcome::Done);
         }
         let applied = status_of(&resource.status.conditions, APPLIED);

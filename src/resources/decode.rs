@@ -1,12 +1,20 @@
-//! From the data of Secrets to objects. Keys that end in `.br` are Brotli streams, all others plain; each holds a stream
-//! of YAML or JSON documents. A broken document is recorded, and the rest goes on.
+//! From the data of Secrets to a plan: which objects there are, in which order they are applied, and what the status will
+//! say of them. Documents are looked at one by one; what is kept of each is its text, because its value takes many times as
+//! much. A broken document is recorded, and the rest goes on.
+
+use std::collections::BTreeMap;
 
 use ring::digest;
 use serde_json::{Value, json};
 
+use super::memory::{self, Permit};
 use super::names;
 use super::object::{annotation, map_at, text};
-use crate::format::{brotli, hex, yaml};
+use super::order::{Rank, rank};
+use super::reference::{Identity, reference, size, sort};
+use super::unpack::{self, Document, Room, Trouble};
+use crate::api::resources::ObjectReference;
+use crate::format::hex;
 use crate::limits;
 
 /// One key of a Secret.
@@ -29,102 +37,201 @@ pub(super) enum Scope {
     Unknown,
 }
 
+/// Why there is no plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// The ManagedResource asks for more than the applier has.
+    TooLarge(String),
+    /// Others take the memory at the moment.
+    Busy,
+}
+
+/// One object that is to be applied.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    document: Document,
+    rank: Rank,
+}
+
+impl Planned {
+    /// The object as its manifest has it.
+    pub(super) fn value(&self, scope_of: &mut dyn FnMut(&str, &str) -> Scope) -> Value {
+        // It was read before, with the same result.
+        let mut object = self.document.value().unwrap_or_default();
+        default_namespace(&mut object, scope_of);
+        object
+    }
+}
+
+/// What could not be read: the first problems, and how many there are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Problems {
+    first: Vec<String>,
+    count: usize,
+}
+
+impl Problems {
+    fn add(&mut self, place: &str, why: &str) {
+        self.count += 1;
+        if self.first.len() < limits::MANAGED_RESOURCE_PROBLEMS_MAX {
+            self.first.push(format!("{place}: {}", memory::shortened(why, limits::PROBLEM_BYTES_MAX)));
+        }
+    }
+
+    /// All of them in one line; `None` if there are none.
+    pub(super) fn text(&self) -> Option<String> {
+        let more = self.count - self.first.len();
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        (self.count > 0).then(|| format!("{}{more}", self.first.join("; ")))
+    }
+}
+
 /// What the manifests say.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Decoded {
-    /// The objects, in the order of the manifests.
-    pub(super) objects: Vec<Value>,
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    /// The objects, in the order in which they are applied.
+    pub(super) objects: Vec<Planned>,
+    /// What the status will say of them, sorted as it has them.
+    pub(super) references: Vec<ObjectReference>,
     /// Objects that are no longer to be managed.
-    pub(super) orphans: Vec<Value>,
+    pub(super) orphans: Vec<Identity>,
     /// What could not be read.
-    pub(super) errors: Vec<String>,
+    pub(super) problems: Problems,
     /// Hex of SHA-256: for each object the whole value of its key, as upstream counts.
     pub(super) checksum: String,
 }
 
-/// Decodes manifests in the order in which they are given.
-pub(super) fn decode(manifests: &[Manifest], scope_of: &mut dyn FnMut(&str, &str) -> Scope) -> Decoded {
-    let mut decoded = Decoded::default();
-    let mut hash = digest::Context::new(&digest::SHA256);
-    for manifest in manifests {
-        for (index, document) in documents(manifest).into_iter().enumerate() {
-            let full = decoded.objects.len() >= limits::MANAGED_RESOURCE_OBJECTS_MAX;
-            let object = document.and_then(|object| if full { Err(too_many()) } else { valid(object) });
-            match object {
-                Ok(mut object) => {
-                    default_namespace(&mut object, scope_of);
-                    if annotation(&object, names::MODE) == names::MODE_IGNORE {
-                        decoded.orphans.push(object);
-                    } else {
-                        hash.update(&manifest.bytes);
-                        decoded.objects.push(object);
-                    }
-                }
-                Err(why) => {
-                    let (key, secret) = (&manifest.key, &manifest.secret);
-                    decoded
-                        .errors
-                        .push(format!("document {index} of key {key:?} in Secret {secret:?}: {why}"));
-                    if full {
-                        break;
-                    }
-                }
+/// Memory that one reference takes in all the forms that the status passes through.
+const REFERENCE_BYTES: usize = 6 << 10;
+
+/// Makes a plan of manifests, one after the other.
+pub(super) struct Planner<'a> {
+    plan: Plan,
+    hash: digest::Context,
+    room: Room,
+    /// Bytes of the references in the status.
+    status_bytes: usize,
+    /// Memory for what is kept, and for the largest object.
+    kept: usize,
+    largest: usize,
+    inject: &'a BTreeMap<String, String>,
+    scope_of: &'a mut dyn FnMut(&str, &str) -> Scope,
+    permit: &'a mut Permit,
+}
+
+impl<'a> Planner<'a> {
+    /// A plan with nothing in it. `inject` are labels for every object.
+    pub(super) fn new(
+        inject: &'a BTreeMap<String, String>,
+        scope_of: &'a mut dyn FnMut(&str, &str) -> Scope,
+        permit: &'a mut Permit,
+    ) -> Self {
+        Self {
+            plan: Plan::default(),
+            hash: digest::Context::new(&digest::SHA256),
+            room: Room::ALL,
+            status_bytes: 0,
+            kept: 0,
+            largest: 0,
+            inject,
+            scope_of,
+            permit,
+        }
+    }
+
+    /// Adds the documents of one key.
+    ///
+    /// # Errors
+    /// Only that there can be no plan; what is broken is recorded.
+    pub(super) fn add(&mut self, manifest: &Manifest) -> Result<(), Refusal> {
+        let Manifest { secret, key, bytes } = manifest;
+        let key_text = format!("key {key:?} in Secret {secret:?}");
+        let found = match unpack::documents(key, bytes, &mut self.room) {
+            Ok(found) => found,
+            Err(Trouble::TooLarge(why)) => return Err(Refusal::TooLarge(format!("{key_text}: {why}"))),
+            Err(Trouble::Broken(why)) => {
+                self.plan.problems.add(&key_text, &why);
+                return Ok(());
+            }
+        };
+        self.kept += found.iter().flatten().map(|document| document.text().len()).sum::<usize>();
+        for (index, document) in found.into_iter().enumerate() {
+            let place = format!("document {index} of {key_text}");
+            match self.read(document)? {
+                Ok((Value::Null, _)) => {}
+                Ok((object @ Value::Object(_), document)) => self.object(object, document, bytes)?,
+                Ok(_) => self.plan.problems.add(&place, "not an object"),
+                Err(Trouble::Broken(why)) => self.plan.problems.add(&place, &why),
+                Err(Trouble::TooLarge(why)) => return Err(Refusal::TooLarge(format!("{place}: {why}"))),
             }
         }
+        Ok(())
     }
-    decoded.checksum = hex::encode(hash.finish().as_ref());
-    decoded
-}
 
-fn too_many() -> String {
-    format!("more than {} objects", limits::MANAGED_RESOURCE_OBJECTS_MAX)
-}
-
-/// The documents of a manifest that are not empty.
-fn documents(manifest: &Manifest) -> Vec<Result<Value, String>> {
-    let plain = if manifest.key.ends_with(".br") {
-        brotli::decode(&manifest.bytes, limits::BROTLI_OUTPUT_BYTES_MAX).map_err(|e| e.to_string())
-    } else {
-        Ok(manifest.bytes.clone())
-    };
-    let text = plain.and_then(|bytes| String::from_utf8(bytes).map_err(|e| e.to_string()));
-    let documents = match text {
-        Ok(text) => json_stream(&text).unwrap_or_else(|| yaml_stream(&text)),
-        Err(why) => vec![Err(why)],
-    };
-    documents.into_iter().filter(|document| !matches!(document, Ok(Value::Null))).collect()
-}
-
-/// Several JSON documents may follow each other without a separator; YAML allows only one. `None` if it is not JSON.
-fn json_stream(text: &str) -> Option<Vec<Result<Value, String>>> {
-    if !text.trim_start().starts_with('{') {
-        return None;
+    fn read(
+        &mut self,
+        document: Result<Document, Trouble>,
+    ) -> Result<Result<(Value, Document), Trouble>, Refusal> {
+        let document = match document {
+            Ok(document) => document,
+            Err(trouble) => return Ok(Err(trouble)),
+        };
+        self.hold(memory::of_text(document.text()))?;
+        Ok(document.value().map(|value| (value, document)))
     }
-    let documents: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();
-    Some(documents.ok()?.into_iter().map(Ok).collect())
-}
 
-fn yaml_stream(text: &str) -> Vec<Result<Value, String>> {
-    yaml::parse_all(text).into_iter().map(|document| document.value.map_err(|e| e.to_string())).collect()
-}
-
-fn valid(object: Value) -> Result<Value, String> {
-    for (field, value) in [
-        ("apiVersion", &object["apiVersion"]),
-        ("kind", &object["kind"]),
-        ("metadata.name", &object["metadata"]["name"]),
-    ] {
-        if text(value).is_empty() {
-            return Err(format!("not an object: {field} is missing"));
+    fn object(&mut self, mut object: Value, document: Document, bytes: &[u8]) -> Result<(), Refusal> {
+        default_namespace(&mut object, self.scope_of);
+        if annotation(&object, names::MODE) == names::MODE_IGNORE {
+            self.plan.orphans.push(Identity::of_object(&object));
+            return Ok(());
         }
+        self.hash.update(bytes);
+        let reference = reference(&object, self.inject);
+        self.status_bytes += size(&reference);
+        if self.status_bytes > limits::MANAGED_RESOURCE_STATUS_BYTES_MAX {
+            let max = limits::MANAGED_RESOURCE_STATUS_BYTES_MAX;
+            let why = format!("names, labels and annotations of its objects have more than {max} bytes");
+            return Err(Refusal::TooLarge(why));
+        }
+        self.kept += REFERENCE_BYTES;
+        self.largest = self.largest.max(memory::of(&object));
+        self.plan.objects.push(Planned { document, rank: rank(&object) });
+        self.plan.references.push(reference);
+        Ok(())
     }
-    Ok(object)
+
+    /// Makes sure of memory for what is kept and so much more.
+    fn hold(&mut self, more: usize) -> Result<(), Refusal> {
+        let all = self.kept + 4 * self.status_bytes + more;
+        if all > limits::APPLIER_MEMORY_BYTES_MAX {
+            let max = limits::APPLIER_MEMORY_BYTES_MAX >> 20;
+            return Err(Refusal::TooLarge(format!("it takes more than {max} MiB of memory to apply")));
+        }
+        if self.permit.hold(all) { Ok(()) } else { Err(Refusal::Busy) }
+    }
+
+    /// The plan, with memory to carry it out.
+    ///
+    /// # Errors
+    /// There is not enough.
+    pub(super) fn finish(mut self) -> Result<Plan, Refusal> {
+        // Desired and live object at the same time, and their texts.
+        self.hold(2 * self.largest + self.largest / 4)?;
+        let mut plan = self.plan;
+        plan.checksum = hex::encode(self.hash.finish().as_ref());
+        plan.objects.sort_by(|a, b| a.rank.cmp(&b.rank));
+        sort(&mut plan.references);
+        Ok(plan)
+    }
 }
 
 /// Objects of namespaced kinds live in `default` if they do not say where; others never say it. Of an unknown kind the
 /// first is assumed.
 fn default_namespace(object: &mut Value, scope_of: &mut dyn FnMut(&str, &str) -> Scope) {
-    let scope = scope_of(text(&object["apiVersion"]), text(&object["kind"]));
+    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let is_named = !api_version.is_empty() && !kind.is_empty();
+    let scope = if is_named { scope_of(api_version, kind) } else { Scope::Unknown };
     let is_empty = text(&object["metadata"]["namespace"]).is_empty();
     let kind_has_none = scope == Scope::Unknown && object["kind"] == "Namespace";
     let metadata = map_at(object, &["metadata"]);
@@ -138,6 +245,7 @@ fn default_namespace(object: &mut Value, scope_of: &mut dyn FnMut(&str, &str) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::brotli;
 
     fn manifest(key: &str, bytes: impl Into<Vec<u8>>) -> Manifest {
         Manifest { secret: "s".into(), key: key.into(), bytes: bytes.into() }
@@ -151,8 +259,30 @@ mod tests {
         }
     }
 
+    /// A plan that there is, in plain values.
+    struct Decoded {
+        objects: Vec<Value>,
+        orphans: Vec<Identity>,
+        errors: Vec<String>,
+        checksum: String,
+    }
+
+    fn plan(manifests: &[Manifest]) -> Result<Plan, Refusal> {
+        let mut permit = memory::Memory::default().permit();
+        let (inject, mut scope_of) = (BTreeMap::new(), scope);
+        let mut planner = Planner::new(&inject, &mut scope_of, &mut permit);
+        manifests.iter().try_for_each(|manifest| planner.add(manifest))?;
+        planner.finish()
+    }
+
     fn all(manifests: &[Manifest]) -> Decoded {
-        decode(manifests, &mut scope)
+        let plan = plan(manifests).unwrap();
+        Decoded {
+            objects: plan.objects.iter().map(|planned| planned.value(&mut scope)).collect(),
+            orphans: plan.orphans,
+            errors: plan.problems.first,
+            checksum: plan.checksum,
+        }
     }
 
     fn names(decoded: &Decoded) -> Vec<&str> {
@@ -177,7 +307,7 @@ mod tests {
             ("empty ones", format!("---\n# nothing\n---\n{a}---\n\n---\n{b}---\n"), vec!["a", "b"]),
             ("json", json.to_owned(), vec!["j"]),
             ("json after json", format!("{json}\n{json}"), vec!["j", "j"]),
-            ("json and yaml", format!("{json}\n---\n{a}"), vec!["j", "a"]),
+            ("json and yaml", format!("{json}\n---\n{a}"), vec!["a", "j"]),
             ("nothing", String::new(), vec![]),
         ];
         for (name, text, expected) in table {
@@ -196,14 +326,27 @@ mod tests {
         );
         let decoded =
             all(&[manifest("k", text), manifest("bytes", [0xff, 0xfe]), manifest("last", config_map("c"))]);
-        assert_eq!(names(&decoded), ["a", "b", "c"]);
-        assert_eq!(decoded.errors.len(), 4, "{:?}", decoded.errors);
-        assert!(
-            decoded.errors[0].starts_with("document 1 of key \"k\" in Secret \"s\": "),
-            "{:?}",
-            decoded.errors
-        );
-        assert!(decoded.errors[2].ends_with("not an object: apiVersion is missing"), "{:?}", decoded.errors);
+        // What has no name is an object: applying it will tell.
+        assert_eq!(names(&decoded), ["", "a", "b", "c"]);
+        let errors: Vec<&str> = decoded.errors.iter().map(String::as_str).collect();
+        let [yaml, text, bytes] = errors[..] else { panic!("{errors:?}") };
+        assert!(yaml.starts_with("document 1 of key \"k\" in Secret \"s\": line "), "{yaml}");
+        assert_eq!(text, "document 2 of key \"k\" in Secret \"s\": not an object");
+        assert_eq!(bytes, "document 0 of key \"bytes\" in Secret \"s\": not UTF-8");
+    }
+
+    #[test]
+    fn the_first_problems_are_named_and_the_others_counted() {
+        let mut problems = Problems::default();
+        assert_eq!(problems.text(), None);
+        for n in 0..7 {
+            problems.add(&format!("document {n}"), if n == 0 { "broken" } else { "bad" });
+        }
+        let expected = "document 0: broken; document 1: bad; document 2: bad; document 3: bad; document 4: bad; and 2 more";
+        assert_eq!(problems.text().unwrap(), expected);
+        let mut long = Problems::default();
+        long.add("x", &"y".repeat(10_000));
+        assert!(long.text().unwrap().len() < 400);
     }
 
     #[test]
@@ -227,8 +370,12 @@ mod tests {
             );
         }
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}).to_string();
-        let decoded = decode(&[manifest("k", object)], &mut |_, _| Scope::Unknown);
-        assert!(decoded.objects[0]["metadata"].get("namespace").is_none());
+        let mut permit = memory::Memory::default().permit();
+        let (inject, mut unknown) = (BTreeMap::new(), |_: &str, _: &str| Scope::Unknown);
+        let mut planner = Planner::new(&inject, &mut unknown, &mut permit);
+        planner.add(&manifest("k", object)).unwrap();
+        let planned = planner.finish().unwrap().objects.remove(0);
+        assert!(planned.value(&mut |_, _| Scope::Unknown)["metadata"].get("namespace").is_none());
     }
 
     #[test]
@@ -239,7 +386,7 @@ mod tests {
             all(&[manifest("1", two.clone()), manifest("2", config_map("c")), manifest("3", ignored)]);
         assert_eq!(decoded.checksum, sha256(format!("{two}{two}{}", config_map("c")).as_bytes()));
         assert_eq!(names(&decoded), ["a", "b", "c"]);
-        assert_eq!(text(&decoded.orphans[0]["metadata"]["name"]), "o");
+        assert_eq!(decoded.orphans[0].name, "o");
         assert_eq!(all(&[]).checksum, sha256(b""));
     }
 
@@ -257,17 +404,44 @@ mod tests {
     }
 
     #[test]
-    fn brotli_output_is_bounded() {
-        let bomb = brotli::encode(&vec![b' '; limits::BROTLI_OUTPUT_BYTES_MAX + 1]);
-        let decoded = all(&[manifest("bomb.br", bomb)]);
-        assert!(decoded.errors[0].contains("more than 33554432 bytes of content"), "{:?}", decoded.errors);
+    fn what_is_too_large_is_refused_as_a_whole() {
+        let one = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
+        let annotated = |n: usize, bytes: usize| {
+            let (name, text) = (format!("a{n}"), "x".repeat(bytes));
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "annotations": {"a": text}}})
+                .to_string()
+        };
+        let maps = |n: usize| json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "a": vec![json!({"a": 1}); n]});
+        let table = [
+            (
+                one.repeat(limits::MANAGED_RESOURCE_OBJECTS_MAX + 1),
+                "key \"k\" in Secret \"s\": it has more than 2000 documents",
+            ),
+            (
+                (0..11).map(|n| annotated(n, 100_000)).collect(),
+                "names, labels and annotations of its objects have more than 1048576 bytes",
+            ),
+            (maps(19_000).to_string(), "it takes more than 24 MiB of memory to apply"),
+        ];
+        for (text, expected) in table {
+            assert_eq!(plan(&[manifest("k", text)]).unwrap_err(), Refusal::TooLarge(expected.to_owned()));
+        }
+        assert_eq!(
+            all(&[manifest("k", one.repeat(limits::MANAGED_RESOURCE_OBJECTS_MAX))]).objects.len(),
+            2_000
+        );
+        assert_eq!(all(&[manifest("k", maps(10_000).to_string())]).objects.len(), 1);
     }
 
     #[test]
-    fn the_number_of_objects_is_bounded() {
-        let one = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#;
-        let decoded = all(&[manifest("k", one.repeat(limits::MANAGED_RESOURCE_OBJECTS_MAX + 5))]);
-        assert_eq!(decoded.objects.len(), limits::MANAGED_RESOURCE_OBJECTS_MAX);
-        assert_eq!(decoded.errors.len(), 1, "{:?}", decoded.errors);
+    fn who_finds_no_memory_comes_again() {
+        let memory = memory::Memory::default();
+        let (mut other, mut permit) = (memory.permit(), memory.permit());
+        assert!(other.hold(limits::APPLIER_MEMORY_BYTES_MAX));
+        let (inject, mut scope_of) = (BTreeMap::new(), scope);
+        let mut planner = Planner::new(&inject, &mut scope_of, &mut permit);
+        assert_eq!(planner.add(&manifest("k", config_map("a"))), Err(Refusal::Busy));
+        drop(other);
+        assert_eq!(planner.add(&manifest("k", config_map("a"))), Ok(()));
     }
 }

@@ -18,6 +18,10 @@ pub enum Error {
         /// The kind.
         kind: String,
     },
+    /// A manifest has no such field, and is no object without it.
+    Incomplete(&'static str),
+    /// A ManagedResource that is too large to be applied.
+    TooLarge(String),
     /// An annotation has a value that means nothing.
     Annotation {
         /// Its name.
@@ -82,6 +86,8 @@ impl fmt::Display for Error {
             Self::UnknownKind { api_version, kind } => {
                 write!(f, "no matches for kind {kind:?} in version {api_version:?}")
             }
+            Self::Incomplete(field) => write!(f, "not an object: {field} is missing"),
+            Self::TooLarge(why) => write!(f, "nothing was applied or deleted: {why}"),
             Self::Annotation { name, value } => {
                 write!(f, "annotation {name} has the unknown value {value:?}")
             }

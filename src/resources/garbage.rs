@@ -148,13 +148,14 @@ impl Garbage {
     }
 }
 
-/// What an annotation refers to: `reference.resources.gardener.cloud/{secret|configmap}-<8 hex>: <name>`.
+/// What an annotation refers to: `reference.resources.gardener.cloud/{secret|configmap}-<suffix>: <name>`. Gardener writes eight
+/// hex digits as the suffix, others what they like; upstream takes any that has no further dash.
 fn reference_kind(annotation: &str) -> Option<Kind> {
-    let (kind, hash) = annotation.strip_prefix(names::REFERENCE_PREFIX)?.split_once('-')?;
-    let is_hash = hash.len() == 8 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    let (kind, suffix) = annotation.strip_prefix(names::REFERENCE_PREFIX)?.split_once('-')?;
     match kind {
-        "secret" if is_hash => Some(Kind::Secret),
-        "configmap" if is_hash => Some(Kind::ConfigMap),
+        _ if suffix.contains('-') => None,
+        "secret" => Some(Kind::Secret),
+        "configmap" => Some(Kind::ConfigMap),
         _ => None,
     }
 }
@@ -207,8 +208,13 @@ mod tests {
             (Kind::Secret, "b", secret, "x", false),
             (Kind::Secret, "a", secret, "y", false),
             (Kind::ConfigMap, "a", secret, "x", false),
-            (Kind::Secret, "a", "reference.resources.gardener.cloud/secret-12ab34", "x", false),
-            (Kind::Secret, "a", "reference.resources.gardener.cloud/secret-12ab34cz", "x", false),
+            (Kind::Secret, "a", "reference.resources.gardener.cloud/secret-12ab34", "x", true),
+            (Kind::Secret, "a", "reference.resources.gardener.cloud/secret-12ab34cz", "x", true),
+            (Kind::Secret, "a", "reference.resources.gardener.cloud/secret-foo", "x", true),
+            (Kind::ConfigMap, "a", "reference.resources.gardener.cloud/configmap-foo", "x", true),
+            (Kind::Secret, "a", "reference.resources.gardener.cloud/secret-", "x", true),
+            (Kind::Secret, "a", "reference.resources.gardener.cloud/secret", "x", false),
+            (Kind::Secret, "a", "reference.resources.gardener.cloud/secret-foo-bar", "x", false),
             (Kind::Secret, "a", "reference.resources.gardener.cloud/volume-12ab34cd", "x", false),
             (Kind::Secret, "a", "secret-12ab34cd", "x", false),
         ];

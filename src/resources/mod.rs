@@ -5,8 +5,8 @@
 //! gardener-resource-manager itself uses is held: its client asks. What is recorded in `status.resources` is exact, so that
 //! the real program can take over at any time.
 //!
-//! The way of the data: `reconcile` reads the ManagedResource and its Secrets live, `decode` makes objects of them,
-//! `order` sorts them, `removal` says what happens to objects that left the set, `merge` makes of a desired and a live
+//! The way of the data: `reconcile` reads the ManagedResource and its Secrets live, `unpack` cuts them into documents,
+//! `decode` plans what becomes of them, `order` sorts them, `memory` says whether there is room, `removal` says what happens to objects that left the set, `merge` makes of a desired and a live
 //! object the one to write, `unchanged` saves writes that would change nothing. `health` and `progress` look at applied
 //! objects, `garbage` at Secrets and ConfigMaps that nothing refers to any more. Only `reconcile`, `apply`, `remove`,
 //! `check` and `garbage` talk to a server; the rest is pure.
@@ -28,6 +28,7 @@ mod decode;
 mod error;
 mod garbage;
 mod health;
+mod memory;
 mod merge;
 pub mod names;
 mod object;
@@ -42,6 +43,7 @@ mod session;
 mod status;
 mod trigger;
 mod unchanged;
+mod unpack;
 
 pub use check::ChecksReconciler;
 pub use error::Error;
@@ -119,6 +121,7 @@ struct Shared {
     client: kube::Applier,
     discovery: Discovery,
     settled: unchanged::Settled,
+    memory: memory::Memory,
     settings: Settings,
 }
 
@@ -136,7 +139,13 @@ impl Resources {
     /// An applier that has not done anything yet.
     pub fn new(client: kube::Applier, settings: Settings) -> Self {
         let discovery = Discovery::new(client.0.clone());
-        Self(Arc::new(Shared { client, discovery, settled: unchanged::Settled::default(), settings }))
+        Self(Arc::new(Shared {
+            client,
+            discovery,
+            settled: unchanged::Settled::default(),
+            memory: memory::Memory::default(),
+            settings,
+        }))
     }
 
     /// Applies ManagedResources.

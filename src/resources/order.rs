@@ -5,17 +5,13 @@ use serde_json::Value;
 use super::object::text;
 use crate::chart::manifest::install_rank;
 
-/// What to sort objects by.
-pub(super) fn key(object: &Value) -> (usize, &str, &str) {
-    let kind = text(&object["kind"]);
-    let name = text(&object["metadata"]["name"]);
-    let (place, unknown) = install_rank(kind);
-    (place, unknown, name)
-}
+/// Where an object stands: by its kind, then by its name.
+pub(super) type Rank = (usize, String, String);
 
-/// Sorts objects into the order in which they are applied. Equal ones stay as they are.
-pub(super) fn sort(objects: &mut [Value]) {
-    objects.sort_by(|a, b| key(a).cmp(&key(b)));
+/// What to sort objects by.
+pub(super) fn rank(object: &Value) -> Rank {
+    let (place, unknown) = install_rank(text(&object["kind"]));
+    (place, unknown.to_owned(), text(&object["metadata"]["name"]).to_owned())
 }
 
 #[cfg(test)]
@@ -42,7 +38,7 @@ mod tests {
         .iter()
         .map(|(kind, name)| json!({"kind": kind, "metadata": {"name": name}}))
         .collect();
-        sort(&mut objects);
+        objects.sort_by_cached_key(rank);
         let got: Vec<_> = objects
             .iter()
             .map(|o| format!("{} {}", text(&o["kind"]), text(&o["metadata"]["name"])))

@@ -1,28 +1,33 @@
 //! One round over one ManagedResource (extension-api.md §3.3 and §3.7).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::Shared;
 use super::apply::apply;
-use super::decode::{Decoded, Manifest, Scope, decode};
+use super::decode::{Manifest, Plan, Planned, Planner, Refusal, Scope};
 use super::error::Error;
-use super::merge::{Desired, inject_labels};
+use super::memory::Permit;
+use super::merge::{Terms, inject_labels};
 use super::names::{self, reason};
-use super::order;
-use super::reference::{Equivalences, Identity, Recorded, reference, removed, sort};
+use super::object::{annotation, is_true};
+use super::reference::{Equivalences, Identity, Recorded, removed};
 use super::remove::{Left, PENDING_AGAIN, Rules, release, remove};
 use super::session::Session;
 use super::status::{Applied, Present, with_status};
 use super::trigger::{Duty, duty, is_ours, operation};
 use crate::api::condition::{self, Condition};
 use crate::api::core::SECRET;
-use crate::api::meta::{Key, ObjectMeta, or_default};
-use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference};
+use crate::api::meta::{Key, ObjectMeta};
+use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference, SecretReference};
 use crate::format::base64;
+use crate::limits;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 
@@ -34,7 +39,7 @@ impl Reconciler for ResourcesReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
         let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
-        let resource = ManagedResource::deserialize(raw.clone()).map_err(Failure::terminal)?;
+        let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
         let duty = duty(&resource.metadata, &resource.spec.class);
         let mut round = Round { shared: &self.0, session, raw, resource };
         let outcome = match duty {
@@ -80,31 +85,33 @@ impl Round<'_> {
 
     fn apply(&mut self) -> Result<Outcome, Error> {
         self.prepare()?;
-        let decoded = match self.manifests() {
-            Ok(manifests) => decode(&manifests, &mut |api_version, kind| self.scope(api_version, kind)),
-            Err(error) => return self.fail(reason::CANNOT_READ_SECRET, error),
+        // Held until the round is over.
+        let mut permit = self.shared.memory.permit();
+        if !permit.hold(READ_BYTES) {
+            return Ok(later());
+        }
+        let plan = match self.plan(&mut permit) {
+            Ok(plan) => plan,
+            Err(NoPlan::Refused(Refusal::Busy)) => return Ok(later()),
+            Err(NoPlan::Refused(Refusal::TooLarge(why))) => {
+                return self.fail(reason::DECODING_FAILED, Error::TooLarge(why));
+            }
+            Err(NoPlan::Secret(error)) => return self.fail(reason::CANNOT_READ_SECRET, error),
         };
-        let mut references: Vec<ObjectReference> = decoded
-            .objects
-            .iter()
-            .map(|object| reference(object, &self.resource.spec.inject_labels))
-            .collect();
-        sort(&mut references);
         let status = &self.resource.status;
-        if references != status.resources || decoded.checksum != status.secrets_data_checksum {
+        if plan.references != status.resources || plan.checksum != status.secrets_data_checksum {
             self.write(self.present().changed(), None)?;
         }
         let old = std::mem::take(&mut self.resource.status.resources);
-        if let Some(outcome) = self.shrink(&old, &references, &decoded.orphans)? {
+        if let Some(outcome) = self.shrink(&old, &plan)? {
             return Ok(outcome);
         }
-        let Decoded { objects, errors, checksum, .. } = decoded;
-        if let Err(error) = self.apply_all(objects, &old) {
+        if let Err(error) = self.apply_all(&plan.objects, &old) {
             return self.fail(reason::APPLY_FAILED, error);
         }
         let generation = self.resource.metadata.generation;
-        let applied = Applied { references: &references, checksum: &checksum, generation };
-        self.write(self.present().applied(&errors), Some(applied))?;
+        let applied = Applied { references: &plan.references, checksum: &plan.checksum, generation };
+        self.write(self.present().applied(plan.problems.text()), Some(applied))?;
         Ok(super::jittered(self.shared.settings.sync_period))
     }
 
@@ -126,22 +133,28 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The values of all Secrets, in the order of the Secrets and, within one, of the keys.
-    fn manifests(&self) -> Result<Vec<Manifest>, Error> {
+    /// Reads all Secrets, in the order of the Secrets and, within one, of the keys; one of them is held at a time.
+    fn plan(&self, permit: &mut Permit) -> Result<Plan, NoPlan> {
+        let references = &self.resource.spec.secret_refs;
+        if references.len() > limits::MANAGED_RESOURCE_SECRETS_MAX {
+            let max = limits::MANAGED_RESOURCE_SECRETS_MAX;
+            return Err(NoPlan::Refused(Refusal::TooLarge(format!("it names more than {max} Secrets"))));
+        }
         let namespace = &self.resource.metadata.namespace;
-        let mut all = Vec::new();
-        for reference in &self.resource.spec.secret_refs {
-            let name = &reference.name;
-            let failed = |source| Error::ReadSecret { name: name.clone(), source };
+        let mut scope_of = |api_version: &str, kind: &str| self.scope(api_version, kind);
+        let mut planner = Planner::new(&self.resource.spec.inject_labels, &mut scope_of, permit);
+        for SecretReference { name } in references {
+            let failed = |source| NoPlan::Secret(Error::ReadSecret { name: name.clone(), source });
             let secret: Option<SecretData> =
-                self.session.client.find(&SECRET, namespace, name).map_err(|e| failed(Some(e)))?;
+                self.session.client.find_plain(&SECRET, namespace, name).map_err(|e| failed(Some(e)))?;
             for (key, value) in secret.ok_or_else(|| failed(None))?.data {
                 // The server stores nothing but Base64 there; an empty value is reported by whoever misses objects.
                 let bytes = base64::decode(value.as_bytes()).unwrap_or_default();
-                all.push(Manifest { secret: name.clone(), key, bytes });
+                let manifest = Manifest { secret: name.clone(), key, bytes };
+                planner.add(&manifest).map_err(NoPlan::Refused)?;
             }
         }
-        Ok(all)
+        planner.finish().map_err(NoPlan::Refused)
     }
 
     /// An error is like a kind that is not served: applying the object will tell.
@@ -154,16 +167,11 @@ impl Round<'_> {
     }
 
     /// Deletes what left the set and lets go of what nobody manages any more, before anything new is applied.
-    fn shrink(
-        &mut self,
-        old: &[ObjectReference],
-        new: &[ObjectReference],
-        orphans: &[Value],
-    ) -> Result<Option<Outcome>, Error> {
+    fn shrink(&mut self, old: &[ObjectReference], plan: &Plan) -> Result<Option<Outcome>, Error> {
         let equivalences = Equivalences::new(&self.resource.spec.equivalences);
         let orphans: Vec<Identity> =
-            orphans.iter().map(|object| equivalences.canonical(Identity::of_object(object))).collect();
-        let (orphaned, gone): (Vec<_>, Vec<_>) = removed(old, new, &equivalences)
+            plan.orphans.iter().map(|orphan| equivalences.canonical(orphan.clone())).collect();
+        let (orphaned, gone): (Vec<_>, Vec<_>) = removed(old, &plan.references, &equivalences)
             .into_iter()
             .partition(|r| orphans.contains(&equivalences.canonical(Identity::of(r))));
         if let Some(outcome) = self.remove(&gone)? {
@@ -194,25 +202,27 @@ impl Round<'_> {
     }
 
     /// Applies one after the other; the first problem ends the round.
-    fn apply_all(&self, mut objects: Vec<Value>, old: &[ObjectReference]) -> Result<(), Error> {
+    fn apply_all(&self, objects: &[Planned], old: &[ObjectReference]) -> Result<(), Error> {
         let spec = &self.resource.spec;
         let equivalences = Equivalences::new(&spec.equivalences);
         let recorded = Recorded::new(old, &equivalences);
         let origin = self.origin();
-        order::sort(&mut objects);
-        for bare in objects {
-            let mut object = bare.clone();
-            inject_labels(&mut object, &spec.inject_labels);
-            let desired = Desired {
-                object: &object,
-                bare: &bare,
+        for planned in objects {
+            let make = || {
+                let mut object = planned.value(&mut |api_version, kind| self.scope(api_version, kind));
+                if !is_true(annotation(&object, names::IGNORE)) {
+                    inject_labels(&mut object, &spec.inject_labels);
+                }
+                object
+            };
+            let terms = Terms {
                 origin: &origin,
-                recorded: recorded.find(Identity::of_object(&bare)),
+                recorded: recorded.find(Identity::of_object(&make())),
                 force_labels: spec.force_overwrite_labels,
                 force_annotations: spec.force_overwrite_annotations,
                 autoscaled: false,
             };
-            apply(self.session, &self.shared.settled, desired)?;
+            apply(self.session, &self.shared.settled, &make, terms)?;
         }
         Ok(())
     }
@@ -251,9 +261,55 @@ impl Round<'_> {
     }
 }
 
+/// Memory for one Secret: its text, its values, and one of them decoded.
+const READ_BYTES: usize = 4 << 20;
+
+/// When to come again to a ManagedResource for which there was no room.
+fn later() -> Outcome {
+    super::jittered(Duration::from_secs(1))
+}
+
+/// Why there is no plan.
+enum NoPlan {
+    /// A Secret could not be read.
+    Secret(Error),
+    Refused(Refusal),
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct SecretData {
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "entries")]
     data: BTreeMap<String, String>,
+}
+
+/// The entries of `data`, not more than anybody needs.
+fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    from.deserialize_any(Entries)
+}
+
+struct Entries;
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the data of a Secret")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(BTreeMap::new())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut all = BTreeMap::new();
+        while let Some((key, value)) = entries.next_entry()? {
+            all.insert(key, value);
+            if all.len() > limits::SECRET_KEYS_MAX {
+                let max = limits::SECRET_KEYS_MAX;
+                return Err(serde::de::Error::custom(format!("it has more than {max} keys")));
+            }
+        }
+        Ok(all)
+    }
 }

@@ -70,6 +70,13 @@ pub(super) fn reference(object: &Value, inject: &BTreeMap<String, String>) -> Ob
     }
 }
 
+/// About how many bytes a reference has in the status.
+pub(super) fn size(reference: &ObjectReference) -> usize {
+    let ObjectReference { api_version, kind, namespace, name, labels, annotations } = reference;
+    let texts = labels.iter().chain(annotations).map(|(key, value)| key.len() + value.len() + 6);
+    50 + api_version.len() + kind.len() + namespace.len() + name.len() + texts.sum::<usize>()
+}
+
 /// Sorts references as the status has them.
 pub(super) fn sort(references: &mut [ObjectReference]) {
     references.sort_by_cached_key(|r| Identity::of(r).to_string());

@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
+use super::memory::shortened;
 use super::names::{APPLIED, HEALTHY, PROGRESSING, reason};
 use super::object::map_at;
 use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::resources::ObjectReference;
 use crate::base::clock::Timestamp;
+use crate::limits;
 
 /// The conditions so far, and the time of the change.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,7 @@ impl Present<'_> {
     /// A condition with a new finding.
     pub(super) fn with(self, kind: &str, status: Status, reason: &str, message: &str) -> Condition {
         let old = condition::find_or_init(self.conditions, kind, self.now);
+        let message = shortened(message, limits::CONDITION_MESSAGE_BYTES_MAX);
         old.updated(self.now, status, Finding::new(reason, message))
     }
 
@@ -80,16 +83,12 @@ impl Present<'_> {
     }
 
     /// `ResourcesApplied` at the end.
-    pub(super) fn applied(self, errors: &[String]) -> Vec<Condition> {
-        if errors.is_empty() {
-            return vec![self.with(
-                APPLIED,
-                Status::True,
-                reason::APPLY_SUCCEEDED,
-                "All resources are applied.",
-            )];
-        }
-        let text = format!("Could not decode all new resources: {}", errors.join("; "));
+    pub(super) fn applied(self, problems: Option<String>) -> Vec<Condition> {
+        let Some(problems) = problems else {
+            let text = "All resources are applied.";
+            return vec![self.with(APPLIED, Status::True, reason::APPLY_SUCCEEDED, text)];
+        };
+        let text = format!("Could not decode all new resources: {problems}");
         self.failed(reason::DECODING_FAILED, &text)
     }
 }
@@ -188,11 +187,11 @@ mod tests {
                 ],
             ),
             (
-                none.applied(&[]),
+                none.applied(None),
                 vec![("ResourcesApplied", Status::True, "ApplySucceeded", "All resources are applied.")],
             ),
             (
-                none.applied(&["a".to_owned(), "b".to_owned()]),
+                none.applied(Some("a; b".to_owned())),
                 vec![(
                     "ResourcesApplied",
                     Status::False,
@@ -246,7 +245,7 @@ mod tests {
     fn the_status_keeps_what_it_does_not_know() {
         let raw = json!({"metadata": {"name": "x", "resourceVersion": "7"}, "status": {"other": 1,
             "observedGeneration": 1, "conditions": [{"type": "Foreign", "status": "True"}]}});
-        let changed = present(&[]).applied(&[]);
+        let changed = present(&[]).applied(None);
         let next = with_status(&raw, &changed, None);
         assert_eq!((&next["status"]["other"], &next["status"]["observedGeneration"]), (&json!(1), &json!(1)));
         assert_eq!(next["status"]["conditions"][0]["type"], "Foreign");

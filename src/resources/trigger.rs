@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::names;
+use super::names::{self, reason};
 use super::object::is_true;
 use crate::api::condition::Status;
 use crate::api::meta::{Key, ObjectMeta, or_default};
@@ -83,6 +83,21 @@ pub struct WatchedCondition {
     pub message: String,
 }
 
+impl Watched {
+    /// Why it could not be applied, if the applier says so: before it has been applied once, nothing else tells.
+    pub fn apply_problem(&self) -> Option<&str> {
+        let kept = [reason::APPLY_FAILED, reason::DELETION_FAILED, reason::DELETION_PENDING];
+        let is_problem = |condition: &&WatchedCondition| match condition.status {
+            Status::False => true,
+            // The next try keeps the problem of the last one.
+            Status::Progressing => kept.contains(&condition.reason.as_str()),
+            Status::True | Status::Unknown => false,
+        };
+        let applied = self.status.conditions.iter().find(|condition| condition.kind == names::APPLIED);
+        applied.filter(is_problem).map(|condition| condition.message.as_str()).filter(|why| !why.is_empty())
+    }
+}
+
 impl informer::Object for Watched {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
@@ -102,6 +117,9 @@ pub(super) enum Duty {
     Apply,
 }
 
+/// The operation that asks to do nothing for the time being.
+const WAIT: &str = "wait-for-state";
+
 /// Decides from metadata and class.
 pub(super) fn duty(metadata: &ObjectMeta, class: &str) -> Duty {
     let responsible = class == names::CLASS;
@@ -109,10 +127,15 @@ pub(super) fn duty(metadata: &ObjectMeta, class: &str) -> Duty {
     if metadata.deletion_timestamp.is_some() || !responsible {
         return if ours { Duty::Delete } else { Duty::Nothing };
     }
-    if is_held_by_other(metadata) || operation(metadata) == "wait-for-state" {
+    if is_held_by_other(metadata) || operation(metadata) == WAIT {
         return Duty::Nothing;
     }
     if is_ignored(metadata) { Duty::Ignore } else { Duty::Apply }
+}
+
+/// Whether its objects are looked at, once it is applied. An operation that somebody asked for is no reason not to.
+pub(super) fn is_checked(metadata: &ObjectMeta, class: &str) -> bool {
+    metadata.deletion_timestamp.is_none() && class == names::CLASS && !is_ignored(metadata)
 }
 
 /// Whether our finalizer is on it.
@@ -163,6 +186,7 @@ pub(super) fn wants_apply(old: Option<&Watched>, new: Option<&Watched>) -> bool 
         || before.deletion_timestamp != after.deletion_timestamp
         || matches!(operation(after), "reconcile" | "restore" | "migrate")
         || unhealthy
+        || (operation(before) == WAIT && operation(after) != WAIT)
         || (is_held_by_other(before) && !is_held_by_other(after))
 }
 
@@ -217,6 +241,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_an_applier_could_not_do() {
+        let table = [
+            ("False", "ApplyFailed", Some("why")),
+            ("False", "DecodingFailed", Some("why")),
+            ("Progressing", "ApplyFailed", Some("why")),
+            ("Progressing", "ApplyProgressing", None),
+            ("True", "ApplySucceeded", None),
+            ("Unknown", "X", None),
+        ];
+        for (status, reason, expected) in table {
+            let condition =
+                json!({"type": "ResourcesApplied", "status": status, "reason": reason, "message": "why"});
+            let watched = watched(json!({"status": {"conditions": [condition]}}));
+            assert_eq!(watched.apply_problem(), expected, "{status} {reason}");
+        }
+        assert_eq!(watched(json!({})).apply_problem(), None);
+    }
+
     const OURS: &str = "resources.gardener.cloud/gardener-resource-manager-seed";
     const DEFAULT: &str = "resources.gardener.cloud/gardener-resource-manager";
     const OTHER: &str = "resources.gardener.cloud/gardener-resource-manager-other";
@@ -267,6 +310,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_is_checked() {
+        let annotated = |name: &str, value: &str| json!({"metadata": {"annotations": {name: value}}});
+        let table = [
+            ("applied", json!({}), true),
+            ("waiting", annotated("gardener.cloud/operation", "wait-for-state"), true),
+            ("handed over", json!({"metadata": {"finalizers": [OTHER]}}), true),
+            ("ignored", annotated("resources.gardener.cloud/ignore", "true"), false),
+            ("of another class", json!({"spec": {"class": "other"}}), false),
+            ("deleting", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), false),
+        ];
+        for (name, change, expected) in table {
+            let watched = watched(change);
+            assert_eq!(is_checked(&watched.metadata, &watched.spec.class), expected, "{name}");
+        }
+    }
+
     fn condition(kind: &str, status: &str) -> Value {
         json!({"status": {"conditions": [{"type": kind, "status": status}]}})
     }
@@ -286,6 +346,7 @@ mod tests {
             ("deletion", json!({}), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), true),
             ("reconcile", json!({}), operation("reconcile"), true),
             ("wait", json!({}), operation("wait-for-state"), false),
+            ("no longer wait", operation("wait-for-state"), json!({}), true),
             ("unhealthy", healthy("True"), healthy("False"), true),
             ("unhealthy at once", json!({}), healthy("False"), true),
             ("still unhealthy", healthy("False"), healthy("False"), false),

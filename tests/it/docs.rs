@@ -420,6 +420,7 @@ const STATES: [&str; 24] = [
     "in use by a running agent",
     "{} is not writable: {error}",
     "the {server} did not answer",
+    "the garden runs in it, so gardener-operator installs what gardens need, too",
     "agrees with the {server}",
     "{seconds} s behind the {server}",
     "{} s ahead of the {server}",

@@ -17,6 +17,7 @@ mod faults;
 mod garden;
 mod handover;
 mod hostile_charts;
+mod hostile_resources;
 mod image;
 mod oci;
 mod packaging;

@@ -361,10 +361,7 @@ fn compressed_and_broken_documents() {
     let rig = Rig::new("decode");
     let text = format!("{}\n---\na: [\n---\n{}", config_map("a", "1"), config_map("b", "1"));
     rig.install("mr", json!({}), &[]);
-    rig.secret_with(
-        "mr",
-        &[("data.yaml.br", &brotli::encode(text.as_bytes())), ("more.yaml", b"kind: Nothing")],
-    );
+    rig.secret_with("mr", &[("data.yaml.br", &brotli::encode(text.as_bytes())), ("more.yaml", b"just text")]);
     rig.settle("mr");
     assert!(rig.get("configmaps", "a").is_some());
     assert!(rig.get("configmaps", "b").is_some());
@@ -377,6 +374,37 @@ fn compressed_and_broken_documents() {
     let mr = rig.managed_resource("mr");
     assert_eq!(mr["status"]["resources"].as_array().unwrap().len(), 2);
     assert_eq!(mr["status"]["observedGeneration"], mr["metadata"]["generation"]);
+}
+
+#[test]
+fn an_object_that_is_none_fails_when_it_is_applied() {
+    let rig = Rig::new("nameless");
+    rig.install("mr", json!({}), &[json!({"apiVersion": "v1", "data": {}}), config_map("a", "1")]);
+    assert!(rig.round("mr").is_err());
+    // What comes before is applied; the status still says that nothing was.
+    assert!(rig.get("configmaps", "a").is_some());
+    assert_eq!(
+        rig.condition("mr", "ResourcesApplied"),
+        "False ApplyFailed: error during apply of object \"v1//default/\": not an object: kind is missing"
+    );
+    let status = rig.managed_resource("mr")["status"].clone();
+    for field in ["resources", "secretsDataChecksum", "observedGeneration"] {
+        assert!(status[field].is_null(), "{status}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_state_is_checked_all_the_same() {
+    let rig = Rig::new("waits");
+    rig.install("mr", json!({}), &[config_map("a", "1")]);
+    rig.settle("mr");
+    let wait = json!({"metadata": {"annotations": {"gardener.cloud/operation": "wait-for-state"}}});
+    rig.seed.merge(GROUP, "managedresources", ("garden", "mr"), &wait);
+    rig.seed.delete("", "configmaps", "garden", "a");
+    assert_ne!(rig.check("mr"), Outcome::Done);
+    let healthy = rig.condition("mr", "ResourcesHealthy");
+    assert!(healthy.starts_with("False ConfigMapMissing: "), "{healthy}");
+    assert_eq!(rig.round("mr").unwrap(), Outcome::Done);
 }
 
 #[test]
@@ -619,10 +647,12 @@ fn what_nothing_refers_to_is_collected_after_ten_minutes() {
         );
     };
     secret("used", &label);
+    secret("named", &label);
     secret("unused", &label);
     secret("unlabelled", &json!({}));
     let mut user = managed_resource("user", &json!({"spec": {"secretRefs": []}}));
-    user["metadata"]["annotations"] = json!({"reference.resources.gardener.cloud/secret-0a1b2c3d": "used"});
+    user["metadata"]["annotations"] = json!({"reference.resources.gardener.cloud/secret-0a1b2c3d": "used",
+        "reference.resources.gardener.cloud/secret-foo": "named"});
     rig.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &user);
     let collect = || rig.resources.garbage_collector().reconcile(&Key::default(), &rig.cx).unwrap();
     rig.time.advance(Duration::from_secs(599));
@@ -632,7 +662,7 @@ fn what_nothing_refers_to_is_collected_after_ten_minutes() {
     secret("young", &label);
     collect();
     assert!(rig.get("secrets", "unused").is_none());
-    for name in ["used", "unlabelled", "young"] {
+    for name in ["used", "named", "unlabelled", "young"] {
         assert!(rig.get("secrets", name).is_some(), "{name}");
     }
 }

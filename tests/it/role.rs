@@ -32,12 +32,29 @@ pub fn use_of(request: &Recorded) -> String {
 }
 
 /// A seed in which there is something to do that other stories do not have: definitions to repair, a gardener-resource-manager
-/// that is to make room, a garden of its own.
+/// that is to make room with its webhooks.
 fn occupy(seed: &TestCluster) {
     for mut definition in crds::all() {
         definition["spec"]["names"]["categories"] = json!(["spoiled"]);
         seed.apply(&[definition]);
     }
+    let labels = json!({"app": "manager"});
+    let webhooks = |kind: &str| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "gardener-resource-manager"}})
+    };
+    seed.apply(&[
+        webhooks("MutatingWebhookConfiguration"),
+        webhooks("ValidatingWebhookConfiguration"),
+        json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "gardener-resource-manager", "namespace": "garden"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
+    ]);
+}
+
+/// A seed in whose cluster the garden runs.
+pub fn put_garden_into(seed: &TestCluster) {
     let schema = json!({"openAPIV3Schema": {"type": "object"}});
     seed.apply(&[json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "gardens.operator.gardener.cloud"},
@@ -45,7 +62,6 @@ fn occupy(seed: &TestCluster) {
             "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": schema}]}})]);
     let is_served = |seed: &TestCluster| seed.api().kind("operator.gardener.cloud", "gardens").map(drop);
     seed.wait_for("the kind Garden", is_served);
-    let labels = json!({"app": "manager"});
     let service = |name: &str| {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "garden"},
             "spec": {"clusterIP": "10.52.0.9", "ports": [{"port": 443}]}})
@@ -54,10 +70,6 @@ fn occupy(seed: &TestCluster) {
         json!({"apiVersion": "operator.gardener.cloud/v1alpha1", "kind": "Garden", "metadata": {"name": "own"}}),
         service("virtual-garden-kube-apiserver"),
         service("virtual-garden-kube-apiserver-mtls"),
-        json!({"apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": "gardener-resource-manager", "namespace": "garden"},
-            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
     ]);
 }
 
@@ -101,6 +113,18 @@ fn what_is_rarely_done_is_allowed() {
     world.garden.delete(CORE, "controllerregistrations", "", "echo");
     world.garden.wait_for("the end of the installation", |garden| {
         garden.installations("echo").is_empty().then_some(())
+    });
+    agent.stop();
+}
+
+#[test]
+fn the_agent_may_find_out_that_the_garden_is_in_its_cluster() {
+    let world = World::start(&Options::new("modest-host"));
+    put_garden_into(&world.seed);
+    let agent = world.agent();
+    world.garden.wait_for("the Seed to be ready", |_| {
+        let (status, ..) = world.seed_condition("GardenletReady")?;
+        (status == "True").then_some(())
     });
     agent.stop();
 }

@@ -1,16 +1,17 @@
 //! Who applies ManagedResources in a seed: the agent, or a gardener-resource-manager; and what follows from it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use gardenlet::components::crds;
 use serde_json::{Value, json};
 
 use crate::charts;
 use crate::story_extension::installed;
 use crate::support::encoding::rfc3339_micro;
 use crate::support::garden::prepare;
-use crate::support::http::faults::Action;
+use crate::support::http::faults::{Action, Seen, failure};
 use crate::support::json::text;
 use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World, wait_for};
 
@@ -251,5 +252,159 @@ fn only_kinds_that_somebody_serves_are_listed() {
         kinds.into_iter().collect::<Vec<_>>(),
         ["/apis/extensions.gardener.cloud/v1alpha1/extensions"]
     );
+    agent.stop();
+}
+
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const WEBHOOKS: [(&str, &str); 2] = [
+    ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+    ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+];
+
+/// What a gardener-resource-manager that was scaled to nothing leaves behind.
+fn leave_webhooks(world: &World) {
+    let service = json!({"namespace": "garden", "name": "gardener-resource-manager", "port": 443});
+    let webhook = json!({"name": "high-availability-config.resources.gardener.cloud", "failurePolicy": "Fail",
+        "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": {"service": service}});
+    for (kind, _) in WEBHOOKS {
+        world.seed.apply(&[json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "gardener-resource-manager"}, "webhooks": [webhook]})]);
+    }
+}
+
+fn webhooks(world: &World) -> usize {
+    WEBHOOKS.iter().filter(|(_, plural)| world.seed.get(ADMISSION, plural, "", GRM.1).is_some()).count()
+}
+
+/// Writes of an extension's objects are refused as the API server refuses them when a webhook does not answer.
+fn refuse_writes(world: &World) -> crate::support::http::faults::Ordered {
+    let mut refusal = failure(500, None);
+    refusal.message = "Internal error occurred: failed calling webhook \
+        \"high-availability-config.resources.gardener.cloud\": failed to call webhook: Post \
+        \"https://gardener-resource-manager.garden.svc:443/webhooks\": no endpoints available for service \
+        \"gardener-resource-manager\""
+        .to_owned();
+    let removed = AtomicU32::new(0);
+    let is_refused = move |seen: &Seen| {
+        if seen.method == "DELETE" && seen.path.contains("webhookconfigurations") {
+            removed.fetch_add(1, Ordering::SeqCst);
+        }
+        let is_write = matches!(seen.method.as_str(), "POST" | "PUT") && seen.path.contains("/configmaps");
+        is_write && removed.load(Ordering::SeqCst) < 2
+    };
+    world.seed.faults().when(is_refused).then(Action::Refuse(refusal))
+}
+
+const COMMAND: &str = "unless it comes back, run: kubectl delete \
+    mutatingwebhookconfiguration,validatingwebhookconfiguration gardener-resource-manager";
+
+#[test]
+fn webhooks_that_were_left_behind_are_named_with_the_command_that_removes_them() {
+    let world = World::start(&Options::calm("hooked"));
+    leave_webhooks(&world);
+    let refused = refuse_writes(&world);
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = world.agent();
+    world
+        .garden
+        .wait_for("a condition that says so", |_| ready_message(&world).contains(COMMAND).then_some(()));
+    world.garden.wait_for("an installation that says so", |_| {
+        let (status, reason, message) = world.installation_condition("echo", "Installed")?;
+        let is_told = message.contains("failed calling webhook") && message.contains(COMMAND);
+        (status == "False" && reason == "InstallationPending" && is_told).then_some(())
+    });
+    assert!(refused.hits() > 0);
+    let problem = agent.problem("gardener-resource-manager-webhooks").unwrap();
+    assert!(problem.contains("MutatingWebhookConfiguration and ValidatingWebhookConfiguration"), "{problem}");
+    assert!(problem.contains(COMMAND), "{problem}");
+    // Nothing was removed: that is the operator's to do.
+    assert_eq!(webhooks(&world), 2);
+    for (_, plural) in WEBHOOKS {
+        world.seed.delete(ADMISSION, plural, "", GRM.1);
+    }
+    refused.cancel();
+    world.skip(Duration::from_secs(300));
+    installed(&world, "echo");
+    let upstream = "Gardenlet is posting ready status.";
+    world.garden.wait_for("the usual message", |_| (ready_message(&world) == upstream).then_some(()));
+    assert_eq!(agent.problem("gardener-resource-manager-webhooks"), None);
+    agent.stop();
+}
+
+#[test]
+fn an_explicit_choice_removes_webhooks_that_were_left_behind() {
+    let world = World::start(&Options::calm("unhooked"));
+    leave_webhooks(&world);
+    refuse_writes(&world);
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = agent_with(&world, "Embedded");
+    installed(&world, "echo");
+    assert_eq!(webhooks(&world), 0);
+    world.wait_for_log(&["INFO", "Removed webhooks", "kind=ValidatingWebhookConfiguration"]);
+    agent.stop();
+    // Somebody restores them: the next start looks again.
+    leave_webhooks(&world);
+    let agent = agent_with(&world, "Embedded");
+    world.seed.wait_for("their end", |_| (webhooks(&world) == 0).then_some(()));
+    agent.stop();
+}
+
+/// Definitions that are there with a stray category; `true` for those that were repaired.
+fn spoil(world: &World) {
+    for mut definition in crds::all() {
+        definition["spec"]["names"]["categories"] = json!(["spoiled"]);
+        world.seed.apply(&[definition]);
+    }
+}
+
+fn is_repaired(world: &World, name: &str) -> bool {
+    let definition = world.seed.get("apiextensions.k8s.io", "customresourcedefinitions", "", name).unwrap();
+    definition["spec"]["names"]["categories"] != json!(["spoiled"])
+}
+
+#[test]
+fn where_the_garden_runs_in_the_seed_its_operator_keeps_what_is_its_own() {
+    let world = World::start(&Options::calm("hosting"));
+    crate::role::put_garden_into(&world.seed);
+    spoil(&world);
+    deploy(&world);
+    leave_webhooks(&world);
+    let agent = agent_with(&world, "Embedded");
+    world.seed.wait_for("a definition to be repaired", |_| {
+        renew(&world);
+        is_repaired(&world, "workers.extensions.gardener.cloud").then_some(())
+    });
+    agent.wait_for_problem(GRM.1, &["belongs to gardener-operator", "edge.resourceManager: External"]);
+    for kept in ["managedresources.resources", "extensions.extensions", "backupbuckets.extensions"] {
+        assert!(!is_repaired(&world, &format!("{kept}.gardener.cloud")), "{kept}");
+    }
+    assert_eq!((replicas(&world), webhooks(&world)), (json!(2), 2));
+    agent.stop();
+}
+
+#[test]
+fn a_self_hosted_shoot_is_refused() {
+    let world = World::start(&Options::calm("own-host"));
+    let labels = json!({"metadata": {"labels": {"gardener.cloud/role": "shoot"}}});
+    world.seed.merge("", "namespaces", ("", "kube-system"), &labels);
+    let agent = world.agent();
+    for part in ["garden", "seed"] {
+        agent.wait_for_problem(part, &["self-hosted shoot", "not supported"]);
+    }
+    assert!(world.garden.get(CORE, "seeds", "", "own-host").is_none());
+    assert!(
+        world
+            .seed
+            .get("apiextensions.k8s.io", "customresourcedefinitions", "", "workers.extensions.gardener.cloud")
+            .is_none()
+    );
+    world.seed.merge(
+        "",
+        "namespaces",
+        ("", "kube-system"),
+        &json!({"metadata": {"labels": {"gardener.cloud/role": null}}}),
+    );
+    world.skip(Duration::from_secs(60));
+    world.wait_until_ready();
     agent.stop();
 }

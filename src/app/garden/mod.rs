@@ -18,6 +18,7 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::stop::Stop;
+use crate::components::hosting;
 use crate::config::settings::Settings;
 use crate::config::version::GARDENER;
 use crate::format::yaml;
@@ -308,6 +309,10 @@ impl BringUp {
 
     /// The configured networks must be the seed's.
     fn check_networks(&mut self) -> Result<Step, Error> {
+        let operation = "read namespace kube-system of the seed";
+        if hosting::is_self_hosted_shoot(&self.shared.clients.seed).map_err(failed(operation))? {
+            return Err(Error::Config(hosting::SELF_HOSTED.to_owned()));
+        }
         let networks = &self.shared.settings.seed_config.spec["networks"];
         match networks::check(&self.shared.clients.seed, networks) {
             Ok(()) => Ok(Step::Done),

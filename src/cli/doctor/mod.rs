@@ -9,8 +9,11 @@ use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
 use crate::base::stop::Stop;
 use crate::base::{redact, state};
+use crate::components::{hosting, webhooks};
+use crate::config::settings::ResourceManager;
 use crate::config::{Loaded, Settings};
 use crate::controllers::controller_installation::preview::Preview;
+use crate::controllers::seed::is_garden;
 use crate::format::time::rfc3339;
 use crate::identity::cleanup;
 use crate::kube::{Client, Connection, Garden, Options};
@@ -121,7 +124,41 @@ impl Doctor<'_> {
             &access::seed(self.settings),
             "apply packaging/rbac.yaml, or the roles of the chart",
         );
+        self.host(&client);
+        self.webhooks(&client);
         Some(client)
+    }
+
+    /// What else the cluster of the seed is.
+    fn host(&mut self, seed: &Client) {
+        const HOP: &str = "cluster";
+        match (hosting::is_self_hosted_shoot(seed), is_garden(seed)) {
+            (Ok(true), _) => {
+                self.say("seed", HOP, State::Broken, hosting::SELF_HOSTED, "choose another cluster")
+            }
+            (Ok(false), Ok(true)) => {
+                let text = "the garden runs in it, so gardener-operator installs what gardens need, too";
+                self.say("seed", HOP, State::Good, text, "");
+            }
+            (Ok(false), Ok(false)) => self.say("seed", HOP, State::Good, "", ""),
+            (Err(error), _) | (_, Err(error)) => self.say("seed", HOP, State::Odd, chain(&error), ""),
+        }
+    }
+
+    /// Whether webhooks that nobody answers for refuse writes.
+    fn webhooks(&mut self, seed: &Client) {
+        const HOP: &str = "webhooks";
+        if !matches!(self.settings.edge.resource_manager, ResourceManager::Embedded) {
+            return;
+        }
+        match webhooks::blocking(seed) {
+            Ok(None) => self.say("seed", HOP, State::Good, "", ""),
+            Ok(Some(blocking)) => {
+                let remedy = "run that command, or start gardener-resource-manager";
+                self.say("seed", HOP, State::Broken, blocking.remark(), remedy);
+            }
+            Err(error) => self.say("seed", HOP, State::Odd, chain(&error), ""),
+        }
     }
 
     /// The way to the garden, as the agent goes it; who asks there as the seed, if it answers.

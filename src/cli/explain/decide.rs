@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::finalizers::remover;
 use crate::base::clock::Timestamp;
+use crate::components::webhooks;
 use crate::format::duration;
 use crate::format::time::parse_rfc3339;
 
@@ -191,6 +192,9 @@ fn reasons(object: &Value, now: Timestamp) -> Vec<String> {
         errors.map(|e| text(&e["description"])).filter(|d| !d.is_empty()).map(|d| format!("last error: {d}")),
     );
     out.extend(items(&status["conditions"]).filter_map(|c| condition(c, metadata, now)));
+    if items(&status["conditions"]).any(|c| webhooks::is_unanswered(text(&c["message"]))) {
+        out.push(webhooks::remedy());
+    }
     out.extend(replicas(object));
     let owner = |o: &Value| format!("owned by {} {}", text(&o["kind"]), text(&o["name"]));
     if !out.is_empty() {
@@ -317,6 +321,20 @@ mod tests {
                 (state, why.iter().map(ToString::to_string).collect())
             );
         }
+    }
+
+    #[test]
+    fn webhooks_that_do_not_answer_are_named() {
+        let mut refused = condition("ResourcesApplied", "False");
+        refused["message"] = json!(
+            "failed calling webhook \"x.resources.gardener.cloud\": failed to call webhook: no endpoints"
+        );
+        let found = explain(&gathered(json!({"status": {"conditions": [refused]}}), Vec::new()));
+        assert_eq!(
+            found.why[1],
+            "a webhook of gardener-resource-manager does not answer; unless it comes back, run: kubectl delete \
+             mutatingwebhookconfiguration,validatingwebhookconfiguration gardener-resource-manager"
+        );
     }
 
     #[test]

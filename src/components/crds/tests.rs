@@ -142,3 +142,23 @@ fn objects_of_others_are_kept_whole() {
         assert_eq!(node["x-kubernetes-preserve-unknown-fields"], true, "{kind} {pointer}");
     }
 }
+
+#[test]
+fn the_operator_of_a_garden_installs_what_gardens_need() {
+    let names = |is_garden| -> Vec<String> {
+        own(is_garden).map(|d| d["spec"]["names"]["plural"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(false).len(), 14);
+    let expected = [
+        "bastions",
+        "clusters",
+        "containerruntimes",
+        "controlplanes",
+        "infrastructures",
+        "networks",
+        "operatingsystemconfigs",
+        "selfhostedshootexposures",
+        "workers",
+    ];
+    assert_eq!(names(true), expected);
+}

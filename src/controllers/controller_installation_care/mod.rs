@@ -151,8 +151,9 @@ fn applied(managed: &Watched) -> Result<(), String> {
     let (observed, generation) = (managed.status.observed_generation, managed.metadata.generation);
     if observed != generation {
         let key = managed.metadata.key();
+        let why = managed.apply_problem().map(|why| format!(": {why}")).unwrap_or_default();
         return Err(format!(
-            "observed generation of managed resource {key} outdated ({observed}/{generation})"
+            "observed generation of managed resource {key} outdated ({observed}/{generation}){why}"
         ));
     }
     expect(managed, "ResourcesApplied", Status::True)

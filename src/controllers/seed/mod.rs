@@ -265,7 +265,7 @@ impl SeedReconciler {
 
     /// What is not ready yet, if something is not.
     fn definitions(&self) -> Result<Option<Vec<install::Waiting>>, Failure> {
-        Ok(match install::ensure(&self.seed, crds::all())? {
+        Ok(match install::ensure(&self.seed, crds::own(is_garden(&self.seed)?))? {
             install::Step::Done => None,
             install::Step::Again(waiting) => Some(waiting),
         })

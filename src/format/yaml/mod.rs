@@ -64,6 +64,11 @@ impl Error {
         format!("error converting YAML to JSON: {place}{}", self.message)
     }
 
+    /// Whether the document is too large or too deep, and may be right otherwise.
+    pub fn is_limit(&self) -> bool {
+        self.go == Go::Limit
+    }
+
     /// The same error in a document that starts `lines` below the top of its file.
     #[must_use]
     pub fn below(mut self, lines: u64) -> Self {
@@ -105,6 +110,15 @@ pub fn parse(text: &str) -> Result<Value, Error> {
     parse::document(text)
 }
 
+/// Reads the first document of a text as [`parse`] does, if it has at most so many nodes: keys, aliases and each 128 bytes
+/// of a text count.
+///
+/// # Errors
+/// As of [`parse`]; [`Error::is_limit`] tells those for a document that is too large.
+pub fn parse_within(text: &str, nodes_max: usize) -> Result<Value, Error> {
+    parse::within(text, nodes_max)
+}
+
 /// Reads the first document of a text as [`parse`] does, with the same errors; of a map, only the values of some keys are
 /// kept (all, if the document has anchors): `key`, or `key.inner` for a part of it.
 ///
@@ -137,7 +151,7 @@ pub fn emit(value: &dyn Tree, dialect: Dialect) -> String {
 }
 
 /// Whether a line begins a document: `---` alone or before a blank.
-fn is_separator(line: &str) -> bool {
+pub fn is_separator(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 

@@ -18,32 +18,39 @@ mod map;
 
 /// Nodes that even the smallest document may have.
 const NODES_MIN: usize = 10_000;
+/// So much text takes as much memory as a node, about.
+const TEXT_BYTES_PER_NODE: usize = 128;
 /// go-yaml looks for characters that are not allowed in so many bytes at once.
 const CHUNK_BYTES: usize = 512;
 
 /// Reads the first document of a text.
 pub(super) fn document(text: &str) -> Result<Value, Error> {
-    read(text, None).map(Option::unwrap_or_default)
+    read(text, None, usize::MAX).map(Option::unwrap_or_default)
+}
+
+/// Reads the first document of a text, if it has at most so many nodes.
+pub(super) fn within(text: &str, nodes_max: usize) -> Result<Value, Error> {
+    read(text, None, nodes_max).map(Option::unwrap_or_default)
 }
 
 /// Reads the first document; of a map, only the values of some keys are kept.
 pub(super) fn part(text: &str, keys: &[&str]) -> Result<Value, Error> {
-    match read(text, Some(keys))? {
+    match read(text, Some(keys), usize::MAX)? {
         Some(value) => Ok(value),
         None => document(text),
     }
 }
 
 /// `None`: only a part was wanted, and an anchor makes it hard to tell what belongs to it.
-fn read(text: &str, keys: Option<&[&str]>) -> Result<Option<Value>, Error> {
+fn read(text: &str, keys: Option<&[&str]>, nodes_max: usize) -> Result<Option<Value>, Error> {
     let text = text.trim_start_matches('\u{feff}');
-    let Some(at) = Scanner::forbidden(text) else { return Loader::new(text, keys).document() };
+    let Some(at) = Scanner::forbidden(text) else { return Loader::new(text, keys, nodes_max).document() };
     // What is read before such a character is found counts if it is wrong, or a document.
     let mut chunk = at / CHUNK_BYTES * CHUNK_BYTES;
     while !text.is_char_boundary(chunk) {
         chunk -= 1;
     }
-    let mut loader = Loader::new(&text[..chunk], keys);
+    let mut loader = Loader::new(&text[..chunk], keys, nodes_max);
     let result = loader.document();
     if loader.scanner.position() + 4 <= chunk {
         return result;
@@ -60,6 +67,8 @@ struct Loader<'a> {
     anchor_count: usize,
     /// Nodes made so far, those of aliases included.
     nodes: usize,
+    /// Nodes of the copies that anchors keep.
+    copies: usize,
     nodes_max: usize,
     /// The first mistake that is none of syntax.
     mistake: Option<Error>,
@@ -104,18 +113,20 @@ enum Key {
 }
 
 impl<'a> Loader<'a> {
-    fn new(text: &'a str, keys: Option<&'a [&'a str]>) -> Self {
+    fn new(text: &'a str, keys: Option<&'a [&'a str]>, nodes_max: usize) -> Self {
+        let with_aliases = text
+            .len()
+            .saturating_mul(YAML_ALIAS_NODES_PER_BYTE_MAX)
+            .min(text.len().saturating_add(YAML_ALIAS_NODES_MAX))
+            .max(NODES_MIN);
         Self {
             scanner: Scanner::new(text),
             tags: Vec::new(),
             anchors: BTreeMap::new(),
             anchor_count: 0,
             nodes: 0,
-            nodes_max: text
-                .len()
-                .saturating_mul(YAML_ALIAS_NODES_PER_BYTE_MAX)
-                .min(text.len().saturating_add(YAML_ALIAS_NODES_MAX))
-                .max(NODES_MIN),
+            copies: 0,
+            nodes_max: with_aliases.min(nodes_max),
             mistake: None,
             keys,
             inner: Vec::new(),
@@ -243,6 +254,8 @@ impl<'a> Loader<'a> {
         let (id, nodes_before) = (self.anchor_count, self.nodes);
         self.anchors.insert(name.clone(), Anchor::Open(id));
         let value = self.bare(mark, tag, true, place, depth)?;
+        self.copies = self.copies.saturating_add(self.nodes - nodes_before);
+        self.count(0, mark)?;
         // Within the node its name may have been given to another.
         if let Some(anchor @ Anchor::Open(_)) = self.anchors.get_mut(&name)
             && matches!(anchor, Anchor::Open(open) if *open == id)
@@ -265,6 +278,7 @@ impl<'a> Loader<'a> {
         match kind {
             Kind::Plain | Kind::Quoted => {
                 let Token { text, .. } = self.scanner.take();
+                self.count(text.len() / TEXT_BYTES_PER_NODE, mark)?;
                 let text = Text::new(text, tag, kind == Kind::Plain);
                 Ok(self.scalar(text, mark))
             }
@@ -303,7 +317,7 @@ impl<'a> Loader<'a> {
         };
         // Counted before it is copied.
         self.nodes = self.nodes.saturating_add(nodes + 1);
-        if self.nodes > self.nodes_max {
+        if self.nodes.saturating_add(self.copies) > self.nodes_max {
             return Err(self.limit(mark, EXCESSIVE));
         }
         Ok(value.clone())
@@ -311,7 +325,8 @@ impl<'a> Loader<'a> {
 
     fn count(&mut self, nodes: usize, mark: Mark) -> Result<(), Error> {
         self.nodes = self.nodes.saturating_add(nodes);
-        if self.nodes > self.nodes_max { Err(self.limit(mark, EXCESSIVE)) } else { Ok(()) }
+        let is_too_large = self.nodes.saturating_add(self.copies) > self.nodes_max;
+        if is_too_large { Err(self.limit(mark, EXCESSIVE)) } else { Ok(()) }
     }
 }
 

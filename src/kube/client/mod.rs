@@ -230,6 +230,26 @@ impl Client {
         self.fetch(&Request::get(r.path(namespace, name, "")))
     }
 
+    /// Reads an object that may be absent, without making values of what is not wanted of it.
+    ///
+    /// # Errors
+    /// All of [`Error`] but not found.
+    pub fn find_plain<T: DeserializeOwned>(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<T>, Error> {
+        let request = Request::get(r.path(namespace, name, ""));
+        let read =
+            |body: &[u8]| serde_json::from_slice(body).map_err(|source| undecodable(&request, body, source));
+        match self.call(&request) {
+            Ok(response) => read(&response.body).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads an object that may be absent; so may its kind.
     ///
     /// # Errors
@@ -453,7 +473,7 @@ impl Client {
     pub fn fetch<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
         let response = self.call(request)?;
         // By way of a value, as lists and watches: one decoder per type is enough for the size of the program.
-        serde_json::from_slice::<Value>(&response.body)
+        super::value::read(&response.body)
             .and_then(T::deserialize)
             .map_err(|source| undecodable(request, &response.body, source))
     }

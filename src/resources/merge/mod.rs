@@ -19,13 +19,9 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
-/// What is desired of one object.
+/// How one object is merged with the live one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Desired<'a> {
-    /// The manifest, with injected labels.
-    pub(super) object: &'a Value,
-    /// The manifest as it is.
-    pub(super) bare: &'a Value,
+pub(super) struct Terms<'a> {
     /// `<namespace>/<name>` of the ManagedResource.
     pub(super) origin: &'a str,
     /// What was desired when the object was applied last.
@@ -56,40 +52,51 @@ pub(super) fn inject_labels(object: &mut Value, inject: &BTreeMap<String, String
     }
 }
 
-/// The object to write.
-pub(super) fn merge(desired: Desired<'_>, live: Option<&Value>) -> Value {
-    let mut merged = desired.object.clone();
+/// The object to write, from the manifest with injected labels. It is not copied: it may be large.
+pub(super) fn merge(object: Value, terms: Terms<'_>, live: Option<&Value>) -> Value {
+    let mut merged = object;
     let nothing = Value::Null;
     let old = live.unwrap_or(&nothing);
+    let (labels, annotations) = (merge_labels(&merged, terms, old), merge_annotations(&merged, terms, old));
+    let preserved = Preserved {
+        replicas: terms.autoscaled || says_true(&merged, names::PRESERVE_REPLICAS),
+        resources: says_true(&merged, names::PRESERVE_RESOURCES),
+    };
     if !is_empty(&old["metadata"]) {
-        let owners = desired.object["metadata"]["ownerReferences"].clone();
+        let owners = merged["metadata"]["ownerReferences"].take();
         map_at(&mut merged, &[]).insert("metadata".to_owned(), old["metadata"].clone());
         set(&mut merged, &["metadata"], "ownerReferences", owners);
     }
     set(&mut merged, &[], "status", old["status"].clone());
-    set(&mut merged, &["metadata"], "labels", from_texts(merge_labels(desired, old)));
-    set(&mut merged, &["metadata"], "annotations", from_texts(merge_annotations(desired, old)));
-    merge_kind(desired, live, &mut merged);
+    set(&mut merged, &["metadata"], "labels", from_texts(labels));
+    set(&mut merged, &["metadata"], "annotations", from_texts(annotations));
+    merge_kind(preserved, live, &mut merged);
     merged
 }
 
-fn merge_labels(desired: Desired<'_>, old: &Value) -> BTreeMap<String, String> {
-    if desired.force_labels {
-        return labels(desired.object);
-    }
-    let recorded = desired.recorded.map(|r| &r.labels);
-    merge_texts(labels(desired.object), labels(old), recorded)
+/// What the manifest leaves to others.
+#[derive(Clone, Copy, Debug)]
+struct Preserved {
+    replicas: bool,
+    resources: bool,
 }
 
-fn merge_annotations(desired: Desired<'_>, old: &Value) -> BTreeMap<String, String> {
+fn merge_labels(object: &Value, terms: Terms<'_>, old: &Value) -> BTreeMap<String, String> {
+    if terms.force_labels {
+        return labels(object);
+    }
+    merge_texts(labels(object), labels(old), terms.recorded.map(|r| &r.labels))
+}
+
+fn merge_annotations(object: &Value, terms: Terms<'_>, old: &Value) -> BTreeMap<String, String> {
     let mut live = annotations(old);
     // These say which Secrets the object uses: only what is desired now may keep a Secret from being collected.
     live.retain(|key, _| !key.starts_with(names::REFERENCE_PREFIX));
-    let own = annotations(desired.object);
-    let recorded = desired.recorded.map(|r| &r.annotations);
-    let mut all = if desired.force_annotations { own } else { merge_texts(own, live, recorded) };
+    let own = annotations(object);
+    let recorded = terms.recorded.map(|r| &r.annotations);
+    let mut all = if terms.force_annotations { own } else { merge_texts(own, live, recorded) };
     all.insert(names::DESCRIPTION.to_owned(), names::DESCRIPTION_TEXT.to_owned());
-    all.insert(names::ORIGIN.to_owned(), desired.origin.to_owned());
+    all.insert(names::ORIGIN.to_owned(), terms.origin.to_owned());
     all
 }
 
@@ -105,9 +112,9 @@ fn merge_texts(
     live
 }
 
-fn merge_kind(desired: Desired<'_>, live: Option<&Value>, new: &mut Value) {
-    let group = group_of(text(&desired.object["apiVersion"])).to_owned();
-    let kind = text(&desired.object["kind"]).to_owned();
+fn merge_kind(preserved: Preserved, live: Option<&Value>, new: &mut Value) {
+    let group = group_of(text(&new["apiVersion"])).to_owned();
+    let kind = text(&new["kind"]).to_owned();
     match (group.as_str(), kind.as_str()) {
         ("", "Service") => service::merge(live, new),
         ("", "ServiceAccount") => {
@@ -117,7 +124,7 @@ fn merge_kind(desired: Desired<'_>, live: Option<&Value>, new: &mut Value) {
         }
         ("apps" | "extensions" | "batch", kind) => {
             if let Some(live) = live {
-                workload::merge(desired, kind, live, new);
+                workload::merge(preserved, kind, live, new);
             }
         }
         _ => {}

@@ -3,16 +3,16 @@ use serde_json::json;
 use super::super::object::texts;
 use super::*;
 
-fn desired(object: &Value) -> Desired<'_> {
-    Desired {
-        object,
-        bare: object,
-        origin: "garden/mr",
-        recorded: None,
-        force_labels: false,
-        force_annotations: false,
-        autoscaled: false,
-    }
+const TERMS: Terms<'_> = Terms {
+    origin: "garden/mr",
+    recorded: None,
+    force_labels: false,
+    force_annotations: false,
+    autoscaled: false,
+};
+
+fn merge(want: &Value, live: Option<&Value>) -> Value {
+    super::merge(want.clone(), TERMS, live)
 }
 
 /// Merges specs of one kind; the metadata is of no interest.
@@ -23,7 +23,7 @@ fn spec(api_version: &str, kind: &str, annotation: &str, want: Value, live: Valu
     let want = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": want});
     let live =
         json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "uid": "u"}, "spec": live});
-    merge(desired(&want), Some(&live))["spec"].clone()
+    merge(&want, Some(&live))["spec"].clone()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn labels_go_on_templates_too() {
 fn a_new_object_is_the_desired_one_with_origin() {
     let want = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "finalizers": ["f"]},
         "data": {"a": "1"}, "status": {"x": 1}});
-    let merged = merge(desired(&want), None);
+    let merged = merge(&want, None);
     let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}, "metadata": {
         "name": "x", "finalizers": ["f"], "annotations": {
             "resources.gardener.cloud/origin": "garden/mr",
@@ -60,7 +60,7 @@ fn metadata_and_status_are_live_and_the_rest_is_desired() {
     let live = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "0", "b": "0"}, "extra": true,
         "status": {"phase": "P"}, "metadata": {"name": "x", "uid": "u", "resourceVersion": "7",
             "finalizers": ["theirs"], "ownerReferences": [{"name": "old"}]}});
-    let merged = merge(desired(&want), Some(&live));
+    let merged = merge(&want, Some(&live));
     assert_eq!(merged["data"], json!({"a": "1"}));
     assert_eq!(merged.get("extra"), None);
     assert_eq!(merged["status"], json!({"phase": "P"}));
@@ -70,10 +70,10 @@ fn metadata_and_status_are_live_and_the_rest_is_desired() {
     assert_eq!(metadata["ownerReferences"], json!([{"name": "new"}]));
     let mut without = want.clone();
     without["metadata"]["ownerReferences"] = Value::Null;
-    assert!(merge(desired(&without), Some(&live))["metadata"].get("ownerReferences").is_none());
+    assert!(merge(&without, Some(&live))["metadata"].get("ownerReferences").is_none());
     let mut empty = live.clone();
     empty["status"] = json!({});
-    assert!(merge(desired(&want), Some(&empty)).get("status").is_none());
+    assert!(merge(&want, Some(&empty)).get("status").is_none());
 }
 
 #[test]
@@ -95,13 +95,9 @@ fn labels_of_others_stay_unless_forced() {
             annotations: texts(&recorded),
             ..ObjectReference::default()
         };
-        let all = Desired {
-            recorded: Some(&record),
-            force_labels: forced,
-            force_annotations: forced,
-            ..desired(&object)
-        };
-        let merged = merge(all, Some(&current));
+        let terms =
+            Terms { recorded: Some(&record), force_labels: forced, force_annotations: forced, ..TERMS };
+        let merged = super::merge(object, terms, Some(&current));
         assert_eq!(labels(&merged), texts(&expected), "labels {want} {live}");
         let mut annotations = annotations(&merged);
         assert_eq!(annotations.remove("resources.gardener.cloud/origin").unwrap(), "garden/mr");
@@ -116,7 +112,7 @@ fn live_references_are_always_dropped() {
     let live = json!({"metadata": {"uid": "u", "annotations": {key: "old", "other": "1"}}});
     for (want, expected) in [(json!({}), None), (json!({key: "new"}), Some("new"))] {
         let object = json!({"metadata": {"annotations": want}});
-        let merged = merge(desired(&object), Some(&live));
+        let merged = merge(&object, Some(&live));
         assert_eq!(merged["metadata"]["annotations"].get(key).and_then(Value::as_str), expected);
         assert_eq!(merged["metadata"]["annotations"]["other"], "1");
     }
@@ -142,9 +138,9 @@ fn replicas() {
     }
     let want = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 1}});
     let live = json!({"metadata": {"uid": "u"}, "spec": {"replicas": 5}});
-    let merged = merge(Desired { autoscaled: true, ..desired(&want) }, Some(&live));
+    let merged = super::merge(want.clone(), Terms { autoscaled: true, ..TERMS }, Some(&live));
     assert_eq!(merged["spec"]["replicas"], 5);
-    assert_eq!(merge(Desired { autoscaled: true, ..desired(&want) }, None)["spec"]["replicas"], 1);
+    assert_eq!(super::merge(want.clone(), Terms { autoscaled: true, ..TERMS }, None)["spec"]["replicas"], 1);
 }
 
 #[test]
@@ -271,7 +267,7 @@ fn services() {
         assert_eq!(spec("v1", "Service", "", want, live), expected, "{name}");
     }
     let new = json!({"apiVersion": "v1", "kind": "Service", "spec": {}});
-    assert_eq!(merge(desired(&new), None)["spec"], json!({"type": "ClusterIP"}));
+    assert_eq!(merge(&new, None)["spec"], json!({"type": "ClusterIP"}));
 }
 
 #[test]
@@ -279,19 +275,19 @@ fn annotations_of_load_balancers_stay_even_if_forced() {
     let want = json!({"apiVersion": "v1", "kind": "Service"});
     let key = "loadbalancer.openstack.org/load-balancer-id";
     let live = json!({"metadata": {"uid": "u", "annotations": {key: "7", "other": "1"}}});
-    let merged = merge(Desired { force_annotations: true, ..desired(&want) }, Some(&live));
+    let merged = super::merge(want.clone(), Terms { force_annotations: true, ..TERMS }, Some(&live));
     assert_eq!(merged["metadata"]["annotations"][key], "7");
     assert!(merged["metadata"]["annotations"].get("other").is_none());
     let want = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"annotations": {key: "8"}}});
-    assert_eq!(merge(desired(&want), Some(&live))["metadata"]["annotations"][key], "8");
+    assert_eq!(merge(&want, Some(&live))["metadata"]["annotations"][key], "8");
 }
 
 #[test]
 fn service_accounts_keep_secrets() {
     let want = json!({"apiVersion": "v1", "kind": "ServiceAccount", "imagePullSecrets": [{"name": "mine"}]});
     let live = json!({"metadata": {"uid": "u"}, "secrets": [{"name": "token"}]});
-    let merged = merge(desired(&want), Some(&live));
+    let merged = merge(&want, Some(&live));
     assert_eq!(merged["secrets"], json!([{"name": "token"}]));
     assert!(merged.get("imagePullSecrets").is_none());
-    assert_eq!(merge(desired(&want), None)["imagePullSecrets"], json!([{"name": "mine"}]));
+    assert_eq!(merge(&want, None)["imagePullSecrets"], json!([{"name": "mine"}]));
 }

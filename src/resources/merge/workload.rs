@@ -2,16 +2,15 @@
 
 use serde_json::Value;
 
-use super::super::names;
 use super::super::object::{find_map, is_empty, map_at, set, text};
-use super::{Desired, says_true};
+use super::Preserved;
 
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Keeps what belongs to others: replicas, claims, selectors, restarts, sizes of containers.
-pub(super) fn merge(desired: Desired<'_>, kind: &str, live: &Value, new: &mut Value) {
+pub(super) fn merge(preserved: Preserved, kind: &str, live: &Value, new: &mut Value) {
     match kind {
-        "Deployment" | "StatefulSet" => keep_replicas(desired, live, new),
+        "Deployment" | "StatefulSet" => keep_replicas(preserved, live, new),
         "Job" => keep_job(live, new),
         _ => {}
     }
@@ -21,12 +20,11 @@ pub(super) fn merge(desired: Desired<'_>, kind: &str, live: &Value, new: &mut Va
     let template: &[&str] =
         if kind == "CronJob" { &["spec", "jobTemplate", "spec", "template"] } else { &["spec", "template"] };
     let live_template = template.iter().fold(live, |value, key| &value[*key]);
-    keep_template(desired, live_template, new, template);
+    keep_template(preserved, live_template, new, template);
 }
 
-fn keep_replicas(desired: Desired<'_>, live: &Value, new: &mut Value) {
-    let unset = desired.object["spec"]["replicas"].is_null();
-    if unset || desired.autoscaled || says_true(desired.object, names::PRESERVE_REPLICAS) {
+fn keep_replicas(preserved: Preserved, live: &Value, new: &mut Value) {
+    if preserved.replicas || new["spec"]["replicas"].is_null() {
         set(new, &["spec"], "replicas", live["spec"]["replicas"].clone());
     }
 }
@@ -41,13 +39,13 @@ fn keep_job(live: &Value, new: &mut Value) {
     }
 }
 
-fn keep_template(desired: Desired<'_>, live: &Value, new: &mut Value, path: &[&str]) {
+fn keep_template(preserved: Preserved, live: &Value, new: &mut Value, path: &[&str]) {
     let Some(template) = path.iter().try_fold(&mut *new, |value, key| value.get_mut(*key)) else { return };
     let restarted = &live["metadata"]["annotations"][RESTARTED_AT];
     if !is_empty(restarted) {
         set(template, &["metadata", "annotations"], RESTARTED_AT, restarted.clone());
     }
-    if says_true(desired.object, names::PRESERVE_RESOURCES) {
+    if preserved.resources {
         keep_sizes(live, template);
     }
 }

@@ -80,6 +80,11 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::Clusters,
         resources::whole_life,
     ),
+    story(
+        "applier: webhooks that nobody answers for are known and removed",
+        Needs::Clusters,
+        resources::webhooks_left_behind,
+    ),
     story("agent: a seed joins its garden", Needs::FreshClusters, agent::joins),
     story("agent: an extension is installed, changed and removed", Needs::FreshClusters, agent::installs),
     story(

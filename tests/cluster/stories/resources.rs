@@ -9,7 +9,7 @@ use gardenlet::api::resources::MANAGED_RESOURCE;
 use gardenlet::base::clock::Clock;
 use gardenlet::base::metrics::Metrics;
 use gardenlet::base::stop::Stop;
-use gardenlet::components::{crds, install};
+use gardenlet::components::{crds, install, webhooks};
 use gardenlet::format::{base64, brotli};
 use gardenlet::kube::{Applier, Client, DeleteParams, Patch, Seed};
 use gardenlet::resources::{Resources, Settings};
@@ -70,6 +70,55 @@ pub(crate) fn whole_life(lab: &mut Lab) -> Result<()> {
     rig.admin.delete(&MANAGED_RESOURCE, NAME, NAME, &DeleteParams::default())?;
     rig.settle()?;
     rig.is_gone()
+}
+
+/// Webhooks of a gardener-resource-manager that is gone refuse writes, with the words that the agent looks for, until they are
+/// removed.
+pub(crate) fn webhooks_left_behind(lab: &mut Lab) -> Result<()> {
+    const PLACE: &str = "hooked";
+    let admin = lab.seed.client()?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACE}});
+    admin.create::<Value>(&NAMESPACE, "", &namespace)?;
+    equal("before", &webhooks::blocking(&admin)?, &None)?;
+    for (kind, plural) in [
+        ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+        ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    ] {
+        let resource = Resource::new("admissionregistration.k8s.io", "v1", kind, plural, false);
+        let service = json!({"namespace": "garden", "name": "gardener-resource-manager", "path": "/webhooks", "port": 443});
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
+            "resources": ["configmaps"]});
+        let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "gardener-resource-manager"}, "webhooks": [{
+                "name": "high-availability-config.resources.gardener.cloud", "failurePolicy": "Fail",
+                "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 2,
+                "clientConfig": {"service": service}, "rules": [rule],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": PLACE}}}]});
+        admin.create::<Value>(&resource, "", &configuration)?;
+    }
+    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    // The API server hears of the configurations after a moment.
+    let refusal = wait::until("a refusal", 30, || {
+        let made = admin.create::<Value>(
+            &CONFIG_MAP,
+            PLACE,
+            &map(&format!("before-{}", Clock::system().now().unix())),
+        );
+        Ok::<_, String>(made.err().filter(|error| error.status_code() == Some(500)))
+    })?;
+    let words = gardenlet::base::error::chain(&refusal);
+    ensure(webhooks::is_unanswered(&words), || format!("the agent would not know what this is: {words}"))?;
+    let blocking = webhooks::blocking(&admin)?.map(|blocking| blocking.command());
+    let command = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration gardener-resource-manager";
+    equal("the command", &blocking.as_deref(), &Some(command))?;
+
+    equal("removed", &webhooks::remove(&admin)?.len(), &2)?;
+    equal("after", &webhooks::blocking(&admin)?, &None)?;
+    wait::until("a write that is not refused", 30, || {
+        let made = admin.create::<Value>(&CONFIG_MAP, PLACE, &map("after"));
+        Ok::<_, String>(made.ok())
+    })?;
+    Ok(())
 }
 
 fn applier(lab: &Lab) -> Result<Resources> {

@@ -1,0 +1,47 @@
+//! Whether the cluster of a seed is a shoot that hosts itself. Then another gardenlet installs there what the agent would
+//! install. The rule is upstream's (`ClusterIsSelfHostedShoot`).
+
+use crate::api::core::NAMESPACE;
+use crate::api::meta::{Metadata, ObjectMeta};
+use crate::kube::{Client, Error};
+
+/// Why a seed of that kind is refused.
+pub const SELF_HOSTED: &str = "the seed is a self-hosted shoot (label gardener.cloud/role=shoot of its namespace kube-system): \
+                               its own gardenlet installs extensions there; seeds of this kind are not supported";
+
+/// Whether the cluster is a shoot that hosts its own control plane.
+///
+/// # Errors
+/// All of [`Error`].
+pub fn is_self_hosted_shoot(seed: &Client) -> Result<bool, Error> {
+    let namespace = seed.find::<Metadata>(&NAMESPACE, "", "kube-system")?;
+    Ok(namespace.is_some_and(|namespace| has_role_shoot(&namespace.metadata)))
+}
+
+fn has_role_shoot(namespace: &ObjectMeta) -> bool {
+    namespace.labels.get("gardener.cloud/role").is_some_and(|role| role == "shoot")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn the_label_tells_a_self_hosted_shoot() {
+        for (key, value, expected) in [
+            ("gardener.cloud/role", "shoot", true),
+            ("gardener.cloud/role", "kube-system", false),
+            ("role", "shoot", false),
+        ] {
+            let labels = BTreeMap::from([(key.to_owned(), value.to_owned())]);
+            assert_eq!(
+                has_role_shoot(&ObjectMeta { labels, ..ObjectMeta::default() }),
+                expected,
+                "{key}={value}"
+            );
+        }
+        assert!(!has_role_shoot(&ObjectMeta::default()));
+    }
+}

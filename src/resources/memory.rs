@@ -1,0 +1,131 @@
+//! How much memory rounds may take, all together: a ManagedResource of a megabyte can describe objects of a gigabyte.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+
+use crate::limits;
+
+/// A map of up to eleven entries, and one of more for each six.
+const MAP_BYTES: usize = 640;
+/// A list of values, grown by doubling, per item.
+const ITEM_BYTES: usize = 48;
+/// What stands for one value of a text that was not read yet, at most: every third could be a map.
+const NODE_BYTES: usize = 240;
+
+/// What all rounds share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memory(Arc<AtomicUsize>);
+
+impl Memory {
+    /// A permit for nothing yet.
+    pub(super) fn permit(&self) -> Permit {
+        Permit { taken: Arc::clone(&self.0), held: 0 }
+    }
+}
+
+/// What one round may take; given back when it ends.
+#[derive(Debug)]
+pub(super) struct Permit {
+    taken: Arc<AtomicUsize>,
+    held: usize,
+}
+
+impl Permit {
+    /// Takes so much, instead of what was held before. False if the others leave less; then nothing changes.
+    pub(super) fn hold(&mut self, bytes: usize) -> bool {
+        let held = self.held;
+        let next = |taken: usize| {
+            let taken = taken.saturating_sub(held).saturating_add(bytes);
+            (taken <= limits::APPLIER_MEMORY_BYTES_MAX || bytes <= held).then_some(taken)
+        };
+        let changed = self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok();
+        if changed {
+            self.held = bytes;
+        }
+        changed
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.hold(0);
+    }
+}
+
+/// About what a value takes.
+pub(super) fn of(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(list) => list.iter().map(|item| ITEM_BYTES + of(item)).sum(),
+        Value::Object(map) => {
+            let leaves = if map.len() < 12 { usize::from(!map.is_empty()) } else { map.len().div_ceil(6) };
+            leaves * MAP_BYTES + map.iter().map(|(key, value)| 16 + key.len() + of(value)).sum::<usize>()
+        }
+    }
+}
+
+/// What the value of a text takes at most: each node but the first follows one of these characters, or an alias stands
+/// for it.
+pub(super) fn of_text(text: &str) -> usize {
+    let marks = text.bytes().filter(|b| b",:[{-?\n".contains(b)).count();
+    let has_aliases = text.contains('*');
+    let nodes = if has_aliases { limits::DOCUMENT_NODES_MAX } else { 1 + marks };
+    nodes.min(limits::DOCUMENT_NODES_MAX) * NODE_BYTES + text.len()
+}
+
+/// The beginning of a text that is too long.
+pub(super) fn shortened(text: &str, bytes_max: usize) -> String {
+    const MORE: &str = " …";
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let end = (0..=bytes_max.saturating_sub(MORE.len())).rev().find(|end| text.is_char_boundary(*end));
+    format!("{}{MORE}", &text[..end.unwrap_or(0)])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn permits_share_one_budget() {
+        const ALL: usize = limits::APPLIER_MEMORY_BYTES_MAX;
+        let memory = Memory::default();
+        let (mut a, mut b) = (memory.permit(), memory.permit());
+        assert!(a.hold(ALL / 2) && b.hold(ALL / 2));
+        assert!(!a.hold(ALL / 2 + 1));
+        assert!(b.hold(0) && a.hold(ALL) && !b.hold(1));
+        assert!(!a.hold(ALL + 1));
+        drop(a);
+        assert!(b.hold(ALL));
+        assert!(b.hold(1));
+    }
+
+    #[test]
+    fn small_maps_are_the_dear_ones() {
+        let table = [
+            (json!(null), 0),
+            (json!("abc"), 3),
+            (json!([1, 2]), 96),
+            (json!({}), 0),
+            (json!({"a": 1}), 657),
+            (json!([{"a": ""}]), 705),
+        ];
+        for (value, expected) in table {
+            assert_eq!(of(&value), expected, "{value}");
+        }
+        assert!(of_text("a: {b: [c, d]}") > of(&json!({"a": {"b": ["c", "d"]}})));
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(shortened("abc", 3), "abc");
+        assert_eq!(shortened("abcdefgh", 7), "abc …");
+        assert_eq!(shortened("äöüäöü", 9), "äö …");
+    }
+}

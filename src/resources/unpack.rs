@@ -1,0 +1,276 @@
+//! From the value of a Secret's key to the texts of its documents. A key that ends in `.br` holds a Brotli stream, which is
+//! unpacked piece by piece; nothing is made of a text before it is known how many documents there are, and how large.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read};
+
+use serde_json::Value;
+
+use crate::base::built;
+use crate::format::{brotli, yaml};
+use crate::kube::value;
+use crate::limits;
+
+const BUFFER_BYTES: usize = 16 << 10;
+
+/// One document that is not empty.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    text: String,
+    is_json: bool,
+    /// Lines above it in its key.
+    lines_above: u64,
+}
+
+/// Why a document, or a key, says nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Trouble {
+    /// It is broken; others are good.
+    Broken(String),
+    /// It asks for more than the applier has. Whatever stands there is not known, so nothing is applied or deleted.
+    TooLarge(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Broken(why) | Self::TooLarge(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// How much there may still be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Documents, the broken ones included.
+    pub(super) documents: usize,
+    /// Bytes of text, separators and comments included.
+    pub(super) bytes: usize,
+}
+
+impl Room {
+    /// Of one ManagedResource.
+    pub(super) const ALL: Self = Self {
+        documents: limits::MANAGED_RESOURCE_OBJECTS_MAX,
+        bytes: limits::MANAGED_RESOURCE_TEXT_BYTES_MAX,
+    };
+}
+
+/// The documents of one key, broken ones included.
+///
+/// # Errors
+/// A broken Brotli stream; more than there is room for.
+pub(super) fn documents(
+    key: &str,
+    bytes: &[u8],
+    room: &mut Room,
+) -> Result<Vec<Result<Document, Trouble>>, Trouble> {
+    let mut pieces = Pieces { room, found: Vec::new(), lines: 0 };
+    if !key.ends_with(".br") {
+        pieces.read(&mut &*bytes)?;
+    } else if built::BROTLI.is_there {
+        pieces.read(&mut BufReader::with_capacity(BUFFER_BYTES, brotli::reader(bytes)))?;
+    } else {
+        return Err(Trouble::Broken(built::BROTLI.refusal.to_owned()));
+    }
+    Ok(pieces.found)
+}
+
+struct Pieces<'a> {
+    room: &'a mut Room,
+    found: Vec<Result<Document, Trouble>>,
+    /// Lines above the piece that is read.
+    lines: u64,
+}
+
+impl Pieces<'_> {
+    fn read(&mut self, from: &mut dyn BufRead) -> Result<(), Trouble> {
+        let (mut piece, mut lines) = (Vec::new(), 0);
+        loop {
+            let start = piece.len();
+            if self.line(from, &mut piece)? == 0 {
+                return self.add(&piece);
+            }
+            let is_separator = str::from_utf8(&piece[start..]).is_ok_and(yaml::is_separator);
+            if is_separator && start > 0 {
+                let next = piece.split_off(start);
+                self.add(&piece)?;
+                self.lines += std::mem::take(&mut lines);
+                piece = next;
+            }
+            lines += 1;
+        }
+    }
+
+    /// Appends the next line. Zero at the end.
+    fn line(&mut self, from: &mut dyn BufRead, piece: &mut Vec<u8>) -> Result<usize, Trouble> {
+        let document_max = limits::DOCUMENT_BYTES_MAX - piece.len();
+        let most = u64::try_from(self.room.bytes.min(document_max)).unwrap_or(u64::MAX);
+        let read = from.take(most + 1).read_until(b'\n', piece).map_err(|e| broken_stream(&e))?;
+        if read > document_max {
+            return Err(too_large("a document of", limits::DOCUMENT_BYTES_MAX, "bytes"));
+        }
+        self.room.bytes = self.room.bytes.checked_sub(read).ok_or_else(|| {
+            too_large("manifests of", limits::MANAGED_RESOURCE_TEXT_BYTES_MAX, "bytes when unpacked")
+        })?;
+        Ok(read)
+    }
+
+    /// One piece of a stream: one document of YAML, or several of JSON.
+    fn add(&mut self, piece: &[u8]) -> Result<(), Trouble> {
+        let Ok(text) = str::from_utf8(piece) else {
+            return self.push(Err(Trouble::Broken("not UTF-8".to_owned())));
+        };
+        if text.trim_start_matches("---").trim().is_empty() {
+            return Ok(());
+        }
+        if text.trim_start().starts_with('{') && self.add_json(text)? {
+            return Ok(());
+        }
+        self.push(Ok(Document { text: text.to_owned(), is_json: false, lines_above: self.lines }))
+    }
+
+    /// Several JSON documents may follow each other without a separator; YAML allows only one. False if it is not JSON.
+    fn add_json(&mut self, text: &str) -> Result<bool, Trouble> {
+        let mut counts = serde_json::Deserializer::from_str(text).into_iter::<value::Count>();
+        let (mut ends, mut nodes_max) = (Vec::new(), 0);
+        while let Some(count) = counts.next() {
+            let Ok(value::Count(nodes)) = count else { return Ok(false) };
+            nodes_max = nodes_max.max(nodes);
+            ends.push(counts.byte_offset());
+            if ends.len() > self.room.documents {
+                return Err(too_many());
+            }
+        }
+        if nodes_max > limits::DOCUMENT_NODES_MAX {
+            return Err(too_many_values());
+        }
+        let mut start = 0;
+        for end in ends {
+            let one = text[start..end].trim_start().to_owned();
+            self.push(Ok(Document { text: one, is_json: true, lines_above: self.lines }))?;
+            start = end;
+        }
+        Ok(true)
+    }
+
+    fn push(&mut self, document: Result<Document, Trouble>) -> Result<(), Trouble> {
+        self.room.documents = self.room.documents.checked_sub(1).ok_or_else(too_many)?;
+        self.found.push(document);
+        Ok(())
+    }
+}
+
+impl Document {
+    /// What the document says; `Null` if it holds comments only.
+    pub(super) fn value(&self) -> Result<Value, Trouble> {
+        if self.is_json {
+            let read = value::read_within(self.text.as_bytes(), limits::DOCUMENT_NODES_MAX);
+            return read.map_err(|e| Trouble::Broken(e.to_string()));
+        }
+        yaml::parse_within(&self.text, limits::DOCUMENT_NODES_MAX).map_err(|error| match error.is_limit() {
+            true => too_many_values(),
+            false => Trouble::Broken(error.below(self.lines_above).to_string()),
+        })
+    }
+
+    /// The text.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+fn broken_stream(error: &io::Error) -> Trouble {
+    Trouble::Broken(format!("broken brotli stream: {error}"))
+}
+
+fn too_large(what: &str, max: usize, unit: &str) -> Trouble {
+    Trouble::TooLarge(format!("{what} more than {max} {unit}"))
+}
+
+fn too_many() -> Trouble {
+    too_large("it has", limits::MANAGED_RESOURCE_OBJECTS_MAX, "documents")
+}
+
+fn too_many_values() -> Trouble {
+    let depth = limits::NESTING_DEPTH_MAX;
+    let values = limits::DOCUMENT_NODES_MAX;
+    Trouble::TooLarge(format!(
+        "a document with more than {values} values, or nested deeper than {depth} levels"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(key: &str, bytes: &[u8]) -> Result<Vec<Result<Document, Trouble>>, Trouble> {
+        documents(key, bytes, &mut { Room::ALL })
+    }
+
+    #[test]
+    fn limits_hold_before_anything_is_made() {
+        let many = limits::MANAGED_RESOURCE_OBJECTS_MAX + 1;
+        let deep = format!("a: {}1{}", "[".repeat(200), "]".repeat(200));
+        let nested_anchors: String =
+            (0..100).map(|n| format!("&a{n} [")).collect::<String>() + &"1,".repeat(3_000) + &"]".repeat(100);
+        let text = "x".repeat(4_000);
+        let table = [
+            ("json", "k", b"{}".repeat(many), "it has more than 2000 documents"),
+            ("yaml", "k", b"a: 1\n---\n".repeat(many), "it has more than 2000 documents"),
+            ("broken", "k", b"a: [\n---\n".repeat(many), "it has more than 2000 documents"),
+            (
+                "text",
+                "k",
+                vec![b' '; limits::DOCUMENT_BYTES_MAX + 1],
+                "a document of more than 3145728 bytes",
+            ),
+            (
+                "nothing",
+                "k",
+                b"---\n".repeat(limits::MANAGED_RESOURCE_TEXT_BYTES_MAX / 4 + 1),
+                "manifests of more than 8388608 bytes when unpacked",
+            ),
+            ("list", "k", format!("{{\"a\":[{}0]}}", "0,".repeat(60_000)).into_bytes(), "60000 values"),
+            ("yaml list", "k", format!("[{}0]", "a,".repeat(60_000)).into_bytes(), "60000 values"),
+            ("depth", "k", deep.into_bytes(), "nested deeper than 128 levels"),
+            (
+                "aliases",
+                "k",
+                format!("a: &a [{}]\nb: [{}]", "1,".repeat(900), "*a,".repeat(900)).into_bytes(),
+                "60000",
+            ),
+            (
+                "aliases of a long text",
+                "k",
+                format!("a: &a {text}\nb: [{}]", "*a,".repeat(9_000)).into_bytes(),
+                "60000",
+            ),
+            ("anchors", "k", nested_anchors.into_bytes(), "60000 values"),
+        ];
+        for (name, key, bytes, expected) in table {
+            let found = all(key, &bytes)
+                .and_then(|found| found.into_iter().try_for_each(|document| document?.value().map(drop)));
+            let Err(Trouble::TooLarge(why)) = found else { panic!("{name}: {found:?}") };
+            assert!(why.contains(expected), "{name}: {why}");
+            let packed = brotli::encode(&bytes);
+            let found = all("k.br", &packed)
+                .and_then(|found| found.into_iter().try_for_each(|document| document?.value().map(drop)));
+            assert_eq!(found, Err(Trouble::TooLarge(why)), "{name}, packed");
+        }
+    }
+
+    #[test]
+    fn one_key_leaves_the_next_what_it_did_not_need() {
+        let mut room = Room { documents: 3, bytes: 20 };
+        assert_eq!(documents("a", b"{}{}", &mut room).unwrap().len(), 2);
+        assert_eq!((room.documents, room.bytes), (1, 16));
+        assert!(documents("b", b"{}{}", &mut room).is_err());
+    }
+
+    #[test]
+    fn lines_of_errors_count_from_the_top_of_the_key() {
+        let found = all("k", b"a: 1\n---\nb: 2\n---\nc: [\n").unwrap();
+        let Err(Trouble::Broken(why)) = found[2].clone().unwrap().value() else { panic!() };
+        assert!(why.starts_with("line 6") || why.starts_with("line 5"), "{why}");
+    }
+}

@@ -1,0 +1,219 @@
+//! ManagedResources that mean harm, given to the program as a process of its own: each gets a condition that says what is
+//! wrong, none takes much memory, and a good one beside them is applied.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use gardenlet::format::{base64, brotli};
+use serde_json::{Value, json};
+
+use crate::story_outside::{files, without_secrets};
+use crate::world::{MANAGED_RESOURCES, Options, World, condition, own_address};
+
+/// How much more than an idle one the agent may take.
+const GROWTH_KIB_MAX: u64 = 32 << 10;
+
+/// Ended with the test, however it ends.
+struct Process(Child);
+
+impl Process {
+    fn start(world: &World) -> Self {
+        let (garden, seed) = files(world);
+        let mut config = without_secrets(world);
+        config["edge"]["stateDir"] = json!(world.path("state"));
+        config["server"] = json!({"healthProbes": {"bindAddress": own_address()}, "metrics": {"bindAddress": own_address()}});
+        let config = world.file("config.yaml", &config.to_string());
+        let child = Command::new(env!("CARGO_BIN_EXE_gardenlet"))
+            .arg("--config")
+            .arg(config)
+            .env_clear()
+            .envs([("GARDEN_KUBECONFIG", garden), ("KUBECONFIG", seed)])
+            .stderr(Stdio::from(fs::File::create(world.path("log")).unwrap()))
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    /// A line of its status in `/proc`, in KiB.
+    fn memory(&self, name: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).expect("the process runs");
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// The peak counts from here on.
+    fn forget_peak(&self) {
+        fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5").unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn config_map(name: &str, data: &Value) -> String {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "garden"}, "data": data})
+        .to_string()
+}
+
+/// A stream of `{}` as the reference encoder packs it: 55 bytes for 33,554,432.
+fn packed_braces() -> Vec<u8> {
+    base64::decode(b"y///P/il9vrisjAA9/5P/v//wS8BEIcFALr3f/z//4NfAiAOCwB07//y//8PvwRAHBYA6N7/AQ==").unwrap()
+}
+
+struct Case {
+    name: &'static str,
+    key: &'static str,
+    value: Vec<u8>,
+    /// Of `ResourcesApplied`.
+    reason: &'static str,
+    words: &'static str,
+}
+
+fn plain(name: &'static str, value: impl Into<Vec<u8>>, reason: &'static str, words: &'static str) -> Case {
+    Case { name, key: "data.yaml", value: value.into(), reason, words }
+}
+
+fn packed(name: &'static str, value: &[u8], reason: &'static str, words: &'static str) -> Case {
+    Case { name, key: "data.yaml.br", value: brotli::encode(value), reason, words }
+}
+
+const DECODING: &str = "DecodingFailed";
+const APPLY: &str = "ApplyFailed";
+
+fn cases() -> Vec<Case> {
+    let map = config_map("x", &json!({"a": "b"}));
+    let items = vec![json!({"a": 1}); 30_000];
+    let maps = |n: usize| vec![json!({"a": 1}); n];
+    let object = |value: &Value| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "garden"}, "data": value})
+            .to_string()
+    };
+    let anchors = (0..100).fold(String::new(), |text, n| format!("{text}&a{n} ["))
+        + &"1,".repeat(9_000)
+        + &"]".repeat(100);
+    let lol = (1..9).fold("a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned(), |text, n| {
+        let aliases = vec![format!("*a{}", n - 1); 9].join(",");
+        format!("{text}a{n}: &a{n} [{aliases}]\n")
+    });
+    let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(500_000), "*a,".repeat(100_000));
+    vec![
+        Case {
+            name: "braces",
+            key: "data.yaml.br",
+            value: packed_braces(),
+            reason: DECODING,
+            words: "a document of more than 3145728 bytes",
+        },
+        plain("many", "{}".repeat(500_000), DECODING, "it has more than 2000 documents"),
+        plain("many-yaml", "a: 1\n---\n".repeat(100_000), DECODING, "it has more than 2000 documents"),
+        plain("many-broken", "a: [\n---\n".repeat(1_500), DECODING, "; and 1495 more"),
+        plain(
+            "many-maps",
+            format!("{map}\n---\n").repeat(2_500),
+            DECODING,
+            "it has more than 2000 documents",
+        ),
+        packed("separators", &b"---\n".repeat(250_000), "ApplySucceeded", "All resources are applied."),
+        plain("nodes", object(&json!(items)), DECODING, "more than 60000 values"),
+        plain("maps", object(&json!(maps(19_000))), DECODING, "more than 24 MiB of memory"),
+        plain("deep", format!("a: {}{}", "[".repeat(400_000), "]".repeat(400_000)), DECODING, "128 levels"),
+        plain(
+            "deep-json",
+            format!("{}1{}", "{\"a\":".repeat(100_000), "}".repeat(100_000)),
+            DECODING,
+            "128 levels",
+        ),
+        plain("laughs", lol, DECODING, "more than 60000 values"),
+        plain("long-aliases", long, DECODING, "more than 60000 values"),
+        plain("anchors", anchors, DECODING, "more than 60000 values"),
+        plain(
+            "scalar",
+            object(&json!({"a": "x".repeat(900_000)})),
+            "ApplySucceeded",
+            "All resources are applied.",
+        ),
+        plain(
+            "list",
+            json!({"apiVersion": "v1", "kind": "List", "items": maps(100)}).to_string(),
+            APPLY,
+            "no matches for kind",
+        ),
+        plain("braces-few", "{}{}{}", APPLY, "apiVersion is missing"),
+        plain(
+            "long-kind",
+            json!({"apiVersion": "v1", "kind": "K".repeat(500_000), "metadata": {"name": "x"}}).to_string(),
+            APPLY,
+            "error during apply",
+        ),
+        plain("unknown-anchor", format!("a: *{}", "x".repeat(500_000)), DECODING, "unknown anchor"),
+        Case {
+            name: "broken",
+            key: "data.yaml.br",
+            value: vec![0xff; 100_000],
+            reason: DECODING,
+            words: "broken brotli stream",
+        },
+    ]
+}
+
+fn install(world: &World, name: &str, data: &Value, references: &Value) {
+    let metadata = json!({"name": name, "namespace": "garden"});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
+    world.seed.create("v1", "secrets", &secret);
+    let object = json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource", "metadata": metadata,
+        "spec": {"class": "seed", "secretRefs": references}});
+    world.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &object);
+}
+
+fn applied(world: &World, name: &str) -> Option<(String, String)> {
+    let object = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", name)?;
+    let (status, reason, message) = condition(&object, "ResourcesApplied")?;
+    (status != "Progressing").then_some((reason, message))
+}
+
+#[test]
+fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
+    let world = World::start(&Options::real("hostile"));
+    let process = Process::start(&world);
+    world.wait_until_ready();
+    let good = |name: &str| {
+        install(
+            &world,
+            name,
+            &json!({"k": base64::encode(config_map(name, &json!({"a": "b"})).as_bytes())}),
+            &json!([{"name": name}]),
+        );
+        world.seed.wait_for("a good one", |seed| seed.get("", "configmaps", "garden", name));
+    };
+    good("good");
+    let idle = process.memory("VmRSS:");
+    process.forget_peak();
+    let judge = |name: &str| {
+        let peak = process.memory("VmHWM:");
+        assert!(peak < idle + GROWTH_KIB_MAX, "{name}: from {idle} KiB to {peak} KiB");
+    };
+    for case in cases() {
+        let Case { name, key, value, reason, words } = case;
+        install(&world, name, &json!({key: base64::encode(&value)}), &json!([{"name": name}]));
+        let (found, message) = world.seed.wait_for(name, |_| applied(&world, name));
+        assert!(found == reason && message.contains(words), "{name}: {found}: {message}");
+        assert!(message.len() <= 2_048, "{name}: {} bytes", message.len());
+        judge(name);
+    }
+    // Keys, and the same Secret again and again.
+    let keys: serde_json::Map<_, _> = (0..20_000).map(|n| (format!("k{n}"), json!(""))).collect();
+    install(&world, "keys", &Value::Object(keys), &json!([{"name": "keys"}]));
+    let (reason, message) = world.seed.wait_for("keys", |_| applied(&world, "keys"));
+    assert!(reason == "CannotReadSecret" && message.contains("more than 5000 keys"), "{reason}: {message}");
+    let half = base64::encode(&"# nothing\n".repeat(90_000).into_bytes());
+    install(&world, "again", &json!({"k": half}), &json!(vec![json!({"name": "again"}); 100]));
+    let (reason, message) = world.seed.wait_for("again", |_| applied(&world, "again"));
+    assert!(reason == DECODING && message.contains("more than 8388608 bytes"), "{reason}: {message}");
+    judge("the same Secret");
+    good("good-as-well");
+    judge("all");
+}
