@@ -117,6 +117,7 @@ impl Doctor<'_> {
                 return None;
             }
         };
+        self.weakness("seed", &connection);
         let client = self.reach("seed", &connection)?;
         self.permissions(
             "seed",
@@ -146,6 +147,7 @@ impl Doctor<'_> {
         if !is_bootstrap {
             self.own_certificate(&connection);
         }
+        self.weakness("garden", &connection);
         let client = self.reach("garden", &connection)?;
         let name = self.settings.seed_config.name.as_str();
         let own = access::garden(name);
@@ -159,6 +161,18 @@ impl Doctor<'_> {
         };
         self.permissions("garden", &client, wanted, remedy);
         (!is_bootstrap).then_some(Garden(client))
+    }
+
+    fn weakness(&mut self, place: &str, connection: &Connection) {
+        if let Some(weakness) = connection.weakness() {
+            self.say(
+                place,
+                "trust",
+                State::Odd,
+                weakness,
+                "name the server's CA in the kubeconfig, and its https:// URL",
+            );
+        }
     }
 
     /// What the seed's installations pull, by deployment, made as their controller makes it.
