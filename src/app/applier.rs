@@ -16,6 +16,7 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::base::stop::Stop;
 use crate::base::thread;
+use crate::config::settings::ResourceManager;
 use crate::kube::{self, Applier, Patch};
 use crate::limits;
 use crate::resources::{self, Resources, Watched, reads_secret, wants_apply, wants_check};
@@ -119,7 +120,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
 /// Scales a gardener-resource-manager to 0, if the configuration says so in so many words: the default must not end a
 /// program that an operator deployed. False if that is still to be done.
 fn retire(shared: &Shared) -> bool {
-    if !shared.settings.edge.resource_manager_is_explicit {
+    if shared.settings.edge.resource_manager != ResourceManager::Embedded {
         return true;
     }
     match scale_down(&shared.clients.seed) {
@@ -282,7 +283,7 @@ impl Listener for ApplierPart {
     fn standing(&self, holder: &str) {
         let status = &self.shared.status;
         let now = self.shared.env.clock.mono();
-        let explicit = self.shared.settings.edge.resource_manager_is_explicit;
+        let explicit = self.shared.settings.edge.resource_manager == ResourceManager::Embedded;
         let mut standing = {
             let known = *self.standing.lock().unwrap_or_else(PoisonError::into_inner);
             known.unwrap_or(Standing { since: now, retire_at: now + RETIRE_AGAIN })

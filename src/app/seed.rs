@@ -50,7 +50,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
         let handler = on_resource(shared);
         informer = inform(shared, stop, &shared.clients.seed, options, &shared.managed, handler);
         match shared.settings.edge.resource_manager {
-            ResourceManager::Embedded => applier::run(shared, stop),
+            ResourceManager::Auto | ResourceManager::Embedded => applier::run(shared, stop),
             ResourceManager::External => {
                 shared.status.stage(applier::PART, "left to gardener-resource-manager");
             }
@@ -94,7 +94,7 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
 /// The applier's lanes keep the keys until it works.
 fn on_resource(shared: &Arc<Shared>) -> Handler<Watched> {
     let shared = Arc::clone(shared);
-    let embedded = matches!(shared.settings.edge.resource_manager, ResourceManager::Embedded);
+    let embedded = shared.settings.edge.resource_manager.is_here();
     Box::new(move |change| {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         if embedded && wants_apply(old, new) {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::meta::Resource;
-use crate::config::settings::{ResourceManager, Settings};
+use crate::config::settings::Settings;
 use crate::kube::{Client, Error};
 
 const REVIEW: Resource =
@@ -45,7 +45,7 @@ pub(super) fn seed(settings: &Settings) -> Vec<Access<'_>> {
     let mut all = SEED.to_vec();
     all.push(("create", LEASES, "leases", namespace, ""));
     all.push(("get update", LEASES, "leases", namespace, name));
-    if matches!(settings.edge.resource_manager, ResourceManager::Embedded) {
+    if settings.edge.resource_manager.is_here() {
         all.extend(APPLIER);
     }
     all
