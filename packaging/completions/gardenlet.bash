@@ -16,7 +16,7 @@ _gardenlet() {
     *)
       case ${COMP_WORDS[1]} in
         "$cur") words="config rebootstrap doctor explain bundle render --config --version --help" ;;
-        config) words="validate print-defaults --config" ;;
+        config) words="validate print-defaults --config --strict" ;;
         rebootstrap) words=--config ;;
         doctor) words="--config -o" ;;
         explain) words="--config -o -n" ;;

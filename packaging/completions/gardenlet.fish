@@ -18,6 +18,7 @@ complete -c gardenlet -l help -d "say what there is"
 complete -c gardenlet -n "not $render" -l config -r -F -d "configuration file"
 complete -c gardenlet -n "__fish_seen_subcommand_from config; and not __fish_seen_subcommand_from validate print-defaults" \
     -a "validate print-defaults"
+complete -c gardenlet -n "__fish_seen_subcommand_from config" -l strict -d "warnings fail"
 complete -c gardenlet -n $looks -s o -x -a "json text" -d "form of the answer"
 complete -c gardenlet -n "__fish_seen_subcommand_from explain" -s n -x -d "namespace of the object"
 

@@ -15,10 +15,11 @@ use crate::base::clock::Mono;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::components::webhooks::{self, Blocking};
+use crate::config::settings::ResourceManager;
 use crate::controllers::is_garden;
 use crate::kube::{self, Applier, Patch};
 use crate::limits;
-use crate::resources::{self, Resources, SecretVersion};
+use crate::resources::{self, Resources, SecretVersion, Watched};
 use crate::runtime::fence::Fence;
 use crate::runtime::group::Group;
 use crate::runtime::leader::{self, Elector, Listener};
@@ -145,7 +146,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
 /// Scales a gardener-resource-manager to 0 and removes its webhooks, if the configuration says so in so many words: the
 /// default must not end a program that an operator deployed. False if that is still to be done.
 fn retire(shared: &Shared) -> bool {
-    if !shared.settings.edge.resource_manager_is_explicit {
+    if shared.settings.edge.resource_manager != ResourceManager::Embedded {
         return true;
     }
     match replace(&shared.clients.seed) {
@@ -211,7 +212,7 @@ fn is_refused(shared: &Shared) -> bool {
     let conditions = |watched: &Watched| {
         watched.status.conditions.iter().any(|condition| webhooks::is_unanswered(&condition.message))
     };
-    shared.managed.all().iter().any(|(_, watched)| conditions(watched))
+    shared.managed.store().all().iter().any(|(_, watched)| conditions(watched))
 }
 
 /// True if there was something to scale.
@@ -350,7 +351,7 @@ impl Listener for ApplierPart {
     fn standing(&self, holder: &str) {
         let status = &self.shared.status;
         let now = self.shared.env.clock.mono();
-        let explicit = self.shared.settings.edge.resource_manager_is_explicit;
+        let explicit = self.shared.settings.edge.resource_manager == ResourceManager::Embedded;
         let mut standing = {
             let known = *self.standing.lock().unwrap_or_else(PoisonError::into_inner);
             known.unwrap_or(Standing { since: now, retire_at: now + RETIRE_AGAIN })

@@ -1,5 +1,6 @@
 //! The clients of the agent: which connections exist, and who may use which.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(super) struct Clients {
     garden_gate: Gate,
     election_timeout: Duration,
     garden: Mutex<Option<GardenClients>>,
+    /// Servers of the garden whose weak connections were logged.
+    warned: Mutex<BTreeSet<String>>,
 }
 
 /// The clients of the garden, once there is an identity.
@@ -73,6 +76,7 @@ impl Clients {
         fence: &Fence,
     ) -> Result<Self, Error> {
         let seed_connection = seed_connection(settings, env)?;
+        warn_of_weakness(SEED, &seed_connection);
         let election_timeout = write_deadline(&settings.leader_election);
         // Leases are written without: that of the leader gives the permit, that of the seed asks for it itself.
         let unlimited = Options {
@@ -111,6 +115,7 @@ impl Clients {
             garden_gate,
             election_timeout,
             garden: Mutex::default(),
+            warned: Mutex::default(),
         })
     }
 
@@ -152,12 +157,21 @@ impl Clients {
 
     /// A client of the garden that is used for the bootstrap only.
     pub(super) fn garden_once(&self, connection: Connection) -> Result<Garden, kube::Error> {
+        self.warn_once(&connection);
         Client::new(connection, self.options.clone()).map(Garden)
+    }
+
+    fn warn_once(&self, connection: &Connection) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if connection.weakness().is_some() && warned.insert(connection.server.clone()) {
+            warn_of_weakness("garden", connection);
+        }
     }
 
     /// The garden's clients over `connection`: new ones, or the present ones with another identity.
     pub(super) fn use_garden(&self, connection: &Connection) -> Result<GardenClients, kube::Error> {
         let mut garden = self.garden.lock().unwrap_or_else(PoisonError::into_inner);
+        self.warn_once(connection);
         if let Some(clients) = garden.as_ref() {
             // Each for itself: a try that failed half-way is made good by the next one.
             for client in [&clients.controllers, &clients.heartbeat, &clients.identity] {
@@ -186,6 +200,12 @@ impl Clients {
 
 /// What the seed is called in metrics.
 const SEED: &str = "seed";
+
+fn warn_of_weakness(cluster: &str, connection: &Connection) {
+    if let Some(weakness) = connection.weakness() {
+        log::warn!(cluster = cluster, weakness = weakness; "The connection is not safe from others in the network");
+    }
+}
 
 fn options(env: &Environment, time: &GardenTime) -> Options {
     Options {

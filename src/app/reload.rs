@@ -104,7 +104,7 @@ pub(super) fn late(env: &Environment) -> Stop {
 fn has_same_leases(old: &Settings, new: &Settings) -> bool {
     old.leader_election == new.leader_election
         && old.edge.state_dir == new.edge.state_dir
-        && old.edge.resource_manager == new.edge.resource_manager
+        && old.edge.resource_manager.is_here() == new.edge.resource_manager.is_here()
         && old.seed_client_connection.kubeconfig == new.seed_client_connection.kubeconfig
 }
 
@@ -149,7 +149,7 @@ mod tests {
     fn settings(more: &str) -> Arc<Settings> {
         let credentials = "{apiVersion: v1, kind: Secret, namespace: garden, name: d}";
         let text = format!(
-            "seedConfig:\n  metadata: {{name: edge-1}}\n  spec:\n    provider: {{type: local, region: north}}\n    \
+            "apiVersion: gardenlet.config.gardener.cloud/v1alpha1\nkind: GardenletConfiguration\nseedConfig:\n  metadata: {{name: edge-1}}\n  spec:\n    provider: {{type: local, region: north}}\n    \
              networks: {{pods: 10.51.0.0/16, services: 10.52.0.0/16}}\n    dns:\n      provider: {{type: local, \
              credentialsRef: {credentials}}}\n      internal: {{type: local, domain: i.example.org, credentialsRef: \
              {credentials}}}\n    ingress: {{domain: i.example.org, controller: {{kind: nginx}}}}\n{more}\n"
@@ -167,6 +167,7 @@ mod tests {
             ("seedClientConnection: {kubeconfig: /k}", true, false),
             ("edge: {stateDir: /state}", true, false),
             ("edge: {resourceManager: External}", true, false),
+            ("edge: {resourceManager: Embedded}", true, true),
             ("leaderElection: {resourceName: other}", true, false),
         ];
         for (more, restart, same_leases) in table {

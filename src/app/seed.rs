@@ -69,7 +69,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     if install_definitions(shared, stop) {
         group.watch(&shared.clients.seed, options, &shared.managed);
         match shared.settings.edge.resource_manager {
-            ResourceManager::Embedded => applier::run(shared, stop),
+            ResourceManager::Auto | ResourceManager::Embedded => applier::run(shared, stop),
             ResourceManager::External => {
                 shared.status.stage(applier::PART, "left to gardener-resource-manager");
             }

@@ -147,8 +147,7 @@ impl Status {
         let state = Arc::clone(&self.state);
         move || {
             let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            let all =
-                [&state.clock_remark, &state.garden_remark, &state.webhook_remark, &state.remark];
+            let all = [&state.clock_remark, &state.garden_remark, &state.webhook_remark, &state.remark];
             let all: Vec<&str> = all.into_iter().flatten().map(String::as_str).collect();
             (!all.is_empty()).then(|| all.join(" "))
         }

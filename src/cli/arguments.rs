@@ -16,8 +16,12 @@ pub(super) enum Command {
     },
     ConfigValidate {
         config: PathBuf,
+        /// Warnings fail.
+        strict: bool,
     },
-    ConfigPrintDefaults,
+    ConfigPrintDefaults {
+        config: Option<PathBuf>,
+    },
     /// Ask for a new identity.
     Rebootstrap {
         config: PathBuf,
@@ -54,6 +58,7 @@ pub(super) enum Usage {
     UnknownCommand(String),
     Version(String),
     Output(String),
+    Strict,
     Argument(lexopt::Error),
 }
 
@@ -64,6 +69,7 @@ impl fmt::Display for Usage {
             Self::UnknownCommand(name) => write!(f, "unknown command {name:?}"),
             Self::Version(value) => write!(f, "--version={value}: expected true, false or raw"),
             Self::Output(value) => write!(f, "--output={value}: expected text or json"),
+            Self::Strict => f.write_str("--strict belongs to gardenlet config validate"),
             Self::Argument(error) => error.fmt(f),
         }
     }
@@ -85,11 +91,12 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
         _ => {}
     }
     let mut words = Vec::new();
-    let (mut config, mut as_json, mut namespace) = (None, false, String::new());
+    let (mut config, mut as_json, mut strict, mut namespace) = (None, false, false, String::new());
     let mut parser = Parser::from_args(args);
     while let Some(arg) = parser.next()? {
         match arg {
             Long("config") => config = Some(PathBuf::from(parser.value()?)),
+            Long("strict") => strict = true,
             Long("output") | Short('o') => as_json = output(&mut parser)?,
             Long("namespace") | Short('n') => namespace = parser.value()?.to_string_lossy().into_owned(),
             Long("help") | Short('h') => return Ok(Command::Help),
@@ -110,10 +117,13 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
+        ["config", "validate"] => {
+            Ok(Command::ConfigValidate { config: config.ok_or(Usage::NoConfig)?, strict })
+        }
+        _ if strict => Err(Usage::Strict),
         [] | ["run"] => Ok(Command::Run { config: config.ok_or(Usage::NoConfig)? }),
-        ["config", "validate"] => Ok(Command::ConfigValidate { config: config.ok_or(Usage::NoConfig)? }),
         ["rebootstrap"] => Ok(Command::Rebootstrap { config: config.ok_or(Usage::NoConfig)? }),
-        ["config", "print-defaults"] => Ok(Command::ConfigPrintDefaults),
+        ["config", "print-defaults"] => Ok(Command::ConfigPrintDefaults { config }),
         ["doctor"] => Ok(Command::Doctor { config: config.ok_or(Usage::NoConfig)?, as_json }),
         ["explain", kind, name] => Ok(Command::Explain {
             config: config.ok_or(Usage::NoConfig)?,
@@ -161,8 +171,12 @@ mod tests {
             ("--version", Command::Version { raw: false }),
             ("--version=true", Command::Version { raw: false }),
             ("--version=raw --config=c.yaml", Command::Version { raw: true }),
-            ("config validate --config c.yaml", Command::ConfigValidate { config: config() }),
-            ("config --config c.yaml validate", Command::ConfigValidate { config: config() }),
+            ("config validate --config c.yaml", Command::ConfigValidate { config: config(), strict: false }),
+            ("config --config c.yaml validate", Command::ConfigValidate { config: config(), strict: false }),
+            (
+                "config validate --strict --config=-",
+                Command::ConfigValidate { config: PathBuf::from("-"), strict: true },
+            ),
             ("doctor --config=c.yaml -o json", Command::Doctor { config: config(), as_json: true }),
             (
                 "explain mr x -n garden --config c.yaml",
@@ -174,7 +188,11 @@ mod tests {
                     namespace: "garden".to_owned(),
                 },
             ),
-            ("config print-defaults", Command::ConfigPrintDefaults),
+            ("config print-defaults", Command::ConfigPrintDefaults { config: None }),
+            (
+                "config print-defaults --config -",
+                Command::ConfigPrintDefaults { config: Some(PathBuf::from("-")) },
+            ),
             ("render --set a=b x", Command::Render(["--set", "a=b", "x"].map(OsString::from).to_vec())),
             ("bundle list x", Command::Bundle(["list", "x"].map(OsString::from).to_vec())),
             ("render-child", Command::RenderChild(Vec::new())),
@@ -195,6 +213,7 @@ mod tests {
             ("doctor -o yaml", "--output=yaml: expected text or json"),
             ("doctor", "--config is missing: it names the configuration file"),
             ("explain seed --config c.yaml", "unknown command \"explain seed\""),
+            ("--strict --config c.yaml", "--strict belongs to gardenlet config validate"),
             ("start --config c.yaml", "unknown command \"start\""),
             ("--config", "missing argument for option '--config'"),
             ("--config c.yaml -v", "invalid option '-v'"),

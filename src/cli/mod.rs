@@ -33,8 +33,11 @@ gardenlet: joins a Kubernetes seed cluster to its Gardener garden
 
 Usage:
   gardenlet --config=FILE                   run the agent
-  gardenlet config validate --config=FILE   report everything that is wrong with a configuration
-  gardenlet config print-defaults           print the configuration that an empty one stands for
+  gardenlet config validate --config=FILE [--strict]
+                                            report everything that is wrong with a configuration; --strict fails for
+                                            warnings, too
+  gardenlet config print-defaults [--config=FILE]
+                                            print a configuration with all defaults; without a file, an empty one
   gardenlet rebootstrap --config=FILE       let the agent, running or stopped, get a new identity for the garden from a
                                             bootstrap kubeconfig; nothing is deleted before the new one is there
   gardenlet doctor --config=FILE [-o json]  try each hop from this machine; name the first that breaks
@@ -44,6 +47,8 @@ Usage:
   gardenlet render ...                      render a chart (see gardenlet render --help)
   gardenlet --version[=true|false|raw]
   gardenlet --help
+
+--config=- reads standard input (to run the agent, config validate, config print-defaults).
 
 Environment:
   GARDEN_KUBECONFIG  kubeconfig of the garden, before gardenClientConnection.kubeconfig
@@ -88,7 +93,7 @@ pub fn main(
         }
     };
     match command {
-        Command::Run { config } => match load_to_run(&config, variable) {
+        Command::Run { config } => match load(io, &config).and_then(|loaded| to_run(loaded, variable)) {
             Ok(loaded) => run(loaded, &config),
             Err(problems) => report(io, &config, &problems),
         },
@@ -99,8 +104,12 @@ pub fn main(
             },
             Err(problems) => report(io, &config, &problems),
         },
-        Command::ConfigValidate { config } => validate(io, &config),
-        Command::ConfigPrintDefaults => print(io, &defaults()),
+        Command::ConfigValidate { config, strict } => validate(io, &config, strict),
+        Command::ConfigPrintDefaults { config: None } => print(io, &defaults()),
+        Command::ConfigPrintDefaults { config: Some(config) } => match load(io, &config) {
+            Ok(loaded) => print(io, &yaml::emit(&loaded.settings.document, yaml::Dialect::V4)),
+            Err(problems) => report(io, &config, &problems),
+        },
         Command::Doctor { config, as_json } => doctor::main(io, &config, variable, as_json),
         Command::Explain { config, as_json, kind, name, namespace } => {
             let question = explain::Question { kind, name, namespace };
@@ -134,13 +143,24 @@ fn say(io: &mut Io<'_>, text: std::fmt::Arguments<'_>) {
     let _ = io.errors.write_all(visible(&text).as_bytes()).and_then(|()| io.errors.flush());
 }
 
-fn load(path: &Path) -> Result<Loaded, Vec<Problem>> {
-    let name = path.display().to_string();
-    let text = read(path).map_err(|error| {
-        vec![Problem {
-            path: name.clone(),
-            message: format!("the configuration file cannot be read: {error}"),
-        }]
+/// Standard input, as a configuration.
+const STDIN: &str = "-";
+
+/// What a configuration is called in messages.
+fn name_of(path: &Path) -> String {
+    if path == Path::new(STDIN) { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+fn load(io: &mut Io<'_>, path: &Path) -> Result<Loaded, Vec<Problem>> {
+    let text = if path == Path::new(STDIN) { text_of(&mut *io.input) } else { read(path) };
+    parse(text, path)
+}
+
+fn parse(text: io::Result<String>, path: &Path) -> Result<Loaded, Vec<Problem>> {
+    let name = name_of(path);
+    let text = text.map_err(|error| {
+        let message = format!("the configuration cannot be read: {error}");
+        vec![Problem { path: name.clone(), message }]
     })?;
     config::load(&text, &name)
 }
@@ -151,34 +171,50 @@ fn load(path: &Path) -> Result<Loaded, Vec<Problem>> {
 /// # Errors
 /// Everything that is wrong.
 pub fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
-    let mut loaded = load(path)?;
+    if path == Path::new(STDIN) {
+        let message =
+            "is read once, at the start of the agent, and only by it and by gardenlet config; name a file";
+        return Err(vec![Problem { path: name_of(path), message: message.to_owned() }]);
+    }
+    parse(read(path), path).and_then(|loaded| to_run(loaded, variable))
+}
+
+fn to_run(mut loaded: Loaded, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
     let settings = &mut loaded.settings;
     let usable = settings.apply_environment(variable).and_then(|()| settings.check_garden_access());
     usable.map(|()| loaded).map_err(|problem| vec![problem])
 }
 
-/// One byte more than allowed is enough to find out that a file is too long.
 fn read(path: &Path) -> io::Result<String> {
+    text_of(&mut File::open(path)?)
+}
+
+/// One byte more than allowed is enough to find out that a text is too long.
+fn text_of(from: &mut dyn Read) -> io::Result<String> {
     let mut text = String::new();
     let max = u64::try_from(limits::CONFIG_FILE_BYTES_MAX).unwrap_or(u64::MAX);
-    File::open(path)?.take(max.saturating_add(1)).read_to_string(&mut text)?;
+    from.take(max.saturating_add(1)).read_to_string(&mut text)?;
     Ok(text)
 }
 
-fn validate(io: &mut Io<'_>, path: &Path) -> u8 {
-    match load(path) {
+fn validate(io: &mut Io<'_>, path: &Path, strict: bool) -> u8 {
+    let name = name_of(path);
+    match load(io, path) {
         Err(problems) => report(io, path, &problems),
         Ok(loaded) => {
             for warning in &loaded.warnings {
-                fail(io, format_args!("{}: {}", path.display(), warning.as_warning()));
+                fail(io, format_args!("{name}: {}", warning.as_warning()));
             }
-            print(io, &format!("{} is valid\n", path.display()))
+            match loaded.warnings.len() {
+                1.. if strict => fail(io, format_args!("{name} has warnings, which --strict does not allow")),
+                _ => print(io, &format!("{name} is valid\n")),
+            }
         }
     }
 }
 
 fn report(io: &mut Io<'_>, path: &Path, problems: &[Problem]) -> u8 {
-    let file = path.display().to_string();
+    let file = name_of(path);
     for problem in problems {
         if problem.path == file {
             fail(io, format_args!("{problem}"));

@@ -10,9 +10,14 @@ struct Ended {
 }
 
 fn command(line: &str, variables: &[(&str, &str)]) -> Ended {
+    command_with("", line, variables)
+}
+
+/// The same, with this standard input.
+fn command_with(input: &str, line: &str, variables: &[(&str, &str)]) -> Ended {
+    let mut input = input.as_bytes();
     let (mut output, mut errors, mut loaded) = (Vec::new(), Vec::new(), None);
-    let mut io =
-        Io { input: &mut io::empty(), output: &mut output, errors: &mut errors, is_own_process: false };
+    let mut io = Io { input: &mut input, output: &mut output, errors: &mut errors };
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let args = line.split_whitespace().map(OsString::from).collect();
@@ -50,6 +55,8 @@ impl Drop for TempFile {
 }
 
 const GOOD: &str = "
+apiVersion: gardenlet.config.gardener.cloud/v1alpha1
+kind: GardenletConfiguration
 seedConfig:
   metadata: {name: edge-1}
   spec:
@@ -104,6 +111,42 @@ fn what_a_file_says_reaches_no_terminal_as_a_command() {
     assert_eq!(ended.code, FAILURE);
     assert!(ended.errors.contains("\\u001b[2J\\u001b]0;x\\u0007"), "{:?}", ended.errors);
     assert!(!ended.errors.contains(['\u{1b}', '\u{7}']), "{:?}", ended.errors);
+}
+
+#[test]
+fn warnings_fail_where_they_are_told_to() {
+    let line = "config validate --strict --config=-";
+    let ended = command_with(GOOD, line, &[]);
+    assert_eq!(
+        (ended.code, ended.output.as_str(), ended.errors.as_str()),
+        (0, "standard input is valid\n", "")
+    );
+    let ended = command_with(&format!("loglevel: info\n{GOOD}"), line, &[]);
+    assert_eq!((ended.code, ended.output.as_str()), (2, ""));
+    assert_eq!(
+        ended.errors,
+        "standard input: loglevel: warning: unknown field, ignored; did you mean \"logLevel\"?\n\
+         standard input has warnings, which --strict does not allow\n"
+    );
+}
+
+#[test]
+fn standard_input_is_a_configuration_where_it_is_read_once() {
+    let variables = [("GARDEN_KUBECONFIG", "/g")];
+    let ended = command_with(GOOD, "--config=-", &variables);
+    assert_eq!((ended.code, ended.loaded.is_some()), (7, true));
+    let ended = command_with("logLevel: loud", "config validate --config -", &[]);
+    assert!(ended.errors.contains("standard input: logLevel: unknown value"), "{}", ended.errors);
+    let ended = command_with(GOOD, "config print-defaults --config=-", &[]);
+    assert_eq!(ended.code, 0);
+    assert!(
+        ended.output.contains("name: edge-1") && ended.output.contains("resourceManager: Auto"),
+        "{}",
+        ended.output
+    );
+    let ended = command_with(GOOD, "rebootstrap --config=-", &variables);
+    assert_eq!(ended.code, 2);
+    assert!(ended.errors.starts_with("standard input: is read once"), "{}", ended.errors);
 }
 
 #[test]
@@ -166,8 +209,8 @@ fn information_goes_to_the_output() {
 fn the_printed_defaults_are_a_configuration_but_for_the_seed() {
     let ended = command("config print-defaults", &[]);
     assert!(ended.output.contains("\ncontrollers:\n"), "{}", ended.output);
-    let seed = GOOD.trim_start();
-    let file = TempFile::new("defaults.yaml", format!("{}{seed}", ended.output));
+    let (_, seed) = GOOD.split_once("\nseedConfig:").unwrap();
+    let file = TempFile::new("defaults.yaml", format!("{}seedConfig:{seed}", ended.output));
     let checked = command(&format!("config validate --config {}", file.name()), &[]);
     assert_eq!((checked.code, checked.errors.as_str()), (0, ""));
 }

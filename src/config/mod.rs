@@ -1,21 +1,24 @@
 //! The configuration: reads a `GardenletConfiguration` (YAML or JSON), fills in the defaults and checks it. All problems
 //! are found in one go, each with the path of its field.
 //!
-//! `schema` is the table of all fields; `walk` applies it; `validate` and `seed` hold the rules across fields; `settings`
-//! is what the rest of the agent reads.
+//! `schema` is the table of all fields, `bounds` that of their smallest and largest values, `inert` that of those without
+//! effect; `walk` applies them; `validate` and `seed` hold the rules across fields; `settings` is what the rest of the agent
+//! reads.
 
 use std::fmt;
 
 use serde_json::Value;
 
-use crate::format::yaml;
+use crate::format::yaml::{self, Repeated};
 use crate::limits;
 
 pub mod settings;
 pub mod version;
 
+mod bounds;
 mod environment;
 mod features;
+mod inert;
 mod read;
 mod replaced;
 mod rule;
@@ -76,9 +79,10 @@ struct Problems {
 /// # Errors
 /// Everything that is wrong, sorted by path, to a maximum; behind it the warnings, whose messages say so.
 pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
-    let document = parse(text).map_err(|message| vec![Problem::new(file_name, message)])?;
-    let is_explicit = !read::Reader::new(&document).at("edge.resourceManager").is_absent();
-    let (document, mut problems) = complete(document);
+    let (document, repeated) = parse(text).map_err(|message| vec![Problem::new(file_name, message)])?;
+    let mut problems = Problems::default();
+    validate::check_text(&document, &repeated, &mut problems);
+    let document = complete(document, &mut problems);
     seed::check(&document, &mut problems);
     problems.errors.sort();
     problems.warnings.sort();
@@ -88,35 +92,34 @@ pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
         return Err(problems.errors);
     }
     problems.warnings.truncate(limits::CONFIG_PROBLEMS_MAX);
-    Ok(Loaded { settings: Settings::read(&document, is_explicit), warnings: problems.warnings })
+    Ok(Loaded { settings: Settings::read(&document), warnings: problems.warnings })
 }
 
 /// The complete document that an empty configuration stands for. `seedConfig` has no defaults.
 pub fn defaults() -> Value {
-    complete(Value::Object(serde_json::Map::new())).0
+    complete(Value::Object(serde_json::Map::new()), &mut Problems::default())
 }
 
-fn parse(text: &str) -> Result<Value, String> {
+fn parse(text: &str) -> Result<(Value, Vec<Repeated>), String> {
     if text.len() > limits::CONFIG_FILE_BYTES_MAX {
         let max = limits::CONFIG_FILE_BYTES_MAX;
         return Err(format!("has {} bytes; a configuration has at most {max}", text.len()));
     }
-    match yaml::parse(text).map_err(|error| error.to_string())? {
-        Value::Null => Ok(Value::Object(serde_json::Map::new())),
-        document if document.is_object() => Ok(document),
+    match yaml::parse_noting_repeated(text).map_err(|error| error.to_string())? {
+        (Value::Null, repeated) => Ok((Value::Object(serde_json::Map::new()), repeated)),
+        (document, repeated) if document.is_object() => Ok((document, repeated)),
         _ => Err("is neither a YAML nor a JSON document with fields".to_owned()),
     }
 }
 
 /// Defaults and all rules but those of the Seed.
-fn complete(mut document: Value) -> (Value, Problems) {
-    let mut problems = Problems::default();
-    walk::walk(&mut document, &schema::tree(), &mut problems);
-    replaced::check(&document, &mut problems);
-    features::complete(&mut document, &mut problems);
+fn complete(mut document: Value, problems: &mut Problems) -> Value {
+    walk::walk(&mut document, &schema::tree(), problems);
+    replaced::check(&document, problems);
+    features::complete(&mut document, problems);
     validate::derive_defaults(&mut document);
-    validate::check(&document, &mut problems);
-    (document, problems)
+    validate::check(&document, problems);
+    document
 }
 
 #[cfg(test)]

@@ -76,15 +76,8 @@ impl<'a> Reader<'a> {
 
     /// A map whose values are texts, or numbers that are read as texts.
     pub(super) fn texts(self, path: &str) -> BTreeMap<String, String> {
-        self.map(path, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-    }
-
-    pub(super) fn flags(self, path: &str) -> BTreeMap<String, bool> {
-        self.map(path, |value| value.as_bool().unwrap_or_default())
-    }
-
-    fn map<T>(self, path: &str, read: impl Fn(&Value) -> T) -> BTreeMap<String, T> {
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let entries = self.at(path).0.as_object().into_iter().flatten();
-        entries.map(|(key, value)| (key.clone(), read(value))).collect()
+        entries.map(|(key, value)| (key.clone(), text(value))).collect()
     }
 }

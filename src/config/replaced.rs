@@ -53,7 +53,12 @@ const REPLACED: [(&str, Weight, &str); 22] = [
         "was removed: the CA comes from ConfigMap gardener-system-public/kube-root-ca.crt in the garden",
     ),
     ("kubernetesLogLevel", Warning, "was removed: logLevel counts for everything"),
-    ("server.https", Warning, "was replaced by server.healthProbes and server.metrics, plain HTTP"),
+    (
+        "server.https",
+        Error,
+        "was removed: this agent serves probes and metrics by plain HTTP, so a probe by HTTPS would fail for ever. Give \
+         server.healthProbes and server.metrics instead (port, bindAddress), and ask with scheme HTTP",
+    ),
     ("logging.loki", Warning, "was replaced by logging.vali"),
     ("monitoring.remoteWrite", Warning, "was replaced by monitoring.shoot.remoteWrite"),
 ];

@@ -6,6 +6,10 @@ use serde_json::Value;
 
 use super::scalar;
 
+/// Requests per second.
+const RATE_MIN: f64 = 0.1;
+const RATE_MAX: f64 = 10_000.0;
+
 /// What a value must fulfil beyond its type. Empty texts fulfil every rule but [`Rule::Required`], as in Go, where they
 /// are the same as absent ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,10 +17,9 @@ pub(super) enum Rule {
     Any,
     /// Present and not empty wherever its parent is present.
     Required,
-    NonNegative,
-    /// From the first to the last, both included.
-    Range(i64, i64),
-    AtLeastSeconds(i64),
+    /// Requests per second: negative for no limit, else such that a request is sent before its caller gives up.
+    Rate,
+    AbsolutePath,
     OneOf(&'static [&'static str]),
     Ip,
     DnsLabel,
@@ -34,15 +37,7 @@ impl Rule {
         match self {
             Self::Any => None,
             Self::Required => is_empty(value).then(|| "must not be empty".to_owned()),
-            Self::NonNegative => {
-                whole(value).filter(|n| *n < 0).map(|n| format!("must not be negative: {n}"))
-            }
-            Self::Range(min, max) => {
-                whole(value).filter(|n| *n < min || *n > max).map(|n| range_complaint(n, min, max))
-            }
-            Self::AtLeastSeconds(seconds) => scalar::duration_nanos(value.as_str()?)
-                .filter(|nanos| *nanos < seconds * 1_000_000_000)
-                .map(|_| format!("must be at least {}", scalar::seconds_text(seconds))),
+            Self::Rate => value.as_f64().and_then(rate_complaint),
             Self::Labels => map_complaint(value, |key, value| {
                 scalar::qualified_name_complaint(key).or_else(|| scalar::label_value_complaint(value))
             }),
@@ -61,6 +56,9 @@ impl Rule {
             Self::OneOf(choices) if !choices.contains(&text) => {
                 Some(format!("unknown value {text:?}; known: {}", choices.join(", ")))
             }
+            Self::AbsolutePath if !text.starts_with('/') => Some(format!(
+                "{text:?} is not an absolute path: it would depend on the directory in which the agent is started"
+            )),
             Self::Ip if text.parse::<IpAddr>().is_err() => Some(format!("{text:?} is not an IP address")),
             Self::DnsLabel => scalar::dns_label_complaint(text),
             Self::Subdomain => scalar::dns_name_complaint(text),
@@ -70,8 +68,14 @@ impl Rule {
     }
 }
 
-fn whole(value: &Value) -> Option<i64> {
-    value.as_i64()
+fn rate_complaint(rate: f64) -> Option<String> {
+    let fits = rate < 0.0 || (RATE_MIN..=RATE_MAX).contains(&rate);
+    (!fits).then(|| {
+        format!(
+            "must be from {RATE_MIN} to {RATE_MAX}, or negative for no limit, not {rate}: a lower rate lets no request \
+             through in time, a higher one is no limit; leave it out for the default, 50"
+        )
+    })
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -81,14 +85,6 @@ fn is_empty(value: &Value) -> bool {
         Value::Object(map) => map.is_empty(),
         Value::Array(items) => items.is_empty(),
         _ => false,
-    }
-}
-
-fn range_complaint(n: i64, min: i64, max: i64) -> String {
-    match (min, max) {
-        (i64::MIN, max) => format!("must be at most {max}: {n}"),
-        (min, i64::MAX) => format!("must be at least {min}: {n}"),
-        _ => format!("must be from {min} to {max}: {n}"),
     }
 }
 

@@ -14,10 +14,18 @@ pub(super) fn duration_nanos(text: &str) -> Option<i64> {
 /// `600` is `10m`.
 pub(super) fn seconds_text(seconds: i64) -> String {
     match (seconds % 3_600, seconds % 60) {
+        _ if seconds == 0 => "0s".to_owned(),
         (0, _) => format!("{}h", seconds / 3_600),
         (_, 0) => format!("{}m", seconds / 60),
         _ => format!("{seconds}s"),
     }
+}
+
+/// `65536` is `64Ki`.
+pub(super) fn size_text(bytes: i64) -> String {
+    let units = [(1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
+    let unit = units.into_iter().find(|(size, _)| bytes >= *size && bytes % size == 0);
+    unit.map_or_else(|| bytes.to_string(), |(size, name)| format!("{}{name}", bytes / size))
 }
 
 /// The value of a quantity, rounded up to a whole number. In JSON it may also be a number.

@@ -1,14 +1,17 @@
 //! Every field of a `GardenletConfiguration`: where it stands, what it may hold, its default and its own rule. Unknown
-//! fields, defaults, types and single-field rules all come from this one table; rules across fields are in `validate`.
+//! fields, defaults, types and single-field rules all come from this one table, bounds and what has no effect yet from two
+//! beside it; rules across fields are in `validate`.
 //!
 //! Source: Gardener v1.150, `pkg/apis/config/gardenlet/v1alpha1` and `pkg/apis/core/v1beta1` (the Seed); `edge` is ours.
 
 use std::collections::BTreeMap;
 
+use super::bounds::{self, Bounds};
+use super::inert;
 use super::rule::Rule;
 use super::rule::Rule::{
-    AnnotationKeys, AtLeastSeconds, DnsLabel, Ip, LabelSelector, Labels, NonNegative, OneOf, QualifiedName,
-    Range, Required, Subdomain,
+    AbsolutePath, AnnotationKeys, DnsLabel, Ip, LabelSelector, Labels, OneOf, QualifiedName, Rate, Required,
+    Subdomain,
 };
 
 use Type::{Any, Bool, Bools, Duration, Float, Int, Int32, List, Object, Quantities, Quantity, Text, Texts};
@@ -52,8 +55,6 @@ pub(super) struct Field {
     /// Whether the default also replaces an empty value, as for Go fields that are not pointers.
     pub(super) default_for_empty: bool,
     pub(super) rule: Rule,
-    /// Validated, but without effect so far.
-    pub(super) not_yet: bool,
 }
 
 impl Field {
@@ -71,15 +72,10 @@ impl Field {
         self.rule = rule;
         self
     }
-
-    const fn not_yet(mut self) -> Self {
-        self.not_yet = true;
-        self
-    }
 }
 
 const fn field(path: &'static str, ty: Type) -> Field {
-    Field { path, ty, default: "", default_for_empty: false, rule: Rule::Any, not_yet: false }
+    Field { path, ty, default: "", default_for_empty: false, rule: Rule::Any }
 }
 
 /// A place in the schema.
@@ -88,11 +84,14 @@ pub(super) struct Node {
     pub(super) field: Field,
     pub(super) children: BTreeMap<String, Self>,
     pub(super) item: Option<Box<Self>>,
+    pub(super) bounds: Option<&'static Bounds>,
+    /// What is missing, so that the field has no effect.
+    pub(super) inert: Option<&'static str>,
 }
 
 impl Node {
     const fn new() -> Self {
-        Self { field: field("", Object), children: BTreeMap::new(), item: None }
+        Self { field: field("", Object), children: BTreeMap::new(), item: None, bounds: None, inert: None }
     }
 
     /// Whether an absent field comes into being because it, or something in it, has a default.
@@ -100,17 +99,18 @@ impl Node {
         !self.field.default.is_empty() || self.children.values().any(Self::has_default)
     }
 
-    fn insert(&mut self, path: &str, field: Field) {
+    /// The place of a path, made if it is not there.
+    fn at(&mut self, path: &str) -> &mut Self {
         if path.is_empty() {
-            self.field = field;
+            self
         } else if let Some(rest) = path.strip_prefix("[]") {
             self.field.ty = List;
             let item = self.item.get_or_insert_with(|| Box::new(Self::new()));
-            item.insert(rest.trim_start_matches('.'), field);
+            item.at(rest.trim_start_matches('.'))
         } else {
             let end = path.find(['.', '[']).unwrap_or(path.len());
             let child = self.children.entry(path[..end].to_owned()).or_insert_with(Self::new);
-            child.insert(path[end..].trim_start_matches('.'), field);
+            child.at(path[end..].trim_start_matches('.'))
         }
     }
 }
@@ -121,43 +121,49 @@ pub(super) fn tree() -> Node {
     for table in [GARDENLET, CONTROLLERS, SEED, EDGE] {
         for field in table {
             for path in expand(field.path) {
-                root.insert(&path, *field);
+                root.at(&path).field = *field;
             }
+        }
+    }
+    for bounds in bounds::TABLE {
+        for path in expand(bounds.path) {
+            root.at(&path).bounds = Some(bounds);
+        }
+    }
+    for (path, missing) in inert::TABLE {
+        for path in expand(path) {
+            root.at(&path).inert = Some(missing);
         }
     }
     root
 }
 
 /// `a.{b,c}.d` is `a.b.d` and `a.c.d`.
-fn expand(path: &str) -> Vec<String> {
+pub(super) fn expand(path: &str) -> Vec<String> {
     let Some((before, rest)) = path.split_once('{') else { return vec![path.to_owned()] };
     let (choices, after) = rest.split_once('}').unwrap_or((rest, ""));
     let joined = choices.split(',').map(|choice| format!("{before}{choice}{after}"));
     joined.flat_map(|path| expand(&path)).collect()
 }
 
+pub(super) const API_VERSION: &str = "gardenlet.config.gardener.cloud/v1alpha1";
+pub(super) const KIND: &str = "GardenletConfiguration";
 const PURPOSES: &[&str] = &["evaluation", "testing", "development", "infrastructure", "production"];
 
 const GARDENLET: &[Field] = &[
     field("apiVersion", Text)
         .default_for_empty(r#""gardenlet.config.gardener.cloud/v1alpha1""#)
-        .rule(OneOf(&["gardenlet.config.gardener.cloud/v1alpha1"])),
-    field("kind", Text)
-        .default_for_empty(r#""GardenletConfiguration""#)
-        .rule(OneOf(&["GardenletConfiguration"])),
+        .rule(OneOf(&[API_VERSION])),
+    field("kind", Text).default_for_empty(r#""GardenletConfiguration""#).rule(OneOf(&[KIND])),
     field("{garden,seed,shoot}ClientConnection.{kubeconfig,acceptContentTypes,contentType}", Text),
-    field("{garden,seed,shoot}ClientConnection.qps", Float).default_for_empty("50"),
-    field("{garden,seed,shoot}ClientConnection.burst", Int32).default_for_empty("100").rule(NonNegative),
+    field("{garden,seed,shoot}ClientConnection.qps", Float).default_for_empty("50").rule(Rate),
+    field("{garden,seed,shoot}ClientConnection.burst", Int32).default_for_empty("100"),
     field("gardenClientConnection.gardenClusterAddress", Text),
     field("gardenClientConnection.{bootstrapKubeconfig,kubeconfigSecret}.{name,namespace}", Text)
         .rule(Required),
-    field("gardenClientConnection.kubeconfigValidity.validity", Duration).rule(AtLeastSeconds(600)),
-    field("gardenClientConnection.kubeconfigValidity.autoRotationJitterPercentageMin", Int32)
-        .default("70")
-        .rule(Range(1, i64::MAX)),
-    field("gardenClientConnection.kubeconfigValidity.autoRotationJitterPercentageMax", Int32)
-        .default("90")
-        .rule(Range(i64::MIN, 100)),
+    field("gardenClientConnection.kubeconfigValidity.validity", Duration),
+    field("gardenClientConnection.kubeconfigValidity.autoRotationJitterPercentageMin", Int32).default("70"),
+    field("gardenClientConnection.kubeconfigValidity.autoRotationJitterPercentageMax", Int32).default("90"),
     field("resources.{capacity,reserved}", Quantities),
     field("leaderElection.leaderElect", Bool).default("true"),
     field("leaderElection.leaseDuration", Duration).default_for_empty(r#""15s""#),
@@ -169,8 +175,8 @@ const GARDENLET: &[Field] = &[
     field("logLevel", Text).default_for_empty(r#""info""#).rule(OneOf(&["debug", "info", "error"])),
     field("logFormat", Text).default_for_empty(r#""json""#).rule(OneOf(&["json", "text"])),
     field("server.{healthProbes,metrics}.bindAddress", Text).default(r#""""#),
-    field("server.healthProbes.port", Int).default_for_empty("2728").rule(Range(0, 65_535)),
-    field("server.metrics.port", Int).default_for_empty("2729").rule(Range(0, 65_535)),
+    field("server.healthProbes.port", Int).default_for_empty("2728"),
+    field("server.metrics.port", Int).default_for_empty("2729"),
     field("debugging.{enableProfiling,enableContentionProfiling}", Bool),
     field("featureGates", Bools),
     field("logging.enabled", Bool).default("false"),
@@ -203,8 +209,7 @@ const GARDENLET: &[Field] = &[
     field("monitoring.shoot.remoteWrite.url", Text),
     field("monitoring.shoot.remoteWrite.keep[]", Text),
     field("monitoring.shoot.externalLabels", Texts),
-    field("nodeToleration.{defaultNotReadyTolerationSeconds,defaultUnreachableTolerationSeconds}", Int)
-        .rule(NonNegative),
+    field("nodeToleration.{defaultNotReadyTolerationSeconds,defaultUnreachableTolerationSeconds}", Int),
 ];
 
 const CONTROLLERS: &[Field] = &[
@@ -213,7 +218,7 @@ const CONTROLLERS: &[Field] = &[
         .default("20"),
     field("controllers.backupEntry.deletionGracePeriodHours", Int).default("0"),
     field("controllers.backupEntry.deletionGracePeriodShootPurposes[]", Text).rule(OneOf(PURPOSES)),
-    field("controllers.bastion.concurrentSyncs", Int).default("20").rule(NonNegative),
+    field("controllers.bastion.concurrentSyncs", Int).default("20"),
     field("controllers.controllerInstallationCare.syncPeriod", Duration).default(r#""30s""#),
     field("controllers.controllerInstallationRequired.concurrentSyncs", Int).default("1"),
     field("controllers.gardenlet.syncPeriod", Duration).default(r#""1h0m0s""#),
@@ -223,13 +228,13 @@ const CONTROLLERS: &[Field] = &[
     field("controllers.seedCare.syncPeriod", Duration).default(r#""30s""#),
     field("controllers.{seedCare,shootCare}.conditionThresholds[].type", Text).rule(Required),
     field("controllers.{seedCare,shootCare}.conditionThresholds[].duration", Duration),
-    field("controllers.shoot.concurrentSyncs", Int).default("20").rule(NonNegative),
+    field("controllers.shoot.concurrentSyncs", Int).default("20"),
     field("controllers.shoot.syncPeriod", Duration).default(r#""1h0m0s""#),
     field("controllers.shoot.retryDuration", Duration).default(r#""12h0m0s""#),
     field("controllers.shoot.progressReportPeriod", Duration),
     field("controllers.shoot.{reconcileInMaintenanceOnly,respectSyncPeriodOverwrite}", Bool).default("false"),
-    field("controllers.shoot.dnsEntryTTLSeconds", Int).default("120").rule(Range(30, 600)),
-    field("controllers.shootCare.concurrentSyncs", Int).default("20").rule(NonNegative),
+    field("controllers.shoot.dnsEntryTTLSeconds", Int).default("120"),
+    field("controllers.shootCare.concurrentSyncs", Int).default("20"),
     field("controllers.shootCare.syncPeriod", Duration).default(r#""1m0s""#),
     // Only an absent block is switched on: in Go, `enabled` is not a pointer.
     field("controllers.shootCare.staleExtensionHealthChecks", Object).default(r#"{"enabled":true}"#),
@@ -242,9 +247,9 @@ const CONTROLLERS: &[Field] = &[
     field("controllers.shootState.syncPeriod", Duration).default(r#""6h0m0s""#),
     // Upstream has no default and crashes without the block; 5 is what its chart writes.
     field("controllers.shootStatus.concurrentSyncs", Int).default("5"),
-    field("controllers.networkPolicy.concurrentSyncs", Int).default("5").rule(NonNegative),
+    field("controllers.networkPolicy.concurrentSyncs", Int).default("5"),
     field("controllers.networkPolicy.additionalNamespaceSelectors[]", Any).rule(LabelSelector),
-    field("controllers.managedSeed.concurrentSyncs", Int).default("20").rule(NonNegative),
+    field("controllers.managedSeed.concurrentSyncs", Int).default("20"),
     field("controllers.managedSeed.syncPeriod", Duration).default(r#""1h0m0s""#),
     field("controllers.managedSeed.waitSyncPeriod", Duration).default(r#""15s""#),
     field("controllers.managedSeed.syncJitterPeriod", Duration).default(r#""5m0s""#),
@@ -286,7 +291,14 @@ const SEED: &[Field] = &[
     field("seedConfig.spec.settings.excessCapacityReservation.configs[].resources", Quantities)
         .rule(Required),
     field("seedConfig.spec.settings.excessCapacityReservation.configs[].nodeSelector", Texts),
-    field("seedConfig.spec.settings.excessCapacityReservation.configs[].tolerations", Any),
+    field(
+        "seedConfig.spec.settings.excessCapacityReservation.configs[].tolerations[].{key,operator,value,effect}",
+        Text,
+    ),
+    field(
+        "seedConfig.spec.settings.excessCapacityReservation.configs[].tolerations[].tolerationSeconds",
+        Any,
+    ),
     field("seedConfig.spec.settings.scheduling.visible", Bool),
     field("seedConfig.spec.settings.loadBalancerServices.{annotations,zones[].annotations}", Texts)
         .rule(AnnotationKeys),
@@ -308,18 +320,24 @@ const SEED: &[Field] = &[
     field("seedConfig.spec.settings.{persistentVolumeClaimAutoscaler,topologyAwareRouting}.enabled", Bool),
     field("seedConfig.spec.settings.dependencyWatchdog.{weeder,prober}.enabled", Bool),
     field("seedConfig.spec.settings.zoneSelection.mode", Text).rule(OneOf(&["Prefer", "Enforce"])),
-    field("seedConfig.spec.{accessRestrictions,extensions,resources}", List),
-    field("seedConfig.spec.{accessRestrictions,extensions,resources}[]", Any),
+    field("seedConfig.spec.accessRestrictions[]", Any),
+    field("seedConfig.spec.extensions[].type", Text),
+    field("seedConfig.spec.extensions[].providerConfig", Any),
+    field("seedConfig.spec.extensions[].disabled", Bool),
+    field(
+        "seedConfig.spec.resources[].{name,resourceRef.apiVersion,resourceRef.kind,resourceRef.name}",
+        Text,
+    ),
 ];
 
 const EDGE: &[Field] = &[
-    field("edge.workers", Int).default("8").rule(Range(1, 32)),
-    field("edge.resourceManager", Text).default(r#""Embedded""#).rule(OneOf(&["Embedded", "External"])),
-    field("edge.stateDir", Text),
-    field("edge.heartbeat.{probeTimeout,renewTimeout}", Duration).default(r#""2s""#).rule(AtLeastSeconds(1)),
+    field("edge.workers", Int).default("8"),
+    field("edge.resourceManager", Text).default(r#""Auto""#).rule(OneOf(&["Auto", "Embedded", "External"])),
+    field("edge.stateDir", Text).rule(AbsolutePath),
+    field("edge.heartbeat.{probeTimeout,renewTimeout}", Duration).default(r#""2s""#),
     // The heartbeat may slow down to this on slow links.
     field("edge.heartbeat.intervalMax", Duration),
-    field("edge.liveness.stallTimeout", Duration).default(r#""2m0s""#).rule(AtLeastSeconds(10)),
+    field("edge.liveness.stallTimeout", Duration).default(r#""2m0s""#),
     field("edge.liveness.tolerateOffline", Bool).default("false"),
     field("edge.chartCache.maxSize", Quantity).default(r#""64Mi""#),
     field("edge.registries", List),
@@ -329,10 +347,10 @@ const EDGE: &[Field] = &[
     field("edge.registries[].rewrites[].to", Text),
     field("edge.registries[].{caFile,certificateFile,keyFile,layoutDir}", Text),
     field("edge.registries[].insecure", Bool),
-    field("edge.components.profile", Text).rule(OneOf(&["core", "full"])).not_yet(),
-    field("edge.components.disabled", List).not_yet(),
+    field("edge.components.profile", Text).rule(OneOf(&["core", "full"])),
+    field("edge.components.disabled", List),
     field("edge.components.disabled[]", Text),
     field("edge.bootstrap.keep", Bool).default("false"),
     field("edge.bootstrap.kubeconfig", Text),
-    field("edge.etcd", Any).not_yet(),
+    field("edge.etcd", Any),
 ];

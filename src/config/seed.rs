@@ -1,14 +1,18 @@
 //! Rules of `seedConfig`: those that Gardener v1.150 checks when the configuration is loaded (`pkg/api/core/validation`,
-//! SeedTemplate) are errors; those that only the garden checks are warnings, because a garden is asked anyway.
+//! SeedTemplate) are errors; those that only the garden checks are warnings, because a garden is asked anyway. `settings`
+//! has those of `spec.settings`, `references` those of what the Seed refers to.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::Problems;
 use super::read::Reader;
 use super::scalar;
-use super::{Problem, Problems};
 use crate::format::cidr::Cidr;
+
+mod references;
+mod settings;
 
 /// Checks `seedConfig`.
 pub(super) fn check(document: &Value, problems: &mut Problems) {
@@ -27,9 +31,11 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
     backup(&spec, problems);
     dns(&spec, problems);
     ingress(&spec, problems);
-    settings(&spec, problems);
+    settings::check(&spec, problems);
     taints(&spec.at("taints"), problems);
     unique_fields(&spec.at("volume.providers"), "purpose", problems);
+    references::extensions(&spec.at("extensions"), problems);
+    references::resources(&spec.at("resources"), problems);
 }
 
 /// A place in the document that knows its path.
@@ -57,6 +63,11 @@ impl<'a> Place<'a> {
     fn items(&self) -> Vec<Self> {
         let item = |(index, value)| Self::new(value, &format!("{}[{index}]", self.path));
         self.r.value().as_array().into_iter().flatten().enumerate().map(item).collect()
+    }
+
+    /// Of a map, the keys and values.
+    fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Value)> + use<'a> {
+        self.r.value().as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
     }
 
     fn text(&self, path: &str) -> &'a str {
@@ -208,14 +219,14 @@ fn backup(spec: &Place<'_>, problems: &mut Problems) {
     if is_elsewhere && place.at("region").is_empty() {
         problems.error(&place.place_of("region"), "must be given, as the provider is not the seed's");
     }
-    credentials(&place.at("credentialsRef"), problems);
+    references::credentials(&place.at("credentialsRef"), problems);
 }
 
 fn dns(spec: &Place<'_>, problems: &mut Problems) {
     let provider = spec.at("dns.provider");
     if !provider.is_absent() {
         provider.at("type").require(problems);
-        credentials(&provider.at("credentialsRef"), problems);
+        references::credentials(&provider.at("credentialsRef"), problems);
     }
     let internal = spec.at("dns.internal");
     if internal.is_absent() {
@@ -236,7 +247,7 @@ fn domain(place: &Place<'_>, problems: &mut Problems) {
     let domain = place.at("domain");
     domain.require(problems);
     dns_name(&domain, problems);
-    credentials(&place.at("credentialsRef"), problems);
+    references::credentials(&place.at("credentialsRef"), problems);
 }
 
 fn dns_name(place: &Place<'_>, problems: &mut Problems) {
@@ -244,26 +255,6 @@ fn dns_name(place: &Place<'_>, problems: &mut Problems) {
         place.r.value().as_str().filter(|text| !text.is_empty()).and_then(scalar::dns_name_complaint);
     if let Some(message) = complaint {
         problems.error(&place.path, message);
-    }
-}
-
-/// A Secret or a WorkloadIdentity.
-fn credentials(place: &Place<'_>, problems: &mut Problems) {
-    if place.is_absent() {
-        problems.error(&place.path, "must be given: a Secret (apiVersion: v1) or a WorkloadIdentity");
-        return;
-    }
-    let required = ["apiVersion", "kind", "namespace", "name"].map(|key| place.at(key));
-    for field in &required {
-        field.require(problems);
-    }
-    dns_name(&required[3], problems);
-    let kind = (place.text("apiVersion"), place.text("kind"));
-    let is_known =
-        matches!(kind, ("v1", "Secret") | ("security.gardener.cloud/v1alpha1", "WorkloadIdentity"));
-    if !is_known && required.iter().all(|field| !field.is_empty()) {
-        let message = "must be a v1 Secret or a security.gardener.cloud/v1alpha1 WorkloadIdentity";
-        problems.error(&place.path, format!("{message}, not {} {}", kind.0, kind.1));
     }
 }
 
@@ -277,31 +268,5 @@ fn ingress(spec: &Place<'_>, problems: &mut Problems) {
     place.at("controller.kind").require(problems);
     if spec.at("dns.provider").is_absent() {
         problems.error(&spec.place_of("dns.provider"), "must be given, as there is an ingress controller");
-    }
-}
-
-fn settings(spec: &Place<'_>, problems: &mut Problems) {
-    let zones: Vec<&str> = spec.r.items("provider.zones").filter_map(|zone| zone.value().as_str()).collect();
-    let configured = spec.at("settings.loadBalancerServices.zones");
-    if zones.len() <= 1 && !configured.items().is_empty() {
-        problems.error(&configured.path, "needs at least two zones in provider.zones");
-    }
-    for zone in configured.items().iter().filter(|zone| !zones.contains(&zone.text("name"))) {
-        let path = zone.place_of("name");
-        problems
-            .errors
-            .push(Problem::new(&path, format!("{:?} is not in provider.zones", zone.text("name"))));
-    }
-    unique_fields(&configured, "name", problems);
-    let selection = spec.at("settings.zoneSelection");
-    if !selection.is_absent() {
-        selection.at("mode").require(problems);
-        if zones.is_empty() {
-            problems.error(&selection.path, "needs provider.zones");
-        }
-    }
-    let routing = spec.at("settings.topologyAwareRouting.enabled");
-    if routing.r.value() == &Value::Bool(true) && zones.len() <= 1 {
-        problems.error(&routing.path, "needs at least two zones in provider.zones");
     }
 }

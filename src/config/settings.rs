@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use log::LevelFilter;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::base::log::Format;
 
+use super::features;
 use super::read::Reader;
 
 /// A validated configuration with all defaults.
@@ -177,8 +178,6 @@ pub struct Edge {
     pub workers: usize,
     /// Who applies ManagedResources.
     pub resource_manager: ResourceManager,
-    /// `resourceManager` was written down: only then a present gardener-resource-manager is scaled to 0.
-    pub resource_manager_is_explicit: bool,
     /// The directory that outlives a restart, if one is named.
     pub state_dir: Option<PathBuf>,
     /// The heartbeat.
@@ -232,15 +231,24 @@ pub struct Heartbeat {
 /// Who applies ManagedResources in the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceManager {
-    /// This process.
+    /// This process, as soon as no gardener-resource-manager holds the Lease. A running one goes on.
+    Auto,
+    /// This process. A gardener-resource-manager is scaled to 0.
     Embedded,
     /// A gardener-resource-manager.
     External,
 }
 
+impl ResourceManager {
+    /// Whether this process applies ManagedResources, now or as soon as it may.
+    pub const fn is_here(self) -> bool {
+        matches!(self, Self::Auto | Self::Embedded)
+    }
+}
+
 impl Settings {
     /// From a document that has all its defaults and was found valid.
-    pub(super) fn read(document: &Value, edge_is_explicit: bool) -> Self {
+    pub(super) fn read(document: &Value) -> Self {
         let r = Reader::new(document);
         Self {
             garden_client_connection: GardenClientConnection::read(r),
@@ -261,9 +269,11 @@ impl Settings {
             health_probes: Listener::read(r.at("server.healthProbes")),
             metrics: Listener::read(r.at("server.metrics")),
             profiling: r.flag("debugging.enableProfiling"),
-            feature_gates: r.flags("featureGates"),
+            feature_gates: features::effective(
+                r.at("featureGates").value().as_object().unwrap_or(&Map::new()),
+            ),
             seed_config: SeedConfig::read(r.at("seedConfig")),
-            edge: Edge::read(r.at("edge"), edge_is_explicit),
+            edge: Edge::read(r.at("edge")),
             document: document.clone(),
         }
     }
@@ -362,14 +372,14 @@ impl SeedConfig {
 }
 
 impl Edge {
-    fn read(r: Reader<'_>, is_explicit: bool) -> Self {
+    fn read(r: Reader<'_>) -> Self {
         Self {
             workers: usize::try_from(r.count("workers")).unwrap_or(1),
             resource_manager: match r.str("resourceManager") {
                 "External" => ResourceManager::External,
-                _ => ResourceManager::Embedded,
+                "Embedded" => ResourceManager::Embedded,
+                _ => ResourceManager::Auto,
             },
-            resource_manager_is_explicit: is_explicit,
             state_dir: r.path("stateDir"),
             heartbeat: Heartbeat {
                 probe_timeout: r.duration("heartbeat.probeTimeout"),

@@ -1,15 +1,15 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::rule::Rule;
 use super::*;
 
 /// The least that a configuration needs.
 fn minimal() -> Value {
     let credentials = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "dns"});
     json!({
+        "apiVersion": "gardenlet.config.gardener.cloud/v1alpha1",
+        "kind": "GardenletConfiguration",
         "seedConfig": {
             "metadata": {"name": "edge-1"},
             "spec": {
@@ -57,6 +57,11 @@ fn settings(changes: &[(&str, Value)]) -> Settings {
         load(&with(changes), "c.yaml").unwrap_or_else(|problems| panic!("{changes:?}: {problems:#?}"));
     assert_eq!(loaded.warnings, [], "{changes:?}");
     loaded.settings
+}
+
+/// The same, whatever has no effect.
+fn usable(changes: &[(&str, Value)]) -> Settings {
+    load(&with(changes), "c.yaml").unwrap_or_else(|problems| panic!("{changes:?}: {problems:#?}")).settings
 }
 
 /// The errors of the least configuration with these changes, as `path: message`.
@@ -189,7 +194,7 @@ fn every_default() {
         ("featureGates.DisableNginxIngressInSeed", json!(true)),
         ("featureGates.RemoveHTTPProxyLegacyPort", json!(false)),
         ("edge.workers", json!(8)),
-        ("edge.resourceManager", json!("Embedded")),
+        ("edge.resourceManager", json!("Auto")),
         ("edge.stateDir", Value::Null),
         ("edge.heartbeat.probeTimeout", json!("2s")),
         ("edge.heartbeat.renewTimeout", json!("2s")),
@@ -200,7 +205,7 @@ fn every_default() {
         ("edge.bootstrap.keep", json!(false)),
         ("edge.bootstrap.kubeconfig", Value::Null),
     ];
-    let document = settings(&[("exposureClassHandlers[0].name", json!("internet"))]).document;
+    let document = usable(&[("exposureClassHandlers[0].name", json!("internet"))]).document;
     for (path, expected) in table {
         assert_eq!(read(&document, path), &expected, "{path}");
     }
@@ -246,9 +251,9 @@ fn defaults_in_special_cases() {
         ),
     ];
     for (path, value, other, expected) in table {
-        assert_eq!(read(&settings(&[(path, value)]).document, other), &expected, "{path}");
+        assert_eq!(read(&usable(&[(path, value)]).document, other), &expected, "{path}");
     }
-    let both = settings(&[("logging.enabled", json!(true)), ("logging.vali.enabled", json!(false))]);
+    let both = usable(&[("logging.enabled", json!(true)), ("logging.vali.enabled", json!(false))]);
     assert_eq!(read(&both.document, "logging.vali.enabled"), false);
 }
 
@@ -256,7 +261,7 @@ fn defaults_in_special_cases() {
 #[test]
 fn every_field_is_known_and_typed() {
     let (text, number, flag) = (json!("text"), json!(5), json!(true));
-    let (duration, quantity) = (json!("1h"), json!("10Gi"));
+    let (duration, short, quantity, path) = (json!("1h"), json!("5s"), json!("10Gi"), json!("/state"));
     let credentials = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "x"});
     let fields: Vec<(&str, &Value)> = vec![
         ("gardenClientConnection.kubeconfig", &text),
@@ -337,13 +342,14 @@ fn every_field_is_known_and_typed() {
         ("seedConfig.spec.settings.persistentVolumeClaimAutoscaler.enabled", &flag),
         ("seedConfig.spec.settings.dependencyWatchdog.prober.enabled", &flag),
         ("seedConfig.spec.settings.topologyAwareRouting.enabled", &flag),
-        ("edge.stateDir", &text),
-        ("edge.heartbeat.probeTimeout", &duration),
+        ("edge.stateDir", &path),
+        ("edge.heartbeat.probeTimeout", &short),
         ("edge.liveness.stallTimeout", &duration),
         ("edge.bootstrap.keep", &flag),
     ];
     for (path, good) in fields {
-        settings(&[(path, good.clone())]);
+        let odd = warnings(&[(path, good.clone())]);
+        assert!(odd.iter().all(|warning| warning.contains(": has no effect: ")), "{path}: {odd:?}");
         let problems = errors(&[(path, json!(["wrong"]))]);
         let parent = path.rsplit_once('.').map_or(path, |(parent, _)| parent);
         assert!(problems[0].starts_with(path) || problems[0].starts_with(parent), "{path}: {problems:?}");
@@ -364,7 +370,11 @@ fn every_rule() {
             "apiVersion: unknown value \"v1\"; known: gardenlet.config.gardener.cloud/v1alpha1",
         ),
         ("kind", json!("ConfigMap"), "kind: unknown value \"ConfigMap\"; known: GardenletConfiguration"),
-        ("seedClientConnection.burst", json!(-1), "seedClientConnection.burst: must not be negative: -1"),
+        (
+            "seedClientConnection.burst",
+            json!(-1),
+            "seedClientConnection.burst: must be from 1 to 10000, not -1: ",
+        ),
         (
             "gardenClientConnection.bootstrapKubeconfig.name",
             json!("x"),
@@ -378,16 +388,12 @@ fn every_rule() {
         (
             "gardenClientConnection.kubeconfigValidity.validity",
             json!("9m59s"),
-            "gardenClientConnection.kubeconfigValidity.validity: must be at least 10m",
+            "gardenClientConnection.kubeconfigValidity.validity: must be from 10m to 596523h, not 9m59s: ",
         ),
-        (min, json!(0), "must be at least 1: 0"),
-        (max, json!(101), "must be at most 100: 101"),
+        (min, json!(0), "must be from 1 to 99, not 0: "),
+        (max, json!(101), "must be from 2 to 100, not 101: "),
         (min, json!(90), "must be less than autoRotationJitterPercentageMax: 90 and 90"),
-        ("controllers.bastion.concurrentSyncs", json!(-1), "must not be negative: -1"),
-        ("controllers.shoot.concurrentSyncs", json!(-1), "must not be negative: -1"),
-        ("controllers.shootCare.concurrentSyncs", json!(-1), "must not be negative: -1"),
-        ("controllers.networkPolicy.concurrentSyncs", json!(-1), "must not be negative: -1"),
-        ("controllers.managedSeed.concurrentSyncs", json!(-1), "must not be negative: -1"),
+        ("controllers.bastion.concurrentSyncs", json!(-1), "must be from 0 to 1000, not -1: "),
         (
             "controllers.shoot.syncPeriod",
             json!("-1s"),
@@ -404,8 +410,8 @@ fn every_rule() {
             json!(3_000_000_000_u32),
             "expected a whole number of 32 bits, found 3000000000",
         ),
-        ("controllers.shoot.dnsEntryTTLSeconds", json!(29), "must be from 30 to 600: 29"),
-        ("controllers.shoot.dnsEntryTTLSeconds", json!(601), "must be from 30 to 600: 601"),
+        ("controllers.shoot.dnsEntryTTLSeconds", json!(29), "must be from 30 to 600, not 29: "),
+        ("controllers.shoot.dnsEntryTTLSeconds", json!(601), "must be from 30 to 600, not 601: "),
         (
             "controllers.shootCare.conditionThresholds",
             json!([{"type": "a", "duration": "-1s"}]),
@@ -456,7 +462,7 @@ fn every_rule() {
         ("leaderElection.resourceLock", json!("endpoints"), "unknown value \"endpoints\"; known: leases"),
         ("logLevel", json!("warn"), "logLevel: unknown value \"warn\"; known: debug, info, error"),
         ("logFormat", json!("xml"), "logFormat: unknown value \"xml\"; known: json, text"),
-        ("server.metrics.port", json!(65_536), "server.metrics.port: must be from 0 to 65535: 65536"),
+        ("server.metrics.port", json!(65_536), "server.metrics.port: must be from 1 to 65535, not 65536: "),
         (
             "featureGates.Nonsense",
             json!(true),
@@ -483,26 +489,44 @@ fn every_rule() {
             json!({"name": "a", "sni": {"ingress": {"serviceExternalIP": "x"}}}),
             "exposureClassHandlers[0].sni.ingress.serviceExternalIP: \"x\" is not an IP address",
         ),
-        ("nodeToleration.defaultNotReadyTolerationSeconds", json!(-1), "must not be negative: -1"),
-        ("nodeToleration.defaultUnreachableTolerationSeconds", json!(-1), "must not be negative: -1"),
+        (
+            "nodeToleration.defaultNotReadyTolerationSeconds",
+            json!(-1),
+            "must be from 0 to 315360000, not -1: ",
+        ),
         (garden, json!("x"), "gardenClientConnection: expected fields, found the text \"x\""),
-        ("edge.workers", json!(0), "edge.workers: must be from 1 to 32: 0"),
-        ("edge.workers", json!(33), "edge.workers: must be from 1 to 32: 33"),
+        ("edge.workers", json!(0), "edge.workers: must be from 1 to 32, not 0: "),
+        ("edge.workers", json!(33), "edge.workers: must be from 1 to 32, not 33: "),
         (
             "edge.resourceManager",
             json!("Internal"),
-            "edge.resourceManager: unknown value \"Internal\"; known: Embedded, External",
+            "edge.resourceManager: unknown value \"Internal\"; known: Auto, Embedded, External",
         ),
-        ("edge.liveness.stallTimeout", json!("1s"), "edge.liveness.stallTimeout: must be at least 10s"),
-        ("edge.heartbeat.probeTimeout", json!("0s"), "edge.heartbeat.probeTimeout: must be at least 1s"),
-        ("edge.heartbeat.renewTimeout", json!("900ms"), "edge.heartbeat.renewTimeout: must be at least 1s"),
+        (
+            "edge.liveness.stallTimeout",
+            json!("1s"),
+            "edge.liveness.stallTimeout: must be from 10s to 24h, not 1s: ",
+        ),
+        (
+            "edge.heartbeat.probeTimeout",
+            json!("0s"),
+            "edge.heartbeat.probeTimeout: must be from 1s to 15s, not 0s: ",
+        ),
+        (
+            "edge.heartbeat.renewTimeout",
+            json!("900ms"),
+            "edge.heartbeat.renewTimeout: must be from 1s to 15s, not 900ms: ",
+        ),
         (
             "edge.heartbeat.intervalMax",
             json!("11s"),
-            "edge.heartbeat.intervalMax: must not be less than controllers.seed.leaseResyncSeconds (2) nor more than 10s: \
-             the garden gives a seed up after 40 s without a renewal",
+            "edge.heartbeat.intervalMax: must be from 1s to 10s, not 11s: ",
         ),
-        ("edge.heartbeat.intervalMax", json!("1s"), "nor more than 10s"),
+        (
+            "edge.heartbeat.intervalMax",
+            json!("1s"),
+            "edge.heartbeat.intervalMax: must not be less than controllers.seed.leaseResyncSeconds (2)",
+        ),
         (
             "edge.chartCache.maxSize",
             json!("big"),
@@ -621,7 +645,8 @@ fn every_rule_of_the_seed() {
         (
             "spec.dns.internal.credentialsRef.kind",
             json!("ConfigMap"),
-            "spec.dns.internal.credentialsRef: must be a v1 Secret or a security.gardener.cloud/v1alpha1 WorkloadIdentity, not v1 ConfigMap",
+            "spec.dns.internal.credentialsRef: must be v1 Secret or core.gardener.cloud/v1beta1 InternalSecret or \
+             security.gardener.cloud/v1alpha1 WorkloadIdentity, not v1 ConfigMap",
         ),
         (
             "spec.dns.defaults",
@@ -738,25 +763,20 @@ fn fields_without_effect_are_warnings() {
     let table = [
         ("sedConfig", json!({}), "sedConfig: unknown field, ignored; did you mean \"seedConfig\"?"),
         (
-            "controllers.shoot.concurentSyncs",
+            "controllers.seed.syncPerod",
             json!(1),
-            "controllers.shoot.concurentSyncs: unknown field, ignored; did you mean \"concurrentSyncs\"?",
+            "controllers.seed.syncPerod: unknown field, ignored; did you mean \"syncPeriod\"?",
         ),
         ("controllers.seed.leaseResync", json!(1), "controllers.seed.leaseResync: unknown field, ignored"),
         (
-            "controllers.seedCare.conditionThresholds",
-            json!([{"type": "a", "duration": "1s", "durations": "2s"}]),
-            "controllers.seedCare.conditionThresholds[0].durations: unknown field, ignored; did you mean \"duration\"?",
+            "seedConfig.spec.taints",
+            json!([{"key": "a", "vlaue": "b"}]),
+            "seedConfig.spec.taints[0].vlaue: unknown field, passed on to the garden; did you mean \"value\"?",
         ),
         (
             "seedConfig.spec.newer",
             json!({"a": 1}),
             "seedConfig.spec.newer: unknown field, passed on to the garden",
-        ),
-        (
-            "featureGates.AllAlpha",
-            json!(true),
-            "featureGates.AllAlpha: has no effect here: set the gates one by one",
         ),
         (
             "gardenClientConnection.bootstrapKubeconfig",
@@ -768,7 +788,7 @@ fn fields_without_effect_are_warnings() {
             json!("/b"),
             "edge.bootstrap.kubeconfig: has no effect without gardenClientConnection.kubeconfigSecret",
         ),
-        ("edge.etcd", json!({}), "edge.etcd: not yet supported: the value is checked and then ignored"),
+        ("edge.etcd", json!({"a": 1}), "edge.etcd: has no effect: this version installs no components"),
         (
             "edge.registries",
             json!([{"host": "r.example.org", "rewrites": [{"from": "a/", "to": "b/"}]}]),
@@ -798,12 +818,12 @@ fn texts_that_are_no_document_name_the_file() {
     let table = [
         ("a: [1\n", "c.yaml: line "),
         ("- a\n", "c.yaml: is neither a YAML nor a JSON document with fields"),
-        ("", "seedConfig: must be given"),
+        ("", "apiVersion: must be given: gardenlet.config.gardener.cloud/v1alpha1"),
         (&"#".repeat((1 << 20) + 1), "c.yaml: has 1048577 bytes; a configuration has at most 1048576"),
     ];
     for (text, expected) in table {
         let problems = texts(&load(text, "c.yaml").unwrap_err());
-        assert!(problems.len() == 1 && problems[0].starts_with(expected), "{problems:?}");
+        assert!(problems[0].starts_with(expected), "{problems:?}");
     }
 }
 
@@ -866,14 +886,14 @@ edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s
         ("127.0.0.1", 9000)
     );
     assert_eq!(settings.metrics.port, 2729);
-    assert!(settings.feature_gates["RemoveVali"] && settings.feature_gates.len() == 11);
+    assert!(settings.feature_gates["RemoveVali"] && settings.feature_gates.len() == 57);
     assert_eq!(settings.seed_config.labels["site"], "north");
     assert_eq!(settings.seed_config.annotations["Note"], "x");
     assert_eq!(settings.seed_config.spec["newer"], 1);
     assert!(settings.seed_config.spec.get("networks").is_none());
     let edge = &settings.edge;
     assert_eq!((edge.workers, edge.resource_manager), (8, ResourceManager::External));
-    assert!(edge.resource_manager_is_explicit && edge.bootstrap_keep);
+    assert!(edge.bootstrap_keep);
     assert_eq!(edge.state_dir.as_deref(), Some("/state".as_ref()));
     assert_eq!(edge.bootstrap_kubeconfig.as_deref(), Some("/b".as_ref()));
     assert_eq!(edge.heartbeat.renew_timeout, Duration::from_secs(5));
@@ -889,7 +909,7 @@ fn the_least_configuration_is_enough() {
     let settings = settings(&[]);
     assert_eq!(settings.seed_config.name, "edge-1");
     assert_eq!(settings.controllers.seed.lease_resync, Duration::from_secs(2));
-    assert!(!settings.edge.resource_manager_is_explicit);
+    assert_eq!(settings.edge.resource_manager, ResourceManager::Auto);
     assert_eq!(settings.garden_client_connection.kubeconfig_secret, None);
 }
 
@@ -932,7 +952,7 @@ fn a_rich_seed_has_no_unknown_fields() {
             "excessCapacityReservation": {"configs": [{"resources": {"cpu": "2", "memory": "6Gi"},
                 "nodeSelector": {"a": "b"}, "tolerations": [{"key": "a", "operator": "Exists"}]}]},
             "loadBalancerServices": {"class": "example.org/fast", "zones": zones},
-            "verticalPodAutoscaler": {"enabled": true, "featureGates": {"InPlaceOrRecreate": true}},
+            "verticalPodAutoscaler": {"enabled": true, "featureGates": {"InPlace": true}},
             "dependencyWatchdog": {"weeder": {"enabled": true}, "prober": {"enabled": false}},
             "zoneSelection": {"mode": "Prefer"}
         },
@@ -942,8 +962,9 @@ fn a_rich_seed_has_no_unknown_fields() {
     });
     let metadata = json!({"name": "edge-1", "generateName": "", "namespace": "", "uid": "", "resourceVersion": "",
         "selfLink": "", "generation": 1, "creationTimestamp": null, "finalizers": ["a"]});
-    let settings = settings(&[("seedConfig", json!({"metadata": metadata, "spec": spec}))]);
-    assert_eq!(settings.seed_config.spec, spec);
+    let changes = [("seedConfig", json!({"metadata": metadata, "spec": spec}))];
+    assert_eq!(usable(&changes).seed_config.spec, spec);
+    assert!(warnings(&changes).iter().all(|warning| warning.contains(": has no effect: ")));
 }
 
 #[test]
@@ -951,7 +972,7 @@ fn options_without_effect_so_far_are_known_and_checked() {
     let table =
         [("edge.components.profile", json!("full")), ("edge.components.disabled", json!(["etcd-druid"]))];
     for (path, value) in table {
-        let expected = format!("{path}: not yet supported: the value is checked and then ignored");
+        let expected = "edge.components: has no effect: this version installs no components";
         assert_eq!(warnings(&[(path, value)]), [expected]);
     }
     assert!(errors(&[("edge.components.profile", json!("big"))])[0].contains("known: core, full"));
@@ -959,14 +980,14 @@ fn options_without_effect_so_far_are_known_and_checked() {
 
 #[test]
 fn registries_are_read_and_checked() {
-    let registry = json!({"host": "registry.example.org", "mirrors": ["https://m.example.org/x", "n:5000"],
+    let registry = json!({"host": "registry.example.org", "mirrors": ["https://m.example.org/x", "http://n:5000"],
         "rewrites": [{"from": "a/", "to": "b/"}, {"from": "c"}], "caFile": "/ca", "certificateFile": "/c",
         "keyFile": "/k", "layoutDir": "/l", "insecure": true});
     let settings = settings(&[("edge.registries", json!([registry, {"host": "other:5000"}]))]);
     let text = str::to_owned;
     let expected = settings::Registry {
         host: text("registry.example.org"),
-        mirrors: vec![text("https://m.example.org/x"), text("n:5000")],
+        mirrors: vec![text("https://m.example.org/x"), text("http://n:5000")],
         rewrites: vec![(text("a/"), text("b/")), (text("c"), String::new())],
         ca_file: Some("/ca".into()),
         certificate_file: Some("/c".into()),
@@ -989,7 +1010,7 @@ fn registries_are_read_and_checked() {
         ),
         (
             json!([{"host": "r", "mirrors": ["https://user:word@m"]}]),
-            "edge.registries[0].mirrors[0]: must be such as https://mirror.example.org:5000/path, without user and query",
+            "edge.registries[0].mirrors[0]: must be a URL such as https://mirror.example.org:5000/path, without user and query",
         ),
         (
             json!([{"host": "r", "keyFile": "/k"}]),
@@ -1001,52 +1022,5 @@ fn registries_are_read_and_checked() {
     }
 }
 
-/// What the documents call the bounds of a field by its own rule.
-fn bounds(rule: Rule) -> String {
-    match rule {
-        Rule::Range(min, max) => format!("{min} to {max}"),
-        Rule::AtLeastSeconds(seconds) => format!("from {seconds}s"),
-        Rule::OneOf(choices) => choices.iter().map(|c| format!("`{c}`")).collect::<Vec<_>>().join(", "),
-        Rule::Required => "required".to_owned(),
-        _ => String::new(),
-    }
-}
-
-/// Paths of the own options, with defaults, bounds and whether they have no effect; a list by its items, if these have a
-/// type.
-fn own_options(node: &schema::Node, path: &str, found: &mut BTreeMap<String, (String, String, bool)>) {
-    if !node.children.is_empty() {
-        node.children.iter().for_each(|(name, child)| own_options(child, &format!("{path}.{name}"), found));
-        return;
-    }
-    let is_typed_list = node.item.as_deref().is_some_and(|item| item.children.is_empty());
-    if !is_typed_list || node.field.not_yet {
-        let field = &node.field;
-        found.insert(path.to_owned(), (field.default.to_owned(), bounds(field.rule), field.not_yet));
-    }
-    if let Some(item) = &node.item {
-        own_options(item, &format!("{path}[]"), found);
-    }
-}
-
-#[test]
-fn every_own_option_is_documented_with_default_and_bounds_and_none_is_invented() {
-    let mut known = BTreeMap::new();
-    own_options(&schema::tree().children["edge"], "edge", &mut known);
-    let document = include_str!("../../docs/options.md");
-    let (now, later) = document.split_once("Accepted, and without effect so far").unwrap();
-    let mut told = BTreeMap::new();
-    for (text, not_yet) in [(now, false), (later, true)] {
-        for row in text.lines().filter_map(|line| line.strip_prefix("| `edge")) {
-            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-            let path = format!("edge{}", cells[0].trim_matches('`'));
-            // Rules about several fields have bounds that no field tells.
-            let several = known.get(&path).is_some_and(|(_, bounds, _)| bounds.is_empty());
-            let bounds = if several { "" } else { cells[2] };
-            told.insert(path, (cells[1].trim_matches('`').to_owned(), bounds.to_owned(), not_yet));
-        }
-    }
-    // Items of a list that has no effect have none either.
-    known.entry("edge.components.disabled[]".to_owned()).and_modify(|(.., not_yet)| *not_yet = true);
-    assert_eq!(told, known);
-}
+mod checks;
+mod documents;

@@ -2,13 +2,16 @@
 //! right and whose defaults are filled in.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::format::yaml::Repeated;
+
 use super::read::Reader;
+use super::schema::{API_VERSION, KIND};
 use super::{Problem, Problems, scalar};
-use crate::limits;
 
 /// Defaults that depend on other fields.
 pub(super) fn derive_defaults(document: &mut Value) {
@@ -37,6 +40,21 @@ fn set_absent(value: &mut Value, path: &[&str], to: Value) {
     }
 }
 
+/// Checks what defaults would hide: what the file says it is, and keys of which all but the last value are lost.
+pub(super) fn check_text(document: &Value, repeated: &[Repeated], problems: &mut Problems) {
+    for (key, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        let value = document.get(key).unwrap_or_default();
+        if value.is_null() || value == "" {
+            problems.error(key, format!("must be given: {expected}"));
+        }
+    }
+    for Repeated { key, lines: (first, second) } in repeated {
+        let message =
+            format!("is written twice, in lines {first} and {second}: the first would be lost. Make it one");
+        problems.error(key, message);
+    }
+}
+
 /// Checks everything but the Seed.
 pub(super) fn check(document: &Value, problems: &mut Problems) {
     let r = Reader::new(document);
@@ -45,6 +63,7 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
     leader_election(r.at("leaderElection"), problems);
     backup_entry(r.at("controllers.backupEntry"), problems);
     resources(r.at("resources"), problems);
+    listeners(r.at("server"), problems);
     registries(r.at("edge"), problems);
     heartbeat(r, problems);
 }
@@ -117,15 +136,25 @@ fn resources(r: Reader<'_>, problems: &mut Problems) {
 }
 
 fn heartbeat(r: Reader<'_>, problems: &mut Problems) {
-    let (path, most_s) = ("edge.heartbeat.intervalMax", limits::HEARTBEAT_INTERVAL_S_MAX);
+    let path = "edge.heartbeat.intervalMax";
     let Some(max) = r.optional_duration(path) else { return };
-    let resync_s = u64::from(r.count("controllers.seed.leaseResyncSeconds"));
-    if max.as_secs() < resync_s || max > Duration::from_secs(most_s) {
-        let message = format!(
-            "must not be less than controllers.seed.leaseResyncSeconds ({resync_s}) nor more than {most_s}s: the \
-             garden gives a seed up after 40 s without a renewal"
-        );
+    let resync_s = r.count("controllers.seed.leaseResyncSeconds");
+    if max < Duration::from_secs(resync_s.into()) {
+        let message = format!("must not be less than controllers.seed.leaseResyncSeconds ({resync_s})");
         problems.error(path, message);
+    }
+}
+
+fn listeners(server: Reader<'_>, problems: &mut Problems) {
+    let [probes, metrics] = ["healthProbes", "metrics"].map(|name| server.at(name));
+    let address = |r: Reader<'_>| r.str("bindAddress").parse::<IpAddr>().ok();
+    let takes_all = |r: Reader<'_>| address(r).is_none_or(|address| address.is_unspecified());
+    let overlap = takes_all(probes) || takes_all(metrics) || address(probes) == address(metrics);
+    let port = probes.count("port");
+    if overlap && port == metrics.count("port") {
+        let message =
+            format!("must differ from server.healthProbes.port: only one of them can listen on {port}");
+        problems.error("server.metrics.port", message);
     }
 }
 
@@ -142,7 +171,8 @@ fn registries(edge: Reader<'_>, problems: &mut Problems) {
         }
         for (at, mirror) in r.items("mirrors").enumerate() {
             if !mirror.value().as_str().is_some_and(is_mirror) {
-                let message = "must be such as https://mirror.example.org:5000/path, without user and query";
+                let message =
+                    "must be a URL such as https://mirror.example.org:5000/path, without user and query";
                 problems.error(&path(&format!("mirrors[{at}]")), message);
             }
         }
@@ -156,7 +186,9 @@ fn registries(edge: Reader<'_>, problems: &mut Problems) {
 }
 
 fn is_mirror(url: &str) -> bool {
-    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or(url);
+    let Some(rest) = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")) else {
+        return false;
+    };
     let is_odd = rest.contains("://") || rest.contains(['@', '?', '#', ' ', '\\']);
     !rest.is_empty() && !rest.starts_with('/') && !is_odd
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::rule::Rule;
 use super::schema::{Node, Type};
-use super::{Problem, Problems, scalar};
+use super::{Problem, Problems, inert, scalar};
 
 /// Checks `document` and fills in the defaults.
 pub(super) fn walk(document: &mut Value, schema: &Node, problems: &mut Problems) {
@@ -12,7 +12,9 @@ pub(super) fn walk(document: &mut Value, schema: &Node, problems: &mut Problems)
 }
 
 fn visit(value: &mut Value, node: &Node, path: &str, problems: &mut Problems) {
-    let complaint = type_complaint(value, node.field.ty).or_else(|| node.field.rule.complaint(value));
+    let complaint = type_complaint(value, node.field.ty)
+        .or_else(|| node.field.rule.complaint(value))
+        .or_else(|| node.bounds?.complaint(value, node.field.ty, node.field.default));
     if let Some(message) = complaint {
         problems.errors.push(Problem::new(path, message));
         return;
@@ -34,12 +36,14 @@ fn visit_object(map: &mut Map<String, Value>, node: &Node, path: &str, problems:
     // As in Go, null is the same as absent.
     map.retain(|_, value| !value.is_null());
     for key in map.keys().filter(|key| !node.children.contains_key(*key)) {
-        problems.warnings.push(unknown(&join(path, key), key, node));
+        unknown(&join(path, key), key, node, problems);
     }
     for (key, child) in &node.children {
         let path = join(path, key);
-        if child.field.not_yet && map.get(key).is_some_and(|value| !is_default(value, child)) {
-            problems.warning(&path, "not yet supported: the value is checked and then ignored");
+        if let Some(missing) = child.inert
+            && map.get(key).is_some_and(|value| inert::asks(value, child))
+        {
+            problems.warning(&path, format!("has no effect: {missing}"));
         }
         fill(map, key, child);
         match map.get_mut(key) {
@@ -63,10 +67,6 @@ fn fill(map: &mut Map<String, Value>, key: &str, child: &Node) {
         // A default that is not JSON is a mistake in the table, which a test finds.
         map.insert(key.to_owned(), serde_json::from_str(json).unwrap_or_default());
     }
-}
-
-fn is_default(value: &Value, node: &Node) -> bool {
-    serde_json::from_str::<Value>(node.field.default).is_ok_and(|default| default == *value)
 }
 
 fn is_empty(value: &Value, ty: Type) -> bool {
@@ -125,12 +125,17 @@ fn kind_of(value: &Value) -> String {
     }
 }
 
-fn unknown(path: &str, key: &str, node: &Node) -> Problem {
+fn unknown(path: &str, key: &str, node: &Node, problems: &mut Problems) {
     let hint = nearest(key, node.children.keys().map(String::as_str));
     let hint = hint.map_or_else(String::new, |known| format!("; did you mean {known:?}?"));
+    if path.starts_with("edge.") {
+        // No other program reads these, and no newer one is asked.
+        problems.error(path, format!("unknown option{hint}"));
+        return;
+    }
     // The Seed's spec is sent to the garden as it stands, which may know more fields than this version.
     let fate = if path.starts_with("seedConfig.spec.") { "passed on to the garden" } else { "ignored" };
-    Problem::new(path, format!("unknown field, {fate}{hint}"))
+    problems.warning(path, format!("unknown field, {fate}{hint}"));
 }
 
 /// The known key that is at most two letters away from `key`.

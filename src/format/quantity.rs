@@ -84,6 +84,12 @@ impl Quantity {
     }
 }
 
+/// Whether two texts are the same amount: `1000` and `1k`, `1Gi` and `1024Mi`.
+pub fn same(a: &str, b: &str) -> bool {
+    let amount = |text| Quantity::parse(text).ok().map(|quantity| quantity.nanos);
+    a == b || amount(a).is_some_and(|nanos| amount(b) == Some(nanos))
+}
+
 impl std::ops::Sub for Quantity {
     type Output = Self;
 

@@ -47,6 +47,17 @@ impl Connection {
         }
     }
 
+    /// Why somebody on the way could read or change what is sent, if that is so.
+    pub fn weakness(&self) -> Option<&'static str> {
+        let is_plain =
+            self.server.trim_start().get(..7).is_some_and(|start| start.eq_ignore_ascii_case("http://"));
+        match self.trust {
+            _ if is_plain => Some("http:// sends everything in plain text, credentials included"),
+            Trust::Insecure => Some("insecure-skip-tls-verify takes any server for the right one"),
+            Trust::System | Trust::Bundle(_) => None,
+        }
+    }
+
     /// The same with other trust.
     #[must_use]
     pub fn with_trust(mut self, trust: Trust) -> Self {
@@ -171,4 +182,26 @@ impl fmt::Debug for Material {
 /// Reads a file that is at most as large as a configuration file may be.
 pub(crate) fn read_small(path: &Path) -> io::Result<Vec<u8>> {
     capped::read_file(path, limits::CONFIG_FILE_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_others_can_read_or_change_are_told() {
+        let plain = Some("http:// sends everything in plain text, credentials included");
+        let insecure = Some("insecure-skip-tls-verify takes any server for the right one");
+        let table = [
+            ("https://garden", Trust::System, None),
+            ("https://garden", Trust::Bundle(Material::inline("x")), None),
+            ("https://garden", Trust::Insecure, insecure),
+            ("http://garden", Trust::System, plain),
+            ("HTTP://garden", Trust::Insecure, plain),
+            ("h\u{e4}tte://g", Trust::System, None),
+        ];
+        for (server, trust, expected) in table {
+            assert_eq!(Connection::new(server).with_trust(trust).weakness(), expected, "{server}");
+        }
+    }
 }

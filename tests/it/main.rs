@@ -31,6 +31,7 @@ mod story_bootstrap;
 mod story_bundle;
 mod story_certificates;
 mod story_clock;
+mod story_configuration;
 mod story_credentials;
 mod story_end;
 mod story_extension;

@@ -16,12 +16,7 @@ use crate::world::{Options, World};
 /// `gardenlet bundle ...`: exit code, output and errors.
 fn bundle(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io = cli::Io {
-        input: &mut std::io::empty(),
-        output: &mut output,
-        errors: &mut errors,
-        is_own_process: false,
-    };
+    let mut io = cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
     let variable = |name: &str| variables.get(name).cloned();
     let args = std::iter::once(&"bundle").chain(words).map(Into::into).collect();
     let nobody = |_: &gardenlet::config::Loaded| unreachable!("no identity was asked for");

@@ -20,12 +20,7 @@ use crate::world::{CORE, MANAGED_RESOURCES, Options, World, state_file, wait_for
 /// A command of the program: exit code, output and errors.
 pub fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io = cli::Io {
-        input: &mut std::io::empty(),
-        output: &mut output,
-        errors: &mut errors,
-        is_own_process: false,
-    };
+    let mut io = cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
     let variable = |name: &str| variables.get(name).cloned();
     let args = words.iter().map(Into::into).collect();
     let nobody = |_: &gardenlet::config::Loaded| unreachable!("no identity was asked for");

@@ -81,7 +81,6 @@ metadata:
 {{- $_ := set $edge "stateDir" ($edge.stateDir | default "/var/lib/gardenlet") -}}
 {{- if include "gardenlet.keptBootstrap" . }}{{ $_ := set $edge.bootstrap "kubeconfig" "/etc/gardenlet/kubeconfig-bootstrap/kubeconfig" }}{{ end -}}
 {{- $_ := set $config "edge" $edge -}}
-{{- with .Values.nodeToleration }}{{ $_ := set $config "nodeToleration" ($config.nodeToleration | default .) }}{{ end -}}
 {{- toYaml (merge $head $config) }}
 {{- end }}
 

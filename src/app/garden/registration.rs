@@ -90,14 +90,14 @@ impl BringUp {
         }
     }
 
-    /// Without `dns.defaults`, the garden's default domains become the Seed's.
+    /// Where the configuration has no `dns.defaults`, the garden's default domains become the Seed's, at each start.
     fn default_domains(&self, namespace: &str) -> Result<(), Error> {
-        let garden = &self.garden()?.controllers;
-        let wrong = || failed("fill in the Seed's default domains");
-        let seed = garden.get::<Value>(&SEED, "", self.seed_name()).map_err(wrong())?;
-        if seed.pointer("/spec/dns/defaults").is_some_and(|d| !d.is_null()) {
+        let configured = &self.shared.settings.seed_config.spec["dns"]["defaults"];
+        if configured.as_array().is_some_and(|domains| !domains.is_empty()) {
             return Ok(());
         }
+        let garden = &self.garden()?.controllers;
+        let wrong = || failed("fill in the Seed's default domains");
         let params = ListParams {
             label_selector: "gardener.cloud/role=default-domain".to_owned(),
             metadata_only: true,
@@ -107,8 +107,12 @@ impl BringUp {
         garden
             .list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| secrets.push(secret))
             .map_err(wrong())?;
-        let defaults = domains(secrets);
-        if defaults.is_empty() {
+        let defaults = domains(secrets).map_err(|why| {
+            Error::Config(format!("the garden's default domains: Secret {namespace}/{why}"))
+        })?;
+        // They are never emptied again: the garden refuses that.
+        let seed = garden.get::<Value>(&SEED, "", self.seed_name()).map_err(wrong())?;
+        if defaults.is_empty() || seed["spec"]["dns"]["defaults"] == Value::Array(defaults.clone()) {
             return Ok(());
         }
         let patch = Patch::Merge(json!({"spec": {"dns": {"defaults": defaults}}}));
@@ -116,26 +120,30 @@ impl BringUp {
     }
 }
 
-/// Default domains from the garden's Secrets, the most important first.
-fn domains(mut secrets: Vec<Metadata>) -> Vec<Value> {
+/// Default domains from the garden's Secrets, the most important first; or what is wrong with which of them.
+fn domains(mut secrets: Vec<Metadata>) -> Result<Vec<Value>, String> {
     let annotation =
         |m: &Metadata, name: &str| m.metadata.annotations.get(&format!("dns.gardener.cloud/{name}")).cloned();
     let priority = |m: &Metadata| {
         annotation(m, "domain-default-priority").and_then(|p| p.parse::<i64>().ok()).unwrap_or(0)
     };
     secrets.sort_by(|a, b| priority(b).cmp(&priority(a)).then_with(|| a.metadata.name.cmp(&b.metadata.name)));
+    let required = |m: &Metadata, name: &str| {
+        let value = annotation(m, name).filter(|value| !value.is_empty());
+        value.ok_or_else(|| format!("{} has no annotation dns.gardener.cloud/{name}", m.metadata.name))
+    };
     let entry = |m: &Metadata| {
         let mut entry = json!({
-            "type": annotation(m, "provider")?,
-            "domain": annotation(m, "domain")?,
+            "type": required(m, "provider")?,
+            "domain": required(m, "domain")?,
             "credentialsRef": {"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": m.metadata.name},
         });
-        if let Some(zone) = annotation(m, "zone") {
+        if let Some(zone) = annotation(m, "zone").filter(|zone| !zone.is_empty()) {
             entry["zone"] = json!(zone);
         }
-        Some(entry)
+        Ok(entry)
     };
-    secrets.iter().filter_map(entry).collect()
+    secrets.iter().map(entry).collect()
 }
 
 #[cfg(test)]
@@ -158,7 +166,7 @@ mod tests {
             }
             secret
         };
-        let found = domains(vec![secret("a", "1", None), secret("b", "10", Some("z")), Metadata::default()]);
+        let found = domains(vec![secret("a", "1", None), secret("b", "10", Some("z"))]).unwrap();
         let reference =
             |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": name});
         assert_eq!(
@@ -168,5 +176,9 @@ mod tests {
                 json!({"type": "local", "domain": "a.example.org", "credentialsRef": reference("a")}),
             ]
         );
+        let mut broken = secret("c", "5", None);
+        broken.metadata.annotations.insert("dns.gardener.cloud/domain".to_owned(), String::new());
+        let wrong = domains(vec![secret("a", "1", None), broken]);
+        assert_eq!(wrong, Err("c has no annotation dns.gardener.cloud/domain".to_owned()));
     }
 }

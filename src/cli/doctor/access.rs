@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::meta::Resource;
-use crate::config::settings::{ResourceManager, Settings};
+use crate::config::settings::Settings;
 use crate::kube::{Client, Error};
 
 const REVIEW: Resource =
@@ -46,7 +46,7 @@ fn first(list: &str) -> &str {
 /// In the seed, with these settings: the first object of each rule.
 pub(super) fn seed(settings: &Settings) -> Vec<Access<'_>> {
     let election = &settings.leader_election;
-    let has_applier = matches!(settings.edge.resource_manager, ResourceManager::Embedded);
+    let has_applier = settings.edge.resource_manager.is_here();
     let asked = |Rule { place, is_appliers, words: [verbs, group, resources, names] }| {
         // Whether /version may be asked is known when the seed has answered.
         if group == "path" || (is_appliers && !has_applier) {
@@ -212,7 +212,7 @@ mod tests {
         ] {
             assert!(asked.contains(&access), "{access:?} is not in {asked:#?}");
         }
-        settings.edge.resource_manager = ResourceManager::External;
+        settings.edge.resource_manager = crate::config::settings::ResourceManager::External;
         assert!(!seed(&settings).iter().any(|access| access.4 == "gardener-resource-manager"));
     }
 }

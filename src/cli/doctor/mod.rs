@@ -10,10 +10,9 @@ use crate::base::garden_time::GardenTime;
 use crate::base::stop::Stop;
 use crate::base::{redact, state};
 use crate::components::{hosting, webhooks};
-use crate::config::settings::ResourceManager;
 use crate::config::{Loaded, Settings};
 use crate::controllers::controller_installation::preview::Preview;
-use crate::controllers::seed::is_garden;
+use crate::controllers::is_garden;
 use crate::format::time::rfc3339;
 use crate::identity::cleanup;
 use crate::kube::{Client, Connection, Garden, Options};
@@ -117,6 +116,7 @@ impl Doctor<'_> {
                 return None;
             }
         };
+        self.weakness("seed", &connection);
         let client = self.reach("seed", &connection)?;
         self.permissions(
             "seed",
@@ -148,7 +148,7 @@ impl Doctor<'_> {
     /// Whether webhooks that nobody answers for refuse writes.
     fn webhooks(&mut self, seed: &Client) {
         const HOP: &str = "webhooks";
-        if !matches!(self.settings.edge.resource_manager, ResourceManager::Embedded) {
+        if !self.settings.edge.resource_manager.is_here() {
             return;
         }
         match webhooks::blocking(seed) {
@@ -180,6 +180,7 @@ impl Doctor<'_> {
         if !is_bootstrap {
             self.own_certificate(&connection);
         }
+        self.weakness("garden", &connection);
         let client = self.reach("garden", &connection)?;
         let name = self.settings.seed_config.name.as_str();
         let own = access::garden(name);
@@ -193,6 +194,18 @@ impl Doctor<'_> {
         };
         self.permissions("garden", &client, wanted, remedy);
         (!is_bootstrap).then_some(Garden(client))
+    }
+
+    fn weakness(&mut self, place: &str, connection: &Connection) {
+        if let Some(weakness) = connection.weakness() {
+            self.say(
+                place,
+                "trust",
+                State::Odd,
+                weakness,
+                "name the server's CA in the kubeconfig, and its https:// URL",
+            );
+        }
     }
 
     /// What the seed's installations pull, by deployment, made as their controller makes it.

@@ -193,7 +193,11 @@ impl InstallationReconciler {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::api::condition::Condition;
+    use crate::base::clock::Timestamp;
 
     fn installation(deployment_version: &str, deleting: bool) -> ControllerInstallation {
         serde_json::from_value(json!({

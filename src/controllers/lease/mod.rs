@@ -239,7 +239,8 @@ impl Heartbeat {
                 Ok(seed) => seed.ok_or(Missed::Unregistered)?.metadata.uid,
                 // The garden's own API is away, which leases do not need: one that is there is renewed as it is.
                 Err(e) if is_failing(&e) => {
-                    let patch = Patch::Merge(json!({"spec": spec(name, self.clock.now())}));
+                    let patch =
+                        Patch::Merge(json!({"spec": spec(name, self.options.resync, self.clock.now())}));
                     let renewed = garden.patch::<Value>(&LEASE, NAMESPACE, name, "", &patch);
                     return renewed.map(drop).map_err(|_| Missed::Lease(e));
                 }
@@ -247,7 +248,7 @@ impl Heartbeat {
             },
         };
         // Not earlier: the first answer has told what time it is.
-        let lease = lease(name, &uid, self.clock.now());
+        let lease = lease(name, &uid, self.options.resync, self.clock.now());
         known.seed_uid = Some(uid);
         self.may_write()?;
         match garden.create::<Value>(&LEASE, NAMESPACE, &lease) {
@@ -274,7 +275,7 @@ impl Heartbeat {
         now: Timestamp,
     ) -> Result<(), kube::Error> {
         let name = &self.options.seed_name;
-        let mut patch = json!({"spec": spec(name, now)});
+        let mut patch = json!({"spec": spec(name, self.options.resync, now)});
         if let Some(wrote) = &known.lease {
             patch["metadata"] = json!({"resourceVersion": wrote.metadata.resource_version});
         }
@@ -336,12 +337,11 @@ impl Heartbeat {
     }
 }
 
-fn spec(seed_name: &str, now: Timestamp) -> Value {
-    // Two seconds, whatever the period is: the garden reads renewTime only.
-    json!({"holderIdentity": seed_name, "leaseDurationSeconds": 2, "renewTime": rfc3339_micros(now)})
+fn spec(seed_name: &str, resync: Duration, now: Timestamp) -> Value {
+    json!({"holderIdentity": seed_name, "leaseDurationSeconds": resync.as_secs(), "renewTime": rfc3339_micros(now)})
 }
 
-fn lease(seed_name: &str, seed_uid: &str, now: Timestamp) -> Value {
+fn lease(seed_name: &str, seed_uid: &str, resync: Duration, now: Timestamp) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -352,7 +352,7 @@ fn lease(seed_name: &str, seed_uid: &str, now: Timestamp) -> Value {
                 {"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": seed_name, "uid": seed_uid}
             ],
         },
-        "spec": spec(seed_name, now),
+        "spec": spec(seed_name, resync, now),
     })
 }
 
@@ -364,7 +364,7 @@ mod tests {
     fn the_lease_is_the_one_that_the_garden_expects() {
         let now = Timestamp::from_unix(1_735_787_045).plus(Duration::from_micros(678_901));
         assert_eq!(
-            lease("edge-1", "u-1", now),
+            lease("edge-1", "u-1", Duration::from_secs(5), now),
             json!({
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
@@ -377,7 +377,7 @@ mod tests {
                 },
                 "spec": {
                     "holderIdentity": "edge-1",
-                    "leaseDurationSeconds": 2,
+                    "leaseDurationSeconds": 5,
                     "renewTime": "2025-01-02T03:04:05.678901Z",
                 },
             })

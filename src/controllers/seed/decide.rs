@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use crate::api::condition::{Condition, Status};
 use crate::api::gardener;
+use crate::api::meta::text;
 use crate::base::clock::Timestamp;
-use crate::format::quantity::Quantity;
+use crate::format::quantity::{self, Quantity};
 use crate::format::time::rfc3339 as time;
 
 use super::FINALIZER;
@@ -67,8 +68,21 @@ pub(super) fn phase(observed: &Observed) -> Phase {
     let done = if observed.deleting() { "Processing" } else { "Succeeded" };
     let unchanged = operation["type"] == kind
         && operation["state"] == done
-        && expected_status(observed).iter().all(|(field, value)| status[*field] == *value);
+        && expected_status(observed)
+            .iter()
+            .all(|(field, value)| says_the_same(field, &status[*field], value));
     if unchanged { Phase::Steady } else { Phase::Begin }
+}
+
+/// Whether a field of the status is as expected. The garden writes amounts in its own form: `1000` comes back as `1k`.
+fn says_the_same(field: &str, live: &Value, expected: &Value) -> bool {
+    if !matches!(field, "capacity" | "allocatable") {
+        return live == expected;
+    }
+    let amounts = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let (live, expected) = (amounts(live), amounts(expected));
+    let same = |(name, value)| live.get(name).is_some_and(|live| quantity::same(text(live), text(value)));
+    live.len() == expected.len() && expected.iter().all(same)
 }
 
 /// The fields of the status that are plain facts.
@@ -278,6 +292,29 @@ mod tests {
             let mut other = observed.clone();
             change(&mut other);
             assert_eq!(phase(&other), Phase::Begin);
+        }
+    }
+
+    #[test]
+    fn amounts_that_the_garden_writes_in_its_own_form_are_no_news() {
+        let mut observed = observed();
+        observed.capacity =
+            [("shoots", "1000"), ("memory", "2048Mi")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        observed.live = begun(&observed, NOW);
+        observed.live["status"]["lastOperation"] =
+            succeeded(&observed, NOW)["status"]["lastOperation"].clone();
+        observed.live["status"]["capacity"] = json!({"shoots": "1k", "memory": "2Gi"});
+        observed.live["status"]["allocatable"] = json!({"shoots": "995", "memory": "2Gi"});
+        assert_eq!(phase(&observed), Phase::Steady);
+        let changes = [
+            json!({"shoots": "1001", "memory": "2Gi"}),
+            json!({"shoots": "1k"}),
+            json!({"shoots": "1k", "memory": "2Gi", "pods": "1"}),
+            Value::Null,
+        ];
+        for capacity in changes {
+            observed.live["status"]["capacity"] = capacity;
+            assert_eq!(phase(&observed), Phase::Begin, "{observed:?}");
         }
     }
 

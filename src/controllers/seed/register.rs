@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::patch::difference;
 use crate::config::settings::SeedConfig;
+use crate::format::quantity;
 
 /// What to send.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,9 +36,42 @@ pub fn decide(live: Option<&Value>, config: &SeedConfig) -> Action {
     if config.spec["dns"].get("defaults").is_none() && !defaults.is_null() {
         wanted["spec"]["dns"]["defaults"] = defaults.clone();
     }
+    for path in AMOUNTS {
+        keep_amounts(&live["spec"], &mut wanted["spec"], path);
+    }
     // What the server has filled in is reset, as upstream: it fills in its defaults again, and a setting that left the
     // configuration does not linger.
     difference(live, &wanted).map_or(Action::Nothing, Action::Patch)
+}
+
+/// Where amounts stand in the spec; `*` is every item or entry.
+const AMOUNTS: [&[&str]; 3] = [
+    &["volume", "minimumSize"],
+    &["settings", "excessCapacityReservation", "configs", "*", "resources", "*"],
+    &["settings", "verticalPodAutoscaler", "maxAllowed", "*"],
+];
+
+/// Leaves amounts as the garden writes them, if they are the configured ones: `1024Mi` comes back as `1Gi`.
+fn keep_amounts(live: &Value, wanted: &mut Value, path: &[&str]) {
+    match (path, wanted) {
+        ([], wanted) => {
+            let written = wanted.as_str().map_or_else(|| wanted.to_string(), str::to_owned);
+            if live.as_str().is_some_and(|live| quantity::same(live, &written)) {
+                *wanted = live.clone();
+            }
+        }
+        (["*", rest @ ..], Value::Array(items)) => {
+            items.iter_mut().enumerate().for_each(|(index, item)| keep_amounts(&live[index], item, rest));
+        }
+        (["*", rest @ ..], Value::Object(map)) => {
+            map.iter_mut().for_each(|(key, value)| keep_amounts(&live[key.as_str()], value, rest));
+        }
+        ([key, rest @ ..], wanted) => {
+            if let Some(value) = wanted.get_mut(key) {
+                keep_amounts(&live[key], value, rest);
+            }
+        }
+    }
 }
 
 fn object(config: &SeedConfig) -> Value {
@@ -123,6 +157,26 @@ mod tests {
         live["metadata"]["annotations"]["foreign"] = json!("y");
         let patch = json!({"metadata": {"labels": {"old": null}}});
         assert_eq!(decide(Some(&live), &config()), Action::Patch(patch));
+    }
+
+    #[test]
+    fn amounts_that_the_garden_writes_in_its_own_form_need_no_write() {
+        let mut config = config();
+        let spec = |size: Value, cpu: Value| {
+            let configs = json!([{"resources": {"cpu": cpu}, "nodeSelector": {"a": "1000"}}]);
+            json!({"volume": {"minimumSize": size}, "settings": {"excessCapacityReservation": {"configs": configs}}})
+        };
+        config.spec = spec(json!("1024Mi"), json!(2));
+        let mut live = registered();
+        live["spec"] = spec(json!("1Gi"), json!("2"));
+        assert_eq!(decide(Some(&live), &config), Action::Nothing);
+        live["spec"]["volume"]["minimumSize"] = json!("1025Mi");
+        let patch = json!({"spec": {"volume": {"minimumSize": "1024Mi"}}});
+        assert_eq!(decide(Some(&live), &config), Action::Patch(patch));
+        live["spec"] = spec(json!("1Gi"), json!("2"));
+        live["spec"]["settings"]["excessCapacityReservation"]["configs"][0]["nodeSelector"]["a"] =
+            json!("1k");
+        assert!(matches!(decide(Some(&live), &config), Action::Patch(_)), "a text is no amount");
     }
 
     #[test]

@@ -128,6 +128,24 @@ pub fn parse_part(text: &str, keys: &[&str]) -> Result<Value, Error> {
     parse::part(text, keys)
 }
 
+/// A key that stands twice in one map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeated {
+    /// The key.
+    pub key: String,
+    /// The lines of both, counted from 1.
+    pub lines: (usize, usize),
+}
+
+/// Reads the first document of a text as [`parse`] does, with the same errors, and finds the keys that stand twice in one
+/// map: only the last value is in the document.
+///
+/// # Errors
+/// As of [`parse`].
+pub fn parse_noting_repeated(text: &str) -> Result<(Value, Vec<Repeated>), Error> {
+    parse::noting_repeated(text)
+}
+
 /// Reads every document of a stream on its own: a broken one does not hide the others. Empty documents are left out.
 pub fn parse_all(text: &str) -> Vec<Document> {
     let mut documents = Vec::new();

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::resolve::{self, Text};
 use super::scan::{Kind, Mark, Scanner, Token};
-use super::{Error, Go};
+use super::{Error, Go, Repeated};
 use crate::limits::{NESTING_DEPTH_MAX, YAML_ALIAS_NODES_MAX, YAML_ALIAS_NODES_PER_BYTE_MAX};
 
 mod list;
@@ -39,6 +39,16 @@ pub(super) fn part(text: &str, keys: &[&str]) -> Result<Value, Error> {
         Some(value) => Ok(value),
         None => document(text),
     }
+}
+
+/// Reads the first document, and finds keys that stand twice in one map.
+pub(super) fn noting_repeated(text: &str) -> Result<(Value, Vec<Repeated>), Error> {
+    let value = document(text)?;
+    let mut loader = Loader::new(text.trim_start_matches('\u{feff}'), None, usize::MAX);
+    loader.lines = Some(Vec::new());
+    // What the first pass took, this one takes as well, up to what stands behind the document.
+    let _ = loader.document();
+    Ok((value, loader.repeated))
 }
 
 /// `None`: only a part was wanted, and an anchor makes it hard to tell what belongs to it.
@@ -80,6 +90,9 @@ struct Loader<'a> {
     keep: bool,
     /// Only a part is kept, and there is an anchor.
     gave_up: bool,
+    /// Of the maps that are open, by depth, the keys and their lines; only where somebody wants to know what is repeated.
+    lines: Option<Vec<BTreeMap<String, usize>>>,
+    repeated: Vec<Repeated>,
 }
 
 enum Anchor {
@@ -132,6 +145,8 @@ impl<'a> Loader<'a> {
             inner: Vec::new(),
             keep: true,
             gave_up: false,
+            lines: None,
+            repeated: Vec::new(),
         }
     }
 

@@ -1,8 +1,10 @@
 //! Maps: in blocks and in brackets; their keys, which become text; merge keys.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
-use super::{Error, Go, Key, Kind, Loader, Mark, Place, Text, Token, resolve};
+use super::{Error, Go, Key, Kind, Loader, Mark, Place, Repeated, Text, Token, resolve};
 
 /// What stands behind a key in those that are wanted: nothing if it is wanted as a whole, else `.inner`.
 fn below<'k>(keys: &[&'k str], key: &str) -> impl Iterator<Item = &'k str> {
@@ -16,6 +18,7 @@ impl Loader<'_> {
         use Kind::{BlockEnd, Key as KeyMark, Value as ValueMark};
         let ends = [KeyMark, ValueMark, BlockEnd];
         self.scanner.take();
+        self.open_map(depth);
         let mut map = Map::new();
         loop {
             let (kind, mark) = self.scanner.peek()?;
@@ -46,6 +49,7 @@ impl Loader<'_> {
     pub(super) fn flow_mapping(&mut self, depth: usize) -> Result<Value, Error> {
         use Kind::{FlowEntry, FlowMappingEnd, Key as KeyMark, Value as ValueMark};
         self.scanner.take();
+        self.open_map(depth);
         let mut map = Map::new();
         let mut first = true;
         loop {
@@ -133,6 +137,7 @@ impl Loader<'_> {
             (Key::Merge, _) => self.keep = true,
             _ => {}
         }
+        self.note_line(&key, mark, depth);
         let aliased = !absent && self.scanner.peek()?.0 == Kind::Alias;
         let value = if absent { self.nothing(mark)? } else { self.node(place, depth + 1)? };
         match key {
@@ -153,6 +158,22 @@ impl Loader<'_> {
             self.inner.clear();
         }
         Ok(())
+    }
+
+    fn open_map(&mut self, depth: usize) {
+        if let Some(lines) = &mut self.lines {
+            lines.truncate(depth);
+            lines.resize_with(depth + 1, BTreeMap::new);
+        }
+    }
+
+    /// Remembers where a key stands, and whether it stood in its map before.
+    fn note_line(&mut self, key: &Key, mark: Mark, depth: usize) {
+        let (Key::Text(key), Some(lines)) = (key, &mut self.lines) else { return };
+        let first = lines.get_mut(depth).and_then(|lines| lines.insert(key.clone(), mark.line));
+        if let Some(first) = first {
+            self.repeated.push(Repeated { key: key.clone(), lines: (first + 1, mark.line + 1) });
+        }
     }
 
     /// Copies the entries of the merged map over those that stand there already; of a list, the first map wins.

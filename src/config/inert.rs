@@ -1,0 +1,76 @@
+//! Fields that are accepted and checked, and have no effect, because this version lacks the part that would read them. Who
+//! writes one gets a warning, unless it has its default or switches something off.
+
+use serde_json::Value;
+
+use super::scalar;
+use super::schema::{Node, Type};
+
+/// Fields, or blocks of them, and what is missing.
+pub(super) const TABLE: &[(&str, &str)] = &[
+    ("{garden,seed}ClientConnection.{acceptContentTypes,contentType}", "this agent speaks JSON"),
+    ("shootClientConnection", "this version connects to no shoot"),
+    ("controllers.cacheSyncTimeout", "a watch has three minutes for its first list"),
+    ("controllers.backupBucket", "this version has no controller for BackupBuckets"),
+    ("controllers.backupEntry", "this version has no controller for BackupEntries"),
+    ("controllers.bastion", "this version has no controller for Bastions"),
+    ("controllers.gardenlet", "this version does not upgrade itself"),
+    ("controllers.seedCare", "this version does not check the seed's system components"),
+    (
+        "controllers.{shoot,shootCare,shootState,shootStatus,managedSeed}",
+        "this version has no controller for Shoots and ManagedSeeds",
+    ),
+    ("controllers.networkPolicy", "this version has no controller for NetworkPolicies"),
+    ("controllers.tokenRequestorWorkloadIdentity", "this version has no controller for WorkloadIdentities"),
+    ("controllers.vpaEvictionRequirements", "this version has no controller for VerticalPodAutoscalers"),
+    ("debugging.enableContentionProfiling", "this agent has no such profile"),
+    ("logging", "this version installs no logging"),
+    ("monitoring", "this version installs no monitoring"),
+    ("{sni,exposureClassHandlers}", "this version installs no ingress gateway"),
+    ("etcdConfig", "this version installs no etcd-druid"),
+    ("nodeToleration", "this version sets no tolerations"),
+    (
+        "seedConfig.metadata.{generateName,namespace,uid,resourceVersion,selfLink,generation,deletionGracePeriodSeconds,\
+         creationTimestamp,deletionTimestamp,ownerReferences,finalizers,managedFields}",
+        "only name, labels and annotations of the Seed come from here",
+    ),
+    ("seedConfig.spec.backup", "this version has no controller for BackupBuckets"),
+    ("seedConfig.spec.ingress.controller.providerConfig", "this version installs no ingress controller"),
+    ("seedConfig.spec.extensions", "this version creates no Extensions in the seed"),
+    ("seedConfig.spec.resources", "this version copies no referenced resources into the seed"),
+    (
+        "seedConfig.spec.settings.{excessCapacityReservation,loadBalancerServices,verticalPodAutoscaler,\
+         persistentVolumeClaimAutoscaler,dependencyWatchdog,topologyAwareRouting,zoneSelection}",
+        "the garden stores it, but this version installs no components that it is for",
+    ),
+    ("edge.{components,etcd}", "this version installs no components"),
+];
+
+/// Whether `value` asks for something: it is not what an absent field means, and does not only switch off.
+pub(super) fn asks(value: &Value, node: &Node) -> bool {
+    let default = || serde_json::from_str::<Value>(node.field.default).unwrap_or_default();
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(map) if node.children.is_empty() => !map.is_empty() && *value != default(),
+        Value::Object(map) => {
+            let default = default();
+            let is_default = |key: &str, value: &Value| default.get(key) == Some(value);
+            let mut known = map.iter().filter_map(|(key, value)| Some((key, value, node.children.get(key)?)));
+            known.any(|(key, value, child)| !is_default(key, value) && asks(value, child))
+        }
+        Value::String(text) if text.is_empty() => false,
+        scalar => !is_same(scalar, &default(), node.field.ty),
+    }
+}
+
+/// `1m` is `1m0s`, and `1` is `1.0`.
+fn is_same(a: &Value, b: &Value, ty: Type) -> bool {
+    let nanos = |value: &Value| value.as_str().and_then(scalar::duration_nanos);
+    match ty {
+        Type::Duration => nanos(a) == nanos(b),
+        Type::Quantity => scalar::quantity_value(a) == scalar::quantity_value(b),
+        Type::Float => a.as_f64() == b.as_f64(),
+        _ => a == b,
+    }
+}

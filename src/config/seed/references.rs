@@ -1,0 +1,64 @@
+//! Rules of what a Seed refers to: credentials, extensions, resources.
+
+use super::{Place, Problems, dns_name, scalar, unique_fields};
+
+type Kind = (&'static str, &'static str);
+
+const SECRET: Kind = ("v1", "Secret");
+const CONFIG_MAP: Kind = ("v1", "ConfigMap");
+const INTERNAL_SECRET: Kind = ("core.gardener.cloud/v1beta1", "InternalSecret");
+const WORKLOAD_IDENTITY: Kind = ("security.gardener.cloud/v1alpha1", "WorkloadIdentity");
+
+/// What holds credentials, by namespace and name.
+pub(super) fn credentials(place: &Place<'_>, problems: &mut Problems) {
+    let kinds = [SECRET, INTERNAL_SECRET, WORKLOAD_IDENTITY];
+    if place.is_absent() {
+        problems.error(&place.path, format!("must be given: {}", names(&kinds)));
+        return;
+    }
+    for key in ["namespace", "name"] {
+        place.at(key).require(problems);
+        dns_name(&place.at(key), problems);
+    }
+    kind(place, &kinds, problems);
+}
+
+/// Extensions of the seed itself, each type once.
+pub(super) fn extensions(list: &Place<'_>, problems: &mut Problems) {
+    for place in list.items() {
+        let of = place.at("type");
+        of.require(problems);
+        if let Some(message) =
+            Some(place.text("type")).filter(|t| !t.is_empty()).and_then(scalar::dns_label_complaint)
+        {
+            problems.error(&of.path, message);
+        }
+    }
+    unique_fields(list, "type", problems);
+}
+
+/// Objects of the garden that the Seed names, each name once.
+pub(super) fn resources(list: &Place<'_>, problems: &mut Problems) {
+    for place in list.items() {
+        place.at("name").require(problems);
+        place.at("resourceRef.name").require(problems);
+        kind(&place.at("resourceRef"), &[SECRET, CONFIG_MAP, WORKLOAD_IDENTITY], problems);
+    }
+    unique_fields(list, "name", problems);
+}
+
+fn kind(place: &Place<'_>, known: &[Kind], problems: &mut Problems) {
+    let fields = ["apiVersion", "kind"].map(|key| place.at(key));
+    for field in &fields {
+        field.require(problems);
+    }
+    let (version, kind) = (place.text("apiVersion"), place.text("kind"));
+    if !known.contains(&(version, kind)) && fields.iter().all(|field| !field.is_empty()) {
+        problems.error(&place.path, format!("must be {}, not {version} {kind}", names(known)));
+    }
+}
+
+fn names(kinds: &[Kind]) -> String {
+    let names: Vec<String> = kinds.iter().map(|(version, kind)| format!("{version} {kind}")).collect();
+    names.join(" or ")
+}

@@ -1,0 +1,121 @@
+//! What docs/options.md says is what the tables say.
+
+use std::collections::BTreeMap;
+
+use super::super::rule::Rule;
+use super::super::schema::{self, Node, Type};
+use super::super::{bounds, inert};
+
+const DOCUMENT: &str = include_str!("../../../docs/options.md");
+
+/// What the document calls the bounds of a field by its own rule.
+fn bounds_of(node: &Node) -> String {
+    match node.field.rule {
+        _ if node.bounds.is_some() => node.bounds.unwrap().range(node.field.ty),
+        Rule::OneOf(choices) => choices.iter().map(|c| format!("`{c}`")).collect::<Vec<_>>().join(", "),
+        Rule::Required => "required".to_owned(),
+        Rule::AbsolutePath => "an absolute path".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Paths of the own options, with defaults, bounds and whether they have no effect; a list by its items, if these have a
+/// type.
+fn own_options(node: &Node, path: &str, inert: bool, found: &mut BTreeMap<String, (String, String, bool)>) {
+    let inert = inert || node.inert.is_some();
+    if !node.children.is_empty() {
+        let below =
+            |(name, child): (&String, &Node)| own_options(child, &format!("{path}.{name}"), inert, found);
+        node.children.iter().for_each(below);
+        return;
+    }
+    let is_typed_list = node.item.as_deref().is_some_and(|item| item.children.is_empty());
+    if !is_typed_list || inert {
+        found.insert(path.to_owned(), (node.field.default.to_owned(), bounds_of(node), inert));
+    }
+    if let Some(item) = &node.item {
+        own_options(item, &format!("{path}[]"), inert, found);
+    }
+}
+
+#[test]
+fn every_own_option_is_documented_with_default_and_bounds_and_none_is_invented() {
+    let mut known = BTreeMap::new();
+    own_options(&schema::tree().children["edge"], "edge", false, &mut known);
+    let (now, later) = DOCUMENT.split_once("Accepted, and without effect so far").unwrap();
+    let mut told = BTreeMap::new();
+    for (text, inert) in [(now, false), (later, true)] {
+        for row in text.lines().filter_map(|line| line.strip_prefix("| `edge")) {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let path = format!("edge{}", cells[0].trim_matches('`'));
+            // Rules about several fields have bounds that no field tells.
+            let several = known.get(&path).is_some_and(|(_, bounds, _)| bounds.is_empty());
+            let bounds = if several { "" } else { cells[2] };
+            told.insert(path, (cells[1].trim_matches('`').to_owned(), bounds.to_owned(), inert));
+        }
+    }
+    assert_eq!(told, known);
+}
+
+fn is_number(node: &Node) -> bool {
+    matches!(
+        node.field.ty,
+        Type::Int | Type::Int32 | Type::Float | Type::Duration | Type::Quantity | Type::Quantities
+    )
+}
+
+fn unbounded(node: &Node, path: &str, found: &mut Vec<String>) {
+    // How many requests may be sent per second is a rule: a negative rate is none.
+    if is_number(node) && node.bounds.is_none() && node.field.rule != Rule::Rate {
+        found.push(path.to_owned());
+    }
+    node.children.iter().for_each(|(name, child)| unbounded(child, &format!("{path}.{name}"), found));
+    if let Some(item) = &node.item {
+        unbounded(item, &format!("{path}[]"), found);
+    }
+}
+
+#[test]
+fn every_number_has_bounds_and_every_bound_has_a_field() {
+    let mut found = Vec::new();
+    unbounded(&schema::tree(), "", &mut found);
+    assert_eq!(found, [] as [String; 0]);
+    for bounds in bounds::TABLE {
+        let node = node(bounds.path);
+        assert!(is_number(&node), "{}", bounds.path);
+    }
+}
+
+/// The first place that a path with choices names.
+fn node(path: &str) -> Node {
+    let tree = schema::tree();
+    let path = schema::expand(path).swap_remove(0).replace("[]", ".[]");
+    let step = |node: Node, step: &str| match step {
+        "[]" => *node.item.unwrap(),
+        step => node.children[step].clone(),
+    };
+    path.split('.').filter(|step| !step.is_empty()).fold(tree, step)
+}
+
+#[test]
+fn the_bounds_of_all_other_fields_are_documented() {
+    let rows = bounds::TABLE.iter().filter(|bounds| !bounds.path.starts_with("edge."));
+    let row = |bounds: &bounds::Bounds| {
+        let range = bounds.range(node(bounds.path).field.ty);
+        format!("| `{}` | {range} | {} |\n", bounds.path, bounds.why)
+    };
+    let expected: String = rows.map(row).collect();
+    let (_, table) = DOCUMENT.split_once("| field | bounds | why |\n|---|---|---|\n").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    assert_eq!(format!("{table}\n"), expected, "the table should be:\n{expected}");
+}
+
+#[test]
+fn what_has_no_effect_is_documented() {
+    let row = |(path, missing): &(&str, &str)| format!("| `{path}` | {missing} |\n");
+    let expected: String =
+        inert::TABLE.iter().filter(|(path, _)| !path.starts_with("edge.")).map(row).collect();
+    let (_, table) = DOCUMENT.split_once("| field | why it has no effect |\n|---|---|\n").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    assert_eq!(format!("{table}\n"), expected, "the table should be:\n{expected}");
+}

@@ -1,0 +1,80 @@
+//! What the configuration says shows in the garden, at each start.
+
+use serde_json::{Value, json};
+
+use crate::support::json::text;
+use crate::world::{LEASES, Options, World};
+
+fn domain(name: &str, annotations: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "seed-domains",
+        "labels": {"gardener.cloud/role": "default-domain"}, "annotations": annotations}})
+}
+
+fn wait_for_domains(world: &World, expected: &[&str]) {
+    world.garden.wait_for(&format!("the domains {expected:?}"), |garden| {
+        let seed = garden.seed("domains")?;
+        let defaults = seed["spec"]["dns"]["defaults"].as_array()?;
+        let found: Vec<&str> = defaults.iter().map(|domain| text(domain, "/domain")).collect();
+        (found == expected).then_some(())
+    });
+}
+
+#[test]
+fn default_domains_are_those_of_the_garden_at_each_start() {
+    let world = World::start(&Options::new("domains"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    agent.stop();
+    let annotations = |priority: &str, domain: &str| {
+        json!({"dns.gardener.cloud/provider": "local", "dns.gardener.cloud/domain": domain,
+            "dns.gardener.cloud/domain-default-priority": priority})
+    };
+    world.garden.apply(&[domain("first", &annotations("1", "first.example.org"))]);
+    let agent = world.agent();
+    wait_for_domains(&world, &["first.example.org"]);
+    agent.stop();
+    world.garden.apply(&[domain("second", &annotations("2", "second.example.org"))]);
+    let agent = world.agent();
+    wait_for_domains(&world, &["second.example.org", "first.example.org"]);
+    agent.stop();
+    world.garden.apply(&[domain("third", &json!({"dns.gardener.cloud/domain": "third.example.org"}))]);
+    let agent = world.agent();
+    world.wait_for_log(&["Secret seed-domains/third has no annotation dns.gardener.cloud/provider"]);
+    agent.stop();
+}
+
+#[test]
+fn the_lease_lasts_as_long_as_the_configuration_says() {
+    let world = World::start(&Options::new("lasting"));
+    let mut config = world.config();
+    config["controllers"] = json!({"seed": {"leaseResyncSeconds": 3}});
+    let agent = world.agent_with(&config);
+    world.wait_until_ready();
+    let lease = world.garden.get(LEASES, "leases", "gardener-system-seed-lease", "lasting").unwrap();
+    assert_eq!(lease["spec"]["leaseDurationSeconds"], 3);
+    agent.stop();
+}
+
+#[test]
+fn a_connection_that_trusts_everybody_is_told_of() {
+    let world = World::start(&Options::new("trusting"));
+    let token = std::fs::read_to_string(world.path("serviceaccount").join("token")).unwrap();
+    let kubeconfig = world.seed.bootstrap_kubeconfig(&token);
+    let mut kubeconfig = gardenlet::format::yaml::parse(&kubeconfig).unwrap();
+    kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"] = Value::Null;
+    kubeconfig["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = json!(true);
+    let path = world.file("trusting.kubeconfig", &kubeconfig.to_string());
+    let mut config = world.config();
+    config["seedClientConnection"] = json!({"kubeconfig": path});
+    let agent = world.agent_with(&config);
+    let line = world.wait_for_log(&[
+        "WARN",
+        "The connection is not safe from others in the network",
+        "cluster=seed",
+    ]);
+    assert!(line.contains("insecure-skip-tls-verify takes any server for the right one"), "{line}");
+    world.wait_until_ready();
+    let lines = world.log();
+    assert_eq!(lines.iter().filter(|line| line.contains("is not safe from others")).count(), 1);
+    agent.stop();
+}
