@@ -154,7 +154,8 @@ fn no_function_overflows() {
             for turn in 0..NUMBERS.len() * NUMBERS.len() {
                 let argument = |i: usize| {
                     let kind = function.signature.fixed.get(i).copied().or(function.signature.variadic);
-                    let number = NUMBERS[(turn / if i % 2 == 0 { 1 } else { NUMBERS.len() }) % NUMBERS.len()];
+                    let number =
+                        NUMBERS[(turn / if i.is_multiple_of(2) { 1 } else { NUMBERS.len() }) % NUMBERS.len()];
                     match kind {
                         Some(Type::Str | Type::Bytes) => "\"abcdefghij\"",
                         Some(Type::Map) => "(dict \"a\" 1)",
