@@ -26,7 +26,7 @@ fn assert_ends(text: impl Into<String>, want: &str) {
     let (text, start) = (text.into(), Clock::system().mono());
     let shown: String = text.chars().take(80).collect();
     // Where steps are not what ends it, growth needs some.
-    let got = outcome(text, if want == "steps" { 400_000 } else { 8_000_000 });
+    let got = outcome(text, if want == "steps" { 400_000 } else { TEMPLATE_STEPS_MAX });
     assert!(got.contains(want), "{shown}: {got}");
     let took = Clock::system().mono().saturating_sub(start);
     assert!(took.as_secs() < 60, "{shown}: {took:?}");
