@@ -26,7 +26,7 @@ fn assert_ends(text: impl Into<String>, want: &str) {
     let (text, start) = (text.into(), Clock::system().mono());
     let shown: String = text.chars().take(80).collect();
     // Where steps are not what ends it, growth needs some.
-    let got = outcome(text, if want == "steps" { 400_000 } else { 8_000_000 });
+    let got = outcome(text, if want == "steps" { 400_000 } else { TEMPLATE_STEPS_MAX });
     assert!(got.contains(want), "{shown}: {got}");
     let took = Clock::system().mono().saturating_sub(start);
     assert!(took.as_secs() < 60, "{shown}: {took:?}");
@@ -154,7 +154,8 @@ fn no_function_overflows() {
             for turn in 0..NUMBERS.len() * NUMBERS.len() {
                 let argument = |i: usize| {
                     let kind = function.signature.fixed.get(i).copied().or(function.signature.variadic);
-                    let number = NUMBERS[(turn / if i % 2 == 0 { 1 } else { NUMBERS.len() }) % NUMBERS.len()];
+                    let number =
+                        NUMBERS[(turn / if i.is_multiple_of(2) { 1 } else { NUMBERS.len() }) % NUMBERS.len()];
                     match kind {
                         Some(Type::Str | Type::Bytes) => "\"abcdefghij\"",
                         Some(Type::Map) => "(dict \"a\" 1)",

@@ -203,7 +203,7 @@ fn find_at<'t>(
     text: &'t str,
     at: usize,
 ) -> Result<Option<Match<'t>>, Cause> {
-    expression.search(a, (text, at), |regex, text, at| regex.find_at(text, at), Match::end)
+    expression.search(a, (text, at), Regex::find_at, Match::end)
 }
 
 /// Ranges of all matches, at most `count` of them if that is not negative. An empty match right behind another does
