@@ -403,7 +403,7 @@ fn literals(path: &str) -> Vec<String> {
 }
 
 /// Texts of `doctor` that tell how something is, and not what to do.
-const STATES: [&str; 24] = [
+const STATES: [&str; 25] = [
     "none: what is pending is lost with the process",
     "it stands in the seed",
     "expired at {until}",

@@ -134,7 +134,7 @@ impl Doctor<'_> {
         const HOP: &str = "cluster";
         match (hosting::is_self_hosted_shoot(seed), is_garden(seed)) {
             (Ok(true), _) => {
-                self.say("seed", HOP, State::Broken, hosting::SELF_HOSTED, "choose another cluster")
+                self.say("seed", HOP, State::Broken, hosting::SELF_HOSTED, "choose another cluster");
             }
             (Ok(false), Ok(true)) => {
                 let text = "the garden runs in it, so gardener-operator installs what gardens need, too";

@@ -26,6 +26,7 @@ use crate::base::metrics::Metrics;
 use crate::base::random;
 use crate::base::redact;
 use crate::base::stop::Stop;
+use crate::limits;
 use crate::net::{Daily, Dial, ProxyEnv, SystemCas, SystemDialer};
 
 /// Says whether a write may begin now: the lease under which it is made.
@@ -227,7 +228,7 @@ impl Client {
     /// # Errors
     /// All of [`Error`]; an absent object is one with [`Error::is_not_found`].
     pub fn get<T: DeserializeOwned>(&self, r: &Resource, namespace: &str, name: &str) -> Result<T, Error> {
-        self.fetch(&Request::get(r.path(namespace, name, "")))
+        self.fetch_within(&Request::get(r.path(namespace, name, "")), limits::OBJECT_NODES_MAX)
     }
 
     /// Reads an object that may be absent, without making values of what is not wanted of it.
@@ -471,9 +472,14 @@ impl Client {
     /// # Errors
     /// All of [`Error`].
     pub fn fetch<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
+        self.fetch_within(request, usize::MAX)
+    }
+
+    /// The same, for an answer of at most so many values.
+    fn fetch_within<T: DeserializeOwned>(&self, request: &Request, nodes_max: usize) -> Result<T, Error> {
         let response = self.call(request)?;
         // By way of a value, as lists and watches: one decoder per type is enough for the size of the program.
-        super::value::read(&response.body)
+        super::value::read_within(&response.body, nodes_max)
             .and_then(T::deserialize)
             .map_err(|source| undecodable(request, &response.body, source))
     }
