@@ -5,9 +5,12 @@ use serde_json::{Value, json};
 use crate::support::json::text;
 use crate::world::{LEASES, Options, World};
 
-fn domain(name: &str, annotations: &Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "seed-domains",
-        "labels": {"gardener.cloud/role": "default-domain"}, "annotations": annotations}})
+/// Makes a Secret of a default domain, which the garden copies for the seed.
+fn make_domain(world: &World, name: &str, annotations: &Value) {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "garden",
+        "labels": {"gardener.cloud/role": "default-domain"}, "annotations": annotations}});
+    world.garden.apply(&[secret]);
+    world.garden.wait_for("the copy of the Secret", |garden| garden.get("", "secrets", "seed-domains", name));
 }
 
 fn wait_for_domains(world: &World, expected: &[&str]) {
@@ -29,15 +32,15 @@ fn default_domains_are_those_of_the_garden_at_each_start() {
         json!({"dns.gardener.cloud/provider": "local", "dns.gardener.cloud/domain": domain,
             "dns.gardener.cloud/domain-default-priority": priority})
     };
-    world.garden.apply(&[domain("first", &annotations("1", "first.example.org"))]);
+    make_domain(&world, "first", &annotations("1", "first.example.org"));
     let agent = world.agent();
     wait_for_domains(&world, &["first.example.org"]);
     agent.stop();
-    world.garden.apply(&[domain("second", &annotations("2", "second.example.org"))]);
+    make_domain(&world, "second", &annotations("2", "second.example.org"));
     let agent = world.agent();
     wait_for_domains(&world, &["second.example.org", "first.example.org"]);
     agent.stop();
-    world.garden.apply(&[domain("third", &json!({"dns.gardener.cloud/domain": "third.example.org"}))]);
+    make_domain(&world, "third", &json!({"dns.gardener.cloud/domain": "third.example.org"}));
     let agent = world.agent();
     world.wait_for_log(&["Secret seed-domains/third has no annotation dns.gardener.cloud/provider"]);
     agent.stop();
