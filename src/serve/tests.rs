@@ -151,14 +151,15 @@ fn an_answer_that_is_read_byte_by_byte_is_cut_off() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let socket = listener.accept().unwrap().0;
-    let reading = std::thread::spawn(move || {
+    let read_slowly = move || {
         let mut piece = vec![0; 64 << 10];
         let clock = crate::base::clock::Clock::system();
         let stop = Stop::new();
         while (&client).read(&mut piece).is_ok_and(|length| length > 0) {
             stop.wait(&clock, Duration::from_millis(20));
         }
-    });
+    };
+    let reading = thread::spawn("slow-reader", limits::SERVE_STACK_BYTES, read_slowly).unwrap();
     let sent = request::write(&socket, &vec![0; 64 << 20], Duration::from_millis(200));
     assert_eq!(
         sent.map_err(|e| matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)),

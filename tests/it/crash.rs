@@ -33,6 +33,8 @@ use crate::world::{Agent, CORE, LEASES, Options, World, is_write_of_agent};
 /// time for; `GARDENLET_TESTS_LONG` tries all. `GARDENLET_TESTS_SEED` repeats a choice.
 const SAMPLE: usize = 16;
 const SAMPLE_TIME: Duration = Duration::from_secs(25);
+/// On musl a normal run tries one point in so many.
+const MUSL_STEP: usize = 12;
 /// Stories at the same time.
 const PARALLEL: usize = 2;
 /// How many changes a stale list is behind, and how long a watch tells nothing.
@@ -408,6 +410,11 @@ fn plan(undisturbed: &Accidents, seed: u64) -> (Vec<Point>, usize) {
     let mut all = points(undisturbed, &[Crash]);
     let mut others = points(undisturbed, &[LostAnswer, TimedOut, StaleList, LateEvents, LostEvents]);
     let is_long = variable("GARDENLET_TESTS_LONG").is_some();
+    if cfg!(target_env = "musl") && !is_long {
+        // The same code has been through all of them on this machine's libc.
+        all = all.into_iter().step_by(MUSL_STEP).collect();
+        others = others.into_iter().step_by(MUSL_STEP).collect();
+    }
     let least = all.len() + if is_long { others.len() } else { SAMPLE.min(others.len()) };
     shuffle(&mut others, seed);
     all.append(&mut others);
