@@ -91,8 +91,16 @@ fn a_garden_that_never_answers_does_not_stop_the_applier() {
     wait_for("keys that come back later", || {
         (postponed(&agent, "controllerinstallation") > 0.0).then_some(())
     });
+    // The same where connections are never made.
+    agent.cable().lose(Some(&World::address(&world.garden)));
+    proxy.cut();
+    for round in 8..12 {
+        let took = time_to_apply(&world, &format!("mine-{round}"));
+        assert!(took <= DELAY_MAX, "round {round}: {took:?}");
+    }
     assert_eq!(agent.get(2728, "/livez").0, 200);
 
+    agent.cable().lose(None);
     proxy.set(Mode::Pass);
     for name in extensions() {
         installed(&world, &name);

@@ -424,9 +424,16 @@ pub struct Cable {
     /// Where some addresses (`host:port`) really are.
     routes: BTreeMap<String, SocketAddr>,
     asked: Mutex<BTreeSet<String>>,
+    /// Where packets vanish: `host:port`.
+    lost: Mutex<Option<String>>,
 }
 
 impl Cable {
+    /// Connections to this address (`host:port`) are never made, and never refused.
+    pub fn lose(&self, address: Option<&str>) {
+        *self.lost.lock().unwrap() = address.map(str::to_owned);
+    }
+
     /// Ends all connections and opens no more.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
@@ -458,6 +465,13 @@ impl Dial for Cable {
             return Err(refused());
         }
         let name = format!("{host}:{port}");
+        let (clock, is_lost) = (Clock::system(), || self.lost.lock().unwrap().as_ref() == Some(&name));
+        while is_lost() {
+            if clock.mono() >= timeout {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            pause(Duration::from_millis(20));
+        }
         let stream = match self.routes.get(&name) {
             Some(address) => TcpStream::connect_timeout(address, timeout)?,
             None => SystemDialer.dial(host, port, timeout)?,
