@@ -118,6 +118,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::config::settings::ResourceManager;
     use crate::config;
     use crate::format::yaml;
 
@@ -212,7 +213,7 @@ mod tests {
         ] {
             assert!(asked.contains(&access), "{access:?} is not in {asked:#?}");
         }
-        settings.edge.resource_manager = crate::config::settings::ResourceManager::External;
+        settings.edge.resource_manager = ResourceManager::External;
         assert!(!seed(&settings).iter().any(|access| access.4 == "gardener-resource-manager"));
     }
 }
