@@ -36,6 +36,6 @@ pub mod controllers;
 
 pub mod serve;
 
-pub mod cli;
-
 pub mod app;
+
+pub mod cli;

@@ -30,8 +30,8 @@ const ORDER: &[&str] = &[
     "resources",
     "controllers",
     "serve",
-    "cli",
     "app",
+    "cli",
 ];
 
 /// What the program may be linked with. A new name here needs its reason in Cargo.toml and its size in the bench.

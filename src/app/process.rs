@@ -14,7 +14,8 @@ use crate::base::state::StateDir;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::chart::child::Renderer;
-use crate::cli;
+
+use crate::config::file::load_to_run;
 use crate::config::version::{BUILT_UNIX_S, GARDENER, PROGRAM};
 use crate::config::{Loaded, Settings};
 use crate::format::hex;
@@ -134,7 +135,7 @@ impl Reloading {
     /// The settings that need a restart of parts, if any do.
     fn read(&self) -> Result<Option<Arc<Settings>>, Vec<String>> {
         let variable = |name: &str| self.env.variable(name).map(str::to_owned);
-        let loaded = cli::load_to_run(&self.config, &variable)
+        let loaded = load_to_run(&self.config, &variable)
             .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         let files = Files::read(&loaded.settings, &self.env).map_err(|error| vec![chain(&error)])?;
         start_log(&loaded, &self.env.variables, &self.env.clock);

@@ -1,16 +1,15 @@
 //! The commands. `run` is the default and hands a checked configuration on; the others do their work here.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::chart::child;
+use crate::config::file::{self, load_to_run};
 use crate::config::{self, Loaded, Problem};
 use crate::format::yaml;
-use crate::limits;
 
 mod arguments;
 mod bundle;
@@ -93,7 +92,7 @@ pub fn main(
         }
     };
     match command {
-        Command::Run { config } => match load(io, &config).and_then(|loaded| to_run(loaded, variable)) {
+        Command::Run { config } => match load(io, &config).and_then(|loaded| loaded.to_run(variable)) {
             Ok(loaded) => run(loaded, &config),
             Err(problems) => report(io, &config, &problems),
         },
@@ -143,62 +142,12 @@ fn say(io: &mut Io<'_>, text: std::fmt::Arguments<'_>) {
     let _ = io.errors.write_all(visible(&text).as_bytes()).and_then(|()| io.errors.flush());
 }
 
-/// Standard input, as a configuration.
-const STDIN: &str = "-";
-
-/// What a configuration is called in messages.
-fn name_of(path: &Path) -> String {
-    if path == Path::new(STDIN) { "standard input".to_owned() } else { path.display().to_string() }
-}
-
 fn load(io: &mut Io<'_>, path: &Path) -> Result<Loaded, Vec<Problem>> {
-    let text = if path == Path::new(STDIN) { text_of(&mut *io.input) } else { read(path) };
-    parse(text, path)
-}
-
-fn parse(text: io::Result<String>, path: &Path) -> Result<Loaded, Vec<Problem>> {
-    let name = name_of(path);
-    let text = text.map_err(|error| {
-        let message = format!("the configuration cannot be read: {error}");
-        vec![Problem { path: name.clone(), message }]
-    })?;
-    config::load(&text, &name)
-}
-
-/// Reads and checks a configuration for the agent, for which variables count too; the file alone counts when it is
-/// validated, maybe on another machine.
-///
-/// # Errors
-/// Everything that is wrong.
-pub fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
-    if path == Path::new(STDIN) {
-        let message =
-            "is read once, at the start of the agent, and only by it and by gardenlet config; name a file";
-        return Err(vec![Problem { path: name_of(path), message: message.to_owned() }]);
-    }
-    parse(read(path), path).and_then(|loaded| to_run(loaded, variable))
-}
-
-fn to_run(mut loaded: Loaded, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
-    let settings = &mut loaded.settings;
-    let usable = settings.apply_environment(variable).and_then(|()| settings.check_garden_access());
-    usable.map(|()| loaded).map_err(|problem| vec![problem])
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    text_of(&mut File::open(path)?)
-}
-
-/// One byte more than allowed is enough to find out that a text is too long.
-fn text_of(from: &mut dyn Read) -> io::Result<String> {
-    let mut text = String::new();
-    let max = u64::try_from(limits::CONFIG_FILE_BYTES_MAX).unwrap_or(u64::MAX);
-    from.take(max.saturating_add(1)).read_to_string(&mut text)?;
-    Ok(text)
+    file::load(path, io.input)
 }
 
 fn validate(io: &mut Io<'_>, path: &Path, strict: bool) -> u8 {
-    let name = name_of(path);
+    let name = file::name_of(path);
     match load(io, path) {
         Err(problems) => report(io, path, &problems),
         Ok(loaded) => {
@@ -214,7 +163,7 @@ fn validate(io: &mut Io<'_>, path: &Path, strict: bool) -> u8 {
 }
 
 fn report(io: &mut Io<'_>, path: &Path, problems: &[Problem]) -> u8 {
-    let file = name_of(path);
+    let file = file::name_of(path);
     for problem in problems {
         if problem.path == file {
             fail(io, format_args!("{problem}"));

@@ -118,8 +118,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::config::settings::ResourceManager;
     use crate::config;
+    use crate::config::settings::ResourceManager;
     use crate::format::yaml;
 
     #[test]

@@ -13,7 +13,8 @@ use crate::runtime::controller::Failure;
 use crate::runtime::write;
 
 use super::decide::Observed;
-use super::{FINALIZER, SeedReconciler, kube_error};
+use super::error::kube_error;
+use super::{FINALIZER, SeedReconciler};
 
 /// How far a round came.
 pub(super) enum Step {

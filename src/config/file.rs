@@ -1,0 +1,73 @@
+//! A configuration in a file, or on standard input.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::limits;
+
+use super::{Loaded, Problem, load as load_text};
+
+/// Standard input, as the path of a configuration.
+const STDIN: &str = "-";
+
+/// What a configuration is called in messages.
+pub fn name_of(path: &Path) -> String {
+    if path == Path::new(STDIN) { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// Reads and checks a configuration. `-` stands for `input`.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn load(path: &Path, input: &mut dyn Read) -> Result<Loaded, Vec<Problem>> {
+    let text = if path == Path::new(STDIN) { text_of(input) } else { read(path) };
+    parse(text, path)
+}
+
+/// Reads and checks a configuration for the agent, for which variables count too; the file alone counts when it is
+/// validated, maybe on another machine.
+///
+/// # Errors
+/// Everything that is wrong.
+pub fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
+    if path == Path::new(STDIN) {
+        let message =
+            "is read once, at the start of the agent, and only by it and by gardenlet config; name a file";
+        return Err(vec![Problem { path: name_of(path), message: message.to_owned() }]);
+    }
+    parse(read(path), path).and_then(|loaded| loaded.to_run(variable))
+}
+
+impl Loaded {
+    /// With what the environment says.
+    ///
+    /// # Errors
+    /// A variable that cannot be used; no way to the garden.
+    pub fn to_run(mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Problem>> {
+        let usable =
+            self.settings.apply_environment(variable).and_then(|()| self.settings.check_garden_access());
+        usable.map(|()| self).map_err(|problem| vec![problem])
+    }
+}
+
+fn parse(text: io::Result<String>, path: &Path) -> Result<Loaded, Vec<Problem>> {
+    let name = name_of(path);
+    let text = text.map_err(|error| {
+        let message = format!("the configuration cannot be read: {error}");
+        vec![Problem { path: name.clone(), message }]
+    })?;
+    load_text(&text, &name)
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    text_of(&mut File::open(path)?)
+}
+
+/// One byte more than allowed is enough to find out that a text is too long.
+fn text_of(from: &mut dyn Read) -> io::Result<String> {
+    let mut text = String::new();
+    let max = u64::try_from(limits::CONFIG_FILE_BYTES_MAX).unwrap_or(u64::MAX);
+    from.take(max.saturating_add(1)).read_to_string(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,59 @@
+//! Why a Seed cannot be reconciled.
+
+use std::fmt;
+
+use crate::components::install;
+use crate::kube;
+
+/// Why a Seed cannot be reconciled now.
+#[derive(Debug)]
+pub enum Error {
+    /// The seed's Kubernetes is too old.
+    Version(String),
+    /// The garden has not made the seed's namespace.
+    NoNamespace(String),
+    /// A definition is not served yet.
+    Definitions(Vec<install::Waiting>),
+    /// A request failed.
+    Kube {
+        /// What was tried.
+        operation: &'static str,
+        /// The cause.
+        source: kube::Error,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(version) => {
+                write!(
+                    f,
+                    "the Kubernetes version of the Seed cluster must be at least 1.32, but is {version}"
+                )
+            }
+            // As upstream says it.
+            Self::NoNamespace(name) => {
+                write!(f, "failed to get seed namespace in garden cluster: Namespace {name:?} not found")
+            }
+            Self::Definitions(waiting) => {
+                let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
+                write!(f, "custom resource definitions are not ready: {}", all.join("; "))
+            }
+            Self::Kube { operation, .. } => f.write_str(operation),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Kube { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+pub(super) fn kube_error(operation: &'static str) -> impl FnOnce(kube::Error) -> Error {
+    move |source| Error::Kube { operation, source }
+}

@@ -1,0 +1,41 @@
+//! What a round is decided from: the Seed as it is, and what the seed cluster says of itself.
+
+use serde_json::Value;
+
+use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE};
+use crate::api::meta::Metadata;
+
+use super::SeedReconciler;
+use super::decide::{self, Observed};
+use super::error::{Error, kube_error};
+
+impl SeedReconciler {
+    pub(super) fn observe(&self, live: Value) -> Result<Observed, Error> {
+        let version = self.seed.version().map_err(kube_error("read the version of the seed"))?;
+        let cluster_identity = match decide::cluster_identity(&live) {
+            Some(identity) => identity.to_owned(),
+            None => self.cluster_identity()?,
+        };
+        Ok(Observed {
+            live,
+            agent: self.agent.clone(),
+            kubernetes_version: version.git_version,
+            cluster_identity,
+            certificate_expiry: (self.certificate_expiry)(),
+            capacity: self.capacity.clone(),
+            reserved: self.reserved.clone(),
+        })
+    }
+
+    /// What the seed calls itself, else the uid of its namespace `kube-system`.
+    fn cluster_identity(&self) -> Result<String, Error> {
+        let failed = || kube_error("read the identity of the seed cluster");
+        let found =
+            self.seed.find::<ConfigMap>(&CONFIG_MAP, "kube-system", "cluster-identity").map_err(failed())?;
+        if let Some(identity) = found.and_then(|map| map.data.get("cluster-identity").cloned()) {
+            return Ok(identity);
+        }
+        let namespace = self.seed.get::<Metadata>(&NAMESPACE, "", "kube-system").map_err(failed())?;
+        Ok(namespace.metadata.uid)
+    }
+}

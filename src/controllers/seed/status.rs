@@ -1,0 +1,85 @@
+//! What is said of a round: the Seed's last operation and events.
+
+use serde_json::Value;
+
+use crate::api::gardener::SEED;
+use crate::api::meta::Key;
+use crate::base::error::chain;
+use crate::kube::Patch;
+use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::events::{About, News};
+use crate::runtime::write;
+
+use super::decide::{self, Observed, Phase};
+use super::{SeedReconciler, delete};
+
+impl SeedReconciler {
+    /// Writes how the round ended, if that is not what stands there.
+    pub(super) fn finish(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        phase: &Phase,
+        result: Result<delete::Step, Failure>,
+        cx: &Context,
+    ) -> Result<Outcome, Failure> {
+        match result {
+            Ok(delete::Step::Gone) => Ok(Outcome::Done),
+            Ok(delete::Step::Again(after)) => Ok(Outcome::After(after)),
+            Ok(delete::Step::Blocked(why, after)) => {
+                self.tell_blocked(key, observed, &why, cx)?;
+                Ok(Outcome::After(after))
+            }
+            Ok(delete::Step::Wait(after)) => {
+                if matches!(phase, Phase::Begin) && !observed.deleting() {
+                    let patch = decide::succeeded(observed, cx.clock.now());
+                    write::status_patch::<Value>(&self.garden, &SEED, key, &Patch::Strategic(patch))?;
+                    log::info!(seed = key.name.as_str(); "Reconciled the Seed");
+                }
+                Ok(Outcome::After(after))
+            }
+            Err(failure) if failure.postponed().is_some() => Err(failure),
+            Err(failure) => {
+                let reason = if observed.deleting() { "DeleteError" } else { "ReconcileError" };
+                self.tell(key, observed, (true, reason, &failure.text()), cx);
+                let patch = decide::failed(observed, &failure.text(), cx.clock.now());
+                if let Err(e) =
+                    write::status_patch::<Value>(&self.garden, &SEED, key, &Patch::Strategic(patch))
+                {
+                    let err = chain(&e);
+                    log::warn!(seed = key.name.as_str(), err = err.as_str(); "The Seed's last operation was not written");
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    fn tell(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        (warning, reason, note): (bool, &str, &str),
+        cx: &Context,
+    ) {
+        let uid = observed.live["metadata"]["uid"].as_str().unwrap_or_default();
+        let about = About { resource: &SEED, namespace: "", name: &key.name, uid };
+        let action = if observed.deleting() { "Delete" } else { "Reconcile" };
+        let news = News { controller: "seed-controller", warning, reason, action, note };
+        cx.events.tell(&self.garden, &cx.clock, about, news);
+    }
+
+    /// The operation goes on and says what it waits for. Told once for each reason, in the status, as an event and in the
+    /// log.
+    fn tell_blocked(&self, key: &Key, observed: &Observed, why: &str, cx: &Context) -> Result<(), Failure> {
+        if decide::says(observed, why) {
+            return Ok(());
+        }
+        log::warn!(seed = key.name.as_str(), why; "The Seed cannot be deleted yet");
+        let now = cx.clock.now();
+        // With which upstream says the same.
+        self.tell(key, observed, (false, "ResourceReferenced", why), cx);
+        let patch = Patch::Strategic(decide::blocked(why, now));
+        write::status_patch::<Value>(&self.garden, &SEED, key, &patch)?;
+        Ok(())
+    }
+}
