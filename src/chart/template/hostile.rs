@@ -84,6 +84,11 @@ fn loops_and_growth_end() {
         ("{{ range 4000000000 }}{{ genPrivateKey `rsa` }}{{ end }}", "steps"),
         ("{{ range 4000000000 }}{{ bcrypt `a` }}{{ end }}", "steps"),
         ("{{ range 4000000000 }}{{ derivePassword 1 `pin` `a` `b` `c` }}{{ end }}", "steps"),
+        (
+            "{{ $x := list 1 }}{{ range until 12 }}{{ $x = list $x $x }}{{ end }}{{ range until 100000 }}{{ $y := deepCopy $x }}{{ end }}",
+            "steps",
+        ),
+        ("{{ regexFindAll `(a.*b)|a` (repeat 100000 `a`) -1 | len }}", "steps"),
         ("{{ until 2000000000 }}", "items"),
         ("{{ seq 1 2000000000 }}", "items"),
         ("{{ repeat 2000000000 \"abc\" }}", "bytes"),

@@ -18,7 +18,7 @@ use crate::chart::value::{ListKind, MapKind, Text, Value, take_walked};
 use crate::limits::{TEMPLATE_BUFFER_BYTES_MAX, TEMPLATE_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 
 /// Values that a walk visits in one step.
-const NODES_PER_STEP: u64 = 8;
+const NODES_PER_STEP: u64 = 2;
 /// A list that has held more is not kept for others.
 const SPARE_ITEMS_MAX: usize = 64;
 
