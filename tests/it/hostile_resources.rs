@@ -142,7 +142,7 @@ fn cases() -> Vec<Case> {
             "list",
             json!({"apiVersion": "v1", "kind": "List", "items": maps(100)}).to_string(),
             APPLY,
-            "no matches for kind",
+            "metadata.name is missing",
         ),
         plain("braces-few", "{}{}{}", APPLY, "apiVersion is missing"),
         plain(
