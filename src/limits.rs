@@ -119,8 +119,8 @@ pub const WATCHES_MAX: usize = 24;
 /// seed up after 40 s without one.
 pub const HEARTBEAT_INTERVAL_S_MAX: u64 = 10;
 
-/// Stack of a thread that runs controllers: JSON of nested objects.
-pub const WORKER_STACK_BYTES: usize = 1 << 20;
+/// Stack of a thread that runs controllers: YAML and JSON as deep as [`NESTING_DEPTH_MAX`]. What is not used takes no memory.
+pub const WORKER_STACK_BYTES: usize = 2 << 20;
 /// Stack of a thread that follows a watch: JSON of one object.
 pub const WATCH_STACK_BYTES: usize = 512 << 10;
 /// Stack of a thread that only waits and forwards, TLS included.

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::format::{brotli, yaml};
@@ -128,13 +129,16 @@ impl Pieces<'_> {
 
     /// Several JSON documents may follow each other without a separator; YAML allows only one. False if it is not JSON.
     fn add_json(&mut self, text: &str) -> Result<bool, Trouble> {
-        let mut counts = serde_json::Deserializer::from_str(text).into_iter::<value::Count>();
-        let (mut ends, mut nodes_max) = (Vec::new(), 0);
-        while let Some(count) = counts.next() {
-            let Ok(value::Count(nodes)) = count else { return Ok(false) };
-            nodes_max = nodes_max.max(nodes);
-            ends.push(counts.byte_offset());
-            if ends.len() > self.room.documents {
+        let mut documents = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+        let (mut ends, mut nodes_max) = (vec![0], 0);
+        while let Some(document) = documents.next() {
+            if document.is_err() {
+                return Ok(false);
+            }
+            let (start, end) = (ends.last().copied().unwrap_or(0), documents.byte_offset());
+            nodes_max = nodes_max.max(value::count(&text[start..end]));
+            ends.push(end);
+            if ends.len() - 1 > self.room.documents {
                 return Err(too_many());
             }
         }
@@ -142,7 +146,7 @@ impl Pieces<'_> {
             return Err(too_many_values());
         }
         let mut start = 0;
-        for end in ends {
+        for end in ends.into_iter().skip(1) {
             let one = text[start..end].trim_start().to_owned();
             self.push(Ok(Document { text: one, is_json: true, lines_above: self.lines }))?;
             start = end;

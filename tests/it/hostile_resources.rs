@@ -39,7 +39,7 @@ impl Process {
     /// A line of its status in `/proc`, in KiB.
     fn memory(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with(name)).expect("the process runs");
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
@@ -142,7 +142,7 @@ fn cases() -> Vec<Case> {
             "list",
             json!({"apiVersion": "v1", "kind": "List", "items": maps(100)}).to_string(),
             APPLY,
-            "no matches for kind",
+            "metadata.name is missing",
         ),
         plain("braces-few", "{}{}{}", APPLY, "apiVersion is missing"),
         plain(
