@@ -118,6 +118,8 @@ pub const WATCHES_MAX: usize = 24;
 /// The longest time between two renewals of the seed's Lease that may be configured for slow links: the garden gives a
 /// seed up after 40 s without one.
 pub const HEARTBEAT_INTERVAL_S_MAX: u64 = 10;
+/// The longest `leaseResyncSeconds`: the second renewal comes before the garden gives the seed up (40 s).
+pub const LEASE_RESYNC_S_MAX: i64 = 19;
 
 /// Stack of a thread that runs controllers: YAML and JSON as deep as [`NESTING_DEPTH_MAX`]. What is not used takes no memory.
 pub const WORKER_STACK_BYTES: usize = 2 << 20;

@@ -91,6 +91,16 @@ pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+/// One annotation of an object; empty if it is missing.
+pub fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
+    text(&object["metadata"]["annotations"][name])
+}
+
+/// Whether a text is what Go's `strconv.ParseBool` reads as true.
+pub fn is_true(text: &str) -> bool {
+    matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True")
+}
+
 /// Identifies an object of a kind within a cluster.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Key {

@@ -119,9 +119,9 @@ pub(super) const TABLE: &[Bounds] = &[
     within(
         "controllers.seed.leaseResyncSeconds",
         1,
-        limits::HEARTBEAT_INTERVAL_S_MAX.cast_signed(),
+        limits::LEASE_RESYNC_S_MAX,
         "a shorter one loads the garden without a pause, and the garden gives a seed up after 40 s without a renewal, of \
-         which some may fail",
+         which one may fail",
     ),
     within(
         "controllers.seed.leaseResyncMissThreshold",

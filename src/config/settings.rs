@@ -20,8 +20,6 @@ pub struct Settings {
     pub garden_client_connection: GardenClientConnection,
     /// How to reach the seed.
     pub seed_client_connection: ClientConnection,
-    /// How to reach shoots.
-    pub shoot_client_connection: ClientConnection,
     /// One entry per controller.
     pub controllers: Controllers,
     /// What the Seed's status offers to the scheduler.
@@ -90,8 +88,6 @@ pub struct SecretReference {
 /// `controllers`: what is read so far. Workers are permits, not threads, and at least 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Controllers {
-    /// How long the Go program waits for its caches.
-    pub cache_sync_timeout: Duration,
     /// `controllerInstallation.concurrentSyncs`.
     pub controller_installation_workers: u32,
     /// `controllerInstallationCare.concurrentSyncs`.
@@ -102,14 +98,8 @@ pub struct Controllers {
     pub controller_installation_required_workers: u32,
     /// `tokenRequestor.concurrentSyncs`.
     pub token_requestor_workers: u32,
-    /// `gardenlet.syncPeriod`.
-    pub gardenlet_sync_period: Duration,
     /// `seed`.
     pub seed: SeedController,
-    /// `seedCare.syncPeriod`.
-    pub seed_care_sync_period: Duration,
-    /// `seedCare.conditionThresholds`, by condition type.
-    pub seed_care_condition_thresholds: BTreeMap<String, Duration>,
 }
 
 /// `controllers.seed`.
@@ -253,7 +243,6 @@ impl Settings {
         Self {
             garden_client_connection: GardenClientConnection::read(r),
             seed_client_connection: ClientConnection::read(r.at("seedClientConnection")),
-            shoot_client_connection: ClientConnection::read(r.at("shootClientConnection")),
             controllers: Controllers::read(r.at("controllers")),
             resources: Resources {
                 capacity: r.texts("resources.capacity"),
@@ -315,7 +304,6 @@ impl Controllers {
     fn read(r: Reader<'_>) -> Self {
         let workers = |path| r.count(path).max(1);
         Self {
-            cache_sync_timeout: r.duration("cacheSyncTimeout"),
             controller_installation_workers: workers("controllerInstallation.concurrentSyncs"),
             controller_installation_care_workers: workers("controllerInstallationCare.concurrentSyncs"),
             controller_installation_care_sync_period: r.duration("controllerInstallationCare.syncPeriod"),
@@ -323,17 +311,11 @@ impl Controllers {
                 "controllerInstallationRequired.concurrentSyncs",
             ),
             token_requestor_workers: workers("tokenRequestor.concurrentSyncs"),
-            gardenlet_sync_period: r.duration("gardenlet.syncPeriod"),
             seed: SeedController {
                 sync_period: r.duration("seed.syncPeriod"),
                 lease_resync: Duration::from_secs(r.count("seed.leaseResyncSeconds").into()),
                 lease_resync_miss_threshold: r.count("seed.leaseResyncMissThreshold"),
             },
-            seed_care_sync_period: r.duration("seedCare.syncPeriod"),
-            seed_care_condition_thresholds: r
-                .items("seedCare.conditionThresholds")
-                .map(|item| (item.str("type").to_owned(), item.duration("duration")))
-                .collect(),
         }
     }
 }

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::error::Error;
 use super::merge::{Terms, merge};
 use super::names;
-use super::object::{annotation, group_of, is_true, text};
+use super::object::{group_of, text};
 use super::reference::{Identity, describe, reference};
 use super::session::Session;
 use super::unchanged::Settled;
-use crate::api::meta::Resource;
+use crate::api::meta::{Resource, annotation, is_true};
 use crate::kube::{self, DeleteParams, ListParams, Propagation};
 
 const AUTOSCALER: Resource =

@@ -1,4 +1,4 @@
-//! Looks at applied objects: are they healthy, are they rolled out (extension-api.md §3.8, §3.9).
+//! Looks at applied objects: are they healthy, are they rolled out.
 //!
 //! Upstream runs two controllers with watches on every kind that was ever applied. Here one controller polls: it reads the
 //! bodies of those kinds that have something to say, and of the others only, list by list, who is there.
@@ -14,7 +14,6 @@ use super::Shared;
 use super::error::Error;
 use super::health;
 use super::names::{self, APPLIED, HEALTHY, PROGRESSING, reason};
-use super::object::annotation;
 use super::progress::{self, Progress};
 use super::removal::selector;
 use super::remove::warnings;
@@ -23,7 +22,7 @@ use super::status::{Present, with_status};
 use super::trigger::is_checked;
 use crate::api::condition::{Condition, Status, status_of};
 use crate::api::core::POD;
-use crate::api::meta::{Key, Metadata};
+use crate::api::meta::{Key, Metadata, annotation};
 use crate::api::resources::{ManagedResource, ObjectReference};
 use crate::base::clock::Timestamp;
 use crate::kube::{ListParams, Verdict};

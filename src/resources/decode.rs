@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use super::memory::{self, Permit};
 use super::names;
-use super::object::{annotation, map_at, text};
+use super::object::{map_at, text};
 use super::order::{Rank, rank};
 use super::reference::{Identity, reference, size, sort};
 use super::unpack::{self, Document, Room, Trouble};
+use crate::api::meta::annotation;
 use crate::api::resources::ObjectReference;
 use crate::format::hex;
 use crate::limits;

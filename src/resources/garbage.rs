@@ -1,4 +1,4 @@
-//! Collects Secrets and ConfigMaps that nothing refers to any more (extension-api.md §4).
+//! Collects Secrets and ConfigMaps that nothing refers to any more.
 //!
 //! Gardener never changes the content of such objects: a new content is a new object, and whatever uses it says so in an
 //! annotation. What is old and named by no annotation in its namespace goes.

@@ -1,4 +1,4 @@
-//! Labels, annotations, finalizers, reasons and texts of ManagedResources (extension-api.md §1).
+//! Labels, annotations, finalizers, reasons and texts of ManagedResources.
 
 /// Prefix of everything below.
 pub const PREFIX: &str = "resources.gardener.cloud/";

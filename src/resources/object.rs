@@ -27,16 +27,6 @@ pub(super) fn annotations(object: &Value) -> BTreeMap<String, String> {
     texts(&object["metadata"]["annotations"])
 }
 
-/// One annotation; empty if it is missing.
-pub(super) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
-    text(&object["metadata"]["annotations"][name])
-}
-
-/// Whether an annotation is set to what Go's `strconv.ParseBool` reads as true.
-pub(super) fn is_true(text: &str) -> bool {
-    matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True")
-}
-
 /// Whether a value says nothing: absent, `null`, or an empty text, list or map.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
@@ -91,6 +81,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::meta::is_true;
 
     #[test]
     fn groups() {

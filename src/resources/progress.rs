@@ -1,4 +1,4 @@
-//! Whether one object is still being rolled out: a function per kind (extension-api.md §3.9).
+//! Whether one object is still being rolled out: a function per kind.
 
 use serde_json::Value;
 

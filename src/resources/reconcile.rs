@@ -1,4 +1,4 @@
-//! One round over one ManagedResource (extension-api.md §3.3 and §3.7).
+//! One round over one ManagedResource.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,6 @@ use super::error::Error;
 use super::memory::Permit;
 use super::merge::{Terms, inject_labels};
 use super::names::{self, reason};
-use super::object::{annotation, is_true};
 use super::reference::{Equivalences, Identity, Recorded, removed};
 use super::remove::{Left, PENDING_AGAIN, Rules, release, remove};
 use super::session::Session;
@@ -24,7 +23,7 @@ use super::status::{Applied, Present, with_status};
 use super::trigger::{Duty, duty, is_ours, operation};
 use crate::api::condition::{self, Condition};
 use crate::api::core::SECRET;
-use crate::api::meta::{Key, ObjectMeta};
+use crate::api::meta::{Key, ObjectMeta, annotation, is_true};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference, SecretReference};
 use crate::format::base64;
 use crate::limits;

@@ -1,11 +1,12 @@
-//! What happens to an object that left the set, or whose ManagedResource goes (extension-api.md §3.6, §3.7).
+//! What happens to an object that left the set, or whose ManagedResource goes.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::names;
-use super::object::{annotation, group_of, is_true, text};
+use super::object::{group_of, text};
+use crate::api::meta::{annotation, is_true};
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 

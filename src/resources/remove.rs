@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use super::error::Error;
 use super::names;
-use super::object::{annotation, group_of, text};
+use super::object::{group_of, text};
 use super::reference::describe;
 use super::removal::{Circumstances, Deletion, Fate, fate};
 use super::session::Session;
 use crate::api::core::{NAMESPACE, PERSISTENT_VOLUME_CLAIM};
-use crate::api::meta::{Metadata, Resource};
+use crate::api::meta::{Metadata, Resource, annotation};
 use crate::api::resources::ObjectReference;
 use crate::kube::{DeleteParams, ListParams, Propagation};
 

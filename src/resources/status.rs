@@ -1,4 +1,4 @@
-//! What the status of a ManagedResource says in each phase (extension-api.md §3.3, §3.7).
+//! What the status of a ManagedResource says in each phase.
 
 use serde_json::{Value, json};
 

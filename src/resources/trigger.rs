@@ -1,11 +1,10 @@
-//! Which changes wake which controller, and what is to be done about a ManagedResource at all (extension-api.md §1.3, §3.2).
+//! Which changes wake which controller, and what is to be done about a ManagedResource at all.
 
 use serde::Deserialize;
 
 use super::names::{self, reason};
-use super::object::is_true;
 use crate::api::condition::Status;
-use crate::api::meta::{Key, ObjectMeta, or_default};
+use crate::api::meta::{Key, ObjectMeta, is_true, or_default};
 use crate::api::resources::SecretReference;
 use crate::runtime::informer;
 

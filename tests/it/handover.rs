@@ -134,28 +134,28 @@ fn of<const N: usize>(object: &'static str, rows: [(&'static str, Expect, &'stat
 fn identity(world: &World) -> Vec<Row> {
     let context = json!({"name": "gardenlet", "context": {"cluster": "gardenlet", "user": "gardenlet"}});
     let secret = [
-        ("/type", Is(json!("Opaque")), "agent.md 3.4"),
-        ("/data", Keys(&["kubeconfig"]), "agent.md 3.4"),
-        ("/metadata/annotations/gardener.cloud~1operation", Absent, "agent.md 4: it would renew at once"),
+        ("/type", Is(json!("Opaque")), "as upstream"),
+        ("/data", Keys(&["kubeconfig"]), "as upstream"),
+        ("/metadata/annotations/gardener.cloud~1operation", Absent, "it would renew at once"),
     ];
     let cluster = "/clusters/0/cluster";
     let ca = "/clusters/0/cluster/certificate-authority-data";
     let content = [
-        ("/current-context", Is(json!("gardenlet")), "agent.md 3.4"),
-        ("/contexts", Is(json!([context])), "agent.md 3.4"),
-        ("/clusters/0/name", Is(json!("gardenlet")), "agent.md 3.4"),
-        (cluster, Keys(&["certificate-authority-data", "server"]), "agent.md 3.4"),
-        ("/clusters/0/cluster/server", Is(json!(world.garden.url())), "agent.md 3.4"),
-        (ca, Is(json!(world.garden.ca())), "agent.md 3.4: it would be rewritten"),
-        ("/users/0/name", Is(json!("gardenlet")), "agent.md 3.4"),
-        ("/users/0/user", Keys(&["client-certificate-data", "client-key-data"]), "agent.md 1: no files"),
-        ("/users/0/user/client-certificate-data", Like("^-----BEGIN CERTIFICATE-----\n"), "agent.md 1, 14"),
-        ("/users/0/user/client-key-data", Like("^-----BEGIN EC PRIVATE KEY-----\n"), "agent.md 3.2"),
+        ("/current-context", Is(json!("gardenlet")), "as upstream"),
+        ("/contexts", Is(json!([context])), "as upstream"),
+        ("/clusters/0/name", Is(json!("gardenlet")), "as upstream"),
+        (cluster, Keys(&["certificate-authority-data", "server"]), "as upstream"),
+        ("/clusters/0/cluster/server", Is(json!(world.garden.url())), "as upstream"),
+        (ca, Is(json!(world.garden.ca())), "it would be rewritten"),
+        ("/users/0/name", Is(json!("gardenlet")), "as upstream"),
+        ("/users/0/user", Keys(&["client-certificate-data", "client-key-data"]), "no files"),
+        ("/users/0/user/client-certificate-data", Like("^-----BEGIN CERTIFICATE-----\n"), "as upstream"),
+        ("/users/0/user/client-key-data", Like("^-----BEGIN EC PRIVATE KEY-----\n"), "as upstream"),
     ];
     let mut rows = of("kubeconfig secret", secret);
     rows.extend(of("kubeconfig", content));
-    rows.extend(of("bootstrap secret", [("", Absent, "agent.md 3.4")]));
-    rows.extend(of("bootstrap token", [("", Absent, "agent.md 3.5")]));
+    rows.extend(of("bootstrap secret", [("", Absent, "as upstream")]));
+    rows.extend(of("bootstrap token", [("", Absent, "as upstream")]));
     rows
 }
 
@@ -165,18 +165,18 @@ fn leases(world: &World) -> Vec<Row> {
     let owner = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": world.name,
         "uid": seed["metadata"]["uid"]});
     let leader = [
-        ("/spec/holderIdentity", Is(json!("")), "agent.md 1"),
-        ("/spec/leaseDurationSeconds", Is(json!(1)), "agent.md 1"),
-        ("/spec/acquireTime", Like(MICRO_TIME), "agent.md 1"),
-        ("/spec/renewTime", Like(MICRO_TIME), "agent.md 1"),
-        ("/spec/leaseTransitions", Like("^[0-9]+$"), "agent.md 1"),
+        ("/spec/holderIdentity", Is(json!("")), "as upstream"),
+        ("/spec/leaseDurationSeconds", Is(json!(1)), "as upstream"),
+        ("/spec/acquireTime", Like(MICRO_TIME), "as upstream"),
+        ("/spec/renewTime", Like(MICRO_TIME), "as upstream"),
+        ("/spec/leaseTransitions", Like("^[0-9]+$"), "as upstream"),
     ];
     let heartbeat = [
-        ("/metadata/ownerReferences", Is(json!([owner])), "agent.md 6"),
-        ("/spec", Keys(&["holderIdentity", "leaseDurationSeconds", "renewTime"]), "agent.md 6"),
-        ("/spec/holderIdentity", Is(json!(world.name)), "agent.md 6"),
-        ("/spec/leaseDurationSeconds", Is(json!(2)), "agent.md 6"),
-        ("/spec/renewTime", Like(MICRO_TIME), "agent.md 6"),
+        ("/metadata/ownerReferences", Is(json!([owner])), "as upstream"),
+        ("/spec", Keys(&["holderIdentity", "leaseDurationSeconds", "renewTime"]), "as upstream"),
+        ("/spec/holderIdentity", Is(json!(world.name)), "as upstream"),
+        ("/spec/leaseDurationSeconds", Is(json!(2)), "as upstream"),
+        ("/spec/renewTime", Like(MICRO_TIME), "as upstream"),
     ];
     let mut rows = of("leader", leader);
     rows.extend(of("heartbeat", heartbeat));
@@ -189,28 +189,28 @@ fn seed(world: &World) -> Vec<Row> {
     let annotations = json!({"by": "hand", "owner": "me"});
     let operation = ["description", "lastUpdateTime", "progress", "state", "type"].as_slice();
     let rows = [
-        ("/metadata/finalizers", Is(json!(["gardener"])), "agent.md 5"),
-        ("/metadata/labels/gardener.cloud~1role", Is(json!("seed")), "agent.md 5"),
-        ("/metadata/labels/site", Is(json!("north")), "agent.md 5: as configured"),
-        ("/metadata/annotations", Is(annotations), "agent.md 5: none removed, no operation pending"),
-        ("/status/gardener", Keys(&["id", "name", "version"]), "agent.md 5"),
-        ("/status/gardener/id", Like("^[0-9a-f]{64}$"), "agent.md 1"),
-        ("/status/clusterIdentity", Is(identity), "agent.md 5: immutable"),
-        ("/status/kubernetesVersion", Like("^v1\\."), "agent.md 5"),
-        ("/status/observedGeneration", Is(generation), "agent.md 5"),
-        ("/status/clientCertificateExpirationTimestamp", Like(TIME), "agent.md 5"),
-        ("/status/capacity", Is(json!({"shoots": "50"})), "agent.md 5"),
-        ("/status/allocatable", Is(json!({"shoots": "45"})), "agent.md 5"),
-        ("/status/lastOperation", Keys(operation), "agent.md 8"),
-        ("/status/lastOperation/state", Is(json!("Succeeded")), "agent.md 8: none is unfinished"),
-        ("/status/lastOperation/type", Is(json!("Reconcile")), "agent.md 8"),
-        ("/status/lastOperation/lastUpdateTime", Like(TIME), "agent.md 8"),
+        ("/metadata/finalizers", Is(json!(["gardener"])), "as upstream"),
+        ("/metadata/labels/gardener.cloud~1role", Is(json!("seed")), "as upstream"),
+        ("/metadata/labels/site", Is(json!("north")), "as configured"),
+        ("/metadata/annotations", Is(annotations), "none removed, no operation pending"),
+        ("/status/gardener", Keys(&["id", "name", "version"]), "as upstream"),
+        ("/status/gardener/id", Like("^[0-9a-f]{64}$"), "as upstream"),
+        ("/status/clusterIdentity", Is(identity), "immutable"),
+        ("/status/kubernetesVersion", Like("^v1\\."), "as upstream"),
+        ("/status/observedGeneration", Is(generation), "as upstream"),
+        ("/status/clientCertificateExpirationTimestamp", Like(TIME), "as upstream"),
+        ("/status/capacity", Is(json!({"shoots": "50"})), "as upstream"),
+        ("/status/allocatable", Is(json!({"shoots": "45"})), "as upstream"),
+        ("/status/lastOperation", Keys(operation), "as upstream"),
+        ("/status/lastOperation/state", Is(json!("Succeeded")), "none is unfinished"),
+        ("/status/lastOperation/type", Is(json!("Reconcile")), "as upstream"),
+        ("/status/lastOperation/lastUpdateTime", Like(TIME), "as upstream"),
     ];
     let role = "/metadata/labels/gardener.cloud~1role";
     let protected = "/metadata/labels/gardener.cloud~1deletion-protected";
     let mut rows = of("seed", rows);
-    rows.extend(of("garden namespace", [(role, Is(json!("garden")), "controllers.md 8.2")]));
-    rows.extend(of("definition", [(protected, Is(json!("true")), "controllers.md 8.3")]));
+    rows.extend(of("garden namespace", [(role, Is(json!("garden")), "as upstream")]));
+    rows.extend(of("definition", [(protected, Is(json!("true")), "as upstream")]));
     rows
 }
 
@@ -225,17 +225,17 @@ fn extension(world: &World, installation: &str) -> Vec<Row> {
     let spec = json!({"class": "seed", "secretRefs": [{"name": secret}]});
     let status = ["conditions", "observedGeneration", "resources", "secretsDataChecksum"].as_slice();
     let rows = [
-        ("/metadata/labels", Is(labels), "controllers.md 4.6"),
-        ("/metadata/annotations", Is(reference), "controllers.md 4.6"),
-        ("/metadata/finalizers", Is(finalizer), "extension-api.md 1.3"),
-        ("/spec", Is(spec), "controllers.md 4.6"),
-        ("/status", Keys(status), "extension-api.md 1.1"),
-        ("/status/observedGeneration", Is(managed["metadata"]["generation"].clone()), "controllers.md 5.1"),
-        ("/status/secretsDataChecksum", Like("^[0-9a-f]{64}$"), "extension-api.md 1.1"),
+        ("/metadata/labels", Is(labels), "as upstream"),
+        ("/metadata/annotations", Is(reference), "as upstream"),
+        ("/metadata/finalizers", Is(finalizer), "as upstream"),
+        ("/spec", Is(spec), "as upstream"),
+        ("/status", Keys(status), "as upstream"),
+        ("/status/observedGeneration", Is(managed["metadata"]["generation"].clone()), "as upstream"),
+        ("/status/secretsDataChecksum", Like("^[0-9a-f]{64}$"), "as upstream"),
     ];
     let finalizer = json!(["core.gardener.cloud/controllerinstallation"]);
     let mut all = of("managed resource", rows);
-    all.extend(of("installation", [("/metadata/finalizers", Is(finalizer), "controllers.md 4.1")]));
+    all.extend(of("installation", [("/metadata/finalizers", Is(finalizer), "as upstream")]));
     all
 }
 
@@ -247,18 +247,18 @@ fn manifests(world: &World, installation: &str) -> Vec<Row> {
     let origin = "/metadata/annotations/resources.gardener.cloud~1origin";
     let managed_by = "/metadata/labels/resources.gardener.cloud~1managed-by";
     let secret = [
-        ("/metadata/name", Is(json!(name)), "controllers.md 4.6"),
-        ("/metadata/labels", Is(collectable), "controllers.md 4.6"),
-        ("/immutable", Is(json!(true)), "controllers.md 4.6"),
-        ("/type", Is(json!("Opaque")), "controllers.md 4.6"),
+        ("/metadata/name", Is(json!(name)), "as upstream"),
+        ("/metadata/labels", Is(collectable), "as upstream"),
+        ("/immutable", Is(json!(true)), "as upstream"),
+        ("/type", Is(json!("Opaque")), "as upstream"),
     ];
     let workload = [
-        (origin, Is(json!(format!("garden/{installation}"))), "extension-api.md 1.2"),
-        (managed_by, Is(json!("gardener")), "extension-api.md 1.2"),
+        (origin, Is(json!(format!("garden/{installation}"))), "as upstream"),
+        (managed_by, Is(json!("gardener")), "as upstream"),
     ];
     let mut rows = of("manifests", secret);
     rows.extend(of("workload", workload));
-    rows.extend(of("namespace", [(role, Is(json!("extension")), "controllers.md 4.2")]));
+    rows.extend(of("namespace", [(role, Is(json!("extension")), "as upstream")]));
     rows
 }
 
@@ -267,9 +267,9 @@ fn conditions(object: &'static str, kinds: &[&'static str]) -> Vec<Row> {
     let one = |(index, kind): (usize, &&'static str)| {
         let at = |field: &str| -> &'static str { format!("/status/conditions/{index}/{field}").leak() };
         let rows = [
-            (at("type"), Is(json!(kind)), "agent.md 8"),
-            (at("lastTransitionTime"), Like(TIME), "agent.md 8"),
-            (at("lastUpdateTime"), Like(TIME), "agent.md 8"),
+            (at("type"), Is(json!(kind)), "as upstream"),
+            (at("lastTransitionTime"), Like(TIME), "as upstream"),
+            (at("lastUpdateTime"), Like(TIME), "as upstream"),
         ];
         of(object, rows)
     };

@@ -277,12 +277,7 @@ fn gives_back(name: &'static str, resource_manager: Option<&str>, applier: &[Row
 #[test]
 fn what_the_go_gardenlet_reads_is_there_after_the_embedded_applier() {
     let applier = [
-        (
-            "applier",
-            "/spec/holderIdentity",
-            Is(json!("")),
-            "extension-api.md 3.1: gardener-resource-manager elects itself by it",
-        ),
+        ("applier", "/spec/holderIdentity", Is(json!("")), "gardener-resource-manager elects itself by it"),
         ("applier", "/spec/leaseDurationSeconds", Is(json!(1)), "as above"),
         ("applier", "/spec/renewTime", Like(MICRO_TIME), "as above"),
         (
@@ -299,7 +294,7 @@ fn what_the_go_gardenlet_reads_is_there_after_the_embedded_applier() {
 fn what_the_go_gardenlet_reads_is_there_after_an_external_one() {
     let applier = [
         ("applier", "/spec/holderIdentity", Is(json!(GRM_HOLDER)), "it goes on"),
-        ("resource manager", "/spec/replicas", Is(json!(2)), "controllers.md 8.3"),
+        ("resource manager", "/spec/replicas", Is(json!(2)), "as upstream"),
     ];
     gives_back("lent", Some("External"), &applier);
 }

@@ -53,7 +53,7 @@ pub fn leave(world: &World, end: End) -> String {
     installation
 }
 
-/// agent.md §3.4 and §3.5: the accepted certificate; what it was asked for with is gone.
+/// The accepted certificate; what it was asked for with is gone.
 fn kubeconfig(world: &World) {
     let subject = Subject {
         common_name: format!("gardener.cloud:system:seed:{}", world.name),
@@ -82,7 +82,7 @@ fn kubeconfig(world: &World) {
     world.garden.delete("", "secrets", "kube-system", &token);
 }
 
-/// agent.md §5, controllers.md §3: the Seed, and an installation of it.
+/// The Seed, and an installation of it.
 fn registration(world: &World) -> String {
     let config = world.config();
     let mut labels = config["seedConfig"]["metadata"]["labels"].clone();
@@ -112,7 +112,7 @@ fn since(world: &World) -> String {
     rfc3339(world.clock.now().minus(Duration::from_secs(86_400)))
 }
 
-/// agent.md §5, controllers.md §4.1, §5.1, §5.2: what stands in the garden when all is well.
+/// What is in the garden when all is well.
 fn conditions(world: &World, installation: &str) {
     let at = since(world);
     let of = |kind, told| condition(kind, told, &at);
@@ -144,7 +144,7 @@ fn conditions(world: &World, installation: &str) {
     world.garden.merge_status(CORE, "seeds", ("", world.name), &status);
 }
 
-/// What the seed is called if nobody gave it a name: controllers.md §8.1.
+/// What the seed is called if nobody gave it a name.
 fn cluster_identity(world: &World) -> String {
     text(&world.seed.get("", "namespaces", "", "kube-system").unwrap(), "/metadata/uid").to_owned()
 }
@@ -179,6 +179,11 @@ pub fn roles(world: &World) {
         rule("", &["pods"], &["list", "watch", "delete", "deletecollection"]),
         rule("", &["configmaps", "namespaces", "secrets", "serviceaccounts", "services"], all),
         rule("", &["events"], &["get", "list", "create", "patch", "update"]),
+        rule(
+            "admissionregistration.k8s.io",
+            &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+            all,
+        ),
         rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["create", "get", "list", "watch", "patch", "update"]),
         rule("apps", &["deployments", "deployments/scale", "statefulsets", "statefulsets/scale", "replicasets"], all),
         rule("extensions.gardener.cloud", &kinds, &["create", "delete", "get", "list", "watch", "patch", "update"]),
@@ -198,7 +203,7 @@ pub fn roles(world: &World) {
     world.seed.delete(RBAC, "clusterrolebindings", "", "gardener.cloud:system:gardener-resource-manager");
 }
 
-/// controllers.md §8.2.
+/// The labels of its namespaces.
 fn namespaces(world: &World) {
     let consider = "high-availability-config.resources.gardener.cloud";
     let garden = json!({"metadata": {
@@ -211,7 +216,7 @@ fn namespaces(world: &World) {
 }
 
 /// gardener-resource-manager with its account and role (upstream `pkg/component/gardener/resourcemanager`), and what it
-/// applies: for the Seed flow (controllers.md §8.3), and of a class that is not the seed's.
+/// applies: for the Seed flow, and of a class that is not the seed's.
 fn components(world: &World) {
     let labels = json!({"app": "gardener-resource-manager", "gardener.cloud/role": "controlplane"});
     let role = "gardener-resource-manager-seed";
@@ -252,7 +257,7 @@ fn components(world: &World) {
             "injectLabels": {"shoot.gardener.cloud/no-cleanup": "true"}}})]);
 }
 
-/// A component of the Seed flow: extension-api.md §2.
+/// A component of the Seed flow.
 fn component(world: &World, name: &str, manifests: &str) {
     let data = BTreeMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
     let labels = json!({"gardener.cloud/role": "seed-system-component"});
@@ -261,7 +266,7 @@ fn component(world: &World, name: &str, manifests: &str) {
     resource_manager_applies(world, name);
 }
 
-/// Secret and ManagedResource in `garden`: extension-api.md §2.
+/// Secret and ManagedResource in `garden`.
 fn managed(
     seed: &TestCluster,
     (name, secret): (&str, &str),
@@ -283,7 +288,7 @@ fn managed(
     ]);
 }
 
-/// The name of a Secret with its checksum: extension-api.md §2.
+/// The name of a Secret with its checksum.
 fn unique<'a>(name: &str, values: impl Iterator<Item = &'a Vec<u8>>) -> String {
     let digests: String = values.map(|value| sha256_hex(value)).collect();
     format!("{name}-{}", &sha256_hex(digests.as_bytes())[..8])
@@ -298,7 +303,7 @@ pub fn secret_name(seed: &TestCluster, managed: &str) -> String {
     unique(managed, values.iter())
 }
 
-/// controllers.md §4.2, §4.4 and §4.6: an installed extension.
+/// An installed extension.
 fn extension(world: &World, installation: &str) {
     let namespace = format!("extension-{installation}");
     world.seed.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace,
@@ -317,7 +322,7 @@ fn extension(world: &World, installation: &str) {
     resource_manager_applies(world, installation);
 }
 
-/// agent.md §1 and §6, controllers.md §10.
+/// The Leases of agent and seed.
 fn leases(world: &World, end: End) {
     let now = rfc3339_micro(world.clock.now());
     let (holder, seconds) = match end {
@@ -358,7 +363,7 @@ pub fn resource_manager_ends(world: &World) {
     world.seed.merge(LEASES, "leases", GRM, &released);
 }
 
-/// Applies a ManagedResource of `garden` as gardener-resource-manager does (extension-api.md §3.3, §3.4); all is well.
+/// Applies a ManagedResource of `garden` as gardener-resource-manager does; all is well.
 pub fn resource_manager_applies(world: &World, name: &str) {
     let seed = &world.seed;
     let managed = seed.get(MANAGED_RESOURCES, "managedresources", "garden", name).unwrap();

@@ -135,7 +135,7 @@ impl Condition {
     }
 
     /// The condition after a check that found a fault: `Progressing` as long as the patience lasts, then `False`.
-    /// (controllers.md §1.3: the clock of the threshold is `lastTransitionTime`.)
+    /// The clock of the threshold is `lastTransitionTime`.
     #[must_use]
     pub fn failed(&self, now: Timestamp, patience: Patience, finding: Finding) -> Self {
         let status = self.failed_status(now, patience, &finding.reason);

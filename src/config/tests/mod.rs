@@ -1,3 +1,5 @@
+//! Tests of the configuration: reading, defaults, checks, documents.
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -873,8 +875,6 @@ edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s
     assert_eq!(controllers.controller_installation_workers, 1);
     assert_eq!(controllers.controller_installation_care_sync_period, Duration::from_secs(30));
     assert_eq!(controllers.seed.lease_resync, Duration::from_secs(3));
-    let threshold = ("SeedSystemComponentsHealthy".to_owned(), Duration::from_secs(90));
-    assert_eq!(controllers.seed_care_condition_thresholds, [threshold].into());
     assert_eq!(settings.resources.capacity["shoots"], "50");
     assert_eq!(settings.resources.reserved["shoots"], "5");
     assert!(!settings.leader_election.leader_elect);

@@ -115,7 +115,7 @@ fn unreadable(name: &str, error: &str, old: &[Condition], now: Timestamp) -> Vec
     ["Installed", "Healthy", "Progressing"].map(unknown).to_vec()
 }
 
-/// The three conditions, by the table of `controllers.md` §5.1.
+/// The three conditions, as Gardener's `controllerinstallation-care` sets them.
 fn judge(managed: &Watched, remark: Option<&str>, old: &[Condition], now: Timestamp) -> Vec<Condition> {
     let set = |kind, (status, reason, message): (Status, &str, String)| {
         set(old, kind, now, status, reason, &message)

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::api::core::NAMESPACE;
 use crate::api::gardener::{SEED, seed_namespace};
@@ -11,13 +11,12 @@ use crate::api::meta::{Key, Metadata};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::components::{crds, install};
 use crate::controllers::site::is_garden;
-use crate::kube::Patch;
 use crate::runtime::controller::{Context, Failure};
 use crate::runtime::write;
 
 use super::decide::{self, Observed, Phase};
 use super::error::Error;
-use super::{CONFLICT_RETRY, SeedReconciler, delete};
+use super::{CONFLICT_RETRY, FINALIZER, SeedReconciler, delete};
 
 const DEFINITIONS_PERIOD: Duration = Duration::from_secs(3_600);
 
@@ -33,11 +32,11 @@ impl SeedReconciler {
         if self.garden.find::<Metadata>(&NAMESPACE, "", &namespace)?.is_none() {
             return Err(Error::NoNamespace(namespace).into());
         }
-        if let Some(patch) = decide::finalizer_patch(&observed.live) {
-            match self.garden.patch::<Value>(&SEED, "", &key.name, "", &Patch::Merge(patch)) {
-                Err(e) if e.is_conflict() => return Ok(delete::Step::Again(CONFLICT_RETRY)),
-                other => drop(other?),
-            }
+        let live = serde_json::from_value::<Metadata>(observed.live.clone())?.metadata;
+        let read = (live.finalizers.as_slice(), live.resource_version.as_str());
+        match write::finalizer(&self.garden, &SEED, key, read, FINALIZER, true) {
+            Err(e) if e.is_conflict() => return Ok(delete::Step::Again(CONFLICT_RETRY)),
+            other => other?,
         }
         if !self.any_version && !decide::is_supported(&observed.kubernetes_version) {
             return Err(Error::Version(observed.kubernetes_version.clone()).into());

@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::api::condition::{Condition, Status};
-use crate::api::gardener;
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::format::quantity::{self, Quantity};
 use crate::format::time::rfc3339 as time;
-
-use super::FINALIZER;
 
 /// `status.gardener`: shoots are reconciled only by the agent that stands there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -189,17 +186,6 @@ fn reset(conditions: &[Condition], now: Timestamp) -> Vec<Condition> {
     known.map(|c| c.reset_to_progressing(now)).collect()
 }
 
-/// Adds the finalizer, with the resourceVersion: the list has several writers.
-pub(super) fn finalizer_patch(live: &Value) -> Option<Value> {
-    let metadata = serde_json::from_value::<gardener::Seed>(live.clone()).ok()?.metadata;
-    if metadata.deletion_timestamp.is_some() || metadata.finalizers.iter().any(|f| f == FINALIZER) {
-        return None;
-    }
-    let mut all = metadata.finalizers;
-    all.push(FINALIZER.to_owned());
-    Some(json!({"metadata": {"finalizers": all, "resourceVersion": metadata.resource_version}}))
-}
-
 /// Whether a seed of this version can be served: 1.32 is the oldest.
 pub(super) fn is_supported(version: &str) -> bool {
     let mut parts = version.trim_start_matches('v').split(['.', '-', '+']);
@@ -338,18 +324,6 @@ mod tests {
         let patch = failed(&observed(), "no route.", NOW);
         assert_eq!(patch["status"]["lastOperation"]["description"], "no route. Operation will be retried.");
         assert_eq!(patch["status"]["lastOperation"]["state"], "Error");
-    }
-
-    #[test]
-    fn the_finalizer_is_added_once_and_never_to_what_is_going() {
-        let live = observed().live;
-        let patch = finalizer_patch(&live).unwrap();
-        assert_eq!(patch, json!({"metadata": {"finalizers": ["gardener"], "resourceVersion": "7"}}));
-        let mut has = live.clone();
-        has["metadata"]["finalizers"] = json!(["gardener"]);
-        let mut going = live;
-        going["metadata"]["deletionTimestamp"] = json!("2025-01-01T00:00:00Z");
-        assert!(finalizer_patch(&has).is_none() && finalizer_patch(&going).is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::api::core::{SECRET, SERVICE_ACCOUNT, token_request};
 use crate::api::gardener::seed_namespace;
-use crate::api::meta::{Key, Metadata, Resource, or_default, text};
+use crate::api::meta::{Key, Metadata, Resource, annotation, is_true, or_default, text};
 use crate::base::clock::Timestamp;
 use crate::base::random;
 use crate::format::{duration, time};
@@ -205,15 +205,6 @@ fn is_relevant(secret: &Value) -> bool {
     let labels = &secret["metadata"]["labels"];
     labels["resources.gardener.cloud/purpose"] == "token-requestor"
         && labels["resources.gardener.cloud/class"] == "garden"
-}
-
-fn annotation<'a>(secret: &'a Value, name: &str) -> &'a str {
-    text(&secret["metadata"]["annotations"][name])
-}
-
-/// What Go's `strconv.ParseBool` takes for true.
-fn is_true(text: &str) -> bool {
-    ["1", "t", "T", "TRUE", "true", "True"].contains(&text)
 }
 
 /// The Secret of the garden that gets the token instead.

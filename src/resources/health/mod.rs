@@ -1,4 +1,4 @@
-//! Whether one object is healthy: a function per kind (extension-api.md §3.8). Every other kind is healthy if it exists.
+//! Whether one object is healthy: a function per kind. Every other kind is healthy if it exists.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The object to write, from the desired one, the live one and what was recorded (extension-api.md §3.4).
+//! The object to write, from the desired one, the live one and what was recorded.
 //!
 //! In short: metadata and status are the live object's, but for labels, annotations and owners; everything else is as
 //! desired, so that a field nobody desires goes back to the server's default. Some kinds keep a few fields more.
@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::names;
-use super::object::{
-    annotation, annotations, find_map, from_texts, group_of, is_empty, labels, map_at, set, text,
-};
+use super::object::{annotations, find_map, from_texts, group_of, is_empty, labels, map_at, set, text};
+use crate::api::meta::annotation;
 use crate::api::resources::ObjectReference;
 
 mod service;
