@@ -58,7 +58,7 @@ pub const SYSTEM_CA_FILES_MAX: usize = 2_000;
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Values of one object that an API server answers with, keys included.
-pub const OBJECT_NODES_MAX: usize = 100_000;
+pub const OBJECT_NODES_MAX: usize = 60_000;
 
 /// Stack that one rendering may use. Templates that nest deeper fail; the thread that renders has more than this.
 pub const TEMPLATE_STACK_BYTES_MAX: usize = 6 << 20;

@@ -7,11 +7,12 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use super::request::ListMeta;
+use super::value::Streamed;
 use crate::api::meta::{Key, Resource};
 use crate::net;
 
 /// Takes one object of a list.
-type Each<'a> = &'a mut dyn FnMut(Value);
+type Each<'a> = &'a mut dyn FnMut(Streamed);
 
 /// Reads one page from `reader` and hands over its objects; those of built-in kinds get the `apiVersion` and `kind` that
 /// the server leaves out in lists.
@@ -21,25 +22,18 @@ pub(super) fn read_page(
     each: Each<'_>,
 ) -> Result<ListMeta, serde_json::Error> {
     let api_version = resource.api_version();
-    let mut complete = |mut object: Value| {
-        drop_managed_fields(&mut object);
-        if let Value::Object(map) = &mut object {
-            map.entry("apiVersion").or_insert_with(|| Value::from(api_version.as_str()));
-            map.entry("kind").or_insert_with(|| Value::from(resource.kind.as_ref()));
-        }
-        each(object);
+    let mut complete = |object: Streamed| {
+        each(object.map(|object| {
+            if let Value::Object(map) = object {
+                map.entry("apiVersion").or_insert_with(|| Value::from(api_version.as_str()));
+                map.entry("kind").or_insert_with(|| Value::from(resource.kind.as_ref()));
+            }
+        }));
     };
     let mut json = serde_json::Deserializer::from_reader(io::BufReader::with_capacity(16 << 10, reader));
     let meta = Page(&mut complete).deserialize(&mut json)?;
     json.end()?;
     Ok(meta)
-}
-
-/// Who wrote which field is never read, and is a third of an object.
-pub(super) fn drop_managed_fields(object: &mut Value) {
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        metadata.remove("managedFields");
-    }
 }
 
 /// The key of an object of any shape.
@@ -107,7 +101,7 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(object) = seq.next_element::<Value>()? {
+        while let Some(object) = seq.next_element::<Streamed>()? {
             (self.0)(object);
         }
         Ok(())
@@ -150,7 +144,7 @@ mod tests {
 
     fn read(text: &str) -> Result<(Vec<Value>, ListMeta), String> {
         let mut objects = Vec::new();
-        read_page(&mut text.as_bytes(), &SECRET, &mut |object| objects.push(object))
+        read_page(&mut text.as_bytes(), &SECRET, &mut |object| objects.push(object.whole().unwrap()))
             .map(|meta| (objects, meta))
             .map_err(|error| error.to_string())
     }

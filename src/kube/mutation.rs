@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::{kubeconfig, list, request, status};
 use crate::api::core::SECRET;
 use crate::base::clock::Timestamp;
@@ -65,7 +63,7 @@ fn damaged_text_is_refused_without_panic() {
         let _ = status::parse_http_date(&text("Sun, 06 Nov 1994 08:49:37 GMT"));
         let body = random.damage(STATUS.as_bytes());
         let _ = status::failure("", 429, Some("x"), &body, Timestamp::default()).verdict();
-        let _ = list::read_page(&mut &random.damage(LIST.as_bytes())[..], &SECRET, &mut |_: Value| {});
+        let _ = list::read_page(&mut &random.damage(LIST.as_bytes())[..], &SECRET, &mut drop);
         let _ = serde_json::from_slice::<request::List<crate::api::meta::Metadata>>(
             &random.damage(LIST.as_bytes()),
         );

@@ -5,8 +5,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::client::{Options, Response};
 use super::connection::Connection;
 use super::error::Error;
@@ -16,6 +14,7 @@ use super::list::{Capped, read_page};
 use super::request::{ListMeta, ListParams, Method, Request, page_limit};
 use super::session::Session;
 use super::status;
+use super::value::Streamed;
 use super::watch::Line;
 use crate::api::meta::Resource;
 use crate::base::clock::{Clock, Mono};
@@ -166,7 +165,7 @@ impl Sender {
         namespace: &str,
         params: &ListParams,
         terms: Terms,
-        each: &mut dyn FnMut(Option<Value>),
+        each: &mut dyn FnMut(Option<Streamed>),
     ) -> Result<String, Error> {
         let mut page = ListParams { limit: page_limit(params), ..params.clone() };
         let mut restarts = 0;
@@ -192,7 +191,7 @@ impl Sender {
         r: &Resource,
         request: &Request,
         terms: Terms,
-        each: &mut dyn FnMut(Value),
+        each: &mut dyn FnMut(Streamed),
     ) -> Result<ListMeta, Error> {
         let deadline = Deadline::new(terms.timeout.max(PAGE_TIMEOUT_MIN));
         let session = self.admitted(&deadline)?;

@@ -1,11 +1,18 @@
 //! Objects out of JSON, as values. A value takes up to a hundred times the memory of its text, so their number is limited
 //! while they are made; the bookkeeping of field managers, which nobody here reads, is left out.
+//!
+//! An object that is read alone and has too many values is an error. In a stream of objects the others must not suffer: there
+//! the rest of such an object is passed over, and it is marked.
 
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+
+use crate::limits;
+
+const TOO_MANY: &str = "the object has too many values";
 
 /// Reads one object of at most so many values; keys count, too.
 ///
@@ -14,9 +21,45 @@ use serde_json::{Map, Value};
 pub fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<Value> {
     let left = Cell::new(nodes_max);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Node { left: &left, place: Place::Object }.deserialize(&mut deserializer)?;
+    let value = Node { left: &left, cut: None, place: Place::Object }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
+}
+
+/// An object of a list or a watch, of at most [`limits::OBJECT_NODES_MAX`] values.
+#[derive(Debug)]
+pub(super) struct Streamed {
+    object: Value,
+    is_cut: bool,
+}
+
+impl Streamed {
+    /// The object for a look at its head only: kind, metadata.
+    pub(super) const fn head(&self) -> &Value {
+        &self.object
+    }
+
+    /// The whole object.
+    ///
+    /// # Errors
+    /// If it has more values than an object may have.
+    pub(super) fn whole(self) -> serde_json::Result<Value> {
+        if self.is_cut { Err(serde::de::Error::custom(TOO_MANY)) } else { Ok(self.object) }
+    }
+
+    /// The same, changed.
+    pub(super) fn map(mut self, change: impl FnOnce(&mut Value)) -> Self {
+        change(&mut self.object);
+        self
+    }
+}
+
+impl<'de> Deserialize<'de> for Streamed {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (left, cut) = (Cell::new(limits::OBJECT_NODES_MAX), Cell::new(false));
+        let object = Node { left: &left, cut: Some(&cut), place: Place::Object }.deserialize(from)?;
+        Ok(Self { object, is_cut: cut.get() })
+    }
 }
 
 /// Where a value stands, as far as it matters.
@@ -36,15 +79,25 @@ impl Place {
 #[derive(Clone, Copy)]
 struct Node<'a> {
     left: &'a Cell<usize>,
+    /// Set when the rest is passed over; absent where that is an error.
+    cut: Option<&'a Cell<bool>>,
     place: Place,
 }
 
 impl Node<'_> {
-    fn count<E: serde::de::Error>(self) -> Result<(), E> {
-        let left =
-            self.left.get().checked_sub(1).ok_or_else(|| E::custom("the object has too many values"))?;
-        self.left.set(left);
-        Ok(())
+    /// Whether there is room for one more value.
+    fn count<E: serde::de::Error>(self) -> Result<bool, E> {
+        if let Some(left) = self.left.get().checked_sub(1) {
+            self.left.set(left);
+            return Ok(true);
+        }
+        let cut = self.cut.ok_or_else(|| E::custom(TOO_MANY))?;
+        cut.set(true);
+        Ok(false)
+    }
+
+    fn is_cut(self) -> bool {
+        self.cut.is_some_and(Cell::get)
     }
 }
 
@@ -52,8 +105,11 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
-        self.count()?;
-        from.deserialize_any(self)
+        if self.count()? {
+            from.deserialize_any(self)
+        } else {
+            IgnoredAny::deserialize(from).map(|_| Value::Null)
+        }
     }
 }
 
@@ -95,7 +151,9 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element_seed(Node { place: Place::Elsewhere, ..self })? {
-            list.push(item);
+            if !self.is_cut() {
+                list.push(item);
+            }
         }
         Ok(Value::Array(list))
     }
@@ -107,7 +165,10 @@ impl<'de> Visitor<'de> for Node<'_> {
                 entries.next_value::<IgnoredAny>()?;
                 continue;
             }
-            self.count::<A::Error>()?;
+            if !self.count::<A::Error>()? {
+                entries.next_value::<IgnoredAny>()?;
+                continue;
+            }
             let value = entries.next_value_seed(Node { place: self.place.of(&key), ..self })?;
             map.insert(key, value);
         }
@@ -145,6 +206,21 @@ mod tests {
         assert_eq!(read_within(text.as_bytes(), usize::MAX).unwrap(), expected);
         assert!(read_within(b"{} x", usize::MAX).is_err());
         assert!(read_within(b"{", usize::MAX).is_err());
+    }
+
+    #[test]
+    fn what_is_too_large_in_a_stream_is_cut_and_marked() {
+        let many = vec!["{\"name\":\"x\"}"; 50_000].join(",");
+        let text = format!(
+            r#"[{{"metadata":{{"name":"small"}}}},{{"metadata":{{"name":"large"}},"spec":[{many}],"status":{{}}}},{{"kind":"Last"}}]"#
+        );
+        let all: Vec<Streamed> = serde_json::from_str(&text).unwrap();
+        let names: Vec<_> = all.iter().map(|object| object.head()["metadata"]["name"].clone()).collect();
+        assert_eq!(names, [json!("small"), json!("large"), Value::Null]);
+        let whole: Vec<_> = all.into_iter().map(|object| object.whole().map_err(|e| e.to_string())).collect();
+        assert_eq!(whole[0], Ok(json!({"metadata": {"name": "small"}})));
+        assert_eq!(whole[1], Err("the object has too many values".to_owned()));
+        assert_eq!(whole[2], Ok(json!({"kind": "Last"})));
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::error::{Error, Failure};
-use super::list::{drop_managed_fields, key_of};
+use super::list::key_of;
 use super::status;
+use super::value::Streamed;
 use crate::api::meta::Key;
 use crate::limits;
 use crate::net::{self, Body, Http};
@@ -141,7 +141,7 @@ impl Line {
 struct RawEvent {
     #[serde(rename = "type")]
     kind: String,
-    object: Value,
+    object: Streamed,
 }
 
 enum Problem {
@@ -163,24 +163,26 @@ impl Problem {
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<WatchEvent<T>, Problem> {
-    let RawEvent { kind, mut object } = serde_json::from_slice(bytes)
+    let RawEvent { kind, object } = serde_json::from_slice(bytes)
         .map_err(|_| Problem::Text(format!("not an event: {}", status::excerpt(bytes))))?;
     if kind == "ERROR" {
-        return Err(Problem::Failure(Box::new(status::event_failure(object))));
+        return Err(Problem::Failure(Box::new(status::event_failure(object.whole().unwrap_or_default()))));
     }
     if kind == "BOOKMARK" {
-        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let version = object.head()["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         return Ok(WatchEvent::Bookmark(version.to_owned()));
     }
-    drop_managed_fields(&mut object);
-    let key = key_of(&object);
+    let key = key_of(object.head());
     let wrap: fn(T) -> WatchEvent<T> = match kind.as_str() {
         "ADDED" => WatchEvent::Added,
         "MODIFIED" => WatchEvent::Modified,
         "DELETED" => WatchEvent::Deleted,
         _ => return Ok(WatchEvent::Undecodable(key, format!("event of unknown type {kind:?}"))),
     };
-    Ok(T::deserialize(object).map_or_else(|error| WatchEvent::Undecodable(key, error.to_string()), wrap))
+    Ok(object
+        .whole()
+        .and_then(T::deserialize)
+        .map_or_else(|error| WatchEvent::Undecodable(key, error.to_string()), wrap))
 }
 
 enum Broken {

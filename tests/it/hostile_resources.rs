@@ -218,6 +218,16 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     let (reason, message) = world.seed.wait_for("again", |_| applied(&world, "again"));
     assert!(reason == DECODING && message.contains("more than 8388608 bytes"), "{reason}: {message}");
     judge("the same Secret");
+    // One that is too large itself is passed over, and named in the log.
+    let many: Vec<Value> = (0..50_000).map(|n| json!({"name": format!("s{n}")})).collect();
+    install(&world, "large", &json!({}), &Value::Array(many));
+    crate::world::wait_for("a line about it", || {
+        let log = fs::read_to_string(world.path("log")).unwrap();
+        log.lines()
+            .any(|line| line.contains("garden/large") && line.contains("too many values"))
+            .then_some(())
+    });
+    judge("a large object");
     good("good-as-well");
     judge("all");
 }

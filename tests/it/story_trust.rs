@@ -37,6 +37,7 @@ fn an_own_kubeconfig_keeps_its_trust() {
     let cluster = own["clusters"][0]["cluster"].as_object_mut().unwrap();
     assert!(cluster.remove("certificate-authority-data").is_some());
     let inside = Authority::new("inside", world.clock.now()).certificate();
+    world.garden.wait_for("the published CA", |garden| garden.get("", "configmaps", CA.0, CA.1));
     world.garden.merge("", "configmaps", CA, &json!({"data": {"ca.crt": inside}}));
     let path = world.file("garden.kubeconfig", &own.to_string());
     for secret in [None, Some(json!({"name": "gardenlet-kubeconfig", "namespace": "garden"}))] {

@@ -297,8 +297,9 @@ impl Client {
         self.shared.pages(r, namespace, params, self.terms, &mut |object| match object {
             None => each(ListItem::Restart),
             Some(object) => {
-                let key = key_of(&object);
-                each(T::deserialize(object).map_or_else(|e| ListItem::Undecodable(key, e), ListItem::Object));
+                let key = key_of(object.head());
+                let decoded = object.whole().and_then(T::deserialize);
+                each(decoded.map_or_else(|e| ListItem::Undecodable(key, e), ListItem::Object));
             }
         })
     }
