@@ -40,7 +40,7 @@ const CROWD: (usize, usize) = (100, 2_000);
 const CROWD_BYTES_MAX: u64 = 20_000_000;
 const PEAK_MAX: f64 = 1.5;
 /// Budget of the shipped binary.
-const BINARY_BYTES_MAX: u64 = 5_000_000;
+const BINARY_BYTES_MAX: u64 = 5_300_000;
 /// Bytes of the binaries when somebody last looked at them.
 const SIZES: &str = include_str!("sizes.txt");
 /// How much more a binary may have than then.

@@ -39,7 +39,7 @@ impl Scene {
 
     /// The same for an agent that may ask as often as it likes: there is much to do.
     pub(crate) fn crowded(directory: &Path, extensions: usize) -> Self {
-        Self::with(directory, extensions, 10_000)
+        Self::with(directory, extensions, 5_000)
     }
 
     fn with(directory: &Path, extensions: usize, qps: u32) -> Self {
