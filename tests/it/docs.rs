@@ -277,7 +277,6 @@ fn every_command_of_the_documents_is_accounted_for() {
         "systemctl dance gardenlet",
         "curl localhost:2728/dance",
         "cross/build dance",
-        "cross/build --trimmed armv7",
         "dance",
     ] {
         assert!(desk.account(bad).is_err(), "{bad}");
