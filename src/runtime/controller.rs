@@ -34,28 +34,41 @@ pub enum Failure {
     Retry(Cause),
     /// It cannot work until something changes.
     Terminal(Cause),
+    /// It was not tried, because something else has to end first: the key comes back after this time.
+    Later(Duration, Cause),
 }
 
 impl Failure {
     /// The causes in one line.
     pub fn text(&self) -> String {
-        let (Self::Retry(cause) | Self::Terminal(cause)) = self;
-        chain(&**cause)
+        chain(&**self.cause())
     }
 
     /// When the server wants to be asked again, if it said so.
     pub fn retry_after(&self) -> Option<Duration> {
-        let (Self::Retry(cause) | Self::Terminal(cause)) = self;
-        match find_request(&**cause)?.verdict() {
+        match find_request(&**self.cause())?.verdict() {
             Verdict::Throttled(after) => after.map(|after| after.min(limits::RETRY_AFTER_MAX)),
             _ => None,
         }
     }
 
-    /// If a client did not send a request: when the key may come back. This is no failed attempt.
+    /// If it was not tried, or a client did not send a request: when the key may come back. This is no failed attempt.
     pub fn postponed(&self) -> Option<Duration> {
-        let Self::Retry(cause) = self else { return None };
-        find_request(&**cause)?.postponed()
+        match self {
+            Self::Retry(cause) => find_request(&**cause)?.postponed(),
+            Self::Later(after, _) => Some(*after),
+            Self::Terminal(_) => None,
+        }
+    }
+
+    const fn cause(&self) -> &Cause {
+        let (Self::Retry(cause) | Self::Terminal(cause) | Self::Later(_, cause)) = self;
+        cause
+    }
+
+    /// It comes back after `after`, without a failed attempt.
+    pub fn later(after: Duration, cause: impl Into<Cause>) -> Self {
+        Self::Later(after, cause.into())
     }
 
     /// A failure that waits for a change.
@@ -164,6 +177,11 @@ mod tests {
             ("refused by the server", Failure::from(kube::Error::Api(Box::default())), None),
             ("no request", Failure::retry("words"), None),
             ("terminal", Failure::Terminal(Box::new(fenced())), None),
+            (
+                "not tried",
+                Failure::later(Duration::from_secs(3), "others go first"),
+                Some(Duration::from_secs(3)),
+            ),
         ];
         for (name, failure, expected) in table {
             assert_eq!(failure.postponed(), expected, "{name}");

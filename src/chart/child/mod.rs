@@ -146,6 +146,8 @@ pub enum Error {
     Output(String),
     /// It died: of too much memory or time, or of a mistake.
     Died(Option<ExitStatus>),
+    /// Other charts are being rendered.
+    Busy,
     /// The agent stops.
     Stopped,
 }
@@ -164,6 +166,7 @@ impl fmt::Display for Error {
                 write!(f, "the process that renders died ({status}): {}", cause(*status))
             }
             Self::Died(None) => f.write_str("the thread that renders died"),
+            Self::Busy => f.write_str("other charts are being rendered"),
             Self::Stopped => f.write_str("rendering was stopped"),
         }
     }
@@ -234,7 +237,7 @@ impl Renderer {
                 }
             }
             Self::Child { program } => {
-                let _turn = Turn::take(stop).ok_or(Error::Stopped)?;
+                let _turn = RENDERINGS.take(stop)?;
                 let mut command = Command::new(program);
                 command.arg(COMMAND).env_clear();
                 ask(command, request, archive, Duration::from_secs(RENDER_S_MAX), stop)
@@ -244,30 +247,37 @@ impl Renderer {
 }
 
 /// Renderings that are under way in this process.
-static RENDERINGS: AtomicUsize = AtomicUsize::new(0);
-/// How often one that waits looks whether it may begin.
+static RENDERINGS: Turns = Turns(AtomicUsize::new(0));
+/// How often one that waits looks whether it may begin, and for how long: it holds a thread that others need.
 const TURN_LOOK: Duration = Duration::from_millis(20);
+const TURN_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The right to render: children together need less memory than the service may use.
-struct Turn;
+/// The rights to render: children together need less memory than the service may use.
+struct Turns(AtomicUsize);
 
-impl Turn {
-    /// Waits for it; none when the agent stops.
-    fn take(stop: &Stop) -> Option<Self> {
-        let take = |now| (now < RENDERINGS_MAX).then_some(now + 1);
-        while RENDERINGS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err() {
-            // The machine's clock: what is waited for is a real process.
-            if stop.wait(&Clock::system(), TURN_LOOK) {
-                return None;
+/// One of them. Dropping it gives it back.
+struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    fn take(&self, stop: &Stop) -> Result<Turn<'_>, Error> {
+        let one_more = |now| (now < RENDERINGS_MAX).then_some(now + 1);
+        // The machine's clock: what is waited for is a real process.
+        let clock = Clock::system();
+        while self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err() {
+            if clock.mono() >= TURN_PATIENCE {
+                return Err(Error::Busy);
+            }
+            if stop.wait(&clock, TURN_LOOK) {
+                return Err(Error::Stopped);
             }
         }
-        Some(Self)
+        Ok(Turn(self))
     }
 }
 
-impl Drop for Turn {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        RENDERINGS.fetch_sub(1, Ordering::SeqCst);
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

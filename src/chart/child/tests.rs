@@ -137,3 +137,16 @@ fn the_protocol_has_limits() {
     let result = ask(Command::new("/bin/true"), &large, b"".into(), Duration::from_secs(60), &Stop::new());
     assert!(matches!(result, Err(Error::RequestBytes(16_777_216))));
 }
+
+#[test]
+fn whoever_finds_no_turn_comes_back_instead_of_holding_its_thread() {
+    let (turns, stop) = (Turns(AtomicUsize::new(0)), Stop::new());
+    let first = turns.take(&stop).unwrap();
+    let second = turns.take(&stop).unwrap();
+    assert!(matches!(turns.take(&stop), Err(Error::Busy)));
+    drop(first);
+    let third = turns.take(&stop);
+    assert!(third.is_ok());
+    drop((second, third));
+    assert_eq!(turns.0.load(Ordering::SeqCst), 0);
+}

@@ -13,6 +13,7 @@ use crate::oci::{self, Content, Error, Keychain, Order, Reference};
 use crate::runtime::controller::{Context, Failure};
 
 use super::InstallationReconciler;
+use super::render::BUSY_AGAIN;
 use super::status::Verdict;
 use crate::api::resources::GARDEN_NAMESPACE;
 
@@ -49,8 +50,8 @@ pub(super) fn chart(
     let repository = helm.oci_repository.as_ref().ok_or_else(|| Failure::terminal(nowhere));
     let order = repository.and_then(|repository| order(&this.garden, repository));
     let result = order.and_then(|order| match this.charts.pull(&order, &cx.stop) {
-        // Not the chart's fault: it comes again, and nobody needs to know.
-        Err(error @ (Error::Busy | Error::Stopped)) => Ok(Err(failure(error))),
+        // Not the chart's fault: nobody needs to know.
+        Err(error @ (Error::Busy | Error::Stopped)) => Ok(Err(Failure::later(BUSY_AGAIN, error))),
         pulled => pulled.map(Ok).map_err(failure),
     });
     let pulled = result.inspect_err(|failure| {

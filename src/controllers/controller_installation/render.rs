@@ -1,6 +1,7 @@
 //! From the chart of a deployment to the data of the Secret.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -18,6 +19,9 @@ use super::inject::{self, Injection};
 use super::observe::registration;
 use super::status::Verdict;
 use super::{InstallationReconciler, objects, pull};
+
+/// When to try again while other charts are being pulled or rendered.
+pub(super) const BUSY_AGAIN: Duration = Duration::from_secs(2);
 
 /// What a chart is rendered with.
 pub(super) struct Input<'a> {
@@ -56,6 +60,10 @@ pub(super) fn objects(
         kubernetes_minor: version.minor,
     };
     let rendered = this.renderer.render(&request, chart.archive(), &cx.stop).map_err(|error| {
+        // Not the chart's fault: nobody needs to know.
+        if matches!(error, child::Error::Busy | child::Error::Stopped) {
+            return Failure::later(BUSY_AGAIN, error);
+        }
         let (reason, what) = match &error {
             child::Error::Values(_) => ("RenderingHelmValuesFailed", "helm values cannot be rendered"),
             _ => ("ChartCannotBeRendered", "chart rendering process failed"),
