@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::error::{Failure, StatusDetails};
-use super::request::ListMeta;
+use super::error::{Error, Failure, StatusDetails};
+use super::request::{ListMeta, Request};
 use crate::api::meta::or_default;
 use crate::base::clock::Timestamp;
 
@@ -112,6 +112,15 @@ pub(super) fn parse_http_date(text: &str) -> Option<Timestamp> {
     let mut fields = clock.split(':').map(|field| field.parse::<u8>().ok());
     let clock = time::Time::from_hms(fields.next()??, fields.next()??, fields.next()??.min(59)).ok()?;
     Some(Timestamp::from_unix(date.with_time(clock).assume_utc().unix_timestamp()))
+}
+
+/// A response that is no JSON at all was not written by the API server.
+pub(super) fn undecodable(request: &Request, body: &[u8], source: serde_json::Error) -> Error {
+    if source.is_data() {
+        return Error::Decode { what: request.bare_path().to_owned(), source };
+    }
+    let problem = format!("not JSON: {}", excerpt(body));
+    Error::Response { request: format!("{} {}", request.method.as_str(), request.bare_path()), problem }
 }
 
 #[cfg(test)]

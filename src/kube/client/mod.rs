@@ -242,13 +242,10 @@ impl Client {
         name: &str,
     ) -> Result<Option<T>, Error> {
         let request = Request::get(r.path(namespace, name, ""));
-        let read =
-            |body: &[u8]| serde_json::from_slice(body).map_err(|source| undecodable(&request, body, source));
-        match self.call(&request) {
-            Ok(response) => read(&response.body).map(Some),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let read = |body: &[u8]| {
+            serde_json::from_slice(body).map_err(|source| status::undecodable(&request, body, source))
+        };
+        unless_absent(self.call(&request).and_then(|response| read(&response.body)))
     }
 
     /// Reads an object that may be absent; so may its kind.
@@ -261,11 +258,7 @@ impl Client {
         namespace: &str,
         name: &str,
     ) -> Result<Option<T>, Error> {
-        match self.get(r, namespace, name) {
-            Ok(object) => Ok(Some(object)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        unless_absent(self.get(r, namespace, name))
     }
 
     /// Reads one page of a list. An empty namespace means all.
@@ -482,7 +475,7 @@ impl Client {
         // By way of a value, as lists and watches: one decoder per type is enough for the size of the program.
         super::value::read_within(&response.body, nodes_max)
             .and_then(T::deserialize)
-            .map_err(|source| undecodable(request, &response.body, source))
+            .map_err(|source| status::undecodable(request, &response.body, source))
     }
 
     fn call(&self, request: &Request) -> Result<Response, Error> {
@@ -490,13 +483,12 @@ impl Client {
     }
 }
 
-/// A response that is no JSON at all was not written by the API server.
-fn undecodable(request: &Request, body: &[u8], source: serde_json::Error) -> Error {
-    if source.is_data() {
-        return Error::Decode { what: request.bare_path().to_owned(), source };
+fn unless_absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
+    match found {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
-    let problem = format!("not JSON: {}", status::excerpt(body));
-    Error::Response { request: format!("{} {}", request.method.as_str(), request.bare_path()), problem }
 }
 
 #[cfg(test)]
