@@ -146,7 +146,7 @@ pub const MANAGED_RESOURCE_OBJECTS_MAX: usize = 2_000;
 pub const MANAGED_RESOURCE_TEXT_BYTES_MAX: usize = 8 << 20;
 /// The text of one of its documents: no API server takes a request of more.
 pub const DOCUMENT_BYTES_MAX: usize = 3 << 20;
-/// Values of one of its documents, keys included; aliases count as what they stand for, each 128 bytes of text as one.
+/// Values of one of its documents, keys included; an alias counts as what it refers to, each 128 bytes of text as one.
 pub const DOCUMENT_NODES_MAX: usize = 60_000;
 /// Secrets that one ManagedResource may name.
 pub const MANAGED_RESOURCE_SECRETS_MAX: usize = 500;

@@ -380,7 +380,7 @@ impl Listener for ApplierPart {
         let working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
         if working.as_ref().is_some_and(|group| !group.wait_until_idle(patience)) {
             // No write outlives this time, and none begins without the lease.
-            log::warn!("The applier is still at work; its lease is given back all the same");
+            log::warn!("The applier is still at work; it gives its lease back anyway");
         }
     }
 }

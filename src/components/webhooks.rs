@@ -75,7 +75,7 @@ pub fn blocking(seed: &Client) -> Result<Option<Blocking>, Error> {
             found.push((resource, configuration));
         }
     }
-    // Who has none is asked nothing more.
+    // Without webhooks there is nothing more to ask.
     if found.is_empty() {
         return Ok(None);
     }

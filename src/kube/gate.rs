@@ -3,7 +3,7 @@
 //!
 //! All clients of a server share one gate. Clients of workers pass through it; a request that may not pass is refused at
 //! once, and its key comes back later. Other clients ([`super::Client::ungated`]: heartbeat, leader election, informers)
-//! are never refused. What they learn about the server counts all the same.
+//! are never refused. What they learn about the server counts, too.
 //!
 //! The gate closes when the server cannot be reached, or leaves a request unanswered and answers no other one meanwhile. Then one
 //! request at a time may find out whether the server is back. The first answer opens the gate.

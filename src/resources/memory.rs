@@ -11,7 +11,7 @@ use crate::limits;
 const MAP_BYTES: usize = 640;
 /// A list of values, grown by doubling, per item.
 const ITEM_BYTES: usize = 48;
-/// What stands for one value of a text that was not read yet, at most: every third could be a map.
+/// The memory of one value of a text that was not read yet, at most: every third could be a map.
 const NODE_BYTES: usize = 240;
 
 /// What all rounds share.

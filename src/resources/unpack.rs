@@ -27,7 +27,7 @@ pub(super) struct Document {
 pub(super) enum Trouble {
     /// It is broken; others are good.
     Broken(String),
-    /// It asks for more than the applier has. Whatever stands there is not known, so nothing is applied or deleted.
+    /// It asks for more than the applier has. Its content is not known, so nothing is applied or deleted.
     TooLarge(String),
 }
 

@@ -1,4 +1,4 @@
-//! What several controllers watch: one informer, one store, and everybody who wants to hear of changes.
+//! What several controllers watch: one informer, one store, and listeners to its changes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,13 +13,13 @@ struct Table<E> {
     listeners: Vec<(u64, Listener<E>)>,
 }
 
-/// Who is told of an event. Cheap to clone.
+/// The listeners to an event. Cheap to clone.
 pub struct Listeners<E>(Arc<Mutex<Table<E>>>);
 
-/// Something happened that no watch tells: it has no more to say.
+/// Something happened that no watch shows. The event carries no data.
 pub type Notice = Listeners<()>;
 
-/// While it lives, its listener is told.
+/// Its listener is called as long as this lives.
 #[must_use = "dropping it ends the listening"]
 pub struct Listening(Box<dyn Fn() + Send + Sync>);
 

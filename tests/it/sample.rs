@@ -1,4 +1,4 @@
-//! The tests that stand for all others where there is no time for all.
+//! The sample of tests that runs where there is no time for all of them.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -49,7 +49,7 @@ impl Withheld {
 }
 
 impl BringUp {
-    /// What was said in an earlier term counts no more.
+    /// Forgets what was said in an earlier term.
     pub(super) fn forget_withheld(&mut self) {
         self.withheld = Withheld::default();
         self.shared.status.recovered(PART);

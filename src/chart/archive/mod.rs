@@ -221,7 +221,7 @@ fn load_archive(mut bytes: &[u8], budget: &mut Budget) -> Result<Chart, Error> {
         let mut data = Vec::new();
         // A link has no content, whatever its header says.
         if kind.is_file() || kind.is_contiguous() {
-            // A header of another kind may have told another size: no more is read than was counted.
+            // A header of another kind may have named another size. Only what was counted is read.
             let read = entry.take(size.saturating_add(1)).read_to_end(&mut data).map_err(Error::Archive)?;
             if u64::try_from(read).ok() != Some(size) {
                 return Err(Error::Archive(io::ErrorKind::UnexpectedEof.into()));

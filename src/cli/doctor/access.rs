@@ -15,7 +15,7 @@ pub(super) type Access<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 /// What the packaged roles grant in the seed.
 const ROLES: &str = include_str!("../../../packaging/roles.txt");
 
-/// A line of [`ROLES`], as it stands there.
+/// A line of [`ROLES`].
 struct Rule<'a> {
     place: &'a str,
     is_appliers: bool,

@@ -133,7 +133,7 @@ impl Reconciler for InstallationReconciler {
             Some((deployment, helm)) => self.install(&installation, (deployment, helm), &mut verdict, cx),
         };
         if result.as_ref().is_err_and(|failure| failure.postponed().is_some()) {
-            // It says nothing about the installation, and nothing is told.
+            // It says nothing about the installation, so nothing is reported.
             return result.map(|_| Outcome::Done);
         }
         if result.is_err() {

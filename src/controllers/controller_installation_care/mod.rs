@@ -45,7 +45,7 @@ struct CareReconciler {
     seed: Seed,
     installations: Store<ControllerInstallation>,
     managed: Store<Watched>,
-    /// What stands in the way of all ManagedResources, if something does.
+    /// What keeps all ManagedResources from being applied, if something does.
     remarks: Remarks,
     sync_period: Duration,
 }

@@ -44,7 +44,7 @@ pub fn decide(live: Option<&Value>, config: &SeedConfig) -> Action {
     difference(live, &wanted).map_or(Action::Nothing, Action::Patch)
 }
 
-/// Where amounts stand in the spec; `*` is every item or entry.
+/// The amounts in the spec; `*` is every item or entry.
 const AMOUNTS: [&[&str]; 3] = [
     &["volume", "minimumSize"],
     &["settings", "excessCapacityReservation", "configs", "*", "resources", "*"],

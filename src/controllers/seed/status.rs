@@ -14,7 +14,7 @@ use super::decide::{self, Observed, Phase};
 use super::{SeedReconciler, delete};
 
 impl SeedReconciler {
-    /// Writes how the round ended, if that is not what stands there.
+    /// Writes how the round ended, if the Seed does not say so already.
     pub(super) fn finish(
         &self,
         key: &Key,

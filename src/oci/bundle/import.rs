@@ -1,4 +1,4 @@
-//! Taking over another bundle: what its index leads to and nothing else, no more than was announced.
+//! Imports another bundle: only what its index leads to, and at most the announced sizes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
