@@ -160,8 +160,12 @@ pub const MANAGED_RESOURCE_PROBLEMS_MAX: usize = 5;
 pub const PROBLEM_BYTES_MAX: usize = 300;
 /// The message of a condition of a ManagedResource.
 pub const CONDITION_MESSAGE_BYTES_MAX: usize = 2 << 10;
-/// Memory that applying ManagedResources may take, all together.
+/// Memory that applying one ManagedResource may take, while no other one takes any.
 pub const APPLIER_MEMORY_BYTES_MAX: usize = 24 << 20;
+/// Memory that several may take together.
+pub const APPLIER_SHARED_BYTES_MAX: usize = 14 << 20;
+/// Memory for reading one Secret: its text, its values, and one of them decoded.
+pub const APPLIER_READ_BYTES: usize = 4 << 20;
 /// Applied objects of which the applier remembers that writing them again would change nothing: 48 bytes each.
 pub const SETTLED_OBJECTS_MAX: usize = 20_000;
 

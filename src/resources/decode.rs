@@ -209,7 +209,8 @@ impl<'a> Planner<'a> {
             let max = limits::APPLIER_MEMORY_BYTES_MAX >> 20;
             return Err(Refusal::TooLarge(format!("it takes more than {max} MiB of memory to apply")));
         }
-        if self.permit.hold(all) { Ok(()) } else { Err(Refusal::Busy) }
+        // More Secrets may be read.
+        if self.permit.hold(all.max(limits::APPLIER_READ_BYTES)) { Ok(()) } else { Err(Refusal::Busy) }
     }
 
     /// The plan, with memory to carry it out.

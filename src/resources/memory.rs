@@ -33,12 +33,18 @@ pub(super) struct Permit {
 }
 
 impl Permit {
-    /// Takes so much, instead of what was held before. False if the others leave less; then nothing changes.
+    /// Takes so much, instead of what was held before. False if the others leave less; then nothing changes. A round that is
+    /// alone may take more than several together, whose sizes are estimates.
     pub(super) fn hold(&mut self, bytes: usize) -> bool {
         let held = self.held;
         let next = |taken: usize| {
-            let taken = taken.saturating_sub(held).saturating_add(bytes);
-            (taken <= limits::APPLIER_MEMORY_BYTES_MAX || bytes <= held).then_some(taken)
+            let others = taken.saturating_sub(held);
+            let max = match others {
+                0 => limits::APPLIER_MEMORY_BYTES_MAX,
+                _ => limits::APPLIER_SHARED_BYTES_MAX,
+            };
+            let taken = others.saturating_add(bytes);
+            (taken <= max || bytes <= held).then_some(taken)
         };
         let changed = self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok();
         if changed {
@@ -94,15 +100,16 @@ mod tests {
 
     #[test]
     fn permits_share_one_budget() {
-        const ALL: usize = limits::APPLIER_MEMORY_BYTES_MAX;
+        const ALONE: usize = 24 << 20;
+        const SHARED: usize = 14 << 20;
         let memory = Memory::default();
         let (mut a, mut b) = (memory.permit(), memory.permit());
-        assert!(a.hold(ALL / 2) && b.hold(ALL / 2));
-        assert!(!a.hold(ALL / 2 + 1));
-        assert!(b.hold(0) && a.hold(ALL) && !b.hold(1));
-        assert!(!a.hold(ALL + 1));
+        assert!(a.hold(SHARED / 2) && b.hold(SHARED / 2));
+        assert!(!a.hold(SHARED / 2 + 1));
+        assert!(b.hold(0) && a.hold(ALONE) && !b.hold(1));
+        assert!(!a.hold(ALONE + 1));
         drop(a);
-        assert!(b.hold(ALL));
+        assert!(b.hold(ALONE));
         assert!(b.hold(1));
     }
 

@@ -86,7 +86,7 @@ impl Round<'_> {
         self.prepare()?;
         // Held until the round is over.
         let mut permit = self.shared.memory.permit();
-        if !permit.hold(READ_BYTES) {
+        if !permit.hold(limits::APPLIER_READ_BYTES) {
             return Ok(later());
         }
         let plan = match self.plan(&mut permit) {
@@ -259,9 +259,6 @@ impl Round<'_> {
         self.resource.metadata.key().to_string()
     }
 }
-
-/// Memory for one Secret: its text, its values, and one of them decoded.
-const READ_BYTES: usize = 4 << 20;
 
 /// When to come again to a ManagedResource for which there was no room.
 fn later() -> Outcome {
