@@ -283,9 +283,9 @@ fn a_chart_whose_objects_are_refused() {
     assert!(message.contains("Not_A_Name") && message.contains("422"), "{message}");
     world.garden.wait_for("Installed=False", |_| {
         let (status, reason, message) = world.installation_condition("bad", "Installed")?;
-        // In the words of upstream, which knows no better here.
-        (status == "False" && reason == "InstallationPending" && message.ends_with("outdated (0/1)"))
-            .then_some(())
+        // In upstream's words, and then the cause.
+        let says_why = message.contains("outdated (0/1): ") && message.contains("Not_A_Name");
+        (status == "False" && reason == "InstallationPending" && says_why).then_some(())
     });
     assert_eq!(world.installation_condition("bad", "Valid").unwrap().0, "True");
     let better = charts::archive("bad", &[("templates/map.yaml", MAP)]);
