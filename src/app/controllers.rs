@@ -171,17 +171,13 @@ fn puller(shared: &Shared, stop: &Stop) -> Puller {
 
 /// When the Seed is gone, or not the one that was registered, the controllers end.
 fn watch_identity(site: &Site, stop: &Stop) -> Listening {
-    let (own, registration, stop) = (site.seed_key(), site.registration.clone(), stop.clone());
-    site.seeds.listen(move |change| {
-        if change.key != own {
-            return;
+    let (key, own) = (site.seed_key(), site.own_seed());
+    let (registration, stop) = (site.registration.clone(), stop.clone());
+    site.seeds.listen(move |change| match own(change) {
+        None if change.key == key => stop.stop(),
+        Some(seed) if seed.metadata.deletion_timestamp.is_some() => {
+            registration.is_deleted(&seed.metadata.uid);
         }
-        match change.new.as_ref().filter(|new| registration.is_of(&new.metadata.uid)) {
-            None => stop.stop(),
-            Some(new) if new.metadata.deletion_timestamp.is_some() => {
-                registration.is_deleted(&new.metadata.uid);
-            }
-            Some(_) => {}
-        }
+        _ => {}
     })
 }

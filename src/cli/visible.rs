@@ -1,5 +1,5 @@
 //! Text from clusters, files and servers on its way to a terminal. A terminal obeys control characters: they could hide
-//! what stands before them, or show what nobody wrote.
+//! the text before them, or show a text that nobody wrote.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -121,8 +121,8 @@ pub(super) fn effective(written: &Map<String, Value>) -> BTreeMap<String, bool> 
     all().map(|gate| (gate.name.to_owned(), value(gate))).collect()
 }
 
-/// Checks `featureGates` and completes it: every gate of the Go program, with its value. Those of the library stand there
-/// if they were written.
+/// Checks `featureGates` and completes it: every gate of the Go program, with its value. The library's gates
+/// appear only if the configuration names them.
 pub(super) fn complete(document: &mut Value, problems: &mut Problems) {
     let mut gates = document.get("featureGates").and_then(Value::as_object).cloned().unwrap_or_default();
     for (name, value) in &gates {

@@ -16,7 +16,7 @@ pub fn name_of(path: &Path) -> String {
     if path == Path::new(STDIN) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// Reads and checks a configuration. `-` stands for `input`.
+/// Reads and checks a configuration. For `-`, reads `input`.
 ///
 /// # Errors
 /// Everything that is wrong.

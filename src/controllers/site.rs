@@ -19,6 +19,7 @@ use crate::resources::Watched;
 use crate::runtime::group::Group;
 use crate::runtime::informer::{Object, Options};
 use crate::runtime::source::{Notice, Source};
+use crate::runtime::store::Change;
 
 use super::lease::Beat;
 use super::seed::{Agent, CertificateExpiry, Registration};
@@ -81,6 +82,15 @@ impl Site {
     /// The key of the Seed.
     pub fn seed_key(&self) -> Key {
         Key::new("", self.seed_name())
+    }
+
+    /// Finds the Seed that is served in a change of Seeds, as it is after the change: not a child seed, nor one of the same
+    /// name that somebody made anew.
+    pub fn own_seed(&self) -> impl Fn(&Change<Seed>) -> Option<&Seed> + use<> {
+        let (own, registration) = (self.seed_key(), self.registration.clone());
+        move |change| {
+            change.new.as_deref().filter(|new| change.key == own && registration.is_of(&new.metadata.uid))
+        }
     }
 }
 

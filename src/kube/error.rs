@@ -268,3 +268,12 @@ impl std::error::Error for Error {
         }
     }
 }
+
+/// An absent object is no error.
+pub(super) fn unless_absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
+    match found {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::request::ListMeta;
 use super::value::Streamed;
-use crate::api::meta::{Key, Resource};
+use crate::api::meta::Resource;
 use crate::net;
 
 /// Takes one object of a list.
@@ -34,12 +34,6 @@ pub(super) fn read_page(
     let meta = Page(&mut complete).deserialize(&mut json)?;
     json.end()?;
     Ok(meta)
-}
-
-/// The key of an object of any shape.
-pub(super) fn key_of(object: &Value) -> Key {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-    Key { namespace: text("namespace"), name: text("name") }
 }
 
 struct Page<'a>(Each<'a>);

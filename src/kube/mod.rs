@@ -29,7 +29,7 @@ pub use discovery::Discovery;
 pub use error::{Error, Failure, Verdict};
 pub use gate::{Gate, Gates};
 pub use request::{
-    DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, WatchParams,
+    DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, Undecodable, WatchParams,
 };
 pub use send::{ANSWERED, REACHABLE};
 pub use watch::{Watch, WatchEvent, WatchHandle};

@@ -164,13 +164,24 @@ pub struct ListMeta {
     pub continue_token: String,
 }
 
+/// An object of a list or a watch that cannot be decoded.
+#[derive(Debug)]
+pub struct Undecodable {
+    /// Its key.
+    pub key: Key,
+    /// If the object has too many values: those that were read before. Null if it does not have the shape that we expect.
+    pub head: Value,
+    /// What is wrong with it.
+    pub why: serde_json::Error,
+}
+
 /// What a streamed list yields.
 #[derive(Debug)]
 pub enum ListItem<T> {
     /// An object.
     Object(T),
-    /// An object that does not have the shape that we expect, with the reason. It exists.
-    Undecodable(Key, serde_json::Error),
+    /// An object that cannot be decoded. It exists.
+    Undecodable(Undecodable),
     /// Everything so far is void: the pages expired on the server and the list begins again.
     Restart,
 }

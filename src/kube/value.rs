@@ -7,9 +7,13 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Value};
 
+use super::request::Undecodable;
+use crate::api::meta::Key;
 use crate::limits;
 
 const TOO_MANY: &str = "the object has too many values";
@@ -47,6 +51,29 @@ impl Streamed {
         if self.is_cut { Err(serde::de::Error::custom(TOO_MANY)) } else { Ok(self.object) }
     }
 
+    /// The object in the shape that the caller expects.
+    ///
+    /// # Errors
+    /// If it has another shape, or more values than an object may have.
+    pub(super) fn decode<T: DeserializeOwned>(self) -> Result<T, Undecodable> {
+        if self.is_cut {
+            return Err(self.refused(TOO_MANY));
+        }
+        let key = key_of(&self.object);
+        T::deserialize(self.object).map_err(|why| Undecodable { key, head: Value::Null, why })
+    }
+
+    /// The object, as one that cannot be decoded.
+    pub(super) fn refused(self, why: &str) -> Undecodable {
+        let (key, why) = (key_of(&self.object), serde::de::Error::custom(why));
+        Undecodable { key, head: if self.is_cut { self.object } else { Value::Null }, why }
+    }
+
+    /// The same, without what was passed over.
+    pub(super) fn only_head(self) -> Self {
+        Self { is_cut: false, ..self }
+    }
+
     /// The same, changed.
     pub(super) fn map(mut self, change: impl FnOnce(&mut Value)) -> Self {
         change(&mut self.object);
@@ -60,6 +87,12 @@ impl<'de> Deserialize<'de> for Streamed {
         let object = Node { left: &left, cut: Some(&cut), place: Place::Object }.deserialize(from)?;
         Ok(Self { object, is_cut: cut.get() })
     }
+}
+
+/// The key of an object of any shape.
+fn key_of(object: &Value) -> Key {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    Key { namespace: text("namespace"), name: text("name") }
 }
 
 /// Where a value stands, as far as it matters.

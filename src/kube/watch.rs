@@ -10,10 +10,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::error::{Error, Failure};
-use super::list::key_of;
+use super::request::Undecodable;
 use super::status;
 use super::value::Streamed;
-use crate::api::meta::Key;
+use crate::api::meta::{Metadata, ObjectMeta};
 use crate::limits;
 use crate::net::{self, Body, Http};
 
@@ -24,12 +24,12 @@ pub enum WatchEvent<T> {
     Added(T),
     /// The object changed.
     Modified(T),
-    /// The object is gone, or no longer selected; this is its last state.
-    Deleted(T),
+    /// The object is gone, or no longer selected.
+    Deleted(ObjectMeta),
     /// Nothing changed up to this resourceVersion.
     Bookmark(String),
-    /// An object that does not have the shape that we expect, with the reason. The watch goes on.
-    Undecodable(Key, String),
+    /// An object that is there and cannot be decoded. The watch goes on.
+    Undecodable(Undecodable),
 }
 
 /// A running watch. It ends on the server after its timeout; begin the next one at the last resourceVersion seen.
@@ -172,17 +172,14 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<WatchEvent<T>, Problem> {
         let version = object.head()["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         return Ok(WatchEvent::Bookmark(version.to_owned()));
     }
-    let key = key_of(object.head());
-    let wrap: fn(T) -> WatchEvent<T> = match kind.as_str() {
-        "ADDED" => WatchEvent::Added,
-        "MODIFIED" => WatchEvent::Modified,
-        "DELETED" => WatchEvent::Deleted,
-        _ => return Ok(WatchEvent::Undecodable(key, format!("event of unknown type {kind:?}"))),
+    let event = match kind.as_str() {
+        "ADDED" => object.decode().map(WatchEvent::Added),
+        "MODIFIED" => object.decode().map(WatchEvent::Modified),
+        // Whatever it looked like, it is gone.
+        "DELETED" => object.only_head().decode::<Metadata>().map(|last| WatchEvent::Deleted(last.metadata)),
+        _ => Err(object.refused(&format!("event of unknown type {kind:?}"))),
     };
-    Ok(object
-        .whole()
-        .and_then(T::deserialize)
-        .map_or_else(|error| WatchEvent::Undecodable(key, error.to_string()), wrap))
+    Ok(event.unwrap_or_else(WatchEvent::Undecodable))
 }
 
 enum Broken {

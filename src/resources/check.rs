@@ -35,7 +35,13 @@ pub struct ChecksReconciler(pub(super) Arc<Shared>);
 impl Reconciler for ChecksReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
-        let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
+        let raw = match session.managed_resource(key) {
+            Ok(Some(raw)) => raw,
+            Ok(None) => return Ok(Outcome::Done),
+            // The applier says so in a condition.
+            Err(error) if error.is_undecodable() => return Ok(Outcome::Done),
+            Err(error) => return Err(error.into_failure()),
+        };
         let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
         if !is_checked(&resource.metadata, &resource.spec.class) {
             return Ok(Outcome::Done);

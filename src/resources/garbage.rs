@@ -15,7 +15,7 @@ use crate::api::core::{CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, S
 use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
-use crate::kube::{self, DeleteParams, ListItem, ListParams};
+use crate::kube::{self, DeleteParams, ListItem, ListParams, Undecodable};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
 /// Younger ones stay: whoever made them may not have come to use them yet.
@@ -74,14 +74,14 @@ fn each(
         session.client.list_each(resource, "", &params, &mut |item: ListItem<Metadata>| match item {
             ListItem::Object(object) => see(object.metadata),
             // It may refer to something.
-            ListItem::Undecodable(key, source) => undecodable = Some((key, source)),
+            ListItem::Undecodable(object) => undecodable = Some(object),
             ListItem::Restart => {}
         });
     match (listed, undecodable) {
         (Err(error), _) if error.is_not_found() => Ok(()),
         (Err(error), _) => Err(error.into()),
-        (Ok(_), Some((key, source))) => {
-            Err(kube::Error::Decode { what: format!("{} {key}", resource.kind), source }.into())
+        (Ok(_), Some(Undecodable { key, why, .. })) => {
+            Err(kube::Error::Decode { what: format!("{} {key}", resource.kind), source: why }.into())
         }
         (Ok(_), None) => Ok(()),
     }

@@ -26,6 +26,7 @@ use crate::api::core::SECRET;
 use crate::api::meta::{Key, ObjectMeta, annotation, is_true};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference, SecretReference};
 use crate::format::base64;
+use crate::kube::Patch;
 use crate::limits;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
@@ -37,7 +38,12 @@ pub struct ResourcesReconciler(pub(super) Arc<Shared>);
 impl Reconciler for ResourcesReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
-        let Some(raw) = session.managed_resource(key)? else { return Ok(Outcome::Done) };
+        let raw = match session.managed_resource(key) {
+            Ok(Some(raw)) => raw,
+            Ok(None) => return Ok(Outcome::Done),
+            Err(error) if error.is_undecodable() => return unread(session, key, &error),
+            Err(error) => return Err(error.into_failure()),
+        };
         let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
         let duty = duty(&resource.metadata, &resource.spec.class);
         let mut round = Round { shared: &self.0, session, raw, resource };
@@ -49,6 +55,18 @@ impl Reconciler for ResourcesReconciler {
         };
         outcome.map_err(Error::into_failure)
     }
+}
+
+/// A ManagedResource that cannot be read says so, and nothing is done about it until somebody changes it. What its
+/// conditions said before cannot be read, either.
+fn unread(session: Session<'_>, key: &Key, why: &Error) -> Result<Outcome, Failure> {
+    let text = Error::TooLarge(why.text()).text();
+    let present = Present { conditions: &[], now: session.now() };
+    let mut conditions = present.changed();
+    condition::merge(&mut conditions, present.failed(reason::DECODING_FAILED, &text));
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    session.client.patch_blindly(&MANAGED_RESOURCE, &key.namespace, &key.name, "status", &patch)?;
+    Ok(Outcome::Done)
 }
 
 struct Round<'a> {

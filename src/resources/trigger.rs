@@ -1,6 +1,7 @@
 //! Which changes wake which controller, and what is to be done about a ManagedResource at all.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::names::{self, reason};
 use crate::api::condition::Status;
@@ -100,6 +101,13 @@ impl Watched {
 impl informer::Object for Watched {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
+    }
+
+    /// Enough to know whose it is, so that it gets a condition; the class comes before all lists.
+    fn of_head(head: &Value) -> Option<Self> {
+        let metadata = ObjectMeta::deserialize(&head["metadata"]).ok()?;
+        let class = head["spec"]["class"].as_str().unwrap_or_default().to_owned();
+        Some(Self { metadata, spec: WatchedSpec { class, ..WatchedSpec::default() }, ..Self::default() })
     }
 }
 
@@ -207,7 +215,7 @@ pub(super) fn reads_secret(watched: &Watched, secret: &Key) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -257,6 +265,18 @@ mod tests {
             assert_eq!(watched.apply_problem(), expected, "{status} {reason}");
         }
         assert_eq!(watched(json!({})).apply_problem(), None);
+    }
+
+    #[test]
+    fn one_that_is_too_large_still_has_an_owner() {
+        let head =
+            json!({"metadata": {"name": "x", "generation": 3}, "spec": {"class": "seed", "secretRefs": [1]}});
+        let watched = <Watched as informer::Object>::of_head(&head).unwrap();
+        assert!(wants_apply(None, Some(&watched)) && watched.metadata.generation == 3);
+        let foreign = json!({"metadata": {"name": "x"}, "spec": {"secretRefs": null}});
+        let watched = <Watched as informer::Object>::of_head(&foreign).unwrap();
+        assert!(!wants_apply(None, Some(&watched)));
+        assert_eq!(<Watched as informer::Object>::of_head(&Value::Null), None);
     }
 
     const OURS: &str = "resources.gardener.cloud/gardener-resource-manager-seed";

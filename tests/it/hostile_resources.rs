@@ -1,60 +1,14 @@
 //! ManagedResources that mean harm, given to the program as a process of its own: each gets a condition that says what is
 //! wrong, none takes much memory, and a good one beside them is applied.
 
-use std::fs;
-use std::process::{Child, Command, Stdio};
-
 use gardenlet::format::{base64, brotli};
 use serde_json::{Value, json};
 
-use crate::story_outside::{files, without_secrets};
-use crate::world::{MANAGED_RESOURCES, Options, World, condition, own_address};
+use crate::process::Process;
+use crate::world::{MANAGED_RESOURCES, Options, World, condition};
 
 /// How much more than an idle one the agent may take.
 const GROWTH_KIB_MAX: u64 = 32 << 10;
-
-/// Ended with the test, however it ends.
-struct Process(Child);
-
-impl Process {
-    fn start(world: &World) -> Self {
-        let (garden, seed) = files(world);
-        let mut config = without_secrets(world);
-        config["edge"]["stateDir"] = json!(world.path("state"));
-        config["server"] = json!({"healthProbes": {"bindAddress": own_address()}, "metrics": {"bindAddress": own_address()}});
-        let config = world.file("config.yaml", &config.to_string());
-        let child = Command::new(env!("CARGO_BIN_EXE_gardenlet"))
-            .arg("--config")
-            .arg(config)
-            .env_clear()
-            .envs([("GARDEN_KUBECONFIG", garden), ("KUBECONFIG", seed)])
-            // One heap for all threads, as in the shipped programs: the system's keeps what is free once per thread.
-            .env("MALLOC_ARENA_MAX", "1")
-            .stderr(Stdio::from(fs::File::create(world.path("log")).unwrap()))
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-
-    /// A line of its status in `/proc`, in KiB.
-    fn memory(&self, name: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    }
-
-    /// The peak counts from here on.
-    fn forget_peak(&self) {
-        fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5").unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn config_map(name: &str, data: &Value) -> String {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "garden"}, "data": data})
@@ -218,16 +172,24 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     let (reason, message) = world.seed.wait_for("again", |_| applied(&world, "again"));
     assert!(reason == DECODING && message.contains("more than 8388608 bytes"), "{reason}: {message}");
     judge("the same Secret");
-    // One that is too large itself is passed over, and named in the log.
-    let many: Vec<Value> = (0..50_000).map(|n| json!({"name": format!("s{n}")})).collect();
-    install(&world, "large", &json!({}), &Value::Array(many));
-    crate::world::wait_for("a line about it", || {
-        let log = fs::read_to_string(world.path("log")).unwrap();
-        log.lines()
-            .any(|line| line.contains("garden/large") && line.contains("too many values"))
-            .then_some(())
-    });
+    // One that is too large itself, until somebody repairs it.
+    let many = Value::Array((0..50_000).map(|n| json!({"name": format!("s{n}")})).collect());
+    let good_data = json!({"k": base64::encode(config_map("large", &json!({})).as_bytes())});
+    install(&world, "large", &good_data, &many);
+    let (reason, message) = world.seed.wait_for("large", |_| applied(&world, "large"));
+    assert!(reason == DECODING && message.contains("the object has too many values"), "{reason}: {message}");
+    let repair = json!({"spec": {"secretRefs": [{"name": "large"}]}});
+    world.seed.merge(MANAGED_RESOURCES, "managedresources", ("garden", "large"), &repair);
+    world.seed.wait_for("its objects", |seed| seed.get("", "configmaps", "garden", "large"));
+    install(&world, "stays-large", &json!({}), &many);
+    world.seed.wait_for("stays-large", |_| applied(&world, "stays-large"));
+    let version = || {
+        let object = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", "stays-large");
+        object.map(|object| object["metadata"]["resourceVersion"].clone())
+    };
+    let told = version();
     judge("a large object");
     good("good-as-well");
     judge("all");
+    assert_eq!(version(), told, "the condition is written once");
 }

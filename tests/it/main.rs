@@ -8,6 +8,7 @@ mod support;
 
 mod certificates;
 mod charts;
+mod process;
 mod upstream;
 mod world;
 

@@ -3,65 +3,19 @@
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use gardenlet::base::clock::Clock;
 use gardenlet::limits;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::charts;
+use crate::process::Process;
 use crate::story_extension::installed;
-use crate::story_outside::{files, without_secrets};
+use crate::story_outside::files;
 use crate::support::cluster::PATIENCE;
 use crate::support::encoding::from_base64;
-use crate::world::{LEASES, Options, World, own_address, wait_for};
-
-/// Ended with the test, however it ends.
-struct Process(Child);
-
-impl Process {
-    fn start(world: &World) -> Self {
-        let (garden, seed) = files(world);
-        Self::start_with(world, &[("GARDEN_KUBECONFIG", &garden), ("KUBECONFIG", &seed)])
-    }
-
-    fn start_with(world: &World, variables: &[(&str, &str)]) -> Self {
-        let mut config = without_secrets(world);
-        config["edge"]["stateDir"] = json!(world.path("state"));
-        config["server"] = json!({"healthProbes": {"bindAddress": own_address()}, "metrics": {"bindAddress": own_address()}});
-        let config = world.file("config.yaml", &config.to_string());
-        let child = Command::new(env!("CARGO_BIN_EXE_gardenlet"))
-            .arg("--config")
-            .arg(config)
-            .env_clear()
-            .envs(variables.iter().copied())
-            .stderr(Stdio::from(fs::File::create(world.path("log")).unwrap()))
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_child(&self.0);
-        kill_process(pid, signal).unwrap();
-    }
-
-    /// The names of its threads.
-    fn threads(&self) -> Vec<String> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
-        // A thread may end between the listing and here.
-        let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
-        names.map(|name| name.trim().to_owned()).collect()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::world::{LEASES, Options, World, wait_for};
 
 #[test]
 fn threads_and_watches_have_a_maximum() {

@@ -27,11 +27,8 @@ pub const GARDENLET_READY: &str = "GardenletReady";
 pub fn add(site: &Site, group: &mut Group) {
     let resync = site.settings.controllers.seed.lease_resync;
     let lane = group.lane("seed-lease", 1, Retry::up_to(resync));
-    let (registration, own) = (site.registration.clone(), site.seed_name().to_owned());
-    group.wake(&lane, &site.seeds, move |change| {
-        let new = change.new.as_deref().filter(|_| change.key.name == own);
-        new.is_some_and(|new| registration.is_of(&new.metadata.uid)).then(|| change.key.clone())
-    });
+    let own = site.own_seed();
+    group.wake(&lane, &site.seeds, move |change| own(change).map(|_| change.key.clone()));
     let reconciler = ReadyCondition {
         garden: site.garden.clone(),
         seeds: site.seeds.store().clone(),

@@ -40,13 +40,9 @@ pub const FINALIZER: &str = "gardener";
 /// Adds the controller.
 pub fn add(site: &Site, group: &mut Group) {
     let lane = group.lane("seed", 1, Retry::up_to(RETRY_MAX));
-    let (registration, own) = (site.registration.clone(), site.seed_name().to_owned());
+    let own = site.own_seed();
     group.wake(&lane, &site.seeds, move |change| {
-        let new = change
-            .new
-            .as_deref()
-            .filter(|new| change.key.name == own && registration.is_of(&new.metadata.uid))?;
-        wants_reconcile(change.old.as_deref(), new).then(|| change.key.clone())
+        wants_reconcile(change.old.as_deref(), own(change)?).then(|| change.key.clone())
     });
     let key = site.seed_key();
     group.wake_on(&lane, &site.certificate_changed, move || [key.clone()]);

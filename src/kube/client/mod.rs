@@ -12,9 +12,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::connection::Connection;
-use super::error::Error;
+use super::error::{Error, unless_absent};
 use super::gate::Gate;
-use super::list::key_of;
 use super::request::{DeleteParams, List, ListItem, ListParams, Method, Patch, Request, WatchParams};
 use super::send::{Sender, Terms};
 use super::status;
@@ -289,11 +288,7 @@ impl Client {
     ) -> Result<String, Error> {
         self.shared.pages(r, namespace, params, self.terms, &mut |object| match object {
             None => each(ListItem::Restart),
-            Some(object) => {
-                let key = key_of(object.head());
-                let decoded = object.whole().and_then(T::deserialize);
-                each(decoded.map_or_else(|e| ListItem::Undecodable(key, e), ListItem::Object));
-            }
+            Some(object) => each(object.decode().map_or_else(ListItem::Undecodable, ListItem::Object)),
         })
     }
 
@@ -312,7 +307,7 @@ impl Client {
         let (mut all, mut undecodable) = (Vec::new(), None);
         let version = self.list_each(r, namespace, params, &mut |item| match item {
             ListItem::Object(object) => all.push(object),
-            ListItem::Undecodable(_, source) => undecodable = Some(source),
+            ListItem::Undecodable(object) => undecodable = Some(object.why),
             ListItem::Restart => {
                 all.clear();
                 undecodable = None;
@@ -382,6 +377,21 @@ impl Client {
         patch: &Patch,
     ) -> Result<T, Error> {
         self.fetch(&Request::patch(r, namespace, name, sub, patch))
+    }
+
+    /// The same, without a look at what the server makes of it.
+    ///
+    /// # Errors
+    /// All of [`Error`].
+    pub fn patch_blindly(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        name: &str,
+        sub: &str,
+        patch: &Patch,
+    ) -> Result<(), Error> {
+        self.call(&Request::patch(r, namespace, name, sub, patch)).map(drop)
     }
 
     /// Deletes an object. The server may keep it for its finalizers.
@@ -480,14 +490,6 @@ impl Client {
 
     fn call(&self, request: &Request) -> Result<Response, Error> {
         self.shared.call(request, self.terms)
-    }
-}
-
-fn unless_absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
-    match found {
-        Ok(object) => Ok(Some(object)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

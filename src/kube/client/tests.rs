@@ -342,7 +342,7 @@ fn a_list_with_an_object_that_cannot_be_read_is_an_error() {
     let each = &mut |item: ListItem<Metadata>| {
         told.push(match item {
             ListItem::Object(object) => object.metadata.name,
-            ListItem::Undecodable(key, _) => format!("undecodable {key:?}"),
+            ListItem::Undecodable(object) => format!("undecodable {:?}", object.key),
             ListItem::Restart => "restart".to_owned(),
         });
     };
@@ -379,9 +379,9 @@ fn all_events(client: &Client) -> (Vec<String>, Option<Error>) {
         out.push(match event {
             Ok(WatchEvent::Added(object)) => format!("+{}", object.metadata.name),
             Ok(WatchEvent::Modified(object)) => format!("~{}", object.metadata.name),
-            Ok(WatchEvent::Deleted(object)) => format!("-{}", object.metadata.name),
+            Ok(WatchEvent::Deleted(last)) => format!("-{}", last.name),
             Ok(WatchEvent::Bookmark(version)) => format!("@{version}"),
-            Ok(WatchEvent::Undecodable(key, _)) => format!("?{key}"),
+            Ok(WatchEvent::Undecodable(object)) => format!("?{}", object.key),
             Err(error) => {
                 assert!(watch.next().is_none());
                 return (out, Some(error));

@@ -108,7 +108,7 @@ impl Puller {
         Self { whole: true, ..self }
     }
 
-    /// Asks each source once whether it would give the chart; fetches no more of it than its last byte.
+    /// Asks each source once whether it would give the chart; fetches at most its last byte.
     pub fn ask(mut self, order: &Order, stop: &Stop) -> Vec<(String, Option<Error>)> {
         self.asks = true;
         let errand = self.errand(order, stop);
@@ -139,7 +139,7 @@ impl Puller {
         self.fetch(order, stop).map(|pulled| pulled.chart)
     }
 
-    /// The chart's archive, and what the reference stands for.
+    /// The chart's archive, and the digest behind the reference.
     ///
     /// # Errors
     /// [`Error`]; its verdict says what helps.
@@ -253,7 +253,7 @@ impl Puller {
         let order = errand.order;
         self.respect_pause(&endpoint.host)?;
         let login = order.keychain.find(&endpoint.host, &endpoint.repository).cloned();
-        // The order's CAs are for its registry, not for what stands in for it.
+        // The order's CAs are for its registry, not for a mirror of it.
         let bundle = order.ca_bundle.clone().filter(|_| is_itself);
         let (running, host) = (self.running.clone(), endpoint.host.clone());
         let wire = Wire::new(&self.network, &self.registries, running, host, bundle);

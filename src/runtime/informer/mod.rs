@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
 use crate::base::backoff::Backoff;
@@ -32,6 +33,12 @@ use super::store::{Change, Store};
 pub trait Object: DeserializeOwned + Send + Sync + 'static {
     /// Its metadata.
     fn metadata(&self) -> &ObjectMeta;
+
+    /// What is kept of an object that has too many values to be read. `head` has those that come first. `None`: the object
+    /// is left out.
+    fn of_head(_head: &Value) -> Option<Self> {
+        None
+    }
 }
 
 /// What to keep.
@@ -212,10 +219,11 @@ impl<T: Object> Feed for KindFeed<T> {
                 ListItem::Object(object) => {
                     listed.insert(self.put(object));
                 }
-                ListItem::Undecodable(key, error) => {
+                ListItem::Undecodable(object) => {
                     // It is not gone: what was known of it stays.
-                    listed.insert(key.clone());
-                    undecodable.push((key, error.to_string()));
+                    listed.insert(object.key.clone());
+                    self.put_head(&object.head);
+                    undecodable.push((object.key, object.why.to_string()));
                 }
                 ListItem::Restart => {
                     listed.clear();
@@ -223,7 +231,7 @@ impl<T: Object> Feed for KindFeed<T> {
                 }
             })?;
         (self.doubtful, self.other_past, self.past) = (false, false, past);
-        undecodable.iter().for_each(|(key, reason)| self.complain(key, reason));
+        undecodable.iter().for_each(|(key, why)| self.complain(key, why));
         self.store.heard(self.client.clock().mono());
         for change in self.store.keep(&listed) {
             (self.handler)(&change);
@@ -261,12 +269,15 @@ impl<T: Object> Feed for KindFeed<T> {
                     advance(version, &object.metadata().resource_version);
                     self.put(object);
                 }
-                WatchEvent::Deleted(object) => {
-                    advance(version, &object.metadata().resource_version);
-                    (self.handler)(&self.store.remove(&key(object.metadata())));
+                WatchEvent::Deleted(last) => {
+                    advance(version, &last.resource_version);
+                    (self.handler)(&self.store.remove(&key(&last)));
                 }
                 WatchEvent::Bookmark(seen) => advance(version, &seen),
-                WatchEvent::Undecodable(key, reason) => self.complain(&key, &reason),
+                WatchEvent::Undecodable(object) => {
+                    self.complain(&object.key, &object.why.to_string());
+                    self.put_head(&object.head);
+                }
             }
         }
         self.doubtful = false;
@@ -335,9 +346,16 @@ impl<T: Object> KindFeed<T> {
         key
     }
 
-    fn complain(&self, key: &Key, reason: &str) {
+    /// Stores what can be known of an object that cannot be decoded, if its kind wants that.
+    fn put_head(&self, head: &Value) {
+        if let Some(object) = T::of_head(head) {
+            self.put(object);
+        }
+    }
+
+    fn complain(&self, key: &Key, why: &str) {
         let key = key.to_string();
-        log::warn!(watch = self.options.name, key = key.as_str(), err = reason; "An object cannot be decoded and is left out");
+        log::warn!(watch = self.options.name, key = key.as_str(), err = why; "An object cannot be decoded");
     }
 }
 

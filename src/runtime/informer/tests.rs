@@ -232,6 +232,33 @@ fn one_odd_object_does_not_break_the_list() {
     assert!(store.is_synced());
 }
 
+#[test]
+fn an_object_that_is_too_large_is_kept_by_its_head() {
+    let many = vec!["0"; limits::OBJECT_NODES_MAX].join(",");
+    let large = |version: u32| {
+        format!(r#"{{"metadata":{{"name":"large","resourceVersion":"{version}"}},"spec":[{many}]}}"#)
+    };
+    let page = format!(r#"{{"metadata":{{"resourceVersion":"4"}},"items":[{}]}}"#, large(3));
+    let deleted = format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", large(6));
+    let changed = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", large(5));
+    let server = Server::plain(move |request| {
+        if !request.path.contains("watch=") {
+            return Act::json(200, &page);
+        }
+        vec![
+            Act::Raw(chunked_head()),
+            Act::Raw(chunk(changed.as_bytes())),
+            Act::Raw(chunk(deleted.as_bytes())),
+            Act::Raw(chunk(b"")),
+        ]
+    });
+    let store = Store::new();
+    let (mut feed, told) = telling(&server, &store);
+    let mut version = feed.list().unwrap();
+    feed.follow(&mut version).unwrap();
+    assert_eq!((told.lock().unwrap().join(" ").as_str(), version.as_str()), ("+large ~large -large", "6"));
+}
+
 #[derive(serde::Deserialize)]
 struct Plain {
     metadata: ObjectMeta,
@@ -240,5 +267,9 @@ struct Plain {
 impl Object for Plain {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
+    }
+
+    fn of_head(head: &Value) -> Option<Self> {
+        serde_json::from_value(head["metadata"].clone()).ok().map(|metadata| Self { metadata })
     }
 }

@@ -5,7 +5,7 @@ use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, SERVICE_AC
 use gardenlet::api::meta::{Metadata, Resource};
 use gardenlet::format::base64;
 use gardenlet::kube::{
-    Client, DeleteParams, Error, ListParams, Patch, Verdict, Watch, WatchEvent, WatchParams,
+    Client, DeleteParams, Error, ListParams, Patch, Undecodable, Verdict, Watch, WatchEvent, WatchParams,
 };
 use gardenlet::pki::{Certificate, PrivateKey, request};
 use rcgen::{CertificateParams, DnType, KeyPair};
@@ -185,15 +185,15 @@ fn event(watch: &mut Watch<Metadata>) -> Result<(String, String)> {
     loop {
         let next = watch.next().ok_or_else(|| Failure::new("the watch ended"))??;
         let (what, object) = match next {
-            WatchEvent::Added(object) => ("added", object),
-            WatchEvent::Modified(object) => ("modified", object),
-            WatchEvent::Deleted(object) => ("deleted", object),
+            WatchEvent::Added(object) => ("added", object.metadata),
+            WatchEvent::Modified(object) => ("modified", object.metadata),
+            WatchEvent::Deleted(last) => ("deleted", last),
             WatchEvent::Bookmark(_) => continue,
-            WatchEvent::Undecodable(key, why) => {
+            WatchEvent::Undecodable(Undecodable { key, why, .. }) => {
                 return Err(Failure::new(format!("undecodable {key}: {why}")));
             }
         };
-        return Ok((format!("{what} {}", object.metadata.name), object.metadata.resource_version));
+        return Ok((format!("{what} {}", object.name), object.resource_version));
     }
 }
 

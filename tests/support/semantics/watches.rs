@@ -26,7 +26,7 @@ fn describe(event: WatchEvent<Value>) -> String {
     match event {
         WatchEvent::Added(o) => format!("+{}", name(&o)),
         WatchEvent::Modified(o) => format!("~{}", name(&o)),
-        WatchEvent::Deleted(o) => format!("-{}", name(&o)),
+        WatchEvent::Deleted(last) => format!("-{}", last.name),
         WatchEvent::Bookmark(_) => "bookmark".to_owned(),
         WatchEvent::Undecodable(..) => "undecodable".to_owned(),
     }

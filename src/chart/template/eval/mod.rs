@@ -65,7 +65,7 @@ impl fmt::Debug for Spare {
     }
 }
 
-/// Names and what they stand for, the innermost last.
+/// Names and their values, the innermost last.
 type Variables = Vec<(Rc<str>, Slot)>;
 
 /// Keeps a list for others, unless it has become long.
@@ -108,7 +108,7 @@ impl<'a> Shared<'a> {
         result
     }
 
-    /// Refuses work that would not fit into what is left.
+    /// Refuses work that needs more steps than remain.
     pub(super) fn afford(&self, steps: u64) -> Result<(), String> {
         let steps_max = self.options.steps_max;
         if self.options.steps.get().saturating_add(steps) > steps_max {
@@ -335,7 +335,7 @@ impl<'t> Exec<'t, '_> {
         if ran > 0 {
             return Ok(Flow::Next);
         }
-        // In Go, a `break` ends the loop that it stands in, also from its `else`; a `continue` there is the outer loop's.
+        // In Go, a `break` ends the loop around it, also from its `else`; a `continue` there is the outer loop's.
         Ok(match self.otherwise(dot, branch)? {
             Flow::Break => Flow::Next,
             other => other,

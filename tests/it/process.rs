@@ -1,0 +1,71 @@
+//! The program as a process of its own, beside a world.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::story_outside::{files, without_secrets};
+use crate::world::{World, own_address};
+
+/// Ended with the test, however it ends.
+pub struct Process(pub Child);
+
+impl Process {
+    /// One that finds its servers by the environment.
+    pub fn start(world: &World) -> Self {
+        let (garden, seed) = files(world);
+        Self::start_with(world, &[("GARDEN_KUBECONFIG", &garden), ("KUBECONFIG", &seed)])
+    }
+
+    /// One with no other variables than these. It writes to the file `log`.
+    pub fn start_with(world: &World, variables: &[(&str, &str)]) -> Self {
+        let mut config = without_secrets(world);
+        config["edge"]["stateDir"] = json!(world.path("state"));
+        config["server"] = json!({"healthProbes": {"bindAddress": own_address()}, "metrics": {"bindAddress": own_address()}});
+        let config = world.file("config.yaml", &config.to_string());
+        let child = Command::new(env!("CARGO_BIN_EXE_gardenlet"))
+            .arg("--config")
+            .arg(config)
+            .env_clear()
+            // One heap for all threads, as in the shipped programs: the system's keeps what is free once per thread.
+            .env("MALLOC_ARENA_MAX", "1")
+            .envs(variables.iter().copied())
+            .stderr(Stdio::from(fs::File::create(world.path("log")).unwrap()))
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// The names of its threads.
+    pub fn threads(&self) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+        // A thread may end between the listing and here.
+        let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
+        names.map(|name| name.trim().to_owned()).collect()
+    }
+
+    /// A line of its status in `/proc`, in KiB.
+    pub fn memory(&self, name: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    /// The peak counts from here on.
+    pub fn forget_peak(&self) {
+        fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5").unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
