@@ -28,6 +28,10 @@ pub mod identity;
 
 pub mod runtime;
 
+pub mod flow;
+
+pub mod secrets;
+
 pub mod components;
 
 pub mod resources;

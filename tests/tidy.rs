@@ -26,6 +26,7 @@ const ORDER: &[&str] = &[
     "identity",
     "runtime",
     "flow",
+    "secrets",
     "components",
     "resources",
     "controllers",

@@ -11,6 +11,15 @@ pub fn bytes<const N: usize>() -> [u8; N] {
     out
 }
 
+/// So many random bytes.
+pub fn vec(len: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(len);
+    while out.len() < len {
+        out.extend(bytes::<32>().into_iter().take(len - out.len()));
+    }
+    out
+}
+
 /// A number in `0.0..1.0`.
 pub fn unit() -> f64 {
     let n = u32::from_be_bytes(bytes());
@@ -25,11 +34,7 @@ pub fn hex(len: usize) -> String {
 /// `len` characters of the alphabet, which has at most 256 of them.
 pub fn text(len: usize, alphabet: &[u8]) -> String {
     let pick = |byte: u8| char::from(alphabet[usize::from(byte) * alphabet.len() / 256]);
-    let mut out = String::with_capacity(len);
-    while out.len() < len {
-        out.extend(bytes::<32>().into_iter().take(len - out.len()).map(pick));
-    }
-    out
+    vec(len).into_iter().map(pick).collect()
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! Keys, certificate requests and certificates, as the garden and the Go programs read and write them.
 
+mod any_key;
 pub mod certificate;
+pub mod issue;
 pub mod key;
+pub mod password;
 pub mod request;
 
+pub use any_key::Key;
 pub use certificate::Certificate;
 pub use key::PrivateKey;
 
@@ -26,7 +30,7 @@ pub enum Error {
         /// The parser's words.
         reason: String,
     },
-    /// The request could not be signed.
+    /// The certificate, or the request for one, could not be signed.
     Sign(String),
 }
 
@@ -36,7 +40,7 @@ impl fmt::Display for Error {
             Self::Key(what) => f.write_str(what),
             Self::NoPem { label } => write!(f, "no PEM block {label} found"),
             Self::Malformed { what, reason } => write!(f, "read {what}: {reason}"),
-            Self::Sign(reason) => write!(f, "sign certificate request: {reason}"),
+            Self::Sign(reason) => write!(f, "sign: {reason}"),
         }
     }
 }

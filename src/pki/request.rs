@@ -58,7 +58,7 @@ pub fn build(subject: &Subject, key: &PrivateKey) -> Result<Request, Error> {
 }
 
 /// In Go's order: one set of all organizations, then the common name.
-fn distinguished_name(subject: &Subject) -> Vec<u8> {
+pub(super) fn distinguished_name(subject: &Subject) -> Vec<u8> {
     let attribute = |kind: &[u8], text: &str| der::sequence(&[&der::oid(kind), &der::text(text.as_bytes())]);
     let organizations = subject.organizations.iter().map(|o| attribute(ORGANIZATION, o)).collect::<Vec<_>>();
     let organizations = if organizations.is_empty() { Vec::new() } else { der::set_of(organizations) };

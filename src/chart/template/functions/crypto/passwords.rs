@@ -10,36 +10,17 @@ use super::{BCRYPT_STEPS, SCRYPT_STEPS};
 use crate::base::random;
 use crate::chart::value::Text;
 use crate::format::base64;
-
-/// The exponent of its rounds that Go's package takes unless told otherwise.
-const BCRYPT_COST: u32 = 10;
-const BCRYPT_PASSWORD_BYTES_MAX: usize = 72;
-const BCRYPT_ALPHABET: &[u8; 64] = b"./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-const BASE64_ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use crate::pki::password;
 
 /// The hash of a password, or what is wrong with it: sprig makes that the result.
-pub(super) fn bcrypt(a: &Args<'_>, password: &[u8]) -> Result<String, Cause> {
-    if password.len() > BCRYPT_PASSWORD_BYTES_MAX {
+pub(super) fn bcrypt(a: &Args<'_>, text: &[u8]) -> Result<String, Cause> {
+    if text.len() > password::BCRYPT_BYTES_MAX {
         return Ok(
             "failed to encrypt string with bcrypt: bcrypt: password length exceeds 72 bytes".to_owned()
         );
     }
     a.engine.shared.charge(BCRYPT_STEPS)?;
-    Ok(bcrypt_with(password, random::bytes()))
-}
-
-fn bcrypt_with(password: &[u8], salt: [u8; 16]) -> String {
-    let mut key = [password, &[0]].concat();
-    key.truncate(BCRYPT_PASSWORD_BYTES_MAX);
-    let hash = ::bcrypt::bcrypt(BCRYPT_COST, salt, &key);
-    format!("$2a${BCRYPT_COST}${}{}", bcrypt_text(&salt), bcrypt_text(&hash[..23]))
-}
-
-/// Base64 with the alphabet of crypt(3), without padding.
-fn bcrypt_text(bytes: &[u8]) -> String {
-    let letter =
-        |b: u8| BASE64_ALPHABET.iter().position(|c| *c == b).map(|at| char::from(BCRYPT_ALPHABET[at]));
-    base64::encode(bytes).bytes().filter_map(letter).collect()
+    Ok(password::bcrypt(text))
 }
 
 pub(super) fn htpasswd(a: &Args<'_>) -> Answer {

@@ -1,0 +1,382 @@
+//! Flows: tasks that depend on each other, each a step that is repeated until it is done (Gardener's `pkg/utils/flow`).
+//!
+//! Nothing holds a thread while it waits: a step returns [`Step::Again`], and the flow says when it wants its next turn. What a
+//! run remembers is which tasks are done; a run that is lost begins anew, and its tasks find in the clusters what they did
+//! before.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::base::clock::Mono;
+use crate::base::error::chain;
+use crate::kube;
+
+mod report;
+
+pub use report::{Pacer, Progress};
+
+/// How a step ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The task is done.
+    Done,
+    /// It is not done yet.
+    Again {
+        /// When to go on.
+        after: Duration,
+        /// What it waits for. If its time runs out, this is the error.
+        why: String,
+    },
+}
+
+impl Step {
+    /// Not done yet.
+    pub fn again(after: Duration, why: impl Into<String>) -> Self {
+        Self::Again { after, why: why.into() }
+    }
+}
+
+/// Why a task failed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Failed {
+    /// For people.
+    pub text: String,
+    /// Gardener's error codes.
+    pub codes: Vec<String>,
+    /// If nothing was sent: when to try again. Then the task has not failed.
+    pub postponed: Option<Duration>,
+}
+
+impl Failed {
+    /// Without codes.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<kube::Error> for Failed {
+    fn from(error: kube::Error) -> Self {
+        Self { text: chain(&error), codes: Vec::new(), postponed: error.postponed() }
+    }
+}
+
+/// What a step is told of its task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attempt {
+    /// When the task began.
+    pub begun: Mono,
+    /// Now.
+    pub now: Mono,
+    /// How often it was tried before.
+    pub tries: u32,
+}
+
+type Action<C> = Box<dyn Fn(&mut C, &Attempt) -> Result<Step, Failed> + Send>;
+
+/// A task of a flow that is being built; others may depend on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TaskId(usize);
+
+struct Task<C> {
+    name: String,
+    needs: Vec<TaskId>,
+    is_skipped: bool,
+    /// How long it may take.
+    within: Option<Duration>,
+    /// Its errors are tried again after this time.
+    retry: Option<Duration>,
+    action: Action<C>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum State {
+    Pending,
+    /// Begun, and to be tried again.
+    Waiting {
+        begun: Mono,
+        due: Mono,
+        tries: u32,
+    },
+    /// Being tried. Found in the next turn, it has panicked.
+    Trying,
+    Done,
+    /// Left out: it counts as done, and not for the progress.
+    Skipped,
+    Failed,
+}
+
+/// A flow, and how far it has come.
+pub struct Flow<C> {
+    name: &'static str,
+    tasks: Vec<Task<C>>,
+    states: Vec<State>,
+    errors: Vec<TaskError>,
+    is_cancelled: bool,
+}
+
+impl<C> fmt::Debug for Flow<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flow").field("name", &self.name).field("states", &self.states).finish_non_exhaustive()
+    }
+}
+
+/// A task that failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskError {
+    /// Its name.
+    pub task: String,
+    /// Why.
+    pub failed: Failed,
+}
+
+/// How a flow ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// Of its tasks, in the order in which they failed; empty: all are done.
+    pub errors: Vec<TaskError>,
+    /// It was ended from outside.
+    pub is_cancelled: bool,
+}
+
+/// What a turn came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It wants the next turn after this time.
+    Again(Duration),
+    /// Nothing runs any more.
+    Ended(Ended),
+}
+
+/// Is told what happens in a flow.
+pub trait Observer {
+    /// Tasks began or ended.
+    fn progress(&mut self, progress: &Progress);
+    /// A task is done.
+    fn done(&mut self, _task: &str) {}
+}
+
+/// A turn ends after this time even if tasks could go on: others want the worker, too.
+const TURN_MAX: Duration = Duration::from_secs(2);
+
+/// Describes a task; [`Builder::add`] adds it.
+#[must_use = "a task counts once it is added"]
+pub struct Builder<'f, C> {
+    flow: &'f mut Flow<C>,
+    task: Task<C>,
+}
+
+impl<C> Builder<'_, C> {
+    /// It begins when these are done.
+    pub fn after(mut self, needs: &[TaskId]) -> Self {
+        self.task.needs.extend_from_slice(needs);
+        self
+    }
+
+    /// It is left out.
+    pub fn skip_if(mut self, skip: bool) -> Self {
+        self.task.is_skipped |= skip;
+        self
+    }
+
+    /// It fails when it is not done after this time.
+    pub fn within(mut self, time: Duration) -> Self {
+        self.task.within = Some(time);
+        self
+    }
+
+    /// An error is tried again after `interval`, until the task has taken `time`.
+    pub fn retrying(mut self, interval: Duration, time: Duration) -> Self {
+        self.task.retry = Some(interval);
+        self.within(time)
+    }
+
+    /// Adds the task.
+    pub fn add(self) -> TaskId {
+        let id = TaskId(self.flow.tasks.len());
+        self.flow.states.push(if self.task.is_skipped { State::Skipped } else { State::Pending });
+        self.flow.tasks.push(self.task);
+        id
+    }
+}
+
+impl<C> Flow<C> {
+    /// One without tasks.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, tasks: Vec::new(), states: Vec::new(), errors: Vec::new(), is_cancelled: false }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// A task: its name is what people read while it runs, and the id of its errors. It can depend only on tasks that were
+    /// added before, so no flow waits for itself.
+    pub fn task(
+        &mut self,
+        name: impl Into<String>,
+        action: impl Fn(&mut C, &Attempt) -> Result<Step, Failed> + Send + 'static,
+    ) -> Builder<'_, C> {
+        let task = Task {
+            name: name.into(),
+            needs: Vec::new(),
+            is_skipped: false,
+            within: None,
+            retry: None,
+            action: Box::new(action),
+        };
+        Builder { flow: self, task }
+    }
+
+    /// Begins nothing new, and gives up what waits.
+    pub fn cancel(&mut self) {
+        self.is_cancelled = true;
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> Progress {
+        let count = |wanted: &State| self.states.iter().filter(|state| *state == wanted).count();
+        let all = self.states.len() - count(&State::Skipped);
+        let mut running: Vec<&str> = Vec::new();
+        for (task, state) in self.tasks.iter().zip(&self.states) {
+            if matches!(state, State::Waiting { .. } | State::Trying) {
+                running.push(&task.name);
+            }
+        }
+        running.sort_unstable();
+        Progress::new(self.name, count(&State::Done), all, &running)
+    }
+
+    /// Tries whatever is due. `now` is asked before each step.
+    pub fn turn(&mut self, context: &mut C, now: &dyn Fn() -> Mono, observer: &mut dyn Observer) -> Turn {
+        self.bury();
+        let begun = now();
+        loop {
+            let has_begun = self.begin(now());
+            if has_begun {
+                observer.progress(&self.progress());
+            }
+            let mut has_ended = false;
+            for index in 0..self.tasks.len() {
+                if self.is_due(index, now()) {
+                    has_ended |= self.attempt(index, context, now(), observer);
+                }
+            }
+            let at = now();
+            let is_over = at.saturating_sub(begun) >= TURN_MAX;
+            match self.next_due() {
+                // What has ended may let others begin.
+                _ if has_ended && !is_over => {}
+                _ if has_ended => return Turn::Again(Duration::ZERO),
+                None => {
+                    let errors = std::mem::take(&mut self.errors);
+                    return Turn::Ended(Ended { errors, is_cancelled: self.is_cancelled });
+                }
+                Some(due) => return Turn::Again(due.saturating_sub(at)),
+            }
+        }
+    }
+
+    /// A task that was being tried when the worker panicked has failed.
+    fn bury(&mut self) {
+        for index in 0..self.states.len() {
+            if self.states[index] == State::Trying {
+                self.fail(index, Failed::new("the program panicked; its log says where"));
+            }
+        }
+    }
+
+    /// Begins what can begin, and drops what was cancelled.
+    fn begin(&mut self, now: Mono) -> bool {
+        let mut has_begun = false;
+        for index in 0..self.states.len() {
+            match &self.states[index] {
+                State::Waiting { .. } if self.is_cancelled => self.states[index] = State::Failed,
+                State::Pending if !self.is_cancelled && self.is_ready(index) => {
+                    self.states[index] = State::Waiting { begun: now, due: now, tries: 0 };
+                    has_begun = true;
+                }
+                _ => {}
+            }
+        }
+        has_begun
+    }
+
+    /// A task that is left out lets those through that need it, as soon as it could have begun itself.
+    fn is_ready(&self, index: usize) -> bool {
+        self.tasks[index].needs.iter().all(|need| match self.states[need.0] {
+            State::Done => true,
+            State::Skipped => self.is_ready(need.0),
+            _ => false,
+        })
+    }
+
+    fn is_due(&self, index: usize, now: Mono) -> bool {
+        matches!(&self.states[index], State::Waiting { due, .. } if *due <= now)
+    }
+
+    fn next_due(&self) -> Option<Mono> {
+        let due = |state: &State| match state {
+            State::Waiting { due, .. } => Some(*due),
+            _ => None,
+        };
+        self.states.iter().filter_map(due).min()
+    }
+
+    /// Tries a task; whether it ended.
+    fn attempt(&mut self, index: usize, context: &mut C, now: Mono, observer: &mut dyn Observer) -> bool {
+        let State::Waiting { begun, tries, .. } = std::mem::replace(&mut self.states[index], State::Trying)
+        else {
+            return false;
+        };
+        let task = &self.tasks[index];
+        let result = (task.action)(context, &Attempt { begun, now, tries });
+        let (after, why, tries) = match result {
+            Ok(Step::Done) => {
+                self.states[index] = State::Done;
+                observer.done(&self.tasks[index].name);
+                observer.progress(&self.progress());
+                return true;
+            }
+            Ok(Step::Again { after, why }) => (after, Failed::new(why), tries.saturating_add(1)),
+            Err(failed) => match (failed.postponed, task.retry) {
+                (Some(after), _) => (after, failed, tries),
+                (None, Some(interval)) => (interval, failed, tries.saturating_add(1)),
+                (None, None) => {
+                    self.fail(index, failed);
+                    observer.progress(&self.progress());
+                    return true;
+                }
+            },
+        };
+        let due = now.saturating_add(after);
+        let deadline = task.within.map(|time| begun.saturating_add(time));
+        match deadline {
+            Some(deadline) if now >= deadline => {
+                self.fail(index, why);
+                observer.progress(&self.progress());
+                true
+            }
+            _ => {
+                // The last try is at the deadline.
+                let due = deadline.map_or(due, |deadline| due.min(deadline));
+                self.states[index] = State::Waiting { begun, due, tries };
+                false
+            }
+        }
+    }
+
+    fn fail(&mut self, index: usize, failed: Failed) {
+        self.states[index] = State::Failed;
+        self.errors.push(TaskError { task: self.tasks[index].name.clone(), failed });
+    }
+}
+
+#[cfg(test)]
+mod tests;

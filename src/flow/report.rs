@@ -1,0 +1,84 @@
+//! What people are told of a flow while it runs.
+
+use std::time::Duration;
+
+use crate::base::clock::Mono;
+
+/// How far a flow has come.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Share of its tasks that are done.
+    pub percent: u32,
+    /// What it does at the moment.
+    pub description: String,
+}
+
+impl Progress {
+    pub(super) fn new(flow: &str, done: usize, all: usize, running: &[&str]) -> Self {
+        let percent = u32::try_from(100 * done / all.max(1)).unwrap_or(100);
+        let description = match percent {
+            _ if all == 0 || done == all => format!("{flow} finished"),
+            0 => format!("Starting {flow}"),
+            _ => running.join(", "),
+        };
+        Self { percent: if all == 0 { 100 } else { percent }, description }
+    }
+}
+
+/// Keeps reports apart: the first is told at once, later ones not more often than once per period, and then the newest.
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    period: Duration,
+    told: Option<(Mono, Progress)>,
+}
+
+impl Pacer {
+    /// At most one report per period.
+    pub const fn new(period: Duration) -> Self {
+        Self { period, told: None }
+    }
+
+    /// Whether to tell now. What is not told now is asked again with the next turn.
+    pub fn tells(&mut self, progress: &Progress, now: Mono) -> bool {
+        let is_due = self
+            .told
+            .as_ref()
+            .is_none_or(|(at, told)| told != progress && now.saturating_sub(*at) >= self.period);
+        if is_due {
+            self.told = Some((now, progress.clone()));
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_flow() {
+        let table = [
+            ((0, 4, &["a"][..]), 0, "Starting Flow"),
+            ((1, 4, &["a", "b"]), 25, "a, b"),
+            ((1, 3, &[]), 33, ""),
+            ((4, 4, &[]), 100, "Flow finished"),
+            ((0, 0, &[]), 100, "Flow finished"),
+        ];
+        for ((done, all, running), percent, description) in table {
+            let progress = Progress::new("Flow", done, all, running);
+            assert_eq!((progress.percent, progress.description.as_str()), (percent, description));
+        }
+    }
+
+    #[test]
+    fn reports_keep_their_distance() {
+        let progress = |percent| Progress { percent, description: String::new() };
+        let at = |seconds| Mono::default().saturating_add(Duration::from_secs(seconds));
+        let mut pacer = Pacer::new(Duration::from_secs(5));
+        let told: Vec<bool> = [(0, 0), (1, 10), (4, 20), (5, 30), (9, 40), (10, 30), (11, 50)]
+            .into_iter()
+            .map(|(seconds, percent)| pacer.tells(&progress(percent), at(seconds)))
+            .collect();
+        assert_eq!(told, [true, false, false, true, false, false, true]);
+    }
+}

@@ -1,0 +1,260 @@
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::base::thread;
+
+/// What the tasks of a test did, and the time.
+#[derive(Default)]
+struct World {
+    log: Vec<String>,
+}
+
+#[derive(Default)]
+struct Notes(Vec<String>);
+
+impl Observer for Notes {
+    fn progress(&mut self, progress: &Progress) {
+        self.0.push(format!("{} {}", progress.percent, progress.description));
+    }
+
+    fn done(&mut self, task: &str) {
+        self.0.push(format!("done {task}"));
+    }
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn progress(&mut self, _: &Progress) {}
+}
+
+fn at(seconds: u64) -> Mono {
+    Mono::default().saturating_add(Duration::from_secs(seconds))
+}
+
+fn does(name: &'static str) -> impl Fn(&mut World, &Attempt) -> Result<Step, Failed> {
+    move |world, _| {
+        world.log.push(name.to_owned());
+        Ok(Step::Done)
+    }
+}
+
+/// Takes turns until the flow has ended; time goes by as the flow asks for it.
+fn run(flow: &mut Flow<World>, world: &mut World, observer: &mut dyn Observer) -> (Ended, Duration) {
+    let mut time = Duration::ZERO;
+    for _ in 0..10_000 {
+        let now = Mono::default().saturating_add(time);
+        match flow.turn(world, &|| now, observer) {
+            Turn::Again(after) => time += after.max(Duration::from_millis(1)),
+            Turn::Ended(ended) => return (ended, time),
+        }
+    }
+    panic!("the flow does not end: {flow:?}");
+}
+
+const ENDED_WELL: Ended = Ended { errors: Vec::new(), is_cancelled: false };
+
+#[test]
+fn tasks_run_when_what_they_need_is_done() {
+    let mut flow = Flow::new("Flow");
+    let a = flow.task("a", does("a")).add();
+    let b = flow.task("b", does("b")).after(&[a]).skip_if(true).add();
+    let c = flow.task("c", does("c")).add();
+    let d = flow.task("d", does("d")).after(&[b, c]).add();
+    flow.task("e", does("e")).after(&[d]).add();
+    let (mut world, mut notes) = (World::default(), Notes::default());
+    assert_eq!(run(&mut flow, &mut world, &mut notes).0, ENDED_WELL);
+    assert_eq!(world.log, ["a", "c", "d", "e"]);
+    let expected = ["0 Starting Flow", "done a", "25 c", "done c", "50 ", "50 d", "done d", "75 ", "75 e"];
+    assert_eq!(notes.0[..9], expected);
+    assert_eq!(notes.0[9..], ["done e", "100 Flow finished"]);
+}
+
+#[test]
+fn a_task_that_is_left_out_waits_for_what_it_needs() {
+    let mut flow = Flow::new("Flow");
+    let a = flow.task("a", |_: &mut World, _| Err(Failed::new("no"))).add();
+    let b = flow.task("b", does("b")).after(&[a]).skip_if(true).add();
+    flow.task("c", does("c")).after(&[b]).add();
+    let mut world = World::default();
+    let (ended, _) = run(&mut flow, &mut world, &mut Silent);
+    assert_eq!(ended.errors.len(), 1);
+    assert!(
+        world.log.is_empty(),
+        "what needs a failed task, also through one that is left out, never begins"
+    );
+}
+
+#[test]
+fn a_failure_stops_what_depends_on_it_and_nothing_else() {
+    let mut flow = Flow::new("Flow");
+    let a = flow.task("a", does("a")).add();
+    let codes = vec!["ERR_CONFIGURATION_PROBLEM".to_owned()];
+    let failed = Failed { text: "broken".to_owned(), codes, postponed: None };
+    let told = failed.clone();
+    let b = flow.task("b", move |_: &mut World, _| Err(told.clone())).after(&[a]).add();
+    flow.task("c", does("c")).after(&[b]).add();
+    let d = flow.task("d", does("d")).after(&[a]).add();
+    flow.task("e", |_: &mut World, _| Err(Failed::new("late"))).after(&[d]).add();
+    let mut world = World::default();
+    let (ended, _) = run(&mut flow, &mut world, &mut Silent);
+    assert_eq!(world.log, ["a", "d"]);
+    let late = TaskError { task: "e".to_owned(), failed: Failed::new("late") };
+    assert_eq!(ended.errors, [TaskError { task: "b".to_owned(), failed }, late]);
+}
+
+#[test]
+fn waiting_retrying_and_running_out_of_time() {
+    let mut flow = Flow::new("Flow");
+    let ready_at = |seconds| {
+        move |_: &mut World, attempt: &Attempt| {
+            let is_ready = attempt.now >= at(seconds);
+            Ok(if is_ready { Step::Done } else { Step::again(Duration::from_secs(5), "not ready") })
+        }
+    };
+    flow.task("soon", ready_at(12)).within(Duration::from_secs(60)).add();
+    flow.task("late", ready_at(61)).within(Duration::from_secs(58)).add();
+    let errors = |until: u64| {
+        move |_: &mut World, attempt: &Attempt| match attempt.tries {
+            tries if u64::from(tries) < until => Err(Failed::new(format!("try {tries}"))),
+            _ => Ok(Step::Done),
+        }
+    };
+    flow.task("flaky", errors(3)).retrying(Duration::from_secs(5), Duration::from_secs(30)).add();
+    flow.task("broken", errors(99)).retrying(Duration::from_secs(5), Duration::from_secs(30)).add();
+    let postponed = |_: &mut World, attempt: &Attempt| {
+        let postponed = Some(Duration::from_secs(1));
+        if attempt.now < at(10) {
+            return Err(Failed { postponed, ..Failed::new("nothing was sent") });
+        }
+        assert_eq!(attempt.tries, 0, "what was not sent is no try");
+        Ok(Step::Done)
+    };
+    flow.task("postponed", postponed).add();
+    let (ended, took) = run(&mut flow, &mut World::default(), &mut Silent);
+    let told: Vec<_> = ended.errors.iter().map(|e| (e.task.as_str(), e.failed.text.as_str())).collect();
+    assert_eq!(told, [("broken", "try 6"), ("late", "not ready")]);
+    assert_eq!(took.as_secs(), 58);
+}
+
+/// A flow whose tasks find in the world what was done before.
+fn diamond(bad: Option<usize>) -> Flow<World> {
+    let mut flow = Flow::new("Flow");
+    let mut ids: Vec<TaskId> = Vec::new();
+    let needs: [&[usize]; 6] = [&[], &[0], &[0], &[1, 2], &[3], &[0]];
+    for (index, needs) in needs.iter().enumerate() {
+        let needs: Vec<TaskId> = needs.iter().map(|need| ids[*need]).collect();
+        let action = move |world: &mut World, attempt: &Attempt| {
+            if bad == Some(index) && attempt.tries > 0 {
+                panic!("task {index}");
+            }
+            let name = format!("t{index}");
+            if attempt.tries == 0 && !world.log.contains(&name) {
+                return Ok(Step::again(Duration::from_secs(1), "made"));
+            }
+            if !world.log.contains(&name) {
+                world.log.push(name);
+            }
+            Ok(Step::Done)
+        };
+        ids.push(flow.task(format!("t{index}"), action).after(&needs).add());
+    }
+    flow
+}
+
+#[test]
+fn a_panic_in_any_task_is_its_error_and_the_next_run_ends_well() {
+    for bad in 0..6 {
+        let (mut flow, mut world) = (diamond(Some(bad)), World::default());
+        let mut time = Duration::ZERO;
+        let ended = loop {
+            let now = Mono::default().saturating_add(time);
+            let turn = catch_unwind(AssertUnwindSafe(|| flow.turn(&mut world, &|| now, &mut Silent)));
+            match turn {
+                Ok(Turn::Ended(ended)) => break ended,
+                Ok(Turn::Again(after)) => time += after,
+                Err(_) => time += Duration::from_secs(1),
+            }
+        };
+        let tasks: Vec<_> = ended.errors.iter().map(|error| error.task.clone()).collect();
+        assert_eq!(tasks, [format!("t{bad}")]);
+        assert!(!world.log.contains(&format!("t{bad}")));
+        assert_eq!(run(&mut diamond(None), &mut world, &mut Silent).0, ENDED_WELL);
+        assert_eq!(world.log.iter().collect::<BTreeSet<_>>().len(), 6);
+    }
+}
+
+#[test]
+fn a_crash_or_a_stop_between_any_two_turns_loses_nothing() {
+    for turns in 0..12 {
+        for crash in [true, false] {
+            let (mut flow, mut world) = (diamond(None), World::default());
+            let mut time = Duration::ZERO;
+            for _ in 0..turns {
+                let now = Mono::default().saturating_add(time);
+                match flow.turn(&mut world, &|| now, &mut Silent) {
+                    Turn::Again(after) => time += after,
+                    Turn::Ended(ended) => assert_eq!(ended, ENDED_WELL),
+                }
+            }
+            let done = world.log.len();
+            if !crash {
+                flow.cancel();
+                let (ended, _) = run(&mut flow, &mut world, &mut Silent);
+                assert_eq!(ended, Ended { errors: vec![], is_cancelled: true });
+                assert_eq!(world.log.len(), done, "a cancelled flow begins nothing and ends at once");
+            }
+            assert_eq!(run(&mut diamond(None), &mut world, &mut Silent).0, ENDED_WELL);
+            assert_eq!(world.log.len(), 6, "each once: {:?}", world.log);
+        }
+    }
+}
+
+/// Flows wait in a queue with the time at which they want their next turn; a turn takes a worker, waiting takes none.
+#[test]
+fn a_thousand_flows_share_eight_workers() {
+    const FLOWS: usize = 1_000;
+    let flows: Vec<_> = (0..FLOWS).map(|_| Mutex::new((diamond(None), World::default(), 0_u64))).collect();
+    let flows = Arc::new(flows);
+    let (queue, queued) = mpsc::channel();
+    let queued = Arc::new(Mutex::new(queued));
+    (0..FLOWS).for_each(|index| queue.send(Some(index)).unwrap());
+    let left = Arc::new(Mutex::new(FLOWS));
+    let workers: Vec<_> = (0..8)
+        .map(|_| {
+            let (flows, queue, queued, left) =
+                (Arc::clone(&flows), queue.clone(), Arc::clone(&queued), Arc::clone(&left));
+            thread::spawn("worker", 256 << 10, move || {
+                let mut turns = 0;
+                loop {
+                    let next = queued.lock().unwrap().recv().unwrap();
+                    let Some(index) = next else { return turns };
+                    turns += 1;
+                    let (flow, world, seconds) = &mut *flows[index].lock().unwrap();
+                    let now = at(*seconds);
+                    match flow.turn(world, &|| now, &mut Silent) {
+                        Turn::Again(after) => {
+                            *seconds += after.as_secs().max(1);
+                            queue.send(Some(index)).unwrap();
+                        }
+                        Turn::Ended(ended) => {
+                            assert_eq!(ended, ENDED_WELL);
+                            let mut left = left.lock().unwrap();
+                            *left -= 1;
+                            if *left == 0 {
+                                (0..8).for_each(|_| queue.send(None).unwrap());
+                            }
+                        }
+                    }
+                }
+            })
+            .unwrap()
+        })
+        .collect();
+    let turns: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+    assert!(turns <= 6 * FLOWS, "{turns} turns: each wakes a flow that has something to do");
+    assert!(flows.iter().all(|flow| flow.lock().unwrap().1.log.len() == 6));
+}

@@ -1,0 +1,404 @@
+//! What a Secret is to hold. A configuration has the name and the checksum under which the Go secrets manager files the
+//! same Secret (Gardener's `pkg/utils/secrets`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ring::digest;
+
+use super::hash::{Node, hash};
+use crate::pki::issue::{Names, Usage};
+
+/// A Secret that is to be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Config {
+    /// A certificate authority.
+    Ca {
+        /// Name of the configuration.
+        name: String,
+        /// Common name; that of the certificate is the name of the Secret.
+        common_name: String,
+        /// How long it is valid; ten years if unset.
+        validity: Option<Duration>,
+    },
+    /// A certificate that a CA of the secrets manager signs.
+    Leaf {
+        /// Name of the configuration.
+        name: String,
+        /// Common name.
+        common_name: String,
+        /// Organizations, which are groups to Kubernetes.
+        organizations: Vec<String>,
+        /// What it is for.
+        usage: Usage,
+        /// Names and addresses of a server.
+        names: Names,
+        /// How long it is valid; ten years if unset.
+        validity: Option<Duration>,
+        /// The CA is not put beside the certificate, as `ca.crt`.
+        skip_ca: bool,
+        /// The CA follows the certificate in `tls.crt`.
+        with_chain: bool,
+    },
+    /// An RSA key that signs ServiceAccount tokens.
+    RsaKey {
+        /// Name of the configuration.
+        name: String,
+        /// Length of the modulus.
+        bits: u32,
+        /// For SSH, with a public key beside it.
+        for_ssh: bool,
+    },
+    /// A key that encrypts what etcd stores.
+    EncryptionKey {
+        /// Name of the configuration.
+        name: String,
+        /// `aescbc` if empty.
+        provider: String,
+        /// Its length in bytes.
+        length: u32,
+    },
+    /// Tokens for a file of kube-apiserver.
+    StaticToken {
+        /// Name of the configuration.
+        name: String,
+        /// By name.
+        tokens: BTreeMap<String, TokenUser>,
+    },
+    /// Several CAs, the current one first.
+    CertificateBundle {
+        /// Name of the configuration.
+        name: String,
+        /// PEM texts.
+        pems: Vec<Vec<u8>>,
+    },
+    /// Several keys, the current one first.
+    KeyBundle {
+        /// Name of the configuration.
+        name: String,
+        /// PEM texts.
+        pems: Vec<Vec<u8>>,
+    },
+    /// User and password.
+    BasicAuth {
+        /// Name of the configuration.
+        name: String,
+        /// `normal`.
+        format: String,
+        /// The user.
+        username: String,
+        /// Length of the password.
+        password_length: u32,
+    },
+    /// A kubeconfig.
+    Kubeconfig {
+        /// Name of the configuration.
+        name: String,
+        /// Name of context, cluster and user.
+        context: String,
+        /// The server, without scheme.
+        server: String,
+        /// PEM text of its CAs.
+        ca: Vec<u8>,
+        /// Where the token is.
+        token_file: String,
+        /// Namespace of the context.
+        namespace: String,
+    },
+}
+
+/// Whom a static token names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TokenUser {
+    /// Name.
+    pub username: String,
+    /// Id.
+    pub user_id: String,
+    /// Groups.
+    pub groups: Vec<String>,
+}
+
+impl Config {
+    /// The name of the configuration.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Ca { name, .. }
+            | Self::Leaf { name, .. }
+            | Self::RsaKey { name, .. }
+            | Self::EncryptionKey { name, .. }
+            | Self::StaticToken { name, .. }
+            | Self::CertificateBundle { name, .. }
+            | Self::KeyBundle { name, .. }
+            | Self::BasicAuth { name, .. }
+            | Self::Kubeconfig { name, .. } => name,
+        }
+    }
+
+    /// Whether it is a CA.
+    pub const fn is_ca(&self) -> bool {
+        matches!(self, Self::Ca { .. })
+    }
+
+    /// Whether a CA signs it.
+    pub const fn is_leaf(&self) -> bool {
+        matches!(self, Self::Leaf { .. })
+    }
+
+    /// Label `checksum-of-config`. That of a certificate which a CA signs is our own: upstream's walks into the structures
+    /// of Go's standard library.
+    pub fn checksum(&self) -> u64 {
+        match self {
+            Self::Leaf { .. } => self.own_checksum(),
+            _ => hash(&self.node()),
+        }
+    }
+
+    /// As Go's structs have it.
+    fn node(&self) -> Node {
+        let (kind, fields) = match self {
+            Self::Ca { name, common_name, validity } => (
+                "CertificateSecretConfig",
+                vec![
+                    ("Name", Node::text(name)),
+                    ("CommonName", Node::text(common_name)),
+                    ("CertType", Node::text("ca")),
+                    ("Validity", nanoseconds(*validity)),
+                ],
+            ),
+            Self::Leaf { name, .. } => ("CertificateSecretConfig", vec![("Name", Node::text(name))]),
+            Self::RsaKey { name, bits, for_ssh } => (
+                "RSASecretConfig",
+                vec![
+                    ("Name", Node::text(name)),
+                    ("Bits", Node::Int((*bits).into())),
+                    ("UsedForSSH", Node::Bool(*for_ssh)),
+                ],
+            ),
+            Self::EncryptionKey { name, provider, length } => (
+                "ETCDEncryptionKeySecretConfig",
+                vec![
+                    ("Provider", Node::text(provider)),
+                    ("Name", Node::text(name)),
+                    ("SecretLength", Node::Int((*length).into())),
+                ],
+            ),
+            Self::StaticToken { name, tokens } => {
+                let tokens = tokens.iter().map(|(key, user)| (Node::text(key), user.node())).collect();
+                ("StaticTokenSecretConfig", vec![("Name", Node::text(name)), ("Tokens", Node::Map(tokens))])
+            }
+            Self::CertificateBundle { name, pems } => (
+                "CertificateBundleSecretConfig",
+                vec![("Name", Node::text(name)), ("CertificatePEMs", blocks(pems))],
+            ),
+            Self::KeyBundle { name, pems } => (
+                "RSAPrivateKeyBundleSecretConfig",
+                vec![("Name", Node::text(name)), ("PrivateKeyPEMs", blocks(pems))],
+            ),
+            Self::BasicAuth { name, format, username, password_length } => (
+                "BasicAuthSecretConfig",
+                vec![
+                    ("Name", Node::text(name)),
+                    ("Format", Node::text(format)),
+                    ("Username", Node::text(username)),
+                    ("PasswordLength", Node::Int((*password_length).into())),
+                ],
+            ),
+            Self::Kubeconfig { .. } => ("KubeconfigSecretConfig", self.kubeconfig_fields()),
+        };
+        Node::Struct(kind, fields)
+    }
+
+    fn kubeconfig_fields(&self) -> Vec<(&'static str, Node)> {
+        let Self::Kubeconfig { name, context, server, ca, token_file, namespace } = self else {
+            return Vec::new();
+        };
+        let cluster = vec![("Server", Node::text(server)), ("CertificateAuthorityData", Node::bytes(ca))];
+        let user = vec![("TokenFile", Node::text(token_file))];
+        vec![
+            ("Name", Node::text(name)),
+            ("ContextName", Node::text(context)),
+            ("Cluster", Node::Struct("Cluster", cluster)),
+            ("AuthInfo", Node::Struct("AuthInfo", user)),
+            ("Namespace", Node::text(namespace)),
+        ]
+    }
+
+    /// Of all that decides what the certificate says, each part with its length: no two configurations look alike.
+    fn own_checksum(&self) -> u64 {
+        let Self::Leaf { name, common_name, organizations, usage, names, validity, skip_ca, with_chain } =
+            self
+        else {
+            return 0;
+        };
+        let mut context = digest::Context::new(&digest::SHA256);
+        let mut add = |bytes: &[u8]| {
+            context.update(&u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
+            context.update(bytes);
+        };
+        let mut add_all = |texts: &mut dyn Iterator<Item = String>| {
+            texts.for_each(|text| add(text.as_bytes()));
+            add(&[]);
+        };
+        add_all(&mut [name.clone(), common_name.clone()].into_iter());
+        add_all(&mut organizations.iter().cloned());
+        add_all(&mut names.dns.iter().cloned());
+        add_all(&mut names.addresses.iter().map(ToString::to_string));
+        add(&[usage.is_server().into(), usage.is_client().into(), (*skip_ca).into(), (*with_chain).into()]);
+        add(&validity.map_or(0, |time| time.as_secs()).to_le_bytes());
+        let digest = context.finish();
+        digest.as_ref().iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    }
+}
+
+impl TokenUser {
+    fn node(&self) -> Node {
+        Node::Struct(
+            "TokenConfig",
+            vec![
+                ("Username", Node::text(&self.username)),
+                ("UserID", Node::text(&self.user_id)),
+                ("Groups", Node::List(self.groups.iter().map(|group| Node::text(group)).collect())),
+            ],
+        )
+    }
+}
+
+fn blocks(pems: &[Vec<u8>]) -> Node {
+    Node::List(pems.iter().map(|pem| Node::bytes(pem)).collect())
+}
+
+fn nanoseconds(time: Option<Duration>) -> Node {
+    Node::Int(time.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::secrets::name::suffix_of_config;
+
+    fn ca(name: &str, common_name: &str) -> Config {
+        Config::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None }
+    }
+
+    fn key(name: &str, for_ssh: bool) -> Config {
+        Config::RsaKey { name: name.to_owned(), bits: 4_096, for_ssh }
+    }
+
+    fn encryption(provider: &str) -> Config {
+        Config::EncryptionKey {
+            name: "kube-apiserver-etcd-encryption-key".to_owned(),
+            provider: provider.to_owned(),
+            length: 32,
+        }
+    }
+
+    fn bundle(pems: &[&str]) -> Config {
+        let pems = pems.iter().map(|pem| pem.as_bytes().to_vec()).collect();
+        Config::CertificateBundle { name: "ca-bundle".to_owned(), pems }
+    }
+
+    #[test]
+    fn checksums_and_names_are_upstreams() {
+        let health =
+            TokenUser { username: "health-check".into(), user_id: "health-check".into(), groups: vec![] };
+        let month = Some(Duration::from_secs(720 * 3_600));
+        let table = [
+            (ca("ca", "kubernetes"), 12_627_284_116_289_067_259, "f6032ea0"),
+            (ca("ca-client", "kubernetes-client"), 17_816_322_903_345_047_093, "58f8e9ac"),
+            (ca("ca-etcd", "etcd"), 9_822_582_455_512_733_941, "f7594faa"),
+            (ca("ca-etcd-peer", "etcd-peer"), 8_044_678_318_645_782_438, "23be1f02"),
+            (ca("ca-front-proxy", "front-proxy"), 3_085_708_120_036_696_374, "4841e85d"),
+            (
+                ca("ca-istio-basic-auth-server", "istio-basic-auth-server"),
+                13_658_194_722_992_822_335,
+                "d0bbcb5b",
+            ),
+            (ca("ca-kubelet", "kubelet"), 17_398_446_912_095_203_543, "c1290a3b"),
+            (ca("ca-metrics-server", "metrics-server"), 2_985_119_455_048_783_751, "d2fc2444"),
+            (ca("ca-vpn", "vpn"), 8_841_088_168_203_278_571, "9561a305"),
+            (
+                Config::Ca { name: "ca-seed".into(), common_name: "kubernetes".into(), validity: month },
+                16_473_382_070_636_541_080,
+                "fc28a8dd",
+            ),
+            (key("service-account-key", false), 4_940_742_756_935_928_387, "c37a87f6"),
+            (key("ssh-keypair", true), 9_435_271_927_526_497_399, "da4ceac1"),
+            (encryption(""), 11_260_462_008_266_272_260, "80f230d7"),
+            (encryption("secretbox"), 164_127_294_202_312_651, "d5d35e98"),
+            (encryption("aesgcm"), 16_587_173_128_987_978_403, "0027f2b7"),
+            (
+                Config::StaticToken {
+                    name: "kube-apiserver-static-token".into(),
+                    tokens: [("health-check".to_owned(), health)].into(),
+                },
+                7_428_752_727_178_078_490,
+                "53d619b2",
+            ),
+            (
+                Config::BasicAuth {
+                    name: "observability-ingress-users".into(),
+                    format: "normal".into(),
+                    username: "admin".into(),
+                    password_length: 32,
+                },
+                17_463_910_968_763_968_337,
+                "f27eb0bf",
+            ),
+            (bundle(&["AB"]), 3_337_423_463_666_361_577, "294e4b5f"),
+            (bundle(&["AB", "C"]), 11_388_582_708_852_233_181, "dc1bd344"),
+            (
+                Config::KeyBundle { name: "service-account-key-bundle".into(), pems: vec![b"AB".to_vec()] },
+                11_512_355_245_206_698_984,
+                "a37c9286",
+            ),
+            (
+                Config::Kubeconfig {
+                    name: "generic-token-kubeconfig".into(),
+                    context: "shoot--p--s".into(),
+                    server: "kube-apiserver".into(),
+                    ca: b"AB".to_vec(),
+                    token_file: "/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig/token".into(),
+                    namespace: String::new(),
+                },
+                10_125_249_650_010_443_448,
+                "71b5b45f",
+            ),
+        ];
+        for (config, checksum, digits) in table {
+            assert_eq!(config.checksum(), checksum, "{}", config.name());
+            assert_eq!(suffix_of_config(config.checksum(), ""), digits, "{}", config.name());
+        }
+        let bare = Node::Struct("CertificateSecretConfig", vec![("Name", Node::text("config-name"))]);
+        assert_eq!(suffix_of_config(hash(&bare), ""), "fd0a3f24");
+    }
+
+    #[test]
+    fn whatever_changes_a_certificate_changes_its_checksum() {
+        let leaf = |change: &dyn Fn(&mut Vec<String>, &mut Names)| {
+            let (mut organizations, mut names) = (vec!["a".to_owned()], Names::default());
+            change(&mut organizations, &mut names);
+            Config::Leaf {
+                name: "server".into(),
+                common_name: "server".into(),
+                organizations,
+                usage: Usage::Server,
+                names,
+                validity: None,
+                skip_ca: false,
+                with_chain: false,
+            }
+            .checksum()
+        };
+        let all = [
+            leaf(&|_, _| {}),
+            leaf(&|organizations, _| organizations.push("b".to_owned())),
+            leaf(&|organizations, names| names.dns.append(organizations)),
+            leaf(&|_, names| names.dns.push("1.1.1.1".to_owned())),
+            leaf(&|_, names| names.addresses.push([1, 1, 1, 1].into())),
+        ];
+        assert_eq!(leaf(&|_, _| {}), all[0]);
+        assert_eq!(BTreeSet::from(all).len(), 5, "{all:?}");
+    }
+}

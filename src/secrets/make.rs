@@ -1,0 +1,181 @@
+//! What stands in a Secret (Gardener's `pkg/utils/secrets`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::config::{Config, TokenUser};
+use super::manager::{Plan, Stored};
+use crate::base::clock::Timestamp;
+use crate::base::random;
+use crate::format::base64;
+use crate::format::time::Civil;
+use crate::format::yaml::{self, Dialect};
+use crate::pki::issue::{Authority, Issuer, Names, Template, common_name, subject};
+use crate::pki::{self, Certificate, Key, password};
+
+/// The entries of a Secret.
+pub type Data = BTreeMap<String, Vec<u8>>;
+
+/// Length of the keys of CAs.
+const CA_KEY_BITS: usize = 3_072;
+/// How long certificates are valid.
+const VALIDITY_YEARS: i64 = 10;
+/// Certificates are valid a little earlier, for clocks that are slow.
+const CLOCK_SKEW: Duration = Duration::from_secs(60);
+const TOKEN_CHARS: usize = 128;
+const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+
+impl Config {
+    /// The RSA key that has to be made first, by its length in bits; keys of other kinds take no time.
+    pub const fn rsa_bits(&self) -> Option<usize> {
+        match self {
+            Self::Ca { .. } => Some(CA_KEY_BITS),
+            Self::RsaKey { bits, .. } => Some(*bits as usize),
+            _ => None,
+        }
+    }
+}
+
+impl Plan {
+    /// Makes what the Secret holds. `rsa` is the key that [`Config::rsa_bits`] asks for.
+    ///
+    /// # Errors
+    /// A CA whose key does not fit, a system without random numbers.
+    pub fn fill(&self, config: &Config, rsa: Option<&Key>, now: Timestamp) -> Result<Data, pki::Error> {
+        match &self.source {
+            Some(source) => Ok(source.data.clone()),
+            None => make(config, self, rsa, now),
+        }
+    }
+}
+
+fn make(config: &Config, plan: &Plan, rsa: Option<&Key>, now: Timestamp) -> Result<Data, pki::Error> {
+    let rsa = || rsa.ok_or(pki::Error::Key("there is no RSA key"));
+    let one = |key: &str, value: String| -> Data { [(key.to_owned(), value.into_bytes())].into() };
+    Ok(match config {
+        Config::Ca { validity, .. } => {
+            let key = rsa()?;
+            let (not_before_unix_s, not_after_unix_s) = validity_of(*validity, now);
+            let template = Template {
+                subject: common_name(&plan.name),
+                names: Names::default(),
+                not_before_unix_s,
+                not_after_unix_s,
+                usage: None,
+                authority: Authority::CertificatesAndRevocations,
+            };
+            let certificate = template.sign(key, &Issuer::itself(&template, key)?)?;
+            texts([("ca.crt", certificate), ("ca.key", key.to_pem())])
+        }
+        Config::Leaf { .. } => leaf(config, plan, now)?,
+        Config::RsaKey { .. } => one("id_rsa", rsa()?.to_pem()),
+        Config::EncryptionKey { provider, length, .. } => {
+            let secret = random::vec(*length as usize);
+            let mut data = texts([
+                ("key", format!("key{}", now.unix())),
+                ("encoding", "none".to_owned()),
+                ("provider", provider.clone()),
+            ]);
+            data.insert("secret".to_owned(), secret);
+            data
+        }
+        Config::StaticToken { tokens, .. } => {
+            one("static_tokens.csv", tokens.values().map(token_line).collect::<Vec<_>>().join("\n"))
+        }
+        Config::BasicAuth { username, password_length, .. } => {
+            let password = random::text(*password_length as usize, LETTERS);
+            let auth = format!("{username}:{}", password::bcrypt(password.as_bytes()));
+            texts([("username", username.clone()), ("password", password), ("auth", auth)])
+        }
+        Config::CertificateBundle { pems, .. } => [("bundle.crt".to_owned(), pems.concat())].into(),
+        Config::KeyBundle { pems, .. } => [("bundle.key".to_owned(), pems.concat())].into(),
+        Config::Kubeconfig { context, server, ca, token_file, namespace, .. } => {
+            let mut of_context = json!({"cluster": context, "user": context});
+            if !namespace.is_empty() {
+                of_context["namespace"] = json!(namespace);
+            }
+            let kubeconfig = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": context,
+                "clusters": [{"name": context, "cluster": {
+                    "certificate-authority-data": base64::encode(ca), "server": format!("https://{server}")}}],
+                "contexts": [{"name": context, "context": of_context}],
+                "users": [{"name": context, "user": {"tokenFile": token_file}}],
+            });
+            one("kubeconfig", yaml::emit(&kubeconfig, Dialect::V4))
+        }
+    })
+}
+
+fn leaf(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error> {
+    let Config::Leaf { common_name, organizations, usage, names, validity, skip_ca, with_chain, .. } = config
+    else {
+        return Err(pki::Error::Key("this is no certificate"));
+    };
+    let ca = plan.ca.as_ref().ok_or(pki::Error::Key("there is no CA"))?;
+    let (not_before_unix_s, not_after_unix_s) = validity_of(*validity, now);
+    let template = Template {
+        subject: subject(common_name, organizations),
+        names: names.clone(),
+        not_before_unix_s,
+        not_after_unix_s,
+        usage: Some(*usage),
+        authority: Authority::No,
+    };
+    let ca_key = Key::from_pem(ca.get("ca.key")).map_err(pki::Error::Sign)?;
+    let key = Key::new_p256().map_err(pki::Error::Sign)?;
+    let mut certificate = template.sign(&key, &Issuer::of_pem(ca.get("ca.crt"), &ca_key)?)?.into_bytes();
+    if *with_chain {
+        certificate.extend_from_slice(ca.get("ca.crt"));
+    }
+    let mut data = texts([("tls.key", key.to_pem())]);
+    data.insert("tls.crt".to_owned(), certificate);
+    if !skip_ca {
+        data.insert("ca.crt".to_owned(), ca.get("ca.crt").to_vec());
+    }
+    Ok(data)
+}
+
+fn texts<const N: usize>(entries: [(&str, String); N]) -> Data {
+    entries.into_iter().map(|(key, value)| (key.to_owned(), value.into_bytes())).collect()
+}
+
+/// From and until when, in seconds since 1970.
+fn validity_of(validity: Option<Duration>, now: Timestamp) -> (i64, i64) {
+    let from = now.unix() - i64::try_from(CLOCK_SKEW.as_secs()).unwrap_or(0);
+    let until = match validity {
+        Some(time) => now.unix().saturating_add(i64::try_from(time.as_secs()).unwrap_or(i64::MAX)),
+        None => {
+            let today = Civil::of_unix(now.unix(), 0, 0);
+            Civil { year: today.year + VALIDITY_YEARS, ..today }.unix()
+        }
+    };
+    (from, until)
+}
+
+/// `token,user,uid,groups`; several groups in quotes.
+fn token_line(user: &TokenUser) -> String {
+    let token = random::text(TOKEN_CHARS, LETTERS);
+    let TokenUser { username, user_id, groups } = user;
+    let groups = groups.join(",");
+    let quoted = if groups.contains(',') { format!("\"{groups}\"") } else { groups };
+    format!("{token},{username},{user_id},{quoted}")
+}
+
+/// Whether the key of a CA is that of its certificate.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check_ca(secret: &Stored) -> Result<(), String> {
+    let text = str::from_utf8(secret.get("ca.crt")).map_err(|_| "ca.crt is no text".to_owned())?;
+    let certificate = Certificate::parse_pem(text).map_err(|e| format!("ca.crt: {e}"))?;
+    if !certificate.is_ca {
+        return Err("ca.crt: the certificate is not that of a CA".to_owned());
+    }
+    let key = Key::from_pem(secret.get("ca.key")).map_err(|e| format!("ca.key: {e}"))?;
+    if key.public_key().map_err(|e| format!("ca.key: {e}"))? != certificate.public_key {
+        return Err("ca.key is not the key of ca.crt".to_owned());
+    }
+    Ok(())
+}

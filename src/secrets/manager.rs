@@ -1,0 +1,360 @@
+//! Which Secrets there are, which of them a configuration means, and what is missing. Pure: the caller reads the Secrets,
+//! writes what is decided here, and says what it wrote.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::config::Config;
+use super::make;
+use super::name::{checksum_of_data, secret_name, suffix_of_config};
+use super::{Error, labels};
+use crate::base::clock::Timestamp;
+use crate::pki::Certificate;
+
+/// A Secret of the secrets manager.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stored {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// What it holds.
+    pub data: make::Data,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Nobody can change it.
+    pub is_immutable: bool,
+}
+
+impl Stored {
+    /// One entry.
+    pub fn get(&self, key: &str) -> &[u8] {
+        self.data.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    fn label(&self, key: &str) -> &str {
+        self.labels.get(key).map_or("", String::as_str)
+    }
+
+    fn time(&self, key: &str) -> Option<Timestamp> {
+        self.label(key).parse().ok().map(Timestamp::from_unix)
+    }
+
+    fn is_ca(&self) -> bool {
+        self.data.contains_key("ca.crt") && self.data.contains_key("ca.key")
+    }
+}
+
+/// When Secrets are made anew.
+#[derive(Clone, Debug, Default)]
+pub struct Rotation {
+    /// CAs as well, when their time comes.
+    pub renews_cas: bool,
+    /// When a rotation was asked for last, by name of the configuration.
+    pub initiated: BTreeMap<String, Timestamp>,
+}
+
+/// With which CA a certificate is signed, if there are two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Signer {
+    /// Server certificates with the old one, client certificates with the current one.
+    #[default]
+    ByUsage,
+    /// The current one.
+    Current,
+    /// The old one.
+    Old,
+}
+
+/// How a Secret is made and kept.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// It belongs to what a migration takes along.
+    pub persist: bool,
+    /// After a rotation the one before it stays.
+    pub keep_old: bool,
+    /// The one before it counts no more.
+    pub ignore_old: bool,
+    /// The one before it counts no more after this time.
+    pub ignore_old_after: Option<Duration>,
+    /// Configuration of the CA that signs it.
+    pub signed_by: Option<String>,
+    /// Which of its Secrets.
+    pub signer: Signer,
+    /// When a certificate is renewed, in per cent of its validity; 80 if unset.
+    pub renew_after_percent: Option<u32>,
+    /// The name has no checksum.
+    pub plain_name: bool,
+}
+
+/// The Secrets of one configuration.
+#[derive(Clone, Debug)]
+pub struct Set {
+    /// In use.
+    pub current: Arc<Stored>,
+    /// The one before.
+    pub old: Option<Arc<Stored>>,
+    /// Both, for those who verify.
+    pub bundle: Option<Arc<Stored>>,
+}
+
+/// What is to be done for a configuration.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// The Secret is as it should be.
+    Ready(Arc<Stored>),
+    /// Its labels, or that nobody may change it, are to be set.
+    Label {
+        /// Its name.
+        name: String,
+        /// All its labels.
+        labels: BTreeMap<String, String>,
+    },
+    /// There is none.
+    Make(Plan),
+}
+
+/// A Secret that is to be made.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its name.
+    pub name: String,
+    /// Labels, without those that follow from the data.
+    pub labels: BTreeMap<String, String>,
+    /// Whose Secret lends its data.
+    pub source: Option<Arc<Stored>>,
+    /// The CA that signs it.
+    pub ca: Option<Arc<Stored>>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Manager {
+    identity: String,
+    known: BTreeMap<String, Arc<Stored>>,
+    /// When the last rotation began, by name of the configuration.
+    rotations: BTreeMap<String, Timestamp>,
+    sets: BTreeMap<String, Set>,
+    asked: BTreeSet<String>,
+}
+
+/// What is left of a certificate when it is renewed at the latest.
+const RENEW_BEFORE: Duration = Duration::from_secs(10 * 24 * 3_600);
+const RENEW_AFTER_PERCENT: i64 = 80;
+
+impl Manager {
+    /// From all Secrets that [`labels::selector`] finds.
+    ///
+    /// # Errors
+    /// A label that should hold a time and does not.
+    pub fn new(identity: &str, all: Vec<Stored>, rotation: &Rotation, now: Timestamp) -> Result<Self, Error> {
+        let known: BTreeMap<_, _> = all.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
+        let mut newest: BTreeMap<&str, &Stored> = BTreeMap::new();
+        for secret in known.values() {
+            let place = newest.entry(secret.label(labels::NAME)).or_insert(secret);
+            if place.created < secret.created {
+                *place = secret;
+            }
+        }
+        let mut rotations = BTreeMap::new();
+        for (config, secret) in newest {
+            let text = secret.label(labels::LAST_ROTATION);
+            let malformed = |key| Error::Label { secret: secret.name.clone(), key };
+            if !text.is_empty() {
+                let at = text.parse().map_err(|_| malformed(labels::LAST_ROTATION))?;
+                rotations.insert(config.to_owned(), Timestamp::from_unix(at));
+            }
+            if (rotation.renews_cas || !secret.is_ca()) && wants_renewal(secret, now)? {
+                rotations.insert(config.to_owned(), now);
+            }
+        }
+        rotations.extend(rotation.initiated.iter().map(|(config, at)| (config.clone(), *at)));
+        Ok(Self {
+            identity: identity.to_owned(),
+            known,
+            rotations,
+            sets: BTreeMap::new(),
+            asked: BTreeSet::new(),
+        })
+    }
+
+    /// What is to be done next for a configuration. The caller does it, tells with [`Manager::put`], and asks again until
+    /// it is [`Step::Ready`].
+    ///
+    /// # Errors
+    /// A CA that nobody asked for before, and a Secret whose content is not what its name says: it is never replaced.
+    pub fn ask(&mut self, config: &Config, options: &Options, now: Timestamp) -> Result<Step, Error> {
+        let ca = options.signed_by.as_deref().map(|ca| self.signer(ca, config, options)).transpose()?;
+        let signing = ca.as_ref().map(|ca| checksum_of_data(&ca.data));
+        let rotated = self.rotations.get(config.name()).copied();
+        let suffix = suffix_of_config(config.checksum(), signing.as_deref().unwrap_or_default());
+        let is_plain = options.plain_name && config.is_ca();
+        let name = secret_name(config.name(), (!is_plain).then_some(suffix.as_str()), rotated);
+        let mut labels = self.labels(config, options, signing, rotated);
+        let Some(found) = self.known.get(&name).cloned() else {
+            let wants_data = |s: &&Arc<Stored>| s.label(labels::USE_DATA_FOR) == config.name();
+            let source = self.known.values().find(wants_data).cloned();
+            return Ok(Step::Make(Plan { name, labels, source, ca }));
+        };
+        lifetime(&mut labels, config, &found, now)?;
+        if found.labels != labels || !found.is_immutable {
+            return Ok(Step::Label { name, labels });
+        }
+        self.keep(config, options, &found, now);
+        Ok(Step::Ready(found))
+    }
+
+    /// A Secret as it is now.
+    pub fn put(&mut self, secret: Stored) {
+        self.known.insert(secret.name.clone(), Arc::new(secret));
+    }
+
+    /// A Secret by its own name.
+    pub fn known(&self, name: &str) -> Option<&Stored> {
+        self.known.get(name).map(|secret| &**secret)
+    }
+
+    /// All Secrets that are known.
+    pub fn all(&self) -> impl Iterator<Item = &Stored> {
+        self.known.values().map(|secret| &**secret)
+    }
+
+    /// The configuration of the bundle that belongs to a CA or a key which was asked for.
+    pub fn bundle_of(&self, config: &Config) -> Option<Config> {
+        let set = self.sets.get(config.name())?;
+        let pems = |key: &str| {
+            let both = [Some(&set.current), set.old.as_ref()];
+            both.into_iter().flatten().map(|secret| secret.get(key).to_vec()).collect()
+        };
+        let name = format!("{}{BUNDLE}", config.name());
+        match config {
+            Config::Ca { .. } => Some(Config::CertificateBundle { name, pems: pems("ca.crt") }),
+            Config::RsaKey { for_ssh: false, .. } => Some(Config::KeyBundle { name, pems: pems("id_rsa") }),
+            _ => None,
+        }
+    }
+
+    /// The Secrets of a configuration that was asked for.
+    pub fn get(&self, config: &str) -> Option<&Set> {
+        self.sets.get(config)
+    }
+
+    /// What nobody asked for in this run.
+    pub fn unwanted(&self) -> Vec<&str> {
+        let all = self.known.keys().map(String::as_str);
+        all.filter(|name| !self.asked.contains(*name)).collect()
+    }
+
+    fn labels(
+        &self,
+        config: &Config,
+        options: &Options,
+        signing: Option<String>,
+        rotated: Option<Timestamp>,
+    ) -> BTreeMap<String, String> {
+        let rotated = rotated.map(|at| at.unix().to_string()).unwrap_or_default();
+        let bundle_for = match config {
+            Config::CertificateBundle { name, .. } | Config::KeyBundle { name, .. } => {
+                name.strip_suffix(BUNDLE).map(str::to_owned)
+            }
+            _ => None,
+        };
+        let all = [
+            (labels::NAME, Some(config.name().to_owned())),
+            (labels::MANAGED_BY, Some(labels::SECRETS_MANAGER.to_owned())),
+            (labels::IDENTITY, Some(self.identity.clone())),
+            (labels::CHECKSUM, Some(config.checksum().to_string())),
+            (labels::CHECKSUM_OF_CA, signing),
+            (labels::LAST_ROTATION, Some(rotated)),
+            (labels::PERSIST, options.persist.then(|| "true".to_owned())),
+            (labels::BUNDLE_FOR, bundle_for),
+            (labels::RENEW_AFTER, options.renew_after_percent.map(|percent| percent.to_string())),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+    }
+
+    fn signer(&self, ca: &str, config: &Config, options: &Options) -> Result<Arc<Stored>, Error> {
+        let set = self.sets.get(ca).ok_or_else(|| Error::NoCa { ca: ca.to_owned() })?;
+        let is_server = matches!(config, Config::Leaf { usage, .. } if usage.is_server());
+        let wants_old = match options.signer {
+            Signer::ByUsage => is_server,
+            Signer::Current => false,
+            Signer::Old => true,
+        };
+        let old = set.old.as_ref().filter(|_| wants_old);
+        Ok(Arc::clone(old.unwrap_or(&set.current)))
+    }
+
+    fn keep(&mut self, config: &Config, options: &Options, current: &Arc<Stored>, now: Timestamp) {
+        self.asked.insert(current.name.clone());
+        if let Config::CertificateBundle { name, .. } | Config::KeyBundle { name, .. } = config
+            && let Some(set) = name.strip_suffix(BUNDLE).and_then(|of| self.sets.get_mut(of))
+        {
+            set.bundle = Some(Arc::clone(current));
+        }
+        let issued = current.time(labels::ISSUED_AT).unwrap_or(current.created);
+        let is_over = options.ignore_old_after.is_some_and(|after| now.since(issued) >= after);
+        let old =
+            (options.keep_old && !options.ignore_old && !is_over).then(|| self.old(current, now)).flatten();
+        if let Some(old) = &old {
+            self.asked.insert(old.name.clone());
+        }
+        self.sets.insert(config.name().to_owned(), Set { current: Arc::clone(current), old, bundle: None });
+    }
+
+    /// The newest other one of the same configuration, as long as it is valid.
+    fn old(&self, current: &Stored, now: Timestamp) -> Option<Arc<Stored>> {
+        let same = |other: &&Arc<Stored>| {
+            other.name != current.name && other.label(labels::NAME) == current.label(labels::NAME)
+        };
+        let newest = self.known.values().filter(same).max_by_key(|other| other.created)?;
+        let is_valid = newest.time(labels::VALID_UNTIL).is_none_or(|until| now < until);
+        is_valid.then(|| Arc::clone(newest))
+    }
+}
+
+/// The end of a bundle's name.
+const BUNDLE: &str = "-bundle";
+
+/// Adds the labels that say from when to when a Secret is valid.
+fn lifetime(
+    labels: &mut BTreeMap<String, String>,
+    config: &Config,
+    secret: &Stored,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let key = match config {
+        Config::Ca { .. } => "ca.crt",
+        Config::Leaf { .. } => "tls.crt",
+        _ => {
+            let issued = secret.time(labels::ISSUED_AT).unwrap_or(now);
+            labels.insert(labels::ISSUED_AT.to_owned(), issued.unix().to_string());
+            return Ok(());
+        }
+    };
+    let damaged = |why: String| Error::Damaged { secret: secret.name.clone(), why };
+    let text = str::from_utf8(secret.get(key)).map_err(|_| damaged(format!("{key} is no text")))?;
+    let certificate = Certificate::parse_pem(text).map_err(|e| damaged(format!("{key}: {e}")))?;
+    if config.is_ca() {
+        make::check_ca(secret).map_err(damaged)?;
+    }
+    labels.insert(labels::ISSUED_AT.to_owned(), certificate.not_before.unix().to_string());
+    labels.insert(labels::VALID_UNTIL.to_owned(), certificate.not_after.unix().to_string());
+    Ok(())
+}
+
+/// Whether a certificate is near its end.
+fn wants_renewal(secret: &Stored, now: Timestamp) -> Result<bool, Error> {
+    let number = |key: &'static str| -> Result<Option<i64>, Error> {
+        let text = secret.label(key);
+        let malformed = || Error::Label { secret: secret.name.clone(), key };
+        if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|_| malformed()) }
+    };
+    let (issued, until) = (number(labels::ISSUED_AT)?, number(labels::VALID_UNTIL)?);
+    let (Some(issued), Some(until)) = (issued, until) else { return Ok(false) };
+    let percent = number(labels::RENEW_AFTER)?.unwrap_or(RENEW_AFTER_PERCENT);
+    let at = issued.saturating_add(until.saturating_sub(issued).saturating_mul(percent) / 100);
+    let latest = until.saturating_sub(i64::try_from(RENEW_BEFORE.as_secs()).unwrap_or(i64::MAX));
+    Ok(now.unix() > at || now.unix() > latest)
+}

@@ -1,0 +1,327 @@
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::*;
+use crate::base::clock::Timestamp;
+use crate::pki::issue::{Names, Usage};
+use crate::pki::{Certificate, Key};
+
+const NOW: Timestamp = Timestamp::from_unix(1_795_352_540);
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// Making them takes a second each.
+fn key(index: usize) -> &'static Key {
+    static KEYS: OnceLock<[Key; 2]> = OnceLock::new();
+    &KEYS.get_or_init(|| [0, 1].map(|_| Key::new_rsa(2_048).unwrap()))[index]
+}
+
+fn later(time: Duration) -> Timestamp {
+    Timestamp::from_unix(NOW.unix() + i64::try_from(time.as_secs()).unwrap())
+}
+
+fn ca(name: &str) -> Config {
+    Config::Ca { name: name.to_owned(), common_name: "kubernetes".to_owned(), validity: None }
+}
+
+fn month_ca() -> Config {
+    Config::Ca { name: "ca-seed".to_owned(), common_name: "kubernetes".to_owned(), validity: Some(30 * DAY) }
+}
+
+fn leaf(name: &str, usage: Usage) -> Config {
+    Config::Leaf {
+        name: name.to_owned(),
+        common_name: "someone".to_owned(),
+        organizations: vec!["system:masters".to_owned()],
+        usage,
+        names: Names { dns: vec!["kube-apiserver".to_owned()], addresses: vec![[127, 0, 0, 1].into()] },
+        validity: None,
+        skip_ca: false,
+        with_chain: false,
+    }
+}
+
+fn signed_by(ca: &str) -> Options {
+    Options { signed_by: Some(ca.to_owned()), ..Options::default() }
+}
+
+fn keeping() -> Options {
+    Options { keep_old: true, persist: true, ..Options::default() }
+}
+
+fn manager(all: Vec<Stored>, rotation: &Rotation, now: Timestamp) -> Manager {
+    Manager::new("gardenlet", all, rotation, now).unwrap()
+}
+
+fn rotated(config: &str, at: Timestamp) -> Rotation {
+    Rotation { initiated: [(config.to_owned(), at)].into(), ..Rotation::default() }
+}
+
+/// Plays the server: makes and labels until the Secret is ready. Which steps that took is told.
+fn generate(
+    manager: &mut Manager,
+    config: &Config,
+    options: &Options,
+    rsa: &Key,
+    now: Timestamp,
+) -> (std::sync::Arc<Stored>, Vec<&'static str>) {
+    let mut steps = Vec::new();
+    for _ in 0..4 {
+        match manager.ask(config, options, now).unwrap() {
+            Step::Ready(secret) => return (secret, steps),
+            Step::Label { name, labels } => {
+                steps.push("label");
+                let old = manager.known(&name).unwrap().clone();
+                manager.put(Stored { labels, is_immutable: true, ..old });
+            }
+            Step::Make(plan) => {
+                steps.push("make");
+                let data = plan.fill(config, Some(rsa), now).unwrap();
+                let Plan { name, labels, .. } = plan;
+                manager.put(Stored { name, labels, data, created: now, is_immutable: true });
+            }
+        }
+    }
+    panic!("{} does not become ready: {steps:?}", config.name());
+}
+
+fn all(manager: &Manager) -> Vec<Stored> {
+    manager.all().cloned().collect()
+}
+
+#[test]
+fn a_ca_a_certificate_and_their_bundle() {
+    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let plain = Options { plain_name: true, ..keeping() };
+    let (ca_secret, steps) = generate(&mut secrets, &ca("ca"), &plain, key(0), NOW);
+    assert_eq!((ca_secret.name.as_str(), steps), ("ca", vec!["make", "label"]));
+    let expected: BTreeMap<String, String> = [
+        ("checksum-of-config", "12627284116289067259"),
+        ("issued-at-time", "1795352480"),
+        ("last-rotation-initiation-time", ""),
+        ("managed-by", "secrets-manager"),
+        ("manager-identity", "gardenlet"),
+        ("name", "ca"),
+        ("persist", "true"),
+        ("valid-until-time", "2110971740"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    assert_eq!(ca_secret.labels, expected, "as a Go gardenlet wrote them at the same second");
+    let certificate = Certificate::parse_pem(str::from_utf8(ca_secret.get("ca.crt")).unwrap()).unwrap();
+    assert!(certificate.is_ca && certificate.subject.common_name == "ca");
+
+    let bundle = secrets.bundle_of(&ca("ca")).unwrap();
+    let (bundle, _) = generate(&mut secrets, &bundle, &Options::default(), key(0), NOW);
+    assert_eq!(bundle.get("bundle.crt"), ca_secret.get("ca.crt"));
+    assert_eq!(bundle.labels["bundle-for"], "ca");
+    assert_eq!(secrets.get("ca").unwrap().bundle.as_ref().unwrap().name, bundle.name);
+
+    let (server, _) = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), NOW);
+    assert_eq!(server.labels["checksum-of-signing-ca"].len(), 63);
+    assert_eq!(server.get("ca.crt"), ca_secret.get("ca.crt"));
+    assert!(server.get("tls.key").starts_with(b"-----BEGIN EC PRIVATE KEY-----"));
+    assert!(secrets.unwanted().is_empty());
+
+    // The next run finds everything as it is.
+    let mut again = manager(all(&secrets), &Rotation::default(), later(DAY));
+    for (config, options) in [(ca("ca"), plain), (leaf("server", Usage::Server), signed_by("ca"))] {
+        assert!(generate(&mut again, &config, &options, key(0), later(DAY)).1.is_empty());
+    }
+    assert_eq!(again.unwanted(), [bundle.name.as_str()], "nobody asked for it");
+}
+
+#[test]
+fn a_rotation_in_all_its_phases() {
+    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let first = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW).0;
+    let server = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), NOW).0;
+    // Begun: a second CA, which signs clients; servers stay with the first until clients trust both.
+    let (at, rotation) = (later(DAY), rotated("ca", later(DAY)));
+    let mut secrets = manager(all(&secrets), &rotation, at);
+    let (second, steps) = generate(&mut secrets, &ca("ca"), &keeping(), key(1), at);
+    assert_eq!(steps, ["make", "label"]);
+    assert!(second.name.starts_with(&first.name) && second.name.len() == first.name.len() + 6);
+    assert_eq!(secrets.get("ca").unwrap().old.as_ref().unwrap().name, first.name);
+    let bundle = secrets.bundle_of(&ca("ca")).unwrap();
+    let bundle = generate(&mut secrets, &bundle, &Options::default(), key(0), at).0;
+    assert_eq!(bundle.get("bundle.crt"), [second.get("ca.crt"), first.get("ca.crt")].concat());
+    let (same, _) = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), at);
+    assert_eq!(same.name, server.name);
+    let client = generate(&mut secrets, &leaf("client", Usage::Client), &signed_by("ca"), key(0), at).0;
+    assert_eq!(client.get("ca.crt"), second.get("ca.crt"));
+    let forced = Options { signer: Signer::Current, ..signed_by("ca") };
+    let forced = generate(&mut secrets, &leaf("other", Usage::Server), &forced, key(0), at).0;
+    assert_eq!(forced.get("ca.crt"), second.get("ca.crt"));
+    assert!(secrets.unwanted().is_empty());
+    // Being completed: the first CA counts no more, and servers get certificates of the second.
+    let mut secrets = manager(all(&secrets), &rotation, later(2 * DAY));
+    let done = Options { ignore_old: true, ..keeping() };
+    assert_eq!(generate(&mut secrets, &ca("ca"), &done, key(0), at).0.name, second.name);
+    let moved = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), at).0;
+    assert_eq!(moved.get("ca.crt"), second.get("ca.crt"));
+    let mut unwanted = secrets.unwanted();
+    unwanted.sort_unstable();
+    let mut expected = [first.name.as_str(), &bundle.name, &client.name, &forced.name, &server.name];
+    expected.sort_unstable();
+    assert_eq!(unwanted, expected);
+}
+
+#[test]
+fn certificates_are_renewed_in_time() {
+    let renews = Rotation { renews_cas: true, ..Rotation::default() };
+    let day_of = |options: &Options, config: &Config, rotation: &Rotation, days: u32| {
+        let mut secrets = manager(vec![], &Rotation::default(), NOW);
+        generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW);
+        let first = generate(&mut secrets, config, options, key(0), NOW).0;
+        let at = later(days * DAY);
+        let mut secrets = manager(all(&secrets), rotation, at);
+        generate(&mut secrets, &ca("ca"), &keeping(), key(0), at);
+        generate(&mut secrets, config, options, key(1), at).0.name != first.name
+    };
+    let short = |days: u32| {
+        let mut config = leaf("server", Usage::Server);
+        let Config::Leaf { validity, .. } = &mut config else { panic!() };
+        *validity = Some(days * DAY);
+        config
+    };
+    // 80 % of the validity, or ten days before its end, whatever comes first.
+    let table = [
+        (month_ca(), keeping(), &renews, 19, false),
+        (month_ca(), keeping(), &renews, 21, true),
+        (month_ca(), keeping(), &Rotation::default(), 29, false),
+        (short(100), signed_by("ca"), &Rotation::default(), 79, false),
+        (short(100), signed_by("ca"), &Rotation::default(), 81, true),
+        (short(40), signed_by("ca"), &Rotation::default(), 29, false),
+        (short(40), signed_by("ca"), &Rotation::default(), 31, true),
+    ];
+    for (config, options, rotation, days, expected) in table {
+        assert_eq!(
+            day_of(&options, &config, rotation, days),
+            expected,
+            "{} after {days} days",
+            config.name()
+        );
+    }
+    let half = Options { renew_after_percent: Some(50), ..signed_by("ca") };
+    assert!(day_of(&half, &short(100), &Rotation::default(), 51));
+    assert!(!day_of(&half, &short(100), &Rotation::default(), 49));
+}
+
+#[test]
+fn an_old_ca_is_forgotten_in_time() {
+    let renews = Rotation { renews_cas: true, ..Rotation::default() };
+    let options = Options { ignore_old_after: Some(DAY), ..keeping() };
+    let mut secrets = manager(vec![], &renews, NOW);
+    generate(&mut secrets, &month_ca(), &options, key(0), NOW);
+    let at = later(25 * DAY);
+    let mut secrets = manager(all(&secrets), &renews, at);
+    generate(&mut secrets, &month_ca(), &options, key(1), at);
+    assert!(secrets.get("ca-seed").unwrap().old.is_some());
+    let at = later(26 * DAY);
+    let mut secrets = manager(all(&secrets), &renews, at);
+    let (_, steps) = generate(&mut secrets, &month_ca(), &options, key(0), at);
+    assert!(steps.is_empty() && secrets.get("ca-seed").unwrap().old.is_none());
+    assert_eq!(secrets.unwanted().len(), 1);
+}
+
+#[test]
+fn a_damaged_ca_is_named_and_never_replaced() {
+    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let good = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW).0;
+    let mut other = manager(vec![], &Rotation::default(), NOW);
+    let foreign = generate(&mut other, &ca("ca"), &keeping(), key(1), NOW).0;
+    let damages: [(&str, Data, &str); 4] = [
+        ("no certificate", [("ca.key".to_owned(), good.get("ca.key").to_vec())].into(), "ca.crt"),
+        (
+            "the key of another",
+            [
+                ("ca.crt".to_owned(), good.get("ca.crt").to_vec()),
+                ("ca.key".to_owned(), foreign.get("ca.key").to_vec()),
+            ]
+            .into(),
+            "ca.key is not the key of ca.crt",
+        ),
+        ("no key", [("ca.crt".to_owned(), good.get("ca.crt").to_vec())].into(), "ca.key"),
+        ("nothing", Data::new(), "ca.crt"),
+    ];
+    for (name, data, words) in damages {
+        let damaged = Stored { data, ..(*good).clone() };
+        let mut secrets = manager(vec![damaged], &Rotation::default(), NOW);
+        let error = secrets.ask(&ca("ca"), &keeping(), NOW).unwrap_err();
+        let Error::Damaged { secret, why } = &error else { panic!("{name}: {error}") };
+        assert!(secret == &good.name && why.contains(words), "{name}: {why}");
+    }
+    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let error = secrets.ask(&leaf("server", Usage::Server), &signed_by("ca"), NOW).unwrap_err();
+    assert_eq!(error.to_string(), "there is no CA \"ca\" yet");
+}
+
+#[test]
+fn labels_are_set_and_foreign_ones_vanish() {
+    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let made = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW).0;
+    let mut labels = made.labels.clone();
+    labels.insert("foreign".to_owned(), "x".to_owned());
+    labels.remove("persist");
+    let changed = Stored { labels, is_immutable: false, ..(*made).clone() };
+    let mut secrets = manager(vec![changed], &Rotation::default(), NOW);
+    let (found, steps) = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW);
+    assert_eq!((found.labels == made.labels, steps), (true, vec!["label"]));
+}
+
+#[test]
+fn data_of_another_secret_is_taken_over() {
+    let lender = Stored {
+        name: "older".to_owned(),
+        labels: [("secrets-manager-use-data-for-name".to_owned(), "token".to_owned())].into(),
+        data: [("static_tokens.csv".to_owned(), b"x,y,z,".to_vec())].into(),
+        ..Stored::default()
+    };
+    let mut secrets = manager(vec![lender], &Rotation::default(), NOW);
+    let config = Config::StaticToken { name: "token".to_owned(), tokens: BTreeMap::new() };
+    let made = generate(&mut secrets, &config, &Options::default(), key(0), NOW).0;
+    assert_eq!(made.get("static_tokens.csv"), b"x,y,z,");
+}
+
+#[test]
+fn what_stands_in_secrets() {
+    let plan = Plan { name: "n".to_owned(), labels: BTreeMap::new(), source: None, ca: None };
+    let of = |config: &Config| plan.fill(config, None, NOW).unwrap();
+    let encryption = of(&Config::EncryptionKey { name: "e".into(), provider: String::new(), length: 32 });
+    assert_eq!((encryption["secret"].len(), encryption["encoding"].as_slice()), (32, &b"none"[..]));
+    assert_eq!(
+        (encryption["key"].as_slice(), encryption["provider"].as_slice()),
+        (&b"key1795352540"[..], &b""[..])
+    );
+    let user = |groups: &[&str]| TokenUser {
+        username: "u".into(),
+        user_id: "i".into(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+    };
+    for (groups, end) in [(&[][..], ",u,i,"), (&["a"], ",u,i,a"), (&["a", "b"], ",u,i,\"a,b\"")] {
+        let tokens = [("k".to_owned(), user(groups))].into();
+        let data = of(&Config::StaticToken { name: "t".into(), tokens });
+        let line = str::from_utf8(&data["static_tokens.csv"]).unwrap();
+        let (token, rest) = line.split_at(128);
+        assert!(token.bytes().all(|b| b.is_ascii_alphanumeric()) && rest == end, "{line}");
+    }
+    let kubeconfig = of(&Config::Kubeconfig {
+        name: "k".into(),
+        context: "shoot--p--s".into(),
+        server: "kube-apiserver".into(),
+        ca: b"AB".to_vec(),
+        token_file: "/token".into(),
+        namespace: String::new(),
+    });
+    let text = str::from_utf8(&kubeconfig["kubeconfig"]).unwrap();
+    let expected = "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: QUI=\n    server: https://kube-apiserver\n  name: shoot--p--s\ncontexts:\n- context:\n    cluster: shoot--p--s\n    user: shoot--p--s\n  name: shoot--p--s\ncurrent-context: shoot--p--s\nkind: Config\nusers:\n- name: shoot--p--s\n  user:\n    tokenFile: /token\n";
+    assert_eq!(text, expected);
+    let basic = of(&Config::BasicAuth {
+        name: "b".into(),
+        format: "normal".into(),
+        username: "admin".into(),
+        password_length: 32,
+    });
+    assert!(basic["password"].len() == 32 && basic["auth"].starts_with(b"admin:$2a$10$"));
+}
