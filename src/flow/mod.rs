@@ -25,13 +25,13 @@ pub enum Step {
         /// When to go on.
         after: Duration,
         /// What it waits for. If its time runs out, this is the error.
-        why: String,
+        why: Failed,
     },
 }
 
 impl Step {
     /// Not done yet.
-    pub fn again(after: Duration, why: impl Into<String>) -> Self {
+    pub fn again(after: Duration, why: impl Into<Failed>) -> Self {
         Self::Again { after, why: why.into() }
     }
 }
@@ -57,6 +57,18 @@ impl Failed {
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+impl From<&str> for Failed {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for Failed {
+    fn from(text: String) -> Self {
+        Self::new(text)
     }
 }
 
@@ -102,6 +114,7 @@ enum State {
         begun: Mono,
         due: Mono,
         tries: u32,
+        last: Option<Failed>,
     },
     /// Being tried. Found in the next turn, it has panicked.
     Trying,
@@ -253,32 +266,35 @@ impl<C> Flow<C> {
         Progress::new(self.name, count(&State::Done), all, &running)
     }
 
-    /// Tries whatever is due. `now` is asked before each step.
+    /// Tries whatever is due. `now` is asked before and after each step.
     pub fn turn(&mut self, context: &mut C, now: &dyn Fn() -> Mono, observer: &mut dyn Observer) -> Turn {
         self.bury();
         let begun = now();
         loop {
-            let has_begun = self.begin(now());
-            if has_begun {
+            if self.begin(now()) {
                 observer.progress(&self.progress());
             }
-            let mut has_ended = false;
-            for index in 0..self.tasks.len() {
-                if self.is_due(index, now()) {
-                    has_ended |= self.attempt(index, context, now(), observer);
+            let (mut has_ended, mut is_over) = (false, false);
+            for index in self.due(now()) {
+                has_ended |= self.attempt(index, context, now, observer);
+                is_over = now().saturating_sub(begun) >= TURN_MAX;
+                if is_over {
+                    break;
                 }
             }
-            let at = now();
-            let is_over = at.saturating_sub(begun) >= TURN_MAX;
+            // What has ended may let others begin.
+            if has_ended && !is_over {
+                continue;
+            }
+            // Those who report only once in a while hear of it again.
+            observer.progress(&self.progress());
             match self.next_due() {
-                // What has ended may let others begin.
-                _ if has_ended && !is_over => {}
                 _ if has_ended => return Turn::Again(Duration::ZERO),
+                Some(due) => return Turn::Again(due.saturating_sub(now())),
                 None => {
                     let errors = std::mem::take(&mut self.errors);
                     return Turn::Ended(Ended { errors, is_cancelled: self.is_cancelled });
                 }
-                Some(due) => return Turn::Again(due.saturating_sub(at)),
             }
         }
     }
@@ -295,30 +311,45 @@ impl<C> Flow<C> {
     /// Begins what can begin, and drops what was cancelled.
     fn begin(&mut self, now: Mono) -> bool {
         let mut has_begun = false;
+        // Whether those who need a task may begin. Who needs one stands behind it. A task that is left out lets them through
+        // as soon as it could have begun itself.
+        let mut open = vec![false; self.states.len()];
         for index in 0..self.states.len() {
-            match &self.states[index] {
-                State::Waiting { .. } if self.is_cancelled => self.states[index] = State::Failed,
-                State::Pending if !self.is_cancelled && self.is_ready(index) => {
-                    self.states[index] = State::Waiting { begun: now, due: now, tries: 0 };
-                    has_begun = true;
+            let is_ready = self.tasks[index].needs.iter().all(|need| open[need.0]);
+            open[index] = match &mut self.states[index] {
+                State::Done => true,
+                State::Skipped => is_ready,
+                State::Waiting { last, .. } if self.is_cancelled => {
+                    let last = last.take();
+                    self.states[index] = State::Failed;
+                    if let Some(failed) = last {
+                        self.errors.push(TaskError { task: self.tasks[index].name.clone(), failed });
+                    }
+                    false
                 }
-                _ => {}
-            }
+                State::Pending if is_ready && !self.is_cancelled => {
+                    self.states[index] = State::Waiting { begun: now, due: now, tries: 0, last: None };
+                    has_begun = true;
+                    false
+                }
+                _ => false,
+            };
         }
         has_begun
     }
 
-    /// A task that is left out lets those through that need it, as soon as it could have begun itself.
-    fn is_ready(&self, index: usize) -> bool {
-        self.tasks[index].needs.iter().all(|need| match self.states[need.0] {
-            State::Done => true,
-            State::Skipped => self.is_ready(need.0),
-            _ => false,
-        })
-    }
-
-    fn is_due(&self, index: usize, now: Mono) -> bool {
-        matches!(&self.states[index], State::Waiting { due, .. } if *due <= now)
+    /// The tasks that are due, the one that has waited longest first.
+    fn due(&self, now: Mono) -> Vec<usize> {
+        let mut due: Vec<(Mono, usize)> = Vec::new();
+        for (index, state) in self.states.iter().enumerate() {
+            if let State::Waiting { due: at, .. } = state
+                && *at <= now
+            {
+                due.push((*at, index));
+            }
+        }
+        due.sort_unstable();
+        due.into_iter().map(|(_, index)| index).collect()
     }
 
     fn next_due(&self) -> Option<Mono> {
@@ -330,13 +361,19 @@ impl<C> Flow<C> {
     }
 
     /// Tries a task; whether it ended.
-    fn attempt(&mut self, index: usize, context: &mut C, now: Mono, observer: &mut dyn Observer) -> bool {
+    fn attempt(
+        &mut self,
+        index: usize,
+        context: &mut C,
+        now: &dyn Fn() -> Mono,
+        observer: &mut dyn Observer,
+    ) -> bool {
         let State::Waiting { begun, tries, .. } = std::mem::replace(&mut self.states[index], State::Trying)
         else {
             return false;
         };
         let task = &self.tasks[index];
-        let result = (task.action)(context, &Attempt { begun, now, tries });
+        let result = (task.action)(context, &Attempt { begun, now: now(), tries });
         let (after, why, tries) = match result {
             Ok(Step::Done) => {
                 self.states[index] = State::Done;
@@ -344,30 +381,27 @@ impl<C> Flow<C> {
                 observer.progress(&self.progress());
                 return true;
             }
-            Ok(Step::Again { after, why }) => (after, Failed::new(why), tries.saturating_add(1)),
-            Err(failed) => match (failed.postponed, task.retry) {
-                (Some(after), _) => (after, failed, tries),
-                (None, Some(interval)) => (interval, failed, tries.saturating_add(1)),
-                (None, None) => {
-                    self.fail(index, failed);
-                    observer.progress(&self.progress());
-                    return true;
-                }
+            Ok(Step::Again { after, why }) => (Some(after), why, tries.saturating_add(1)),
+            Err(failed) => match failed.postponed {
+                Some(after) => (Some(after), failed, tries),
+                None => (task.retry, failed, tries.saturating_add(1)),
             },
         };
-        let due = now.saturating_add(after);
+        // A step may have taken longer than its interval: the pause comes after it.
+        let now = now();
         let deadline = task.within.map(|time| begun.saturating_add(time));
-        match deadline {
-            Some(deadline) if now >= deadline => {
+        match after {
+            Some(after) if deadline.is_none_or(|deadline| now < deadline) => {
+                // The last try is at the deadline.
+                let due = now.saturating_add(after);
+                let due = deadline.map_or(due, |deadline| due.min(deadline));
+                self.states[index] = State::Waiting { begun, due, tries, last: Some(why) };
+                false
+            }
+            _ => {
                 self.fail(index, why);
                 observer.progress(&self.progress());
                 true
-            }
-            _ => {
-                // The last try is at the deadline.
-                let due = deadline.map_or(due, |deadline| due.min(deadline));
-                self.states[index] = State::Waiting { begun, due, tries };
-                false
             }
         }
     }

@@ -38,7 +38,21 @@ impl Pacer {
         Self { period, told: None }
     }
 
-    /// Whether to tell now. What is not told now is asked again with the next turn.
+    /// How long to wait until something new may be told.
+    pub fn left(&self, now: Mono) -> Duration {
+        let since = self.told.as_ref().map(|(at, _)| now.saturating_sub(*at));
+        since.map_or(Duration::ZERO, |since| self.period.saturating_sub(since))
+    }
+
+    /// Whether something is new, whenever the last report was: at the end everything is told.
+    pub fn tells_at_the_end(&mut self, progress: &Progress, now: Mono) -> bool {
+        let is_new = self.told.as_ref().is_none_or(|(_, told)| told != progress);
+        self.told = Some((now, progress.clone()));
+        is_new
+    }
+
+    /// Whether to tell now. What is not told now is asked again with the next turn, which should not be later than
+    /// [`Pacer::left`].
     pub fn tells(&mut self, progress: &Progress, now: Mono) -> bool {
         let is_due = self
             .told
@@ -80,5 +94,9 @@ mod tests {
             .map(|(seconds, percent)| pacer.tells(&progress(percent), at(seconds)))
             .collect();
         assert_eq!(told, [true, false, false, true, false, false, true]);
+        assert_eq!((pacer.left(at(12)).as_secs(), pacer.left(at(20)).as_secs()), (4, 0));
+        assert!(
+            pacer.tells_at_the_end(&progress(60), at(12)) && !pacer.tells_at_the_end(&progress(60), at(13))
+        );
     }
 }

@@ -14,6 +14,7 @@ use x509_parser::pem::Pem;
 use super::PrivateKey;
 use super::key::pem;
 use crate::base::random;
+use crate::format::base64;
 use crate::format::der::{self, Reader};
 
 /// A private key. Never formats its content.
@@ -110,6 +111,9 @@ impl Key {
     /// # Errors
     /// If the system has no random numbers.
     pub fn new_rsa(bits: usize) -> Result<Self, String> {
+        if !random::works() {
+            return Err("the system has no random numbers".to_owned());
+        }
         let key = RsaPrivateKey::new(&mut System, bits).map_err(|e| e.to_string())?;
         let incomplete = || "incomplete".to_owned();
         let [p, q] = key.primes() else { return Err(incomplete()) };
@@ -261,6 +265,20 @@ impl Key {
             }
             Kind::Dsa { .. } => Err("x509: unsupported public key type: *dsa.PublicKey".to_owned()),
         }
+    }
+
+    /// The public key of an RSA key as SSH's `authorized_keys` has it.
+    pub fn ssh_public(&self) -> Option<String> {
+        let Kind::Rsa { pkcs1 } = &self.0 else { return None };
+        let mut parts = Reader::new(pkcs1).enter(der::SEQUENCE)?;
+        let (_, modulus, exponent) =
+            (parts.read(der::INTEGER)?, parts.read(der::INTEGER)?, parts.read(der::INTEGER)?);
+        let mut blob = Vec::new();
+        for part in [&b"ssh-rsa"[..], exponent, modulus] {
+            blob.extend_from_slice(&u32::try_from(part.len()).ok()?.to_be_bytes());
+            blob.extend_from_slice(part);
+        }
+        Some(format!("ssh-rsa {}", base64::encode(&blob)))
     }
 
     /// The public key as DER `SubjectPublicKeyInfo`.

@@ -52,6 +52,9 @@ impl Plan {
 }
 
 fn make(config: &Config, plan: &Plan, rsa: Option<&Key>, now: Timestamp) -> Result<Data, pki::Error> {
+    if !random::works() {
+        return Err(pki::Error::Key("the system has no random numbers"));
+    }
     let rsa = || rsa.ok_or(pki::Error::Key("there is no RSA key"));
     let one = |key: &str, value: String| -> Data { [(key.to_owned(), value.into_bytes())].into() };
     Ok(match config {
@@ -70,7 +73,14 @@ fn make(config: &Config, plan: &Plan, rsa: Option<&Key>, now: Timestamp) -> Resu
             texts([("ca.crt", certificate), ("ca.key", key.to_pem())])
         }
         Config::Leaf { .. } => leaf(config, plan, now)?,
-        Config::RsaKey { .. } => one("id_rsa", rsa()?.to_pem()),
+        Config::RsaKey { for_ssh, .. } => {
+            let mut data = one("id_rsa", rsa()?.to_pem());
+            if *for_ssh {
+                let public = rsa()?.ssh_public().ok_or(pki::Error::Key("this is no RSA key"))?;
+                data.insert("id_rsa.pub".to_owned(), public.into_bytes());
+            }
+            data
+        }
         Config::EncryptionKey { provider, length, .. } => {
             let secret = random::vec(*length as usize);
             let mut data = texts([

@@ -41,8 +41,9 @@ impl Stored {
         self.label(key).parse().ok().map(Timestamp::from_unix)
     }
 
+    /// Also one of which a part is lost.
     fn is_ca(&self) -> bool {
-        self.data.contains_key("ca.crt") && self.data.contains_key("ca.key")
+        self.data.contains_key("ca.key") || (self.data.contains_key("ca.crt") && self.data.len() == 1)
     }
 }
 
@@ -86,6 +87,10 @@ pub struct Options {
     pub renew_after_percent: Option<u32>,
     /// The name has no checksum.
     pub plain_name: bool,
+    /// How long something is valid that is no certificate.
+    pub validity: Option<Duration>,
+    /// More labels; none of the manager's own.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// The Secrets of one configuration.
@@ -111,7 +116,8 @@ pub enum Step {
         /// All its labels.
         labels: BTreeMap<String, String>,
     },
-    /// There is none.
+    /// None is known. The caller first reads the Secret of that name: one that has lost its labels is not in the list, and
+    /// is taken over.
     Make(Plan),
 }
 
@@ -133,6 +139,8 @@ pub struct Plan {
 pub struct Manager {
     identity: String,
     known: BTreeMap<String, Arc<Stored>>,
+    /// Secrets of others that lend their data, by name of the configuration.
+    lenders: BTreeMap<String, Vec<Arc<Stored>>>,
     /// When the last rotation began, by name of the configuration.
     rotations: BTreeMap<String, Timestamp>,
     sets: BTreeMap<String, Set>,
@@ -144,11 +152,17 @@ const RENEW_BEFORE: Duration = Duration::from_secs(10 * 24 * 3_600);
 const RENEW_AFTER_PERCENT: i64 = 80;
 
 impl Manager {
-    /// From all Secrets that [`labels::selector`] finds.
+    /// From all Secrets that [`labels::selector`] finds, and those that have the label [`labels::USE_DATA_FOR`].
     ///
     /// # Errors
     /// A label that should hold a time and does not.
-    pub fn new(identity: &str, all: Vec<Stored>, rotation: &Rotation, now: Timestamp) -> Result<Self, Error> {
+    pub fn new(
+        identity: &str,
+        all: Vec<Stored>,
+        lending: Vec<Stored>,
+        rotation: &Rotation,
+        now: Timestamp,
+    ) -> Result<Self, Error> {
         let known: BTreeMap<_, _> = all.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
         let mut newest: BTreeMap<&str, &Stored> = BTreeMap::new();
         for secret in known.values() {
@@ -170,9 +184,14 @@ impl Manager {
             }
         }
         rotations.extend(rotation.initiated.iter().map(|(config, at)| (config.clone(), *at)));
+        let mut lenders = BTreeMap::<String, Vec<_>>::new();
+        for lender in lending {
+            lenders.entry(lender.label(labels::USE_DATA_FOR).to_owned()).or_default().push(Arc::new(lender));
+        }
         Ok(Self {
             identity: identity.to_owned(),
             known,
+            lenders,
             rotations,
             sets: BTreeMap::new(),
             asked: BTreeSet::new(),
@@ -193,15 +212,19 @@ impl Manager {
         let name = secret_name(config.name(), (!is_plain).then_some(suffix.as_str()), rotated);
         let mut labels = self.labels(config, options, signing, rotated);
         let Some(found) = self.known.get(&name).cloned() else {
-            let wants_data = |s: &&Arc<Stored>| s.label(labels::USE_DATA_FOR) == config.name();
-            let source = self.known.values().find(wants_data).cloned();
+            if config.is_ca()
+                && let Some(before) = self.newest_other(config.name(), &name)
+            {
+                intact(before)?;
+            }
+            let source = self.lender(config.name())?;
             return Ok(Step::Make(Plan { name, labels, source, ca }));
         };
-        lifetime(&mut labels, config, &found, now)?;
+        lifetime(&mut labels, config, options, &found, now)?;
         if found.labels != labels || !found.is_immutable {
             return Ok(Step::Label { name, labels });
         }
-        self.keep(config, options, &found, now);
+        self.keep(config, options, &found, now)?;
         Ok(Step::Ready(found))
     }
 
@@ -271,7 +294,10 @@ impl Manager {
             (labels::BUNDLE_FOR, bundle_for),
             (labels::RENEW_AFTER, options.renew_after_percent.map(|percent| percent.to_string())),
         ];
-        all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+        let own = all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        let mut labels = options.labels.clone();
+        labels.extend(own);
+        labels
     }
 
     fn signer(&self, ca: &str, config: &Config, options: &Options) -> Result<Arc<Stored>, Error> {
@@ -286,7 +312,13 @@ impl Manager {
         Ok(Arc::clone(old.unwrap_or(&set.current)))
     }
 
-    fn keep(&mut self, config: &Config, options: &Options, current: &Arc<Stored>, now: Timestamp) {
+    fn keep(
+        &mut self,
+        config: &Config,
+        options: &Options,
+        current: &Arc<Stored>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         self.asked.insert(current.name.clone());
         if let Config::CertificateBundle { name, .. } | Config::KeyBundle { name, .. } = config
             && let Some(set) = name.strip_suffix(BUNDLE).and_then(|of| self.sets.get_mut(of))
@@ -295,41 +327,69 @@ impl Manager {
         }
         let issued = current.time(labels::ISSUED_AT).unwrap_or(current.created);
         let is_over = options.ignore_old_after.is_some_and(|after| now.since(issued) >= after);
-        let old =
-            (options.keep_old && !options.ignore_old && !is_over).then(|| self.old(current, now)).flatten();
+        let wants_old = options.keep_old && !options.ignore_old && !is_over;
+        let old = wants_old.then(|| self.newest_other(config.name(), &current.name)).flatten();
+        let is_valid = |old: &&Arc<Stored>| old.time(labels::VALID_UNTIL).is_none_or(|until| now < until);
+        let old = old.filter(is_valid).cloned();
         if let Some(old) = &old {
+            if config.is_ca() {
+                intact(old)?;
+            }
             self.asked.insert(old.name.clone());
         }
-        self.sets.insert(config.name().to_owned(), Set { current: Arc::clone(current), old, bundle: None });
+        let bundle = self.sets.get(config.name()).and_then(|set| set.bundle.clone());
+        self.sets.insert(config.name().to_owned(), Set { current: Arc::clone(current), old, bundle });
+        Ok(())
     }
 
-    /// The newest other one of the same configuration, as long as it is valid.
-    fn old(&self, current: &Stored, now: Timestamp) -> Option<Arc<Stored>> {
-        let same = |other: &&Arc<Stored>| {
-            other.name != current.name && other.label(labels::NAME) == current.label(labels::NAME)
-        };
-        let newest = self.known.values().filter(same).max_by_key(|other| other.created)?;
-        let is_valid = newest.time(labels::VALID_UNTIL).is_none_or(|until| now < until);
-        is_valid.then(|| Arc::clone(newest))
+    /// The newest Secret of a configuration, besides one.
+    fn newest_other(&self, config: &str, name: &str) -> Option<&Arc<Stored>> {
+        let same = |other: &&Arc<Stored>| other.name != name && other.label(labels::NAME) == config;
+        self.known.values().filter(same).max_by_key(|other| other.created)
+    }
+
+    /// Who lends its data to a configuration.
+    fn lender(&self, config: &str) -> Result<Option<Arc<Stored>>, Error> {
+        match self.lenders.get(config).map_or(&[][..], Vec::as_slice) {
+            [] => Ok(None),
+            [one] => Ok(Some(Arc::clone(one))),
+            several => {
+                let secrets = several.iter().map(|secret| secret.name.clone()).collect();
+                Err(Error::Lenders { config: config.to_owned(), secrets })
+            }
+        }
     }
 }
 
 /// The end of a bundle's name.
 const BUNDLE: &str = "-bundle";
 
+/// A CA that is damaged is not replaced, nor trusted.
+fn intact(ca: &Stored) -> Result<(), Error> {
+    make::check_ca(ca).map_err(|why| Error::Damaged { secret: ca.name.clone(), why })
+}
+
 /// Adds the labels that say from when to when a Secret is valid.
 fn lifetime(
     labels: &mut BTreeMap<String, String>,
     config: &Config,
+    options: &Options,
     secret: &Stored,
     now: Timestamp,
 ) -> Result<(), Error> {
+    let mut set = |issued: Timestamp, until: Option<i64>| {
+        labels.insert(labels::ISSUED_AT.to_owned(), issued.unix().to_string());
+        if let Some(until) = until {
+            labels.insert(labels::VALID_UNTIL.to_owned(), until.to_string());
+        }
+    };
     let key = match config {
         Config::Ca { .. } => "ca.crt",
         Config::Leaf { .. } => "tls.crt",
         _ => {
             let issued = secret.time(labels::ISSUED_AT).unwrap_or(now);
-            labels.insert(labels::ISSUED_AT.to_owned(), issued.unix().to_string());
+            let validity = options.validity.and_then(|time| i64::try_from(time.as_secs()).ok());
+            set(issued, validity.map(|time| issued.unix().saturating_add(time)));
             return Ok(());
         }
     };
@@ -337,10 +397,9 @@ fn lifetime(
     let text = str::from_utf8(secret.get(key)).map_err(|_| damaged(format!("{key} is no text")))?;
     let certificate = Certificate::parse_pem(text).map_err(|e| damaged(format!("{key}: {e}")))?;
     if config.is_ca() {
-        make::check_ca(secret).map_err(damaged)?;
+        intact(secret)?;
     }
-    labels.insert(labels::ISSUED_AT.to_owned(), certificate.not_before.unix().to_string());
-    labels.insert(labels::VALID_UNTIL.to_owned(), certificate.not_after.unix().to_string());
+    set(certificate.not_before, Some(certificate.not_after.unix()));
     Ok(())
 }
 

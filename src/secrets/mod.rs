@@ -32,6 +32,13 @@ pub enum Error {
         /// The label.
         key: &'static str,
     },
+    /// Several Secrets ask to lend their data to one configuration.
+    Lenders {
+        /// The configuration.
+        config: String,
+        /// The Secrets.
+        secrets: Vec<String>,
+    },
     /// A Secret that is not what its name says. To replace it could break whatever uses it.
     Damaged {
         /// The Secret.
@@ -46,6 +53,10 @@ impl fmt::Display for Error {
         match self {
             Self::NoCa { ca } => write!(f, "there is no CA {ca:?} yet"),
             Self::Label { secret, key } => write!(f, "secret {secret:?}: label {key} is no number"),
+            Self::Lenders { config, secrets } => {
+                let label = labels::USE_DATA_FOR;
+                write!(f, "secrets {} all have label {label}={config}; leave it on one", secrets.join(", "))
+            }
             Self::Damaged { secret, why } => write!(
                 f,
                 "secret {secret:?} is damaged and stays as it is: {why}; restore it from a backup, or delete it to have a new one made"

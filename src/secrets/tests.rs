@@ -50,7 +50,7 @@ fn keeping() -> Options {
 }
 
 fn manager(all: Vec<Stored>, rotation: &Rotation, now: Timestamp) -> Manager {
-    Manager::new("gardenlet", all, rotation, now).unwrap()
+    Manager::new("gardenlet", all, vec![], rotation, now).unwrap()
 }
 
 fn rotated(config: &str, at: Timestamp) -> Rotation {
@@ -252,6 +252,17 @@ fn a_damaged_ca_is_named_and_never_replaced() {
         let Error::Damaged { secret, why } = &error else { panic!("{name}: {error}") };
         assert!(secret == &good.name && why.contains(words), "{name}: {why}");
     }
+    // Nor does a rotation, or the time of renewal, bury it.
+    let without_key =
+        || Stored { data: [("ca.crt".to_owned(), good.get("ca.crt").to_vec())].into(), ..(*good).clone() };
+    let renews = Rotation { renews_cas: true, ..Rotation::default() };
+    let late = later(9 * 365 * DAY);
+    for (rotation, at) in [(rotated("ca", later(DAY)), later(DAY)), (renews, late)] {
+        let mut secrets = manager(vec![without_key()], &rotation, at);
+        assert!(matches!(secrets.ask(&ca("ca"), &keeping(), at), Err(Error::Damaged { .. })));
+    }
+    let mut secrets = manager(vec![without_key()], &Rotation::default(), late);
+    assert!(matches!(secrets.ask(&ca("ca"), &keeping(), late), Err(Error::Damaged { .. })));
     let mut secrets = manager(vec![], &Rotation::default(), NOW);
     let error = secrets.ask(&leaf("server", Usage::Server), &signed_by("ca"), NOW).unwrap_err();
     assert_eq!(error.to_string(), "there is no CA \"ca\" yet");
@@ -278,10 +289,15 @@ fn data_of_another_secret_is_taken_over() {
         data: [("static_tokens.csv".to_owned(), b"x,y,z,".to_vec())].into(),
         ..Stored::default()
     };
-    let mut secrets = manager(vec![lender], &Rotation::default(), NOW);
+    let lent = |lenders| Manager::new("gardenlet", vec![], lenders, &Rotation::default(), NOW).unwrap();
     let config = Config::StaticToken { name: "token".to_owned(), tokens: BTreeMap::new() };
+    let mut secrets = lent(vec![lender.clone()]);
     let made = generate(&mut secrets, &config, &Options::default(), key(0), NOW).0;
     assert_eq!(made.get("static_tokens.csv"), b"x,y,z,");
+    assert!(secrets.unwanted().is_empty(), "the Secret that lends belongs to somebody else");
+    let other = Stored { name: "other".to_owned(), ..lender.clone() };
+    let error = lent(vec![lender, other]).ask(&config, &Options::default(), NOW).unwrap_err();
+    assert!(error.to_string().starts_with("secrets older, other all have label"), "{error}");
 }
 
 #[test]
@@ -324,4 +340,8 @@ fn what_stands_in_secrets() {
         password_length: 32,
     });
     assert!(basic["password"].len() == 32 && basic["auth"].starts_with(b"admin:$2a$10$"));
+    let ssh = Config::RsaKey { name: "ssh-keypair".into(), bits: 4_096, for_ssh: true };
+    let pair = plan.fill(&ssh, Some(key(0)), NOW).unwrap();
+    // The length of the name, the name, the length of the exponent, and the exponent.
+    assert!(pair["id_rsa.pub"].starts_with(b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABA"), "{pair:?}");
 }
