@@ -31,9 +31,9 @@ use super::{Shared, join, seed, started};
 
 /// What it is called on the status page.
 pub(super) const PART: &str = "managedresource-applier";
-/// Its webhooks there.
+/// What the webhooks of gardener-resource-manager are called on the status page.
 const WEBHOOKS: &str = "gardener-resource-manager-webhooks";
-/// The other one there.
+/// What gardener-resource-manager is called on the status page.
 const OTHER: &str = "gardener-resource-manager";
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 

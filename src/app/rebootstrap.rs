@@ -35,9 +35,9 @@ pub fn rebootstrap(settings: &Settings, env: &Environment) -> Result<String, Str
     let patch = json!({"metadata": {"annotations": {OPERATION_ANNOTATION: OPERATION_REBOOTSTRAP}}});
     match seed.patch::<Value>(&SECRET, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
         Ok(_) => Ok(format!(
-            "Secret {key} of the seed is annotated with {OPERATION_ANNOTATION}={OPERATION_REBOOTSTRAP}. An agent that runs gets a \
-             new identity within seconds, one that is stopped when it starts; the present one works until then. It is made \
-             with the bootstrap kubeconfig in {}.\n",
+            "Secret {key} of the seed is annotated with {OPERATION_ANNOTATION}={OPERATION_REBOOTSTRAP}. A running agent \
+             gets a new identity within seconds, a stopped agent gets it when it starts. The present identity works until then. \
+             The agent requests the new one with the bootstrap kubeconfig in {}.\n",
             places.join(" or ")
         )),
         Err(error) if error.is_not_found() => Ok(format!(

@@ -258,8 +258,9 @@ impl Status {
         beats && !is_overdue(state.adrift_since) && (self.beat.is_due() || !is_blocked)
     }
 
-    /// Ready is who stands by, and who leads and once knew what there was to know. Watches come and go with the garden and
-    /// with the lease of the applier: one that begins later has time for its first list, so that readiness does not dip.
+    /// The agent is ready if it stands by, or if it leads and all its watches have been synced once. Watches come and
+    /// go with the garden and with the lease of the applier. A watch that begins later has time for its first list, so
+    /// that readiness does not dip.
     fn is_ready(&self) -> bool {
         let now = self.clock.mono();
         let mut state = self.lock();

@@ -34,8 +34,8 @@ impl Settings {
         if garden.connection.kubeconfig.is_some() || garden.kubeconfig_secret.is_some() {
             return Ok(());
         }
-        let message = "leads nowhere: give kubeconfigSecret (with bootstrapKubeconfig, to join), or kubeconfig, or the \
-            variable GARDEN_KUBECONFIG";
+        let message = "names no way to the garden: set kubeconfigSecret (with bootstrapKubeconfig, to \
+            join), or kubeconfig, or the variable GARDEN_KUBECONFIG";
         Err(Problem::new("gardenClientConnection", message))
     }
 }

@@ -33,7 +33,7 @@ pub fn load(path: &Path, input: &mut dyn Read) -> Result<Loaded, Vec<Problem>> {
 pub fn load_to_run(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Vec<Problem>> {
     if path == Path::new(STDIN) {
         let message =
-            "is read once, at the start of the agent, and only by it and by gardenlet config; name a file";
+            "is read once, so only the start of the agent and gardenlet config accept it; name a file";
         return Err(vec![Problem { path: name_of(path), message: message.to_owned() }]);
     }
     parse(read(path), path).and_then(|loaded| loaded.to_run(variable))

@@ -248,8 +248,8 @@ fn explain_says_what_an_object_waits_for() {
     let name = installed(&world, "echo");
     let mut desk = Desk::new(&world, |_| {});
     let of_installation = format!(
-        "ControllerInstallation {name} (garden): nothing is known that it waits for\n\
-        - its ManagedResource garden/{name}: nothing is known that it waits for\n"
+        "ControllerInstallation {name} (garden): no problem found\n\
+        - its ManagedResource garden/{name}: no problem found\n"
     );
     let told = desk.explain(&["controllerinstallation", &name]);
     assert!(told.starts_with(&of_installation), "{told}");
@@ -279,7 +279,7 @@ fn explain_says_what_an_object_waits_for() {
     world.seed.delete("", "configmaps", &namespace, "echo");
     let told = desk.explain(&["cm", "echo", "-n", &namespace]);
     let begin = format!("ConfigMap {namespace}/echo (seed): being deleted; held by example.org/hold\n");
-    assert!(told.starts_with(&begin) && told.contains("removed by whoever set it"), "{told}");
+    assert!(told.starts_with(&begin) && told.contains("removed by the program that set it"), "{told}");
     world.garden.delete(CORE, "controllerregistrations", "", "echo");
     world.garden.wait_for("a deletion that is held up", |_| {
         let told = desk.explain(&["controllerinstallations", &name]);

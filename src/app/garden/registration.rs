@@ -62,7 +62,7 @@ impl BringUp {
     fn deleted(&self) -> Step {
         let name = self.seed_name();
         if self.shared.status.seed_is_gone(true) {
-            log::warn!(seed = name; "The Seed was deleted; it is not made again, but joined when somebody makes it");
+            log::warn!(seed = name; "The Seed was deleted; the agent does not create it again, but joins when somebody else does");
         }
         let why = format!(
             "Seed {name} was deleted in the garden: create it again or restart the agent to join, or remove the agent"

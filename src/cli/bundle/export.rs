@@ -271,8 +271,8 @@ fn of_garden(
     }
     if wanted.is_empty() {
         return Err(format!(
-            "the garden has no chart for seed {name}: once it is registered, ControllerInstallations name them; --all takes \
-             those of all ControllerDeployments"
+            "the garden has no chart for seed {name}: ControllerInstallations name its charts once the seed is registered; \
+             use --all for the charts of all ControllerDeployments"
         ));
     }
     Ok(wanted)

@@ -131,7 +131,7 @@ fn state(object: &Value, reasons: &[String]) -> String {
         };
     }
     match reasons {
-        [] => "nothing is known that it waits for".to_owned(),
+        [] => "no problem found".to_owned(),
         [first, ..] => format!("not done: {}", first.split(": ").next().unwrap_or_default()),
     }
 }
@@ -270,7 +270,7 @@ mod tests {
         let table = [
             (
                 json!({"status": {"conditions": [condition("Healthy", "True"), condition("Progressing", "False")]}}),
-                "nothing is known that it waits for",
+                "no problem found",
                 vec![],
             ),
             (
@@ -285,7 +285,7 @@ mod tests {
                 vec![
                     "deletion was asked for 1h0m0s ago",
                     "finalizer kubernetes: removed by kube-controller-manager, when the namespace is empty",
-                    "finalizer x.org/y: removed by whoever set it: its name tells whose it is",
+                    "finalizer x.org/y: removed by the program that set it: the finalizer's name says which",
                     "condition Required is True for 1m0s: R: M",
                 ],
             ),
@@ -378,7 +378,7 @@ mod tests {
                 "lastTimestamp": "2026-01-05T09:59:30Z"}));
         }
         let found = explain(&gathered);
-        let text = "ControllerInstallation i (seed): nothing is known that it waits for\n\
+        let text = "ControllerInstallation i (seed): no problem found\n\
             - its ManagedResource garden/i: not done: condition ResourcesApplied is False for 1m0s\n\
             -   condition ResourcesApplied is False for 1m0s: R: M\n- needed by Network a/b\n\
             - event 30s ago, 2 times: Warning R2: m\n";

@@ -23,7 +23,7 @@ const KNOWN: [(&str, &str); 17] = [
     ("gardener.cloud/gardener", "the Gardener component that uses it, when it does so no more"),
     (
         "resources.gardener.cloud/gardener-resource-manager*",
-        "who applies ManagedResources (the gardenlet, or gardener-resource-manager), when all its objects are gone",
+        "the applier of ManagedResources (the gardenlet, or gardener-resource-manager), when all its objects are gone",
     ),
     ("extensions.gardener.cloud/*", "the extension controller of that name"),
     ("machine.sapcloud.io/*", "machine-controller-manager"),
@@ -48,7 +48,7 @@ pub(super) fn remover(finalizer: &str) -> &'static str {
     KNOWN
         .iter()
         .find(|(known, _)| fits(known))
-        .map_or("whoever set it: its name tells whose it is", |(_, who)| who)
+        .map_or("the program that set it: the finalizer's name says which", |(_, who)| who)
 }
 
 #[cfg(test)]
@@ -59,11 +59,11 @@ mod tests {
     fn finalizers_have_owners() {
         let table = [
             ("gardener", "gardener-controller-manager or the gardenlet"),
-            ("resources.gardener.cloud/gardener-resource-manager-seed", "who applies ManagedResources"),
+            ("resources.gardener.cloud/gardener-resource-manager-seed", "the applier of ManagedResources"),
             ("extensions.gardener.cloud/os-x", "the extension controller"),
             ("kubernetes", "kube-controller-manager, when the namespace"),
             ("kubernetes.io/pvc-protection", "kube-controller-manager, when nothing uses"),
-            ("example.org/mine", "whoever set it"),
+            ("example.org/mine", "the program that set it"),
         ];
         for (finalizer, who) in table {
             assert!(remover(finalizer).starts_with(who), "{finalizer}: {}", remover(finalizer));

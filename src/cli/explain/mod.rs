@@ -58,7 +58,7 @@ pub(super) fn main(
             print(io, &text)
         }
         Err(why) => {
-            fail(io, format_args!("gardenlet: {why}\ngardenlet doctor tells what is wrong on the way."));
+            fail(io, format_args!("gardenlet: {why}\nRun gardenlet doctor to find out which hop fails."));
             BROKEN
         }
     }
