@@ -156,6 +156,14 @@ pub const SECRET_KEYS_MAX: usize = 5_000;
 pub const MANAGED_RESOURCE_STATUS_BYTES_MAX: usize = 1 << 20;
 /// Problems that a condition names; the others are counted.
 pub const MANAGED_RESOURCE_PROBLEMS_MAX: usize = 5;
+/// How far back a packed key of a Secret may refer. Upstream's writer uses 4 MiB.
+pub const BROTLI_WINDOW_BYTES_MAX: usize = 8 << 20;
+/// Values in the status of a ManagedResource for its objects. It must be possible to read it again.
+pub const MANAGED_RESOURCE_STATUS_NODES_MAX: usize = 40_000;
+/// Values of a ManagedResource itself, the bookkeeping of field managers included.
+pub const MANAGED_RESOURCE_NODES_MAX: usize = 50_000;
+/// Memory of a ManagedResource itself, without its manifests. Writing its status takes three times as much.
+pub const MANAGED_RESOURCE_BYTES_MAX: usize = 6 << 20;
 /// What one of them may say.
 pub const PROBLEM_BYTES_MAX: usize = 300;
 /// The message of a condition of a ManagedResource.

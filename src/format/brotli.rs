@@ -37,16 +37,31 @@ impl std::error::Error for Error {
 /// # Errors
 /// A broken stream, or one that is longer.
 pub fn decode(stream: &[u8], bytes_max: usize) -> Result<Vec<u8>, Error> {
-    const BUFFER_BYTES: usize = 16 << 10;
-    let mut reader = brotli_decompressor::Decompressor::new(stream, BUFFER_BYTES);
+    let mut reader = reader(stream);
     let content = capped::read(&mut reader, bytes_max).map_err(Error::Stream)?;
     content.ok_or(Error::OutputBytes(bytes_max))
 }
 
-/// The content of a stream, unpacked as it is read. The program must have been built with a reader.
+/// The content of a stream, unpacked as it is read. Reading takes as much memory as [`window_bytes`] says, and half of it
+/// more while it grows.
 pub fn reader(stream: &[u8]) -> impl io::Read {
     const BUFFER_BYTES: usize = 16 << 10;
+    // The crate also reads streams with windows of up to 1 GiB, which RFC 7932 does not know. One that ends at once is broken.
+    let stream = if window_bytes(stream).is_some() { stream } else { &[] };
     brotli_decompressor::Decompressor::new(stream, BUFFER_BYTES)
+}
+
+/// How far back a stream may refer, at most 16 MiB; `None` if it begins as no stream does (RFC 7932, section 9.1).
+pub fn window_bytes(stream: &[u8]) -> Option<usize> {
+    let first = *stream.first()?;
+    let bits = match (first & 1, first >> 1 & 7, first >> 4 & 7) {
+        (0, _, _) => 16,
+        (_, 0, 0) => 17,
+        (_, 0, 1) => return None,
+        (_, 0, more) => 8 + more,
+        (_, more, _) => 17 + more,
+    };
+    Some(1 << bits)
 }
 
 /// Writes a stream of uncompressed blocks: valid everywhere, three bytes longer per 64 KiB.
@@ -88,6 +103,25 @@ mod tests {
         // "a" twenty times, as the reference encoder writes it at quality 11.
         let stream = [0x1b, 0x13, 0x00, 0xf8, 0x25, 0xc2, 0x42, 0x8c, 0x00, 0x40];
         assert_eq!(decode(&stream, 100).unwrap(), [b'a'; 20]);
+    }
+
+    #[test]
+    fn windows_are_read_from_the_first_byte() {
+        let table = [
+            (&[0b0000_0110][..], Some(1 << 16)),
+            (&[0b0000_0001], Some(1 << 17)),
+            (&[0x1b], Some(1 << 22)),
+            (&[0b0000_1111], Some(1 << 24)),
+            (&[0b0010_0001], Some(1 << 10)),
+            (&[0b0111_0001], Some(1 << 15)),
+            // The mark of windows of up to 1 GiB.
+            (&[0b0001_0001, 30], None),
+            (&[], None),
+        ];
+        for (stream, expected) in table {
+            assert_eq!(window_bytes(stream), expected, "{stream:?}");
+        }
+        assert!(decode(&[0b0001_0001, 30, 0, 0, 0, 0, 0], 100).is_err());
     }
 
     #[test]

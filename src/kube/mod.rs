@@ -22,14 +22,15 @@ mod status;
 pub mod value;
 pub mod watch;
 
-pub use client::{Client, Options, Permit, Response, ServerVersion};
+pub use client::{Client, Options, Permit, Response};
 pub use clients::{Applier, Garden, Seed};
 pub use connection::{Connection, Credentials, Identity, Material, Trust};
 pub use discovery::Discovery;
 pub use error::{Error, Failure, Verdict};
 pub use gate::{Gate, Gates};
 pub use request::{
-    DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, Undecodable, WatchParams,
+    DeleteParams, List, ListItem, ListMeta, ListParams, Method, Patch, Propagation, ServerVersion,
+    Undecodable, WatchParams,
 };
 pub use send::{ANSWERED, REACHABLE};
 pub use watch::{Watch, WatchEvent, WatchHandle};

@@ -186,6 +186,21 @@ pub enum ListItem<T> {
     Restart,
 }
 
+/// The answer of `/version`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServerVersion {
+    /// Such as `1`.
+    #[serde(deserialize_with = "or_default")]
+    pub major: String,
+    /// Such as `34` or `34+`.
+    #[serde(deserialize_with = "or_default")]
+    pub minor: String,
+    /// Such as `v1.34.1`.
+    #[serde(deserialize_with = "or_default")]
+    pub git_version: String,
+}
+
 /// A request, ready to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {

@@ -100,12 +100,42 @@ fn key_of(object: &Value) -> Key {
 enum Place {
     Object,
     Metadata,
+    Spec,
     Elsewhere,
 }
 
 impl Place {
     fn of(self, key: &str) -> Self {
-        if self == Self::Object && key == "metadata" { Self::Metadata } else { Self::Elsewhere }
+        match (self, key) {
+            (Self::Object, "metadata") => Self::Metadata,
+            (Self::Object, "spec") => Self::Spec,
+            _ => Self::Elsewhere,
+        }
+    }
+
+    /// Whether a value is read also when there is no room: without it nobody knows which object it was, and whose.
+    fn is_vital(self, key: &str) -> bool {
+        match self {
+            Self::Object => matches!(key, "metadata" | "spec"),
+            Self::Metadata => {
+                let vital =
+                    ["deletionTimestamp", "generation", "name", "namespace", "resourceVersion", "uid"];
+                vital.contains(&key)
+            }
+            Self::Spec => key == "class",
+            Self::Elsewhere => false,
+        }
+    }
+}
+
+/// A value for which room is made.
+struct Vital<'a>(Node<'a>);
+
+impl<'de> DeserializeSeed<'de> for Vital<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self.0)
     }
 }
 
@@ -198,12 +228,14 @@ impl<'de> Visitor<'de> for Node<'_> {
                 entries.next_value::<IgnoredAny>()?;
                 continue;
             }
-            if !self.count::<A::Error>()? {
+            let node = Node { place: self.place.of(&key), ..self };
+            if self.count::<A::Error>()? {
+                map.insert(key, entries.next_value_seed(node)?);
+            } else if self.place.is_vital(&key) {
+                map.insert(key, entries.next_value_seed(Vital(node))?);
+            } else {
                 entries.next_value::<IgnoredAny>()?;
-                continue;
             }
-            let value = entries.next_value_seed(Node { place: self.place.of(&key), ..self })?;
-            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }
@@ -254,6 +286,20 @@ mod tests {
         assert_eq!(whole[0], Ok(json!({"metadata": {"name": "small"}})));
         assert_eq!(whole[1], Err("the object has too many values".to_owned()));
         assert_eq!(whole[2], Ok(json!({"kind": "Last"})));
+    }
+
+    #[test]
+    fn what_an_object_is_called_is_read_whatever_comes_before() {
+        let many: Vec<String> = (0..40_000).map(|n| format!("\"a{n}\":\"\"")).collect();
+        let text = format!(
+            r#"{{"kind":"K","metadata":{{"annotations":{{{}}},"generation":3,"labels":{{"a":"b"}},"name":"n","namespace":"s"}},
+            "spec":{{"class":"seed","other":[1,2]}},"status":{{}}}}"#,
+            many.join(",")
+        );
+        let object: Streamed = serde_json::from_str(&text).unwrap();
+        let head = object.refused("x").head;
+        assert_eq!((&head["metadata"]["name"], &head["metadata"]["namespace"]), (&json!("n"), &json!("s")));
+        assert_eq!((&head["metadata"]["generation"], &head["spec"]), (&json!(3), &json!({"class": "seed"})));
     }
 
     #[test]

@@ -111,11 +111,15 @@ fn is_autoscaled(session: Session<'_>, object: &Value, live: &Value) -> Result<b
         return Ok(false);
     }
     let mut found = false;
-    let namespace = text(&object["metadata"]["namespace"]);
-    let listed =
-        session.client.list_all(&AUTOSCALER, namespace, &ListParams::default(), &mut |scaler: Value| {
-            found |= is_target(&scaler["spec"]["scaleTargetRef"], object);
-        });
+    let listed = session.each(
+        &AUTOSCALER,
+        text(&object["metadata"]["namespace"]),
+        &ListParams::default(),
+        &mut |scaler| {
+            found = scaler
+                .is_some_and(|scaler: Value| found || is_target(&scaler["spec"]["scaleTargetRef"], object));
+        },
+    );
     match listed {
         Err(error) if !error.is_not_found() => Err(error.into()),
         _ => Ok(found),

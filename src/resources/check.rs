@@ -10,16 +10,16 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Shared;
 use super::error::Error;
 use super::health;
 use super::names::{self, APPLIED, HEALTHY, PROGRESSING, reason};
 use super::progress::{self, Progress};
 use super::removal::selector;
 use super::remove::warnings;
-use super::session::Session;
+use super::session::{Own, Session};
 use super::status::{Present, with_status};
 use super::trigger::is_checked;
+use super::{Shared, later};
 use crate::api::condition::{Condition, Status, status_of};
 use crate::api::core::POD;
 use crate::api::meta::{Key, Metadata, annotation};
@@ -35,12 +35,12 @@ pub struct ChecksReconciler(pub(super) Arc<Shared>);
 impl Reconciler for ChecksReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
-        let raw = match session.managed_resource(key) {
-            Ok(Some(raw)) => raw,
-            Ok(None) => return Ok(Outcome::Done),
+        let mut permit = self.0.memory.permit();
+        let raw = match session.managed_resource(key, &mut permit).map_err(Error::into_failure)? {
+            Own::Read { raw, .. } => raw,
+            Own::Busy => return Ok(later()),
             // The applier says so in a condition.
-            Err(error) if error.is_undecodable() => return Ok(Outcome::Done),
-            Err(error) => return Err(error.into_failure()),
+            Own::Gone | Own::TooLarge(_) => return Ok(Outcome::Done),
         };
         let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
         if !is_checked(&resource.metadata, &resource.spec.class) {
@@ -178,8 +178,9 @@ fn count_pods(session: Session<'_>, object: &ObjectReference, live: &Value) -> R
     let label_selector = selector(&live["spec"]["selector"]);
     let params = ListParams { label_selector, ..ListParams::default() };
     let mut count = 0;
-    session.client.list_all(&POD, &object.namespace, &params, &mut |pod: PodStatus| {
-        count += i64::from(progress::counts(&json!({"status": pod.status})));
+    session.each(&POD, &object.namespace, &params, &mut |pod: Option<PodStatus>| match pod {
+        Some(pod) => count += i64::from(progress::counts(&json!({"status": pod.status}))),
+        None => count = 0,
     })?;
     Ok(count)
 }

@@ -11,11 +11,11 @@ use super::memory::{self, Permit};
 use super::names;
 use super::object::{map_at, text};
 use super::order::{Rank, rank};
-use super::reference::{Identity, reference, size, sort};
+use super::reference::{Identity, nodes, reference, size, sort};
 use super::unpack::{self, Document, Room, Trouble};
 use crate::api::meta::annotation;
 use crate::api::resources::ObjectReference;
-use crate::format::hex;
+use crate::format::{brotli, hex};
 use crate::limits;
 
 /// One key of a Secret.
@@ -45,6 +45,16 @@ pub(super) enum Refusal {
     TooLarge(String),
     /// Others take the memory at the moment.
     Busy,
+}
+
+impl Refusal {
+    /// The same, with the place.
+    fn at(self, place: &str) -> Self {
+        match self {
+            Self::TooLarge(why) => Self::TooLarge(format!("{place}: {why}")),
+            Self::Busy => Self::Busy,
+        }
+    }
 }
 
 /// One object that is to be applied.
@@ -102,16 +112,18 @@ pub(super) struct Plan {
     pub(super) checksum: String,
 }
 
-/// Memory that one reference takes in all the forms that the status passes through.
+/// Memory that one reference takes in all the forms that the status passes through, and each label and annotation of it.
 const REFERENCE_BYTES: usize = 6 << 10;
+const LABEL_BYTES: usize = 330;
 
 /// Makes a plan of manifests, one after the other.
 pub(super) struct Planner<'a> {
     plan: Plan,
     hash: digest::Context,
     room: Room,
-    /// Bytes of the references in the status.
+    /// Bytes and values of the references in the status.
     status_bytes: usize,
+    status_nodes: usize,
     /// Memory for what is kept, and for the largest object.
     kept: usize,
     largest: usize,
@@ -121,8 +133,9 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// A plan with nothing in it. `inject` are labels for every object.
+    /// A plan with nothing in it. `inject` are labels for every object; the ManagedResource itself takes `own_bytes`.
     pub(super) fn new(
+        own_bytes: usize,
         inject: &'a BTreeMap<String, String>,
         scope_of: &'a mut dyn FnMut(&str, &str) -> Scope,
         permit: &'a mut Permit,
@@ -132,7 +145,8 @@ impl<'a> Planner<'a> {
             hash: digest::Context::new(&digest::SHA256),
             room: Room::ALL,
             status_bytes: 0,
-            kept: 0,
+            status_nodes: 0,
+            kept: own_bytes,
             largest: 0,
             inject,
             scope_of,
@@ -147,9 +161,10 @@ impl<'a> Planner<'a> {
     pub(super) fn add(&mut self, manifest: &Manifest) -> Result<(), Refusal> {
         let Manifest { secret, key, bytes } = manifest;
         let key_text = format!("key {key:?} in Secret {secret:?}");
+        self.hold_window(key, bytes).map_err(|refusal| refusal.at(&key_text))?;
         let found = match unpack::documents(key, bytes, &mut self.room) {
             Ok(found) => found,
-            Err(Trouble::TooLarge(why)) => return Err(Refusal::TooLarge(format!("{key_text}: {why}"))),
+            Err(Trouble::TooLarge(why)) => return Err(Refusal::TooLarge(why).at(&key_text)),
             Err(Trouble::Broken(why)) => {
                 self.plan.problems.add(&key_text, &why);
                 return Ok(());
@@ -163,10 +178,20 @@ impl<'a> Planner<'a> {
                 Ok((object @ Value::Object(_), document)) => self.object(object, document, bytes)?,
                 Ok(_) => self.plan.problems.add(&place, "not an object"),
                 Err(Trouble::Broken(why)) => self.plan.problems.add(&place, &why),
-                Err(Trouble::TooLarge(why)) => return Err(Refusal::TooLarge(format!("{place}: {why}"))),
+                Err(Trouble::TooLarge(why)) => return Err(Refusal::TooLarge(why).at(&place)),
             }
         }
         Ok(())
+    }
+
+    /// Makes sure of memory for the window of a packed key, while it grows.
+    fn hold_window(&mut self, key: &str, bytes: &[u8]) -> Result<(), Refusal> {
+        let window = if key.ends_with(".br") { brotli::window_bytes(bytes).unwrap_or(0) } else { 0 };
+        if window > limits::BROTLI_WINDOW_BYTES_MAX {
+            let max = limits::BROTLI_WINDOW_BYTES_MAX >> 20;
+            return Err(Refusal::TooLarge(format!("its Brotli window has more than {max} MiB")));
+        }
+        if window == 0 { Ok(()) } else { self.hold(window + window / 2) }
     }
 
     fn read(
@@ -195,7 +220,13 @@ impl<'a> Planner<'a> {
             let why = format!("names, labels and annotations of its objects have more than {max} bytes");
             return Err(Refusal::TooLarge(why));
         }
-        self.kept += REFERENCE_BYTES;
+        self.status_nodes += nodes(&reference);
+        if self.status_nodes > limits::MANAGED_RESOURCE_STATUS_NODES_MAX {
+            let max = limits::MANAGED_RESOURCE_STATUS_NODES_MAX;
+            let why = format!("names, labels and annotations of its objects are more than {max} values");
+            return Err(Refusal::TooLarge(why));
+        }
+        self.kept += REFERENCE_BYTES + LABEL_BYTES * (reference.labels.len() + reference.annotations.len());
         self.largest = self.largest.max(memory::of(&object));
         self.plan.objects.push(Planned { document, rank: rank(&object) });
         self.plan.references.push(reference);
@@ -247,7 +278,6 @@ fn default_namespace(object: &mut Value, scope_of: &mut dyn FnMut(&str, &str) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::brotli;
 
     fn manifest(key: &str, bytes: impl Into<Vec<u8>>) -> Manifest {
         Manifest { secret: "s".into(), key: key.into(), bytes: bytes.into() }
@@ -272,7 +302,7 @@ mod tests {
     fn plan(manifests: &[Manifest]) -> Result<Plan, Refusal> {
         let mut permit = memory::Memory::default().permit();
         let (inject, mut scope_of) = (BTreeMap::new(), scope);
-        let mut planner = Planner::new(&inject, &mut scope_of, &mut permit);
+        let mut planner = Planner::new(0, &inject, &mut scope_of, &mut permit);
         manifests.iter().try_for_each(|manifest| planner.add(manifest))?;
         planner.finish()
     }
@@ -374,7 +404,7 @@ mod tests {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}).to_string();
         let mut permit = memory::Memory::default().permit();
         let (inject, mut unknown) = (BTreeMap::new(), |_: &str, _: &str| Scope::Unknown);
-        let mut planner = Planner::new(&inject, &mut unknown, &mut permit);
+        let mut planner = Planner::new(0, &inject, &mut unknown, &mut permit);
         planner.add(&manifest("k", object)).unwrap();
         let planned = planner.finish().unwrap().objects.remove(0);
         assert!(planned.value(&mut |_, _| Scope::Unknown)["metadata"].get("namespace").is_none());
@@ -441,7 +471,7 @@ mod tests {
         let (mut other, mut permit) = (memory.permit(), memory.permit());
         assert!(other.hold(limits::APPLIER_MEMORY_BYTES_MAX));
         let (inject, mut scope_of) = (BTreeMap::new(), scope);
-        let mut planner = Planner::new(&inject, &mut scope_of, &mut permit);
+        let mut planner = Planner::new(0, &inject, &mut scope_of, &mut permit);
         assert_eq!(planner.add(&manifest("k", config_map("a"))), Err(Refusal::Busy));
         drop(other);
         assert_eq!(planner.add(&manifest("k", config_map("a"))), Ok(()));

@@ -65,11 +65,6 @@ impl Error {
         }
     }
 
-    /// Whether an object was read that does not have the shape that we expect, or is too large.
-    pub const fn is_undecodable(&self) -> bool {
-        matches!(self, Self::Request(kube::Error::Decode { .. }))
-    }
-
     /// The error with its causes in one line.
     pub fn text(&self) -> String {
         chain(self)

@@ -15,7 +15,7 @@ use crate::api::core::{CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, S
 use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
-use crate::kube::{self, DeleteParams, ListItem, ListParams, Undecodable};
+use crate::kube::{DeleteParams, ListItem, ListParams};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
 /// Younger ones stay: whoever made them may not have come to use them yet.
@@ -42,13 +42,20 @@ fn collect(session: Session<'_>) -> Result<(), Error> {
     let mut garbage = Garbage::default();
     for (resource, kind) in [(&SECRET, Kind::Secret), (&CONFIG_MAP, Kind::ConfigMap)] {
         let label_selector = format!("{}=true", names::GARBAGE_COLLECTABLE);
-        each(session, resource, label_selector, &mut |meta| garbage.suspect(kind, meta, session.now()))?;
+        each(session, resource, label_selector, &mut |seen| {
+            if let Ok(meta) = seen {
+                garbage.suspect(kind, meta, session.now());
+            }
+        })?;
     }
     for user in USERS {
         if garbage.0.is_empty() {
             return Ok(());
         }
-        each(session, &user, String::new(), &mut |meta| garbage.spare(&meta))?;
+        each(session, &user, String::new(), &mut |seen| match seen {
+            Ok(meta) => garbage.spare(&meta),
+            Err(key) => garbage.spare_all(&key.namespace),
+        })?;
     }
     let mut problems = Vec::new();
     for (suspect, version) in &garbage.0 {
@@ -61,29 +68,24 @@ fn collect(session: Session<'_>) -> Result<(), Error> {
     if problems.is_empty() { Ok(()) } else { Err(Error::Several(problems)) }
 }
 
+/// Hands over each object, or the key of one that cannot be read: it may refer to something.
 fn each(
     session: Session<'_>,
     resource: &Resource,
     label_selector: String,
-    see: &mut dyn FnMut(ObjectMeta),
+    see: &mut dyn FnMut(Result<ObjectMeta, Key>),
 ) -> Result<(), Error> {
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
-    let mut undecodable = None;
     // A list that begins anew repeats itself, which harms neither suspects nor those spared.
     let listed =
         session.client.list_each(resource, "", &params, &mut |item: ListItem<Metadata>| match item {
-            ListItem::Object(object) => see(object.metadata),
-            // It may refer to something.
-            ListItem::Undecodable(object) => undecodable = Some(object),
+            ListItem::Object(object) => see(Ok(object.metadata)),
+            ListItem::Undecodable(object) => see(Err(object.key)),
             ListItem::Restart => {}
         });
-    match (listed, undecodable) {
-        (Err(error), _) if error.is_not_found() => Ok(()),
-        (Err(error), _) => Err(error.into()),
-        (Ok(_), Some(Undecodable { key, why, .. })) => {
-            Err(kube::Error::Decode { what: format!("{} {key}", resource.kind), source: why }.into())
-        }
-        (Ok(_), None) => Ok(()),
+    match listed {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
     }
 }
 
@@ -145,6 +147,11 @@ impl Garbage {
                 self.0.remove(&Suspect { kind, namespace: user.namespace.clone(), name: name.clone() });
             }
         }
+    }
+
+    /// An object that cannot be read may refer to everything in its namespace.
+    fn spare_all(&mut self, namespace: &str) {
+        self.0.retain(|suspect, _| suspect.namespace != namespace && !namespace.is_empty());
     }
 }
 

@@ -79,7 +79,12 @@ pub(super) fn of_text(text: &str) -> usize {
     let marks = text.bytes().filter(|b| b",:[{-?\n".contains(b)).count();
     let has_aliases = text.contains('*');
     let nodes = if has_aliases { limits::DOCUMENT_NODES_MAX } else { 1 + marks };
-    nodes.min(limits::DOCUMENT_NODES_MAX) * NODE_BYTES + text.len()
+    of_nodes(nodes.min(limits::DOCUMENT_NODES_MAX), text.len())
+}
+
+/// What a value of so many nodes takes at most, and its text.
+pub(super) const fn of_nodes(nodes: usize, text_bytes: usize) -> usize {
+    nodes * NODE_BYTES + text_bytes
 }
 
 /// The beginning of a text that is too long.

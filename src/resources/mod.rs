@@ -115,6 +115,11 @@ fn jittered(period: Duration) -> Outcome {
     Outcome::After(period.mul_f64(0.9 + 0.2 * random::unit()))
 }
 
+/// When to come again to a ManagedResource for which there was no room.
+fn later() -> Outcome {
+    jittered(Duration::from_secs(1))
+}
+
 /// What the reconcilers share.
 #[derive(Debug)]
 struct Shared {

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
-use super::Shared;
 use super::apply::apply;
 use super::decode::{Manifest, Plan, Planned, Planner, Refusal, Scope};
 use super::error::Error;
@@ -18,12 +16,13 @@ use super::merge::{Terms, inject_labels};
 use super::names::{self, reason};
 use super::reference::{Equivalences, Identity, Recorded, removed};
 use super::remove::{Left, PENDING_AGAIN, Rules, release, remove};
-use super::session::Session;
+use super::session::{Own, Session};
 use super::status::{Applied, Present, with_status};
 use super::trigger::{Duty, duty, is_ours, operation};
+use super::{Shared, later};
 use crate::api::condition::{self, Condition};
 use crate::api::core::SECRET;
-use crate::api::meta::{Key, ObjectMeta, annotation, is_true};
+use crate::api::meta::{Key, ObjectMeta, annotation, is_true, or_default};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference, SecretReference};
 use crate::format::base64;
 use crate::kube::Patch;
@@ -38,15 +37,20 @@ pub struct ResourcesReconciler(pub(super) Arc<Shared>);
 impl Reconciler for ResourcesReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let session = self.0.session(cx);
-        let raw = match session.managed_resource(key) {
-            Ok(Some(raw)) => raw,
-            Ok(None) => return Ok(Outcome::Done),
-            Err(error) if error.is_undecodable() => return unread(session, key, &error),
-            Err(error) => return Err(error.into_failure()),
-        };
+        let mut permit = self.0.memory.permit();
+        let (raw, own_bytes) =
+            match session.managed_resource(key, &mut permit).map_err(Error::into_failure)? {
+                Own::Read { raw, bytes } => (raw, bytes),
+                Own::Busy => return Ok(later()),
+                Own::Gone => return Ok(Outcome::Done),
+                Own::TooLarge(why) => {
+                    unread(session, key, why)?;
+                    return Ok(super::jittered(self.0.settings.sync_period));
+                }
+            };
         let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
         let duty = duty(&resource.metadata, &resource.spec.class);
-        let mut round = Round { shared: &self.0, session, raw, resource };
+        let mut round = Round { shared: &self.0, session, raw, own_bytes, permit, resource };
         let outcome = match duty {
             Duty::Nothing => Ok(Outcome::Done),
             Duty::Ignore => round.ignore(),
@@ -57,16 +61,48 @@ impl Reconciler for ResourcesReconciler {
     }
 }
 
-/// A ManagedResource that cannot be read says so, and nothing is done about it until somebody changes it. What its
-/// conditions said before cannot be read, either.
-fn unread(session: Session<'_>, key: &Key, why: &Error) -> Result<Outcome, Failure> {
-    let text = Error::TooLarge(why.text()).text();
-    let present = Present { conditions: &[], now: session.now() };
-    let mut conditions = present.changed();
-    condition::merge(&mut conditions, present.failed(reason::DECODING_FAILED, &text));
-    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
-    session.client.patch_blindly(&MANAGED_RESOURCE, &key.namespace, &key.name, "status", &patch)?;
-    Ok(Outcome::Done)
+/// What can be read of any ManagedResource.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Outline {
+    metadata: ObjectMeta,
+    spec: OutlineSpec,
+    #[serde(deserialize_with = "or_default")]
+    status: OutlineStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OutlineSpec {
+    #[serde(deserialize_with = "or_default")]
+    class: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OutlineStatus {
+    #[serde(deserialize_with = "or_default")]
+    conditions: Vec<Condition>,
+}
+
+/// A ManagedResource that is too large says so, and nothing is done about it.
+fn unread(session: Session<'_>, key: &Key, why: String) -> Result<(), Failure> {
+    let Key { namespace, name } = key;
+    let found: Option<Outline> = session.client.find_plain(&MANAGED_RESOURCE, namespace, name)?;
+    let Some(Outline { metadata, spec, status }) = found else { return Ok(()) };
+    let present = Present { conditions: &status.conditions, now: session.now() };
+    let changed = match duty(&metadata, &spec.class) {
+        Duty::Nothing => return Ok(()),
+        Duty::Ignore => present.ignored(),
+        Duty::Delete | Duty::Apply => present.failed(reason::DECODING_FAILED, &Error::TooLarge(why).text()),
+    };
+    let mut wanted = status.conditions.clone();
+    condition::merge(&mut wanted, changed);
+    if wanted != status.conditions {
+        let patch = Patch::Merge(json!({"status": {"conditions": wanted}}));
+        session.client.patch_blindly(&MANAGED_RESOURCE, namespace, name, "status", &patch)?;
+    }
+    Ok(())
 }
 
 struct Round<'a> {
@@ -74,6 +110,9 @@ struct Round<'a> {
     session: Session<'a>,
     /// The ManagedResource as it was last read or written.
     raw: Value,
+    /// Memory for it, of which the permit is held until the round is over.
+    own_bytes: usize,
+    permit: Permit,
     resource: ManagedResource,
 }
 
@@ -101,13 +140,11 @@ impl Round<'_> {
     }
 
     fn apply(&mut self) -> Result<Outcome, Error> {
-        self.prepare()?;
-        // Held until the round is over.
-        let mut permit = self.shared.memory.permit();
-        if !permit.hold(limits::APPLIER_READ_BYTES) {
+        if !self.permit.hold(self.own_bytes + limits::APPLIER_READ_BYTES) {
             return Ok(later());
         }
-        let plan = match self.plan(&mut permit) {
+        self.prepare()?;
+        let plan = match self.plan() {
             Ok(plan) => plan,
             Err(NoPlan::Refused(Refusal::Busy)) => return Ok(later()),
             Err(NoPlan::Refused(Refusal::TooLarge(why))) => {
@@ -151,19 +188,21 @@ impl Round<'_> {
     }
 
     /// Reads all Secrets, in the order of the Secrets and, within one, of the keys; one of them is held at a time.
-    fn plan(&self, permit: &mut Permit) -> Result<Plan, NoPlan> {
+    fn plan(&mut self) -> Result<Plan, NoPlan> {
         let references = &self.resource.spec.secret_refs;
         if references.len() > limits::MANAGED_RESOURCE_SECRETS_MAX {
             let max = limits::MANAGED_RESOURCE_SECRETS_MAX;
             return Err(NoPlan::Refused(Refusal::TooLarge(format!("it names more than {max} Secrets"))));
         }
         let namespace = &self.resource.metadata.namespace;
-        let mut scope_of = |api_version: &str, kind: &str| self.scope(api_version, kind);
-        let mut planner = Planner::new(&self.resource.spec.inject_labels, &mut scope_of, permit);
+        let session = self.session;
+        let mut scope_of = |api_version: &str, kind: &str| scope(session, api_version, kind);
+        let inject = &self.resource.spec.inject_labels;
+        let mut planner = Planner::new(self.own_bytes, inject, &mut scope_of, &mut self.permit);
         for SecretReference { name } in references {
             let failed = |source| NoPlan::Secret(Error::ReadSecret { name: name.clone(), source });
             let secret: Option<SecretData> =
-                self.session.client.find_plain(&SECRET, namespace, name).map_err(|e| failed(Some(e)))?;
+                session.client.find_plain(&SECRET, namespace, name).map_err(|e| failed(Some(e)))?;
             for (key, value) in secret.ok_or_else(|| failed(None))?.data {
                 // The server stores nothing but Base64 there; an empty value is reported by whoever misses objects.
                 let bytes = base64::decode(value.as_bytes()).unwrap_or_default();
@@ -172,15 +211,6 @@ impl Round<'_> {
             }
         }
         planner.finish().map_err(NoPlan::Refused)
-    }
-
-    /// An error is like a kind that is not served: applying the object will tell.
-    fn scope(&self, api_version: &str, kind: &str) -> Scope {
-        match self.session.resource(api_version, kind) {
-            Ok(Some(resource)) if resource.namespaced => Scope::Namespaced,
-            Ok(Some(_)) => Scope::Cluster,
-            Ok(None) | Err(_) => Scope::Unknown,
-        }
     }
 
     /// Deletes what left the set and lets go of what nobody manages any more, before anything new is applied.
@@ -226,7 +256,8 @@ impl Round<'_> {
         let origin = self.origin();
         for planned in objects {
             let make = || {
-                let mut object = planned.value(&mut |api_version, kind| self.scope(api_version, kind));
+                let mut object =
+                    planned.value(&mut |api_version, kind| scope(self.session, api_version, kind));
                 if !is_true(annotation(&object, names::IGNORE)) {
                     inject_labels(&mut object, &spec.inject_labels);
                 }
@@ -278,9 +309,13 @@ impl Round<'_> {
     }
 }
 
-/// When to come again to a ManagedResource for which there was no room.
-fn later() -> Outcome {
-    super::jittered(Duration::from_secs(1))
+/// An error is like a kind that is not served: applying the object will tell.
+fn scope(session: Session<'_>, api_version: &str, kind: &str) -> Scope {
+    match session.resource(api_version, kind) {
+        Ok(Some(resource)) if resource.namespaced => Scope::Namespaced,
+        Ok(Some(_)) => Scope::Cluster,
+        Ok(None) | Err(_) => Scope::Unknown,
+    }
 }
 
 /// Why there is no plan.

@@ -77,6 +77,11 @@ pub(super) fn size(reference: &ObjectReference) -> usize {
     50 + api_version.len() + kind.len() + namespace.len() + name.len() + texts.sum::<usize>()
 }
 
+/// How many values a reference is in the status, keys included.
+pub(super) fn nodes(reference: &ObjectReference) -> usize {
+    13 + 2 * (reference.labels.len() + reference.annotations.len())
+}
+
 /// Sorts references as the status has them.
 pub(super) fn sort(references: &mut [ObjectReference]) {
     references.sort_by_cached_key(|r| Identity::of(r).to_string());

@@ -1,5 +1,6 @@
 //! Takes objects out of the cluster, and lets go of those that are no longer managed.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -140,12 +141,19 @@ pub(super) fn warnings(session: Session<'_>, object: &ObjectReference) -> String
     let name = &object.name;
     let field_selector = format!("involvedObject.kind=Service,involvedObject.name={name},type=Warning");
     let params = ListParams { field_selector, ..ListParams::default() };
-    let mut events: Vec<Event> = Vec::new();
-    let listed = session.client.list_all(&EVENT, &object.namespace, &params, &mut |event| events.push(event));
-    if listed.is_err() || events.is_empty() {
+    let mut last: VecDeque<Event> = VecDeque::new();
+    let listed = session.each(&EVENT, &object.namespace, &params, &mut |event| match event {
+        Some(event) => {
+            if last.len() >= EVENTS_MAX {
+                last.pop_front();
+            }
+            last.push_back(event);
+        }
+        None => last.clear(),
+    });
+    if listed.is_err() || last.is_empty() {
         return String::new();
     }
-    let last = &events[events.len().saturating_sub(EVENTS_MAX)..];
     let texts: Vec<String> = last.iter().map(|e| format!("{}: {}", e.reason, e.message)).collect();
     format!(" ({})", texts.join("; "))
 }

@@ -4,11 +4,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::error::Error;
+use super::memory::{self, Permit};
 use super::object::text;
 use crate::api::meta::{Key, Resource};
 use crate::api::resources::{MANAGED_RESOURCE, ObjectReference};
 use crate::base::clock::Timestamp;
-use crate::kube::{self, DeleteParams, Discovery, ListParams, Patch};
+use crate::base::error::chain;
+use crate::kube::value;
+use crate::kube::{self, DeleteParams, Discovery, ListItem, ListParams, Patch, Undecodable};
+use crate::limits;
 use crate::runtime::controller::Context;
 
 /// The client and the context of one reconciliation.
@@ -17,6 +21,20 @@ pub(super) struct Session<'a> {
     pub(super) client: &'a kube::Applier,
     pub(super) discovery: &'a Discovery,
     pub(super) cx: &'a Context,
+}
+
+/// A ManagedResource.
+pub(super) enum Own {
+    Gone,
+    /// Others take the memory at the moment.
+    Busy,
+    /// What is wrong with it.
+    TooLarge(String),
+    Read {
+        raw: Value,
+        /// Memory that it takes.
+        bytes: usize,
+    },
 }
 
 impl Session<'_> {
@@ -68,6 +86,31 @@ impl Session<'_> {
         Ok(self.client.patch(r, namespace, name, "", &Patch::Merge(patch))?)
     }
 
+    /// Reads a list object by object, and keeps none. `None`: the list begins anew, forget what came before.
+    pub(super) fn each<T: DeserializeOwned>(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        params: &ListParams,
+        each: &mut dyn FnMut(Option<T>),
+    ) -> Result<(), kube::Error> {
+        let mut undecodable = None;
+        self.client.list_each(r, namespace, params, &mut |item| match item {
+            ListItem::Object(object) => each(Some(object)),
+            ListItem::Undecodable(object) => undecodable = Some(object),
+            ListItem::Restart => {
+                undecodable = None;
+                each(None);
+            }
+        })?;
+        match undecodable {
+            None => Ok(()),
+            Some(Undecodable { key, why, .. }) => {
+                Err(kube::Error::Decode { what: format!("{} {key}", r.kind), source: why })
+            }
+        }
+    }
+
     /// Deletes an object.
     pub(super) fn delete(&self, r: &Resource, live: &Value, params: &DeleteParams) -> Result<(), Error> {
         let metadata = &live["metadata"];
@@ -86,9 +129,34 @@ impl Session<'_> {
         Ok(self.client.delete_collection(r, namespace, &list, &DeleteParams::default())?)
     }
 
-    /// A ManagedResource as it is now.
-    pub(super) fn managed_resource(&self, key: &Key) -> Result<Option<Value>, Error> {
-        Ok(self.client.find(&MANAGED_RESOURCE, &key.namespace, &key.name)?)
+    /// A ManagedResource as it is now, with memory to write its status.
+    pub(super) fn managed_resource(&self, key: &Key, permit: &mut Permit) -> Result<Own, Error> {
+        let mut is_busy = false;
+        let found = self.client.find_with(&MANAGED_RESOURCE, &key.namespace, &key.name, &mut |body| {
+            let nodes = str::from_utf8(body).map_or(usize::MAX, value::count);
+            if nodes > limits::MANAGED_RESOURCE_NODES_MAX {
+                let max = limits::MANAGED_RESOURCE_NODES_MAX;
+                return Err(serde::de::Error::custom(format!(
+                    "the ManagedResource has more than {max} values"
+                )));
+            }
+            is_busy = !permit.hold(memory::of_nodes(nodes, body.len()));
+            if is_busy { Ok(Value::Null) } else { value::read_within(body, nodes) }
+        });
+        let raw = match found {
+            Ok(Some(raw)) => raw,
+            Ok(None) => return Ok(Own::Gone),
+            Err(error @ kube::Error::Decode { .. }) => return Ok(Own::TooLarge(chain(&error))),
+            Err(error) => return Err(error.into()),
+        };
+        let bytes = memory::of(&raw);
+        if bytes > limits::MANAGED_RESOURCE_BYTES_MAX {
+            let max = limits::MANAGED_RESOURCE_BYTES_MAX >> 20;
+            return Ok(Own::TooLarge(format!("the ManagedResource takes more than {max} MiB of memory")));
+        }
+        // As it was read, as it is written, and the server's answer.
+        let bytes = 3 * bytes;
+        Ok(if is_busy || !permit.hold(bytes) { Own::Busy } else { Own::Read { raw, bytes } })
     }
 
     /// Writes the status of a ManagedResource if it is different; returns the ManagedResource as it is then.

@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::names::{self, reason};
 use crate::api::condition::Status;
 use crate::api::meta::{Key, ObjectMeta, is_true, or_default};
-use crate::api::resources::SecretReference;
+use crate::api::resources::{INSTALLATION_LABEL, SecretReference};
+use crate::limits;
 use crate::runtime::informer;
 
 /// What an informer keeps of a ManagedResource.
@@ -32,7 +33,11 @@ struct Whole {
 
 impl From<Whole> for Watched {
     fn from(whole: Whole) -> Self {
-        let Whole { metadata, spec, mut status } = whole;
+        let Whole { mut metadata, mut spec, mut status } = whole;
+        metadata.annotations.retain(|name, _| [names::OPERATION, names::IGNORE].contains(&name.as_str()));
+        metadata.labels.retain(|name, _| name == INSTALLATION_LABEL);
+        // One more than may be is enough to know.
+        spec.secret_refs.truncate(limits::MANAGED_RESOURCE_SECRETS_MAX + 1);
         if !REPORTED.contains(&metadata.namespace.as_str()) {
             for condition in &mut status.conditions {
                 (condition.reason, condition.message) = (String::new(), String::new());
@@ -107,7 +112,8 @@ impl informer::Object for Watched {
     fn of_head(head: &Value) -> Option<Self> {
         let metadata = ObjectMeta::deserialize(&head["metadata"]).ok()?;
         let class = head["spec"]["class"].as_str().unwrap_or_default().to_owned();
-        Some(Self { metadata, spec: WatchedSpec { class, ..WatchedSpec::default() }, ..Self::default() })
+        let spec = WatchedSpec { class, ..WatchedSpec::default() };
+        Some(Whole { metadata, spec, ..Whole::default() }.into())
     }
 }
 

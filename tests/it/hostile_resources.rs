@@ -107,13 +107,39 @@ fn cases() -> Vec<Case> {
         ),
         plain("unknown-anchor", format!("a: *{}", "x".repeat(500_000)), DECODING, "unknown anchor"),
         Case {
+            name: "window",
+            key: "data.yaml.br",
+            // A window of 1 GiB, which RFC 7932 does not know; then one of 16 MiB.
+            value: vec![0x11, 30, 0, 0],
+            reason: DECODING,
+            words: "broken brotli stream",
+        },
+        Case {
+            name: "wide",
+            key: "data.yaml.br",
+            value: vec![0x0f, 0, 0, 0],
+            reason: DECODING,
+            words: "its Brotli window has more than 8 MiB",
+        },
+        plain("labels", labelled(), DECODING, "are more than 40000 values"),
+        Case {
             name: "broken",
             key: "data.yaml.br",
-            value: vec![0xff; 100_000],
+            value: [vec![0x1b], vec![0xff; 100_000]].concat(),
             reason: DECODING,
             words: "broken brotli stream",
         },
     ]
+}
+
+/// Few objects whose labels and annotations would fill the status.
+fn labelled() -> String {
+    let annotations: serde_json::Map<_, _> = (0..11_000).map(|n| (format!("a{n}"), json!("b"))).collect();
+    let object = |name: &str| {
+        let metadata = json!({"name": name, "namespace": "garden", "annotations": annotations});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}).to_string()
+    };
+    format!("{}\n---\n{}", object("first"), object("second"))
 }
 
 fn install(world: &World, name: &str, data: &Value, references: &Value) {
@@ -177,12 +203,29 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     let good_data = json!({"k": base64::encode(config_map("large", &json!({})).as_bytes())});
     install(&world, "large", &good_data, &many);
     let (reason, message) = world.seed.wait_for("large", |_| applied(&world, "large"));
-    assert!(reason == DECODING && message.contains("the object has too many values"), "{reason}: {message}");
+    assert!(reason == DECODING && message.contains("more than 50000 values"), "{reason}: {message}");
     let repair = json!({"spec": {"secretRefs": [{"name": "large"}]}});
     world.seed.merge(MANAGED_RESOURCES, "managedresources", ("garden", "large"), &repair);
     world.seed.wait_for("its objects", |seed| seed.get("", "configmaps", "garden", "large"));
+    // Just small enough to be watched, and to be read: alone, and several of them at once.
+    let names: Vec<String> = (0..10).map(|n| format!("almost-{n}")).collect();
+    for (group, count) in [(&names[..1], 19_000), (&names[1..2], 15_000), (&names[2..], 15_000)] {
+        let almost = Value::Array((0..count).map(|n| json!({"name": format!("s{n}")})).collect());
+        group.iter().for_each(|name| install(&world, name, &json!({}), &almost));
+        for name in group {
+            let (reason, message) = world.seed.wait_for(name, |_| applied(&world, name));
+            let words = if count > 16_000 { "more than 50000 values" } else { "more than 6 MiB" };
+            assert!(reason == DECODING && message.contains(words), "{reason}: {message}");
+        }
+        judge("almost too large");
+    }
+    // Asking again and again for a round makes no difference.
+    let asking = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     install(&world, "stays-large", &json!({}), &many);
     world.seed.wait_for("stays-large", |_| applied(&world, "stays-large"));
+    world.seed.merge(MANAGED_RESOURCES, "managedresources", ("garden", "stays-large"), &asking);
+    install(&world, "stays-large-too", &json!({}), &many);
+    world.seed.wait_for("stays-large-too", |_| applied(&world, "stays-large-too"));
     let version = || {
         let object = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", "stays-large");
         object.map(|object| object["metadata"]["resourceVersion"].clone())

@@ -7,18 +7,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::connection::Connection;
 use super::error::{Error, unless_absent};
 use super::gate::Gate;
-use super::request::{DeleteParams, List, ListItem, ListParams, Method, Patch, Request, WatchParams};
+use super::request::{
+    DeleteParams, List, ListItem, ListParams, Method, Patch, Request, ServerVersion, WatchParams,
+};
 use super::send::{Sender, Terms};
 use super::status;
 use super::watch::Watch;
-use crate::api::meta::{Resource, or_default};
+use crate::api::meta::Resource;
 use crate::base::clock::{Clock, Mono};
 use crate::base::garden_time::GardenTime;
 use crate::base::metrics::Metrics;
@@ -118,21 +119,6 @@ impl Response {
     pub const fn is_success(&self) -> bool {
         matches!(self.status, 200..300)
     }
-}
-
-/// The answer of `/version`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ServerVersion {
-    /// Such as `1`.
-    #[serde(deserialize_with = "or_default")]
-    pub major: String,
-    /// Such as `34` or `34+`.
-    #[serde(deserialize_with = "or_default")]
-    pub minor: String,
-    /// Such as `v1.34.1`.
-    #[serde(deserialize_with = "or_default")]
-    pub git_version: String,
 }
 
 /// A client of one API server. Cheap to clone; all clones share one connection pool, rate limit and identity.
@@ -240,11 +226,24 @@ impl Client {
         namespace: &str,
         name: &str,
     ) -> Result<Option<T>, Error> {
+        self.find_with(r, namespace, name, &mut |body| serde_json::from_slice(body))
+    }
+
+    /// The same; `read` makes of the text what is wanted.
+    ///
+    /// # Errors
+    /// All of [`Error`] but not found.
+    pub fn find_with<T>(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        name: &str,
+        read: &mut dyn FnMut(&[u8]) -> serde_json::Result<T>,
+    ) -> Result<Option<T>, Error> {
         let request = Request::get(r.path(namespace, name, ""));
-        let read = |body: &[u8]| {
-            serde_json::from_slice(body).map_err(|source| status::undecodable(&request, body, source))
-        };
-        unless_absent(self.call(&request).and_then(|response| read(&response.body)))
+        unless_absent(self.call(&request).and_then(|response| {
+            read(&response.body).map_err(|source| status::undecodable(&request, &response.body, source))
+        }))
     }
 
     /// Reads an object that may be absent; so may its kind.

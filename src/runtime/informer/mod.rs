@@ -325,7 +325,7 @@ impl<T: Object> KindFeed<T> {
     /// Whether the server has not come as far as `version`. A watch from there would tell nothing until it has, and never
     /// of what happens meanwhile. Versions that are no numbers cannot be compared.
     fn is_before(&self, version: &str) -> Result<bool, Error> {
-        let (o, one) = (&self.options, ListParams { limit: 1, ..self.selection() });
+        let (o, one) = (&self.options, ListParams { limit: 1, metadata_only: true, ..self.selection() });
         let now = self.client.list::<Metadata>(&o.resource, &o.namespace, &one)?.metadata.resource_version;
         Ok(matches!((now.parse::<u64>(), version.parse::<u64>()), (Ok(now), Ok(known)) if now < known))
     }
