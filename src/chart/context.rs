@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::glob::Pattern;
 use super::render::KubeVersion;
-use super::value::{Entries, Map, MapKind, Object, Signature, Type, Value};
+use super::value::{Entries, Map, MapKind, Object, Signature, Type, Value, count_walked};
 use super::{Chart, File, Metadata};
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
@@ -67,6 +67,15 @@ fn annotations(annotations: Option<&BTreeMap<String, String>>) -> Value {
     Map::of(MapKind::Strings, entries).into()
 }
 
+/// Bytes whose copy counts as a value that is visited.
+const BYTES_PER_VALUE: usize = 64;
+
+/// The content of a file as a value; the copy is counted.
+fn copied(data: &[u8]) -> Value {
+    count_walked(data.len() / BYTES_PER_VALUE);
+    Value::Bytes(Rc::from(data))
+}
+
 /// `.Files`: all files of a chart but templates and values.
 pub(super) struct Files(BTreeMap<String, Arc<[u8]>>);
 
@@ -82,6 +91,7 @@ impl Files {
 
     /// A broken pattern matches all, as upstream.
     fn glob(&self, pattern: &str) -> Self {
+        count_walked(self.0.len());
         let pattern = Pattern::glob(pattern);
         let fits = |name: &str| pattern.as_ref().is_none_or(|p| p.matches(name));
         Self(self.0.iter().filter(|(name, _)| fits(name)).map(|(n, d)| (n.clone(), d.clone())).collect())
@@ -89,11 +99,17 @@ impl Files {
 
     fn lines(&self, name: &str) -> Value {
         let data = self.data(name);
+        count_walked(data.len() / BYTES_PER_VALUE);
         if data.is_empty() {
             return Value::strings(Vec::<&str>::new());
         }
         let data = data.strip_suffix(b"\n").unwrap_or(data);
         Value::strings(data.split(|b| *b == b'\n').map(super::value::Text::from))
+    }
+
+    /// The bytes of all files.
+    fn size(&self) -> usize {
+        self.0.values().map(|data| data.len()).sum()
     }
 
     /// The base names of the files and their content, as YAML without the last line break.
@@ -117,6 +133,8 @@ impl Object for Files {
     }
 
     fn display(&self) -> String {
+        // Each byte becomes a text.
+        count_walked(self.size());
         let entry = |(name, data): (&String, &Arc<[u8]>)| {
             let bytes: Vec<String> = data.iter().map(u8::to_string).collect();
             format!("{name}:[{}]", bytes.join(" "))
@@ -129,11 +147,12 @@ impl Object for Files {
     }
 
     fn to_json(&self) -> serde_json::Value {
+        count_walked(self.size() / BYTES_PER_VALUE);
         self.0.iter().map(|(name, data)| (name.clone(), json!(base64::encode(data)))).collect()
     }
 
     fn field(&self, name: &str) -> Option<Value> {
-        self.0.get(name).map(|data| Value::Bytes(Rc::from(&**data)))
+        self.0.get(name).map(|data| copied(data))
     }
 
     fn method(&self, name: &str) -> Option<Signature> {
@@ -157,11 +176,13 @@ impl Object for Files {
         })
     }
 
-    fn entries(&self) -> Option<Vec<(Value, Value)>> {
-        let entry = |(name, data): (&String, &Arc<[u8]>)| {
-            (Value::str(name.as_str()), Value::Bytes(Rc::from(&**data)))
-        };
-        Some(self.0.iter().map(entry).collect())
+    fn count(&self) -> Option<usize> {
+        Some(self.0.len())
+    }
+
+    fn entries(&self) -> Vec<(Value, Value)> {
+        let entry = |(name, data): (&String, &Arc<[u8]>)| (Value::str(name.as_str()), copied(data));
+        self.0.iter().map(entry).collect()
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -298,8 +319,16 @@ impl Object for ApiVersions {
         Ok(self.0.contains(&wanted).into())
     }
 
-    fn entries(&self) -> Option<Vec<(Value, Value)>> {
-        Some((0i64..).zip(self.0.iter()).map(|(i, v)| (Value::Int(i), (&**v).into())).collect())
+    fn count(&self) -> Option<usize> {
+        Some(self.0.len())
+    }
+
+    fn item(&self, index: usize) -> Option<Value> {
+        self.0.get(index).map(|version| (&**version).into())
+    }
+
+    fn entries(&self) -> Vec<(Value, Value)> {
+        (0i64..).zip(self.0.iter()).map(|(i, v)| (Value::Int(i), (&**v).into())).collect()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -220,6 +220,11 @@ impl Key {
         }
     }
 
+    /// Whether it is an RSA key, which takes much longer to sign than others.
+    pub const fn is_rsa(&self) -> bool {
+        matches!(self.0, Kind::Rsa { .. })
+    }
+
     /// The key as PEM: RSA as PKCS#1, EC as RFC 5915, Ed25519 as PKCS#8.
     pub fn to_pem(&self) -> String {
         match &self.0 {

@@ -160,12 +160,31 @@ fn work() -> Vec<Row> {
             "{{ range $i := until 1000000 }}{{ $x := regexMatch (printf \"%s%d\" (repeat 1000 \"\\\\pZ\") $i) \"a\" }}{{ end }}",
         ),
         (
+            "comparing long texts in lists",
+            "{{ $a := list (repeat 10000000 \"x\") }}{{ $b := list (repeat 10000000 \"x\") }}{{ range until 100000 }}{{ $x := deepEqual $a $b }}{{ end }}",
+        ),
+        ("far exponents", "{{ range until 1000000 }}{{ $x := divf 1e300 1e-300 }}{{ end }}"),
+        (
+            "signatures",
+            "{{ $k := genPrivateKey \"rsa\" }}{{ range until 100000 }}{{ $x := genCAWithKey \"a\" 1 $k }}{{ end }}",
+        ),
+        (
             "aliases in a loop",
             "{{ $t := printf \"a: &a [%s]\\nb: [%s]\" (repeat 1000 \"1,\") (repeat 300 \"*a,\") }}{{ range until 100000 }}{{ $x := fromYaml $t }}{{ end }}",
         ),
     ];
     let mut rows: Vec<Row> = table.into_iter().map(|(name, text)| template(name, text, STEPS)).collect();
     rows.extend([
+        files(
+            "files that are counted",
+            "{{ range until 20000 }}{{ $x := len $.Files }}{{ $x = index $.Files \"none\" }}{{ with $.Files }}{{ end }}{{ end }}",
+            "good",
+        ),
+        files(
+            "files that are copied",
+            "{{ range until 100000 }}{{ range $name, $data := $.Files }}{{ end }}{{ end }}",
+            STEPS,
+        ),
         template("a text in letters", "{{ $x := splitList \"\" (repeat 200000 \"ä\") }}", "good"),
         template("many verbs", "{{ $x := printf (repeat 200000 \"%q\") 1 }}", "good"),
         template(
@@ -183,15 +202,25 @@ fn work() -> Vec<Row> {
     rows
 }
 
+/// A template of a chart with 16 MB of files.
+fn files(name: &'static str, text: &str, expected: &'static str) -> Row {
+    let (text, large) = (format!("{text}\nkind: A\nmetadata: {{name: a}}\n"), "x".repeat(4_000_000));
+    let files = ["a", "b", "c", "d"].map(|name| (name, large.as_str()));
+    row(name, &[&files[..], &[("templates/a.yaml", &text)]].concat(), expected)
+}
+
 fn schemas() -> Vec<Row> {
     let of = |name, schema: Value, values: &Value, expected| {
         let (schema, values) = (schema.to_string(), values.to_string());
-        row(name, &[("values.schema.json", &schema), ("values.yaml", &values)], expected)
+        let object = ("templates/a.yaml", "kind: A\nmetadata: {name: a}\n");
+        row(name, &[("values.schema.json", &schema), ("values.yaml", &values), object], expected)
     };
     const TOO_LONG: &str = "the schema takes too long to check";
     let numbers: Vec<usize> = (0..20_000).collect();
     let patterns: serde_json::Map<String, Value> =
         (0..20_000).map(|i| (format!("\\pL{{{}}}x{i}", i % 50 + 1), json!({}))).collect();
+    let names: Vec<Value> = (0..5_000).map(|i| json!({"$anchor": format!("x{i}")})).collect();
+    let references: Vec<Value> = (0..5_000).map(|i| json!({"$ref": format!("#x{i}")})).collect();
     vec![
         of(
             "a pattern of many classes",
@@ -204,6 +233,18 @@ fn schemas() -> Vec<Row> {
             "many choices",
             json!({"properties": {"a": {"items": {"enum": numbers}}}}),
             &json!({"a": numbers.iter().map(|n| n + 20_000).collect::<Vec<_>>()}),
+            TOO_LONG,
+        ),
+        of(
+            "one name behind many numbers",
+            json!({"a": vec![0; 500_000], "b": {"$anchor": "x"}, "properties": {"a": {"items": {"$ref": "#x"}}}}),
+            &json!({"a": vec![0; 100_000]}),
+            "good",
+        ),
+        of(
+            "many names behind many numbers",
+            json!({"a": vec![0; 500_000], "b": names, "properties": {"a": {"prefixItems": references}}}),
+            &json!({"a": vec![0; 5_000]}),
             TOO_LONG,
         ),
     ]

@@ -17,6 +17,7 @@ mod formats;
 mod keywords;
 mod parts;
 mod patterns;
+mod references;
 
 /// Whether a chart or one below it has a schema.
 pub(super) fn is_wanted(chart: &Chart) -> bool {
@@ -53,6 +54,7 @@ fn check_one(schema: &Value, value: &Value) -> String {
         root: schema,
         draft: Draft::of(schema),
         patterns: HashMap::new(),
+        targets: HashMap::new(),
         steps: SCHEMA_STEPS_MAX,
         broken: None,
     };
@@ -192,6 +194,8 @@ struct Check<'a> {
     root: &'a Value,
     draft: Draft,
     patterns: HashMap<String, Expression>,
+    /// What references lead to, once looked for.
+    targets: HashMap<&'a str, Option<&'a Value>>,
     steps: usize,
     /// Why the schema itself cannot be used.
     broken: Option<String>,
@@ -306,7 +310,11 @@ impl<'a> Check<'a> {
 
     fn reference(&mut self, subject: &mut Subject<'a, '_>, keyword: &str) {
         let Some(Value::String(reference)) = subject.schema.get(keyword) else { return };
-        let Some(target) = resolve(self.root, reference) else {
+        let target = self.target(reference);
+        if self.broken.is_some() {
+            return;
+        }
+        let Some(target) = target else {
             if reference.starts_with('#') {
                 self.broken = Some(format!("schema reference {reference:?} leads nowhere"));
             } else {
@@ -404,58 +412,6 @@ impl<'a> Check<'a> {
                 }
             }
         }
-    }
-}
-
-/// The schema that a reference within the same document names.
-fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
-    let id = root.get("$id").or_else(|| root.get("id")).and_then(Value::as_str).unwrap_or("");
-    let local = reference.strip_prefix(id.trim_end_matches('#')).unwrap_or(reference);
-    let Some(fragment) = local.strip_prefix('#') else {
-        return if local.is_empty() { Some(root) } else { embedded(root, reference) };
-    };
-    if fragment.is_empty() || fragment.starts_with('/') {
-        return root.pointer(&fragment.replace("%25", "%").replace("%24", "$"));
-    }
-    anchor(root, fragment)
-}
-
-/// A schema within the document that has this address.
-fn embedded<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
-    let (address, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-    let file = |text: &str| text.rsplit('/').next().unwrap_or(text).to_owned();
-    let target = find(root, 0, &|schema| {
-        let id = schema.get("$id").or_else(|| schema.get("id")).and_then(Value::as_str).unwrap_or("");
-        !id.is_empty() && (id == address || !address.contains("://") && file(id) == file(address))
-    })?;
-    match fragment {
-        "" => Some(target),
-        pointer if pointer.starts_with('/') => target.pointer(pointer),
-        name => anchor(target, name),
-    }
-}
-
-/// The schema with a name of its own.
-fn anchor<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
-    find(schema, 0, &|schema| {
-        let says = |key: &str| schema.get(key).and_then(Value::as_str);
-        let old = |key: &str| says(key).and_then(|id| id.strip_prefix('#')) == Some(name);
-        says("$anchor") == Some(name) || says("$dynamicAnchor") == Some(name) || old("$id") || old("id")
-    })
-}
-
-/// The first part of a document that is what is looked for.
-fn find<'a>(schema: &'a Value, depth: usize, is_it: &dyn Fn(&Value) -> bool) -> Option<&'a Value> {
-    if depth > SCHEMA_DEPTH_MAX {
-        return None;
-    }
-    if is_it(schema) {
-        return Some(schema);
-    }
-    match schema {
-        Value::Object(map) => map.values().find_map(|v| find(v, depth + 1, is_it)),
-        Value::Array(list) => list.iter().find_map(|v| find(v, depth + 1, is_it)),
-        _ => None,
     }
 }
 

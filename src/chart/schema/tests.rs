@@ -106,6 +106,24 @@ fn broken_and_endless_schemas_are_reported() {
 }
 
 #[test]
+fn references_are_looked_for_once_and_searches_are_counted() {
+    // What stands before the names takes long to search.
+    let numbers = vec![0; 200_000];
+    let named: Vec<Value> = (0..1_000).map(|i| json!({"$anchor": format!("x{i}"), "maximum": i})).collect();
+    let one = json!({"a": numbers, "b": named, "items": {"$ref": "#x999"}});
+    assert_eq!(problems(&one, &json!(vec![999; 20_000])), "");
+    let references: Vec<Value> = (0..1_000).map(|i| json!({"$ref": format!("#x{i}")})).collect();
+    let many = json!({"a": numbers, "b": named, "prefixItems": references});
+    assert_eq!(problems(&many, &json!([0, 1, 2])), "");
+    assert_eq!(problems(&many, &json!(vec![0; 1_000])), "the schema takes too long to check\n");
+    let long = json!({"b": "x".repeat(1 << 20), "items": {"$ref": format!("#/{}", "b".repeat(1 << 20))}});
+    assert!(problems(&long, &json!([0])).ends_with("leads nowhere\n"));
+    let addresses: Vec<Value> = (0..1_000).map(|i| json!({"$ref": format!("x{i}")})).collect();
+    let embedded = json!({"a": [{"$id": "y".repeat(1 << 20)}], "b": numbers, "prefixItems": addresses});
+    assert_eq!(problems(&embedded, &json!(vec![0; 1_000])), "the schema takes too long to check\n");
+}
+
+#[test]
 fn sub_charts_are_checked_with_their_own_schemas() {
     let schema = br#"{"required": ["a"]}"#;
     let mut child = Chart { schema: Some(schema.as_slice().into()), ..Chart::default() };

@@ -130,6 +130,23 @@ fn loops_and_growth_end() {
 }
 
 #[test]
+fn what_takes_long_is_counted() {
+    for text in [
+        "{{ $a := list (repeat 1000000 `x`) }}{{ $b := list (repeat 1000000 `x`) }}{{ range until 100 }}{{ $x := deepEqual $a $b }}{{ end }}",
+        "{{ $a := dict (repeat 1000000 `x`) 1 }}{{ $b := dict (repeat 1000000 `x`) 1 }}{{ range until 100 }}{{ $x := deepEqual $a $b }}{{ end }}",
+        "{{ $t := repeat 1000000 `x` }}{{ $l := list $t }}{{ range until 5 }}{{ $l = concat $l $l }}{{ end }}{{ $x := uniq $l }}",
+        "{{ $t := repeat 1000000 `x` }}{{ $l := list $t }}{{ range until 5 }}{{ $l = concat $l $l }}{{ end }}{{ $x := without $l $t }}",
+        "{{ $t := repeat 1000000 `x` }}{{ $l := list $t }}{{ range until 5 }}{{ $l = concat $l $l }}{{ end }}{{ $x := has (replace `xx` `xy` $t) $l }}",
+        "{{ range until 3000 }}{{ $x := divf 1e300 1e-300 }}{{ end }}",
+        "{{ range until 3000 }}{{ $x := addf 1e300 1e-300 }}{{ end }}",
+        "{{ $k := genPrivateKey `ecdsa` }}{{ range until 300 }}{{ $x := genSelfSignedCertWithKey `a` (list) (list) 1 $k }}{{ end }}",
+        "{{ $c := genCA `a` 1 }}{{ range until 20 }}{{ $x := genCAWithKey `a` 1 $c.Key }}{{ end }}",
+    ] {
+        assert_ends(text, "steps");
+    }
+}
+
+#[test]
 fn long_needles_are_found() {
     let found = |haystack: &str, needle: &str| find(haystack.as_bytes(), needle.as_bytes());
     let needle = format!("{}b{}", "a".repeat(50), "ab".repeat(50));

@@ -108,14 +108,24 @@ pub trait Object {
         Err(format!("no method {name}"))
     }
 
-    /// Keys and values, for objects that `range`, `index` and `len` accept.
-    fn entries(&self) -> Option<Vec<(Value, Value)>> {
+    /// How many keys or items there are, for objects that `range`, `index` and `len` accept.
+    fn count(&self) -> Option<usize> {
         None
+    }
+
+    /// The item at an index, for those that are slices.
+    fn item(&self, _index: usize) -> Option<Value> {
+        None
+    }
+
+    /// Copies of all keys and values, for those that have a count.
+    fn entries(&self) -> Vec<(Value, Value)> {
+        Vec::new()
     }
 
     /// Go's truth.
     fn is_true(&self) -> bool {
-        self.entries().is_none_or(|e| !e.is_empty())
+        self.count().is_none_or(|count| count > 0)
     }
 
     /// For functions that need the concrete type.

@@ -323,9 +323,9 @@ impl<'t> Exec<'t, '_> {
                 let entry = |(k, value): (Rc<str>, Value)| (Value::str(k), Slot { value, boxed });
                 self.each(branch, entries.into_iter().map(entry))?
             }
-            Value::Native(object) if object.entries().is_some() => {
-                let entries = object.entries().unwrap_or_default();
-                self.each(branch, entries.into_iter().map(|(k, v)| (k, Slot::plain(v))))?
+            Value::Native(object) if object.count().is_some() => {
+                let entries = object.entries().into_iter();
+                self.each(branch, entries.map(|(k, v)| (k, Slot::plain(v))))?
             }
             other => {
                 let text = format::display(other).unwrap_or_default();

@@ -44,10 +44,10 @@ fn len(a: &Args<'_>) -> Answer {
         Value::Map(m) => m.entries().len(),
         Value::NilInterface => return Err("len of nil pointer".into()),
         Value::Nil => return Err("reflect: call of reflect.Value.Type on zero Value".into()),
-        other => match other {
-            Value::Native(object) if object.entries().is_some() => object.entries().map_or(0, |e| e.len()),
-            _ => return Err(format!("len of type {}", other.type_name()).into()),
-        },
+        other => {
+            let count = if let Value::Native(object) = other { object.count() } else { None };
+            count.ok_or_else(|| format!("len of type {}", other.type_name()))?
+        }
     };
     Ok(Value::Int(i64::try_from(len).unwrap_or(i64::MAX)))
 }
@@ -71,14 +71,13 @@ fn index(a: &Args<'_>) -> Answer {
             }
             Value::Str(s) => byte(s.as_bytes(), key, "string")?,
             Value::Bytes(b) => byte(b, key, "slice")?,
-            Value::Native(object) if object.entries().is_some() => {
-                let entries = object.entries().unwrap_or_default();
+            Value::Native(object) if object.count().is_some() => {
                 if object.kind_name() == "map" {
                     let name = map_key(key)?;
                     object.field(&name).unwrap_or_default()
                 } else {
-                    let at = position(key, entries.len())?;
-                    entries.get(at).map(|(_, v)| v.clone()).ok_or_else(|| out_of_range("slice"))?
+                    let at = position(key, object.count().unwrap_or_default())?;
+                    object.item(at).ok_or_else(|| out_of_range("slice"))?
                 }
             }
             other => return Err(format!("can't index item of type {}", other.type_name()).into()),

@@ -43,6 +43,18 @@ impl Decimal {
         format!("{sign}0{digits}e{}", self.exponent).parse().unwrap_or(f64::NAN)
     }
 
+    /// Steps that an operation on both takes at most, in proportion to the digits that it writes and goes over.
+    pub(super) fn steps(&self, other: &Self) -> u64 {
+        const DIGITS_PER_STEP: usize = 32;
+        // What a digit of the quotient takes besides the digits of the divisor.
+        const OVERHEAD_DIGITS: usize = 32;
+        let distance = self.exponent.abs_diff(other.exponent);
+        let shift = usize::try_from(distance).unwrap_or(usize::MAX).min(DIGITS_MAX);
+        let (a, b) = (self.digits.len(), other.digits.len());
+        let work = (a + b + shift).saturating_mul(a.min(b) + OVERHEAD_DIGITS);
+        u64::try_from(work / DIGITS_PER_STEP).unwrap_or(u64::MAX)
+    }
+
     pub(super) fn add(&self, other: &Self) -> Result<Self, String> {
         let exponent = self.exponent.min(other.exponent);
         let (a, b) = (self.scaled_to(exponent)?, other.scaled_to(exponent)?);

@@ -49,7 +49,7 @@ pub(super) fn items(value: &Value) -> Option<Vec<Value>> {
         Value::List(list) => Some(list.items().clone()),
         Value::Bytes(bytes) => Some(bytes.iter().map(|b| Value::Uint8(*b)).collect()),
         Value::Native(object) if object.kind_name() == "slice" => {
-            Some(object.entries()?.into_iter().map(|(_, v)| v).collect())
+            Some(object.entries().into_iter().map(|(_, v)| v).collect())
         }
         _ => None,
     }
@@ -145,7 +145,7 @@ fn has(a: &Args<'_>) -> Answer {
 fn contains(a: &Args<'_>, list: &[Value], item: &Value) -> Result<bool, Cause> {
     a.charge(list.len().saturating_mul(super::BYTES_PER_STEP / super::ITEMS_PER_STEP))?;
     for other in list {
-        if deep_equal(item, other)? {
+        if deep_equal(a, item, other)? {
             return Ok(true);
         }
     }

@@ -22,11 +22,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("floor", &[Any], |a| Ok(Value::Float(to_float(a.any(0)).floor()))),
     fixed("ceil", &[Any], |a| Ok(Value::Float(to_float(a.any(0)).ceil()))),
     variadic("round", &[Any, Int], Float, round),
-    fixed("add1f", &[Any], |a| decimals(a.any(0), &[Value::Int(1)], Decimal::add)),
-    variadic("addf", &[], Any, |a| decimals(&Value::Float(0.0), a.rest(0), Decimal::add)),
-    variadic("subf", &[Any], Any, |a| decimals(a.any(0), a.rest(1), Decimal::sub)),
-    variadic("mulf", &[Any], Any, |a| decimals(a.any(0), a.rest(1), Decimal::mul)),
-    variadic("divf", &[Any], Any, |a| decimals(a.any(0), a.rest(1), Decimal::div)),
+    fixed("add1f", &[Any], |a| decimals(a, a.any(0), &[Value::Int(1)], Decimal::add)),
+    variadic("addf", &[], Any, |a| decimals(a, &Value::Float(0.0), a.rest(0), Decimal::add)),
+    variadic("subf", &[Any], Any, |a| decimals(a, a.any(0), a.rest(1), Decimal::sub)),
+    variadic("mulf", &[Any], Any, |a| decimals(a, a.any(0), a.rest(1), Decimal::mul)),
+    variadic("divf", &[Any], Any, |a| decimals(a, a.any(0), a.rest(1), Decimal::div)),
     fixed("until", &[Int], until),
     fixed("untilStep", &[Int, Int, Int], |a| ints(steps(a.int(0), a.int(1), a.int(2))?)),
     variadic("seq", &[], Int, seq),
@@ -71,10 +71,14 @@ fn round(a: &Args<'_>) -> Answer {
     Ok(Value::Float(whole / pow))
 }
 
-fn decimals(first: &Value, rest: &[Value], f: fn(&Decimal, &Decimal) -> Result<Decimal, String>) -> Answer {
+type Operation = fn(&Decimal, &Decimal) -> Result<Decimal, String>;
+
+fn decimals(a: &Args<'_>, first: &Value, rest: &[Value], f: Operation) -> Answer {
     let mut total = Decimal::from_float(to_float(first))?;
     for value in rest {
-        total = f(&total, &Decimal::from_float(to_float(value))?)?;
+        let other = Decimal::from_float(to_float(value))?;
+        a.engine.shared.charge(total.steps(&other))?;
+        total = f(&total, &other)?;
     }
     Ok(Value::Float(total.to_float()))
 }

@@ -7,7 +7,7 @@ use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::super::{Answer, Args, Cause};
-use super::{Pair, keys};
+use super::{Pair, RSA_SIGNATURE_STEPS, SIGNATURE_STEPS, keys};
 use crate::chart::value::{Text, Value};
 use crate::format::base64;
 use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name};
@@ -34,6 +34,7 @@ pub(super) fn authority(a: &Args<'_>) -> Answer {
     let key = given_or_new_key(a, 2)?;
     let template =
         Template { authority: Authority::Certificates, ..template(a, &Value::Nil, &Value::Nil, a.int(1))? };
+    count_signature(a, &key)?;
     issue(&template, &key, Issuer::itself(&template, &key))
 }
 
@@ -41,6 +42,7 @@ pub(super) fn authority(a: &Args<'_>) -> Answer {
 pub(super) fn self_signed(a: &Args<'_>) -> Answer {
     let key = given_or_new_key(a, 4)?;
     let template = template(a, a.any(1), a.any(2), a.int(3))?;
+    count_signature(a, &key)?;
     issue(&template, &key, Issuer::itself(&template, &key))
 }
 
@@ -55,7 +57,13 @@ pub(super) fn signed(a: &Args<'_>) -> Answer {
     let issuer_key =
         Key::from_pem(ca.key.as_bytes()).map_err(|e| format!("error parsing private key: {e}"))?;
     let template = template(a, a.any(1), a.any(2), a.int(3))?;
+    count_signature(a, &issuer_key)?;
     issue(&template, &key, Issuer::of_pem(ca.cert.as_bytes(), &issuer_key))
+}
+
+fn count_signature(a: &Args<'_>, key: &Key) -> Result<(), Cause> {
+    let steps = if key.is_rsa() { RSA_SIGNATURE_STEPS } else { SIGNATURE_STEPS };
+    Ok(a.engine.shared.charge(steps)?)
 }
 
 fn issue(template: &Template, key: &Key, issuer: Result<Issuer<'_>, pki::Error>) -> Answer {

@@ -79,6 +79,9 @@ impl Object for Pair {
 const RSA_2048_STEPS: u64 = 200_000;
 const RSA_4096_STEPS: u64 = 1_000_000;
 const DSA_STEPS: u64 = 400_000;
+/// One signature with an RSA key, of 4096 bits at most, which is checked before each.
+const RSA_SIGNATURE_STEPS: u64 = 20_000;
+const SIGNATURE_STEPS: u64 = 2_000;
 const BCRYPT_STEPS: u64 = 50_000;
 const SCRYPT_STEPS: u64 = 100_000;
 
