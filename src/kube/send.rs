@@ -63,6 +63,13 @@ pub(super) struct Terms {
     pub(super) is_gated: bool,
 }
 
+impl Terms {
+    /// How long a call waits until the first page of a list begins.
+    fn answer_wait(self) -> Duration {
+        if self.is_gated { self.timeout.min(limits::ANSWER_WAIT_MAX) } else { self.timeout }
+    }
+}
+
 /// When a request was sent: by the program's clock, and by that of sockets.
 #[derive(Clone)]
 struct Sent {
@@ -200,7 +207,7 @@ impl Sender {
         let limits = Limits {
             connect: CONNECT_TIMEOUT,
             total: Some(deadline.left()),
-            response: Some(terms.timeout),
+            response: Some(terms.answer_wait()),
             read: Some(terms.timeout),
         };
         let mut response = self.counted(request, &sent, session.send(None, request, &limits))?;
@@ -363,5 +370,19 @@ impl Sender {
     ) -> Error {
         let now = self.options.clock.now();
         Error::Api(Box::new(status::failure(&session.name(request), code, retry_after, body, now)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_wait_less_for_a_list_to_begin_than_others() {
+        let s = Duration::from_secs;
+        for (timeout, is_gated, expected) in [(30, true, 10), (30, false, 30), (5, true, 5), (5, false, 5)] {
+            let terms = Terms { timeout: s(timeout), is_gated };
+            assert_eq!(terms.answer_wait(), s(expected), "{timeout} {is_gated}");
+        }
     }
 }
