@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::garden_time::GardenTime;
 use crate::base::stop::Stop;
+use crate::base::workers::Workers;
 use crate::config::settings::{ClientConnection, LeaderElection, Settings};
 use crate::kube::{self, Client, Connection, Garden, Gate, Gates, Options, Seed, in_cluster, kubeconfig};
 use crate::net::Daily;
@@ -48,6 +49,8 @@ pub(super) struct Clients {
     pub(super) applier_write_timeout: Duration,
     /// Woken by each 401 of the garden.
     pub(super) unauthorized: Stop,
+    /// What the requests of workers and charts share.
+    pub(super) workers: Workers,
     options: Options,
     seed_gate: Gate,
     garden_gate: Gate,
@@ -84,7 +87,8 @@ impl Clients {
             write_timeout: write_timeout(&settings.leader_election),
             ..options(env, time)
         };
-        let gates = Gates::new(settings.edge.workers);
+        let workers = Workers::new(settings.edge.workers);
+        let gates = Gates::new(&workers);
         let (seed_gate, garden_gate) = (gates.gate(), gates.gate());
         let options = Options { permit: Some(fence.permit(election_timeout)), ..unlimited.clone() };
         let unlimited = Options { gate: Some(seed_gate.clone()), ..unlimited };
@@ -110,6 +114,7 @@ impl Clients {
             seed_connection: seed_connection.clone(),
             applier_write_timeout: lease_write_timeout(&settings.leader_election),
             unauthorized: Stop::new(),
+            workers,
             options: garden_options,
             seed_gate,
             garden_gate,

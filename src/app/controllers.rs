@@ -143,6 +143,7 @@ fn site(
         beat: shared.status.beat.clone(),
         remarks: Arc::new(shared.status.remarks()),
         certificate_expiry: Arc::new(move || *expiry.lock().unwrap_or_else(PoisonError::into_inner)),
+        workers: shared.clients.workers.clone(),
         renderer: shared.env.renderer.clone(),
         charts: Arc::new(puller(shared, stop)),
         any_version: shared.env.variable(super::versions::SWITCH) == Some("true"),
@@ -167,6 +168,7 @@ fn puller(shared: &Shared, stop: &Stop) -> Puller {
     };
     Puller::new(network, shared.settings.edge.registries.clone(), shared.charts.clone(), stop)
         .counting(env.metrics.clone())
+        .sharing(shared.clients.workers.clone())
 }
 
 /// When the Seed is gone, or not the one that was registered, the controllers end.

@@ -17,3 +17,4 @@ pub mod signal;
 pub mod state;
 pub mod stop;
 pub mod thread;
+pub mod workers;

@@ -10,6 +10,7 @@ use crate::api::gardener::{
 };
 use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
 use crate::base::clock::Clock;
+use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::config::settings::Settings;
 use crate::kube;
@@ -47,6 +48,8 @@ pub struct Site {
     pub remarks: Remarks,
     /// Until when the agent's certificate is valid.
     pub certificate_expiry: CertificateExpiry,
+    /// What requests and charts share.
+    pub workers: Workers,
     /// Renders charts.
     pub renderer: Renderer,
     /// Gets charts out of registries.

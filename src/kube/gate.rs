@@ -15,12 +15,13 @@ use std::time::Duration;
 use crate::base::backoff::delay_after;
 use crate::base::clock::Mono;
 use crate::base::random;
+use crate::base::workers::{Server, Workers};
 use crate::limits;
 
 /// Makes the gates of all servers: their probes share the workers.
 #[derive(Clone, Debug)]
 pub struct Gates {
-    permits: usize,
+    workers: Workers,
     probes: Arc<Probes>,
 }
 
@@ -31,16 +32,17 @@ struct Probes {
 }
 
 impl Gates {
-    /// Gates for a program with so many workers.
-    pub fn new(workers: usize) -> Self {
-        let probes = Probes { running: AtomicUsize::new(0), max: (workers / 2).max(1) };
-        Self { permits: permits(workers), probes: Arc::new(probes) }
+    /// Gates for a program with these workers.
+    pub fn new(workers: &Workers) -> Self {
+        let probes = Probes { running: AtomicUsize::new(0), max: (workers.count() / 2).max(1) };
+        Self { workers: workers.clone(), probes: Arc::new(probes) }
     }
 
     /// The gate of one more server.
     pub fn gate(&self) -> Gate {
-        let state = Mutex::new(State::new(self.permits));
-        Gate(Arc::new(Shared { state, returned: Condvar::new(), probes: Arc::clone(&self.probes) }))
+        let state = Mutex::new(State::new(permits(self.workers.count())));
+        let (returned, probes) = (Condvar::new(), Arc::clone(&self.probes));
+        Gate(Arc::new(Shared { state, returned, server: self.workers.server(), probes }))
     }
 }
 
@@ -60,6 +62,8 @@ struct Shared {
     state: Mutex<State>,
     /// A permit came back.
     returned: Condvar,
+    /// What its requests hold of the workers, which charts share.
+    server: Server,
     probes: Arc<Probes>,
 }
 
@@ -80,6 +84,7 @@ pub(super) struct Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         self.gate.lock().leave(self.is_probe);
+        self.gate.0.server.leave();
         if self.is_probe {
             self.gate.0.probes.running.fetch_sub(1, Ordering::SeqCst);
         }
@@ -96,24 +101,34 @@ impl Gate {
     /// Asks for a pass. Waits a moment for one if the server answers and others are using all of them.
     pub(super) fn enter(&self, now: Mono) -> Result<Pass, Refusal> {
         let mut state = self.lock();
-        let mut entry = state.enter(now);
+        let mut entry = self.held(state.enter(now));
         if entry == Entry::Full && !state.jammed {
-            let waits = |state: &mut State| state.active >= state.permits;
+            let waits = |state: &mut State| state.active >= state.permits || !self.0.server.has_room();
             // In real time, as sockets wait.
             let waited = self.0.returned.wait_timeout_while(state, limits::PERMIT_WAIT_MAX, waits);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            entry = state.enter(now);
+            entry = self.held(state.enter(now));
             state.jammed = entry == Entry::Full;
         }
         let is_probe = match entry {
             Entry::Pass => false,
             Entry::Probe if self.may_probe() => true,
-            Entry::Probe | Entry::Full => return Err(state.refusal(limits::PERMIT_AGAIN)),
+            Entry::Probe => {
+                self.0.server.leave();
+                return Err(state.refusal(limits::PERMIT_AGAIN));
+            }
+            Entry::Full => return Err(state.refusal(limits::PERMIT_AGAIN)),
             Entry::Closed(after) => return Err(state.refusal(after)),
         };
         state.begin(is_probe);
         drop(state);
         Ok(Pass { gate: self.clone(), is_probe })
+    }
+
+    /// Holds a worker for an entry that needs one.
+    fn held(&self, entry: Entry) -> Entry {
+        let needs_one = matches!(entry, Entry::Pass | Entry::Probe);
+        if needs_one && !self.0.server.enter() { Entry::Full } else { entry }
     }
 
     fn may_probe(&self) -> bool {
@@ -391,7 +406,7 @@ mod tests {
 
     #[test]
     fn probes_of_all_servers_share_the_workers() {
-        let gates = Gates::new(4);
+        let gates = Gates::new(&Workers::new(4));
         let all: Vec<Gate> = (0..3).map(|_| gates.gate()).collect();
         all.iter().for_each(|gate| gate.unreachable(ms(0), ms(0), "no route"));
         let mut passes: Vec<_> = all.iter().map(|gate| gate.enter(ms(1_000))).collect();
@@ -403,8 +418,22 @@ mod tests {
     }
 
     #[test]
+    fn charts_take_permits_away() {
+        let workers = Workers::new(4);
+        let gate = Gates::new(&workers).gate();
+        let turns = [workers.chart().unwrap(), workers.chart().unwrap()];
+        let pass = gate.enter(ms(0)).unwrap();
+        assert!(gate.enter(ms(0)).is_err() && workers.chart().is_none());
+        drop(turns);
+        let more = [gate.enter(ms(0)).unwrap(), gate.enter(ms(0)).unwrap()];
+        assert!(gate.enter(ms(0)).is_err() && workers.chart().is_none());
+        drop((pass, more));
+        assert!(workers.chart().is_some());
+    }
+
+    #[test]
     fn a_server_that_lets_all_wait_is_waited_for_once() {
-        let gate = Gates::new(2).gate();
+        let gate = Gates::new(&Workers::new(2)).gate();
         let pass = gate.enter(ms(0)).unwrap();
         assert!(gate.enter(ms(0)).is_err());
         assert!(gate.lock().jammed);

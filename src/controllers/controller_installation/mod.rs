@@ -30,6 +30,7 @@ use crate::api::gardener::{
 };
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::installation_of;
+use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::config::version::GARDENER;
 use crate::kube::{Garden, Seed};
@@ -70,6 +71,7 @@ pub fn add(site: &Site, group: &mut Group) {
         seed_name: site.seed_name().to_owned(),
         version: GARDENER.to_owned(),
         feature_gates: settings.feature_gates.clone(),
+        workers: site.workers.clone(),
         renderer: site.renderer.clone(),
         charts: Arc::clone(&site.charts),
         garden_address: settings.garden_client_connection.garden_cluster_address.clone(),
@@ -86,6 +88,7 @@ struct InstallationReconciler {
     version: String,
     /// Every known gate.
     feature_gates: BTreeMap<String, bool>,
+    workers: Workers,
     renderer: Renderer,
     charts: Arc<Puller>,
     /// `gardenClientConnection.gardenClusterAddress`: where extensions find the garden, if not where the agent does.

@@ -59,6 +59,8 @@ pub(super) fn objects(
         kubernetes_major: version.major,
         kubernetes_minor: version.minor,
     };
+    let busy = || Failure::later(BUSY_AGAIN, child::Error::Busy);
+    let _worker = this.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
     let rendered = this.renderer.render(&request, chart.archive(), &cx.stop).map_err(|error| {
         // Not the chart's fault: nobody needs to know.
         if matches!(error, child::Error::Busy | child::Error::Stopped) {

@@ -14,6 +14,7 @@ use crate::base::clock::{Simulated, Timestamp};
 use crate::base::error::chain;
 use crate::base::random::hex;
 use crate::base::thread;
+use crate::base::workers::Workers;
 use crate::kube::{Credentials, Gates, Identity, Material, Trust, Verdict, WatchEvent};
 use crate::net::testing::{Act, Ca, Pair, Seen, Server, ServerTls, chunk, chunked_head, feed};
 
@@ -217,7 +218,7 @@ fn a_server_that_cannot_be_reached_is_left_alone_until_somebody_reaches_it() {
     let road = Arc::new(Road::default());
     let sim = Simulated::new(Timestamp::from_unix(0), 1);
     let options = Options {
-        gate: Some(Gates::new(4).gate()),
+        gate: Some(Gates::new(&Workers::new(4)).gate()),
         clock: Clock::new(sim.clone()),
         dialer: road.clone(),
         ..Options::default()
@@ -260,7 +261,7 @@ fn a_silent_server_cannot_hold_all_workers() {
         asked.lock().unwrap().send(()).unwrap();
         vec![Act::Silence]
     });
-    let options = Options { gate: Some(Gates::new(3).gate()), ..Options::default() };
+    let options = Options { gate: Some(Gates::new(&Workers::new(3)).gate()), ..Options::default() };
     let client = Client::new(Connection::new(server.url()), options).unwrap();
     std::thread::scope(|scope| {
         let held: Vec<_> = (0..2).map(|_| scope.spawn(|| client.version().map(drop))).collect();

@@ -12,6 +12,7 @@ use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
+use crate::base::workers::{ChartTurn, Workers};
 use crate::config::settings::Registry;
 use crate::limits;
 use crate::net;
@@ -45,6 +46,8 @@ pub struct Puller {
     asks: bool,
     /// Pulls that are under way.
     under_way: AtomicUsize,
+    /// The workers that pulls hold.
+    workers: Option<Workers>,
     /// Connections wait in real time.
     clock: Clock,
     metrics: Metrics,
@@ -60,11 +63,14 @@ pub struct Pulled {
 }
 
 /// A turn; it ends when this is dropped.
-struct Turn<'a>(&'a AtomicUsize);
+struct Turn<'a> {
+    under_way: &'a AtomicUsize,
+    _worker: Option<ChartTurn>,
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -96,6 +102,7 @@ impl Puller {
             whole: false,
             asks: false,
             under_way,
+            workers: None,
             clock,
             metrics,
         }
@@ -117,6 +124,12 @@ impl Puller {
             (name, result.err())
         };
         source::sources(&order.reference, &self.registries).into_iter().map(ask).collect()
+    }
+
+    /// Leaves some of these workers to others.
+    #[must_use]
+    pub fn sharing(self, workers: Workers) -> Self {
+        Self { workers: Some(workers), ..self }
     }
 
     /// Measures the time that a pull takes on another clock.
@@ -208,9 +221,8 @@ impl Puller {
     fn turn(&self, stop: &Stop) -> Result<Turn<'_>, Error> {
         let until = self.clock.mono().saturating_add(TURN_PATIENCE);
         loop {
-            let take = |now| (now < limits::OCI_PULLS_MAX).then_some(now + 1);
-            if self.under_way.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
-                return Ok(Turn(&self.under_way));
+            if let Some(turn) = self.turn_now() {
+                return Ok(turn);
             }
             if self.clock.mono() >= until {
                 return Err(Error::Busy);
@@ -219,6 +231,16 @@ impl Puller {
                 return Err(Error::Stopped);
             }
         }
+    }
+
+    fn turn_now(&self) -> Option<Turn<'_>> {
+        let worker = match &self.workers {
+            Some(workers) => Some(workers.chart()?),
+            None => None,
+        };
+        let take = |now| (now < limits::OCI_PULLS_MAX).then_some(now + 1);
+        self.under_way.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).ok()?;
+        Some(Turn { under_way: &self.under_way, _worker: worker })
     }
 
     /// What the cache holds from the manifest to the chart; none if anything is missing.

@@ -1,0 +1,177 @@
+//! How what takes long shares the workers. Requests wait for API servers, charts are pulled and rendered: whatever the
+//! requests to one server and the charts hold together, one worker stays free for everything else, if there are three.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::clock::Clock;
+use super::stop::Stop;
+
+/// How often one that waits looks whether it may begin, and for how long: it holds a worker that others need.
+const LOOK: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The workers of the program. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Workers(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    count: usize,
+    held: Mutex<Held>,
+}
+
+/// Workers that are held.
+#[derive(Debug, Default)]
+struct Held {
+    /// By charts that are pulled or rendered.
+    charts: usize,
+    /// By requests, for each server.
+    requests: Vec<usize>,
+}
+
+/// Whether so many workers may be held. One request and one chart are always possible, but together only if a worker
+/// stays free or there are fewer than three.
+const fn may_hold(workers: usize, requests: usize, charts: usize) -> bool {
+    // A request is always possible: its worker counts also while nobody asks.
+    let requests = if requests == 0 { 1 } else { requests };
+    if workers < 3 { requests == 1 && charts <= 1 } else { requests + charts < workers }
+}
+
+impl Workers {
+    /// So many workers, all of them free.
+    pub fn new(count: usize) -> Self {
+        Self(Arc::new(Shared { count, held: Mutex::default() }))
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.count
+    }
+
+    /// One more server that requests wait for.
+    pub fn server(&self) -> Server {
+        let mut held = self.lock();
+        held.requests.push(0);
+        Server { workers: self.clone(), index: held.requests.len() - 1 }
+    }
+
+    /// The right to pull or render a chart, if there is one now.
+    pub fn chart(&self) -> Option<ChartTurn> {
+        let mut held = self.lock();
+        let busiest = held.requests.iter().copied().max().unwrap_or(0);
+        may_hold(self.0.count, busiest, held.charts + 1).then(|| {
+            held.charts += 1;
+            ChartTurn(self.clone())
+        })
+    }
+
+    /// The same; waits a moment for it.
+    pub fn chart_soon(&self, stop: &Stop) -> Option<ChartTurn> {
+        // In real time, as those that are waited for work.
+        let clock = Clock::system();
+        loop {
+            if let Some(turn) = self.chart() {
+                return Some(turn);
+            }
+            if clock.mono() >= PATIENCE || stop.wait(&clock, LOOK) {
+                return None;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Plain values: no panic leaves them half changed.
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to pull or render one chart. Dropping it gives it back.
+#[derive(Debug)]
+pub struct ChartTurn(Workers);
+
+impl Drop for ChartTurn {
+    fn drop(&mut self) {
+        self.0.lock().charts -= 1;
+    }
+}
+
+/// A server that requests wait for.
+#[derive(Debug)]
+pub struct Server {
+    workers: Workers,
+    index: usize,
+}
+
+impl Server {
+    /// Whether one more request may hold a worker.
+    pub fn has_room(&self) -> bool {
+        let held = self.workers.lock();
+        held.requests.get(self.index).is_some_and(|n| may_hold(self.workers.0.count, n + 1, held.charts))
+    }
+
+    /// Holds a worker for a request; false if none may be held.
+    pub fn enter(&self) -> bool {
+        let mut held = self.workers.lock();
+        let charts = held.charts;
+        let Some(requests) = held.requests.get_mut(self.index) else { return false };
+        let has_room = may_hold(self.workers.0.count, *requests + 1, charts);
+        *requests += usize::from(has_room);
+        has_room
+    }
+
+    /// Gives it back.
+    pub fn leave(&self) {
+        if let Some(requests) = self.workers.lock().requests.get_mut(self.index) {
+            *requests -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The most requests to one server that may wait beside so many charts, and the most charts.
+    #[test]
+    fn one_worker_stays_free_whatever_the_others_wait_for() {
+        let most = |fits: &dyn Fn(usize) -> bool| (0..64).take_while(|n| fits(*n)).last();
+        let table = [
+            // Workers; requests beside 0, 1, 2 and 4 charts; charts beside no request.
+            (1, [Some(1), Some(1), None, None], Some(1)),
+            (2, [Some(1), Some(1), None, None], Some(1)),
+            (3, [Some(2), Some(1), None, None], Some(1)),
+            (4, [Some(3), Some(2), Some(1), None], Some(2)),
+            (6, [Some(5), Some(4), Some(3), Some(1)], Some(4)),
+            (8, [Some(7), Some(6), Some(5), Some(3)], Some(6)),
+            (16, [Some(15), Some(14), Some(13), Some(11)], Some(14)),
+        ];
+        for (workers, requests, charts) in table {
+            let found = [0, 1, 2, 4].map(|charts| most(&|requests| may_hold(workers, requests, charts)));
+            assert_eq!(found, requests, "{workers}");
+            assert_eq!(most(&|charts| may_hold(workers, 0, charts)), charts, "{workers}");
+        }
+        for workers in 3..=32 {
+            for (requests, charts) in (0..64).flat_map(|n| (0..64).map(move |m| (n, m))) {
+                let held = requests + charts;
+                assert!(!may_hold(workers, requests, charts) || held < workers, "{workers} {held}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_may_be_held_again() {
+        let workers = Workers::new(4);
+        let (garden, seed) = (workers.server(), workers.server());
+        assert!(garden.enter() && garden.enter());
+        let turn = workers.chart().unwrap();
+        assert!(workers.chart_soon(&Stop::new()).is_none() && !garden.enter() && !garden.has_room());
+        // Another server is another matter.
+        assert!(seed.enter() && seed.has_room());
+        garden.leave();
+        assert!(workers.chart_soon(&Stop::new()).is_some());
+        drop(turn);
+        assert!(garden.enter() && garden.enter() && !garden.enter());
+        assert!(workers.chart().is_none());
+    }
+}
