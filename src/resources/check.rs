@@ -46,15 +46,16 @@ impl Reconciler for ChecksReconciler {
         if !is_checked(&resource.metadata, &resource.spec.class) {
             return Ok(Outcome::Done);
         }
+        let period = self.0.settings.check_period;
         let applied = status_of(&resource.status.conditions, APPLIED);
         if !matches!(applied, Some(Status::True | Status::Unknown)) {
-            return Ok(Outcome::Done);
+            // The store may never have seen a difference: nobody else would come back.
+            return Ok(super::jittered(period));
         }
         let present = Present { conditions: &resource.status.conditions, now: cx.clock.now() };
-        let found = look(session, present, &resource.status.resources)?;
+        let found = look(session, present, &resource.status.resources).map_err(Error::into_failure)?;
         let next = with_status(&raw, &found, None);
-        session.write_status(raw, &next)?;
-        let period = self.0.settings.check_period;
+        session.write_status(raw, &next).map_err(Error::into_failure)?;
         Ok(super::jittered(again(&found, present.now, period)))
     }
 }

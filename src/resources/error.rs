@@ -59,7 +59,9 @@ impl Error {
     /// is not reported.
     pub fn is_postponed(&self) -> bool {
         match self {
-            Self::Request(request) => request.postponed().is_some(),
+            Self::Request(request) | Self::ReadSecret { source: Some(request), .. } => {
+                request.postponed().is_some()
+            }
             Self::Apply { source, .. } => source.is_postponed(),
             _ => false,
         }
@@ -139,5 +141,24 @@ mod tests {
         let read = Error::ReadSecret { name: "s".into(), source: Some(kube::Error::Api(Box::new(failure))) };
         assert_eq!(read.text(), "read secret \"s\": 422 Invalid: no");
         assert_eq!(Error::Several(vec!["a".into(), "b".into()]).text(), "a; b");
+    }
+
+    #[test]
+    fn a_request_that_was_not_sent_is_seen_through_what_was_tried() {
+        let fenced = || kube::Error::Fenced("not ours".to_owned());
+        let read = |source| Error::ReadSecret { name: "s".into(), source };
+        let apply = |source| Error::Apply { object: "o".into(), source: Box::new(source) };
+        let table = [
+            ("alone", Error::Request(fenced()), true),
+            ("of a Secret", read(Some(fenced())), true),
+            ("of an object", apply(Error::Request(fenced())), true),
+            ("a Secret that is not there", read(None), false),
+            ("refused by the server", read(Some(kube::Error::Api(Box::default()))), false),
+            ("words", Error::Several(Vec::new()), false),
+        ];
+        for (name, error, expected) in table {
+            assert_eq!(error.is_postponed(), expected, "{name}");
+            assert_eq!(error.into_failure().postponed().is_some(), expected, "{name}");
+        }
     }
 }

@@ -33,7 +33,7 @@ pub struct GarbageCollector(pub(super) Arc<Shared>);
 
 impl Reconciler for GarbageCollector {
     fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        collect(self.0.session(cx))?;
+        collect(self.0.session(cx)).map_err(Error::into_failure)?;
         Ok(Outcome::After(self.0.settings.collect_period))
     }
 }

@@ -527,7 +527,11 @@ fn health_and_progress_are_reported() {
     let mut held = deployment("d", 2);
     held["metadata"]["annotations"] = json!({"test.gardener.cloud/hold": "yes"});
     rig.install("mr", json!({}), &[held, config_map("a", "1"), config_map("b", "1")]);
-    assert_eq!(rig.check("mr"), Outcome::Done, "nothing is looked at before it is applied");
+    let before = rig.seed.requests().len();
+    let Outcome::After(period) = rig.check("mr") else { panic!("nobody comes back") };
+    assert!((54..=66).contains(&period.as_secs()), "{period:?}");
+    let requests = rig.seed.requests().len() - before;
+    assert_eq!(requests, 1, "nothing is looked at before it is applied");
     rig.settle("mr");
     let Outcome::After(soon) = rig.check("mr") else { panic!("no further look") };
     assert!(soon < Duration::from_secs(3), "{soon:?}");
@@ -596,13 +600,26 @@ fn other_classes_are_left_alone_and_handed_over() {
 fn without_the_lease_nothing_is_written() {
     let mut rig = Rig::new("fence");
     rig.install("mr", json!({}), &[config_map("a", "1")]);
+    rig.settle("mr");
+    let garbage = json!({"metadata": {"name": "unused", "namespace": "garden",
+        "labels": {"resources.gardener.cloud/garbage-collectable-reference": "true"}}});
+    rig.seed.create("v1", "secrets", &garbage);
+    rig.time.advance(Duration::from_secs(700));
+    rig.secret("mr", &[config_map("b", "1")]);
     let lease = Fence::new(rig.cx.clock.clone(), "garden/gardener-resource-manager");
     let client = client_under(&rig.seed, &rig.cx.clock, Some(&lease));
     rig.resources = Resources::new(client, Settings::default());
     let before = rig.seed.requests().len();
-    let failure = rig.round("mr").unwrap_err();
-    assert!(failure.text().contains("garden/gardener-resource-manager"), "{failure}");
-    assert!(failure.postponed().is_some(), "{failure}");
+    let key = Key::new("garden", "mr");
+    let failures = [
+        rig.round("mr").unwrap_err(),
+        rig.resources.checks().reconcile(&key, &rig.cx).unwrap_err(),
+        rig.resources.garbage_collector().reconcile(&Key::default(), &rig.cx).unwrap_err(),
+    ];
+    for failure in failures {
+        assert!(failure.text().contains("garden/gardener-resource-manager"), "{failure}");
+        assert!(failure.postponed().is_some(), "{failure}");
+    }
     assert_eq!(rig.writes(before), Vec::<String>::new());
 }
 
