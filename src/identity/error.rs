@@ -37,6 +37,11 @@ pub enum Error {
         /// The cause.
         source: Box<Self>,
     },
+    /// A certificate was due to be renewed, and was not.
+    Renew {
+        /// The cause.
+        source: Box<Self>,
+    },
     /// Nothing in the configuration says how to reach the garden.
     NotConfigured,
     /// The request was denied or could not be signed.
@@ -68,7 +73,7 @@ impl Error {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Refused { .. } => true,
-            Self::Bootstrap { source, .. } => source.is_refusal(),
+            Self::Bootstrap { source, .. } | Self::Renew { source } => source.is_refusal(),
             _ => false,
         }
     }
@@ -77,7 +82,7 @@ impl Error {
     pub fn cause(&self) -> Option<&kube::Error> {
         match self {
             Self::Kube { source, .. } => Some(source),
-            Self::Bootstrap { source, .. } => source.cause(),
+            Self::Bootstrap { source, .. } | Self::Renew { source } => source.cause(),
             _ => None,
         }
     }
@@ -97,6 +102,7 @@ impl fmt::Display for Error {
             Self::Pki(_) => f.write_str("make a certificate request"),
             Self::NoKubeconfig { place, remedy } => write!(f, "no kubeconfig in {place}: {remedy}"),
             Self::Bootstrap { place, .. } => write!(f, "with the bootstrap kubeconfig in {place}"),
+            Self::Renew { .. } => f.write_str("renew the certificate"),
             Self::NotConfigured => f.write_str(
                 "nothing says how to reach the garden: set gardenClientConnection.kubeconfig, or bootstrapKubeconfig \
                  and kubeconfigSecret",
@@ -117,7 +123,7 @@ impl std::error::Error for Error {
             Self::Kube { source, .. } => Some(source),
             Self::Kubeconfig { source, .. } => Some(source),
             Self::Pki(source) => Some(source),
-            Self::Bootstrap { source, .. } => Some(&**source),
+            Self::Bootstrap { source, .. } | Self::Renew { source } => Some(&**source),
             _ => None,
         }
     }

@@ -144,7 +144,7 @@ impl Rotation {
         if !renew && self.issuer.is_none() && self.garden_clock.now() < self.deadline {
             return Ok(Step::Wait(LOOK));
         }
-        self.renew(seed, garden, stored)
+        self.renew(seed, garden, stored).map_err(|source| Error::Renew { source: Box::new(source) })
     }
 
     /// The Secret keeps saying where the garden is: we may be using another way.

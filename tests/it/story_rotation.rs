@@ -268,6 +268,8 @@ fn a_connection_that_cannot_be_used_is_tried_again() {
     let problem = agent.wait_for_problem("garden certificate", &["connect to the garden", "without user"]);
     assert!(!problem.contains("hunter2"), "{problem}");
     world.pass(Duration::from_secs(30));
+    // No certificate was due: alerts would look for another trouble.
+    assert!(events(&world.seed, "mistyped", "GardenletCertificateRotationFailed").is_empty());
     assert!(
         agent
             .get(2728, "/statusz")

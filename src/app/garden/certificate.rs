@@ -13,6 +13,7 @@ use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::format::duration;
 use crate::format::time::rfc3339;
+use crate::identity;
 use crate::identity::bootstrap::Obtained;
 use crate::identity::rotation::{self, Rotation, Validity};
 use crate::identity::trial::{self, Refusals};
@@ -86,6 +87,12 @@ impl Keeper {
     }
 }
 
+/// Another certificate was due, and did not come: what the keeper explains is a bootstrap. Other errors are none of the
+/// rotation, and upstream tells no event of them.
+const fn is_rotation(error: &Error) -> bool {
+    matches!(error, Error::Explained { .. } | Error::Identity(identity::Error::Renew { .. }))
+}
+
 /// In upstream's words. The time left is rounded down, so that the events of one trouble are counted as one.
 fn rotation_failed(not_after: Timestamp, now: Timestamp, cause: &str) -> String {
     let left = not_after.unix().saturating_sub(now.unix());
@@ -148,7 +155,9 @@ impl BringUp {
                 let until = rfc3339(keeper.rotation.current().not_after);
                 let note = format!("the certificate is valid until {until}: {}", chain(&error));
                 self.tell(true, "CertificateNotRenewed", &note);
-                self.tell_as_upstream(keeper.rotation.current().not_after, &chain(&error));
+                if is_rotation(&error) {
+                    self.tell_as_upstream(keeper.rotation.current().not_after, &chain(&error));
+                }
                 error.delay(keeper.retry.next_delay())
             }
         }
@@ -282,6 +291,25 @@ impl BringUp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube;
+
+    #[test]
+    fn only_a_certificate_that_was_due_is_a_failed_rotation() {
+        let read = || identity::Error::kube("read secret s")(kube::Error::Limited);
+        let connect =
+            Error::Kube { operation: "connect to the garden".to_owned(), source: kube::Error::Limited };
+        let lost = Error::Explained { cause: "lost".to_owned(), source: Box::new(read().into()) };
+        let table = [
+            (identity::Error::Renew { source: Box::new(read()) }.into(), true),
+            (lost, true),
+            (read().into(), false),
+            (connect, false),
+            (Error::Config("c".to_owned()), false),
+        ];
+        for (error, expected) in table {
+            assert_eq!(is_rotation(&error), expected, "{error:?}");
+        }
+    }
 
     #[test]
     fn a_failed_renewal_is_told_in_upstreams_words() {
