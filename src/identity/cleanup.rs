@@ -111,12 +111,15 @@ pub fn same_trust(one: &Trust, other: &Trust) -> bool {
     }
 }
 
-/// Stores a connection with another CA. A pending request for renewal stays pending.
+/// Stores the trust of a connection. What else the Secret says stays, as somebody may have changed it since: address,
+/// certificate, and a pending request for renewal.
 ///
 /// # Errors
-/// If the Secret cannot be written.
+/// If the Secret cannot be read or written.
 pub fn store_refreshed(seed: &Client, key: &Key, connection: &Connection) -> Result<(), Error> {
-    secret::store(seed, key, connection, true)
+    let stored =
+        secret::load(seed, key)?.map(|stored| stored.connection.with_trust(connection.trust.clone()));
+    secret::store(seed, key, stored.as_ref().unwrap_or(connection), true)
 }
 
 /// A credential that a certificate was bootstrapped with.
@@ -299,6 +302,22 @@ mod tests {
         let system = Connection::new("https://garden");
         assert_eq!(widened(&system, &new), Some(connection(&new)));
         assert_eq!(narrowed(&system, &new), None);
+    }
+
+    #[test]
+    fn other_trust_leaves_the_stored_address_alone() {
+        let stored = kubeconfig::render(&Connection::new("https://moved").with_ca(pem("old"))).unwrap();
+        let data = base64::encode(stored.as_bytes());
+        let secret = format!(r#"{{"metadata":{{"name":"s"}},"data":{{"kubeconfig":"{data}"}}}}"#);
+        let server = Server::plain(move |_| Act::json(200, &secret));
+        let seed = Client::new(Connection::new(server.url()), Options::default()).unwrap();
+        let used = Connection::new("https://garden").with_ca(pem("new"));
+        store_refreshed(&seed, &Key::new("garden", "s"), &used).unwrap();
+        let written = server.seen().pop().unwrap();
+        assert_eq!(written.method, "PATCH");
+        let patch: Value = serde_json::from_str(&written.body).unwrap();
+        let expected = kubeconfig::render(&Connection::new("https://moved").with_ca(pem("new"))).unwrap();
+        assert_eq!(patch["data"]["kubeconfig"], base64::encode(expected.as_bytes()));
     }
 
     #[test]

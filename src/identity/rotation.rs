@@ -10,7 +10,7 @@ use crate::api::meta::Key;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::random;
 use crate::base::state::StateDir;
-use crate::kube::{Client, Connection, Garden, Trust};
+use crate::kube::{Client, Connection, Garden};
 use crate::pki::Certificate;
 
 use super::Error;
@@ -51,6 +51,14 @@ pub enum Step {
     Bootstrap,
 }
 
+/// Whether both lead to the same server over the same way, and believe the same CAs.
+fn same_way(one: &Connection, other: &Connection) -> bool {
+    one.server == other.server
+        && one.proxy_url == other.proxy_url
+        && one.tls_server_name == other.tls_server_name
+        && same_trust(&one.trust, &other.trust)
+}
+
 /// The state directory's file of a pending renewal.
 const SLOT: &str = "renewal-request";
 
@@ -65,7 +73,8 @@ pub struct Rotation {
     current: Certificate,
     deadline: Timestamp,
     issuer: Option<Issuer>,
-    trust: Trust,
+    /// What the agent uses.
+    connection: Connection,
     /// The garden does not take the certificate.
     pub lost: bool,
 }
@@ -94,7 +103,7 @@ impl Rotation {
             current,
             deadline,
             issuer: None,
-            trust: connection.trust.clone(),
+            connection: connection.clone(),
             lost: false,
         })
     }
@@ -110,7 +119,7 @@ impl Rotation {
     /// If it has no client certificate.
     pub fn adopted(&mut self, connection: &Connection) -> Result<(), Error> {
         self.current = certificate(connection)?;
-        self.trust = connection.trust.clone();
+        self.connection = connection.clone();
         self.lost = false;
         self.deadline = deadline(&self.current, self.validity, random::unit());
         Ok(())
@@ -134,7 +143,7 @@ impl Rotation {
                 }
                 return Ok(Step::Replace(connection.clone()));
             }
-            if !same_trust(&connection.trust, &self.trust) {
+            if !same_way(connection, &self.connection) {
                 return Ok(Step::Replace(connection.clone()));
             }
         }
@@ -206,6 +215,7 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair, date_time_ymd};
     use serde_json::json;
 
+    use crate::base::redact::Secret;
     use crate::format::base64;
     use crate::kube::{Options, kubeconfig};
     use crate::net::testing::{Act, Server};
@@ -271,6 +281,29 @@ mod tests {
         *secret.lock().unwrap() = kubeconfig::render(&with_certificate("https://g", 2101)).unwrap();
         assert!(matches!(rotation.step(&seed, &garden).unwrap(), Step::Replace(_)));
         assert!(rotation.issuer.is_none());
+    }
+
+    #[test]
+    fn another_way_to_the_garden_is_taken() {
+        let present = with_certificate("https://g", 2100);
+        let secret = Arc::new(Mutex::new(kubeconfig::render(&present).unwrap()));
+        let (_seed, seed, _garden, garden) = scene(&secret, json!({"metadata": {"uid": "u"}}));
+        let proxy_url = Some(Secret::new("http://proxy:3128".to_owned()));
+        let table = [
+            ("server", Connection { server: "https://moved".to_owned(), ..present.clone() }),
+            ("proxy", Connection { proxy_url, ..present.clone() }),
+            ("name", Connection { tls_server_name: Some("kube".to_owned()), ..present.clone() }),
+            ("trust", present.clone().with_ca("CA")),
+        ];
+        for (what, changed) in table {
+            let mut rotation = rotation(&present);
+            *secret.lock().unwrap() = kubeconfig::render(&changed).unwrap();
+            let Step::Replace(offered) = rotation.step(&seed, &garden).unwrap() else { panic!("{what}") };
+            assert_eq!(offered, changed, "{what}");
+            rotation.adopted(&offered).unwrap();
+            // Only the annotation is left.
+            assert!(matches!(rotation.step(&seed, &garden).unwrap(), Step::Wait(_)), "{what}");
+        }
     }
 
     #[test]
