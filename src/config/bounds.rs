@@ -148,6 +148,12 @@ pub(super) const TABLE: &[Bounds] = &[
         i64::MAX,
         "no container takes a negative amount",
     ),
+    within(
+        "seedConfig.spec.settings.excessCapacityReservation.configs[].tolerations[].tolerationSeconds",
+        -LONG_S,
+        LONG_S,
+        "zero and less evict at once, and a longer time is a typing error",
+    ),
     within("edge.workers", 1, 32, "each is a thread"),
     within(
         "edge.heartbeat.{probeTimeout,renewTimeout}",

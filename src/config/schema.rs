@@ -297,7 +297,7 @@ const SEED: &[Field] = &[
     ),
     field(
         "seedConfig.spec.settings.excessCapacityReservation.configs[].tolerations[].tolerationSeconds",
-        Any,
+        Int,
     ),
     field("seedConfig.spec.settings.scheduling.visible", Bool),
     field("seedConfig.spec.settings.loadBalancerServices.{annotations,zones[].annotations}", Texts)
@@ -320,7 +320,8 @@ const SEED: &[Field] = &[
     field("seedConfig.spec.settings.{persistentVolumeClaimAutoscaler,topologyAwareRouting}.enabled", Bool),
     field("seedConfig.spec.settings.dependencyWatchdog.{weeder,prober}.enabled", Bool),
     field("seedConfig.spec.settings.zoneSelection.mode", Text).rule(OneOf(&["Prefer", "Enforce"])),
-    field("seedConfig.spec.accessRestrictions[]", Any),
+    field("seedConfig.spec.accessRestrictions[].name", Text).rule(Required),
+    field("seedConfig.spec.accessRestrictions[].options", Texts),
     field("seedConfig.spec.extensions[].type", Text),
     field("seedConfig.spec.extensions[].providerConfig", Any),
     field("seedConfig.spec.extensions[].disabled", Bool),

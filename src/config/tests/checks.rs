@@ -248,6 +248,23 @@ fn the_rest_of_upstreams_rules_of_a_seed() {
             tolerate(json!({"key": "a", "tolerationSeconds": 3})),
             format!("{at}.effect: must be NoExecute with tolerationSeconds"),
         ),
+        (
+            configs,
+            tolerate(json!({"key": "a", "effect": "NoExecute", "tolerationSeconds": "1h"})),
+            format!("{at}.tolerationSeconds: expected a whole number, found the text \"1h\""),
+        ),
+        (
+            configs,
+            tolerate(json!({"key": "a", "effect": "NoExecute", "tolerationSeconds": 3_000_000_000_i64})),
+            format!("{at}.tolerationSeconds: must be from -315360000 to 315360000, not 3000000000"),
+        ),
+        ("accessRestrictions", json!(["eu"]), "spec.accessRestrictions[0]: expected fields, found the text".to_owned()),
+        ("accessRestrictions", json!([{}]), "spec.accessRestrictions[0].name: must be given".to_owned()),
+        (
+            "accessRestrictions",
+            json!([{"name": "eu", "options": {"a": true}}]),
+            "spec.accessRestrictions[0].options: expected a map of texts".to_owned(),
+        ),
         (configs, tolerate(json!({"key": 1})), format!("{at}.key: expected a text, found 1")),
         (
             configs,
