@@ -178,3 +178,25 @@ fn a_backup_bucket_holds_the_seed_and_is_named() {
     assert!(world.garden.store().list(CORE, "backupbuckets", "").is_empty());
     agent.stop();
 }
+
+/// Alerts and dashboards of Gardener look for these words.
+#[test]
+fn a_seed_namespace_that_cannot_be_read_is_told_as_upstream_tells_it() {
+    let world = World::start(&Options::new("unread"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let refused = world.garden.faults().on("GET", "/namespaces/seed-unread").answer(503);
+    let change = json!({"spec": {"settings": {"scheduling": {"visible": false}}}});
+    world.garden.merge(CORE, "seeds", ("", "unread"), &change);
+    world.garden.wait_for("an operation that says so", |g| {
+        let operation = g.seed("unread")?["status"]["lastOperation"].clone();
+        let description = text(&operation, "/description");
+        let is_told = description.starts_with("failed to get seed namespace in garden cluster: ");
+        (is_told && description.contains("503") && operation["state"] == "Error").then_some(())
+    });
+    refused.cancel();
+    world.garden.wait_for("its end", |g| {
+        (g.seed("unread")?["status"]["lastOperation"]["state"] == "Succeeded").then_some(())
+    });
+    agent.stop();
+}

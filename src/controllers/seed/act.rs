@@ -15,7 +15,7 @@ use crate::runtime::controller::{Context, Failure};
 use crate::runtime::write;
 
 use super::decide::{self, Observed, Phase};
-use super::error::Error;
+use super::error::{Error, GET_NAMESPACE, kube_error};
 use super::{CONFLICT_RETRY, FINALIZER, SeedReconciler, delete};
 
 const DEFINITIONS_PERIOD: Duration = Duration::from_secs(3_600);
@@ -29,7 +29,8 @@ impl SeedReconciler {
         cx: &Context,
     ) -> Result<delete::Step, Failure> {
         let namespace = seed_namespace(&key.name);
-        if self.garden.find::<Metadata>(&NAMESPACE, "", &namespace)?.is_none() {
+        let found = self.garden.find::<Metadata>(&NAMESPACE, "", &namespace);
+        if found.map_err(kube_error(GET_NAMESPACE))?.is_none() {
             return Err(Error::NoNamespace(namespace).into());
         }
         let live = serde_json::from_value::<Metadata>(observed.live.clone())?.metadata;

@@ -5,6 +5,9 @@ use std::fmt;
 use crate::components::install;
 use crate::kube;
 
+/// What upstream says when the seed's namespace cannot be read, whatever the reason.
+pub(super) const GET_NAMESPACE: &str = "failed to get seed namespace in garden cluster";
+
 /// Why a Seed cannot be reconciled now.
 #[derive(Debug)]
 pub enum Error {
@@ -34,7 +37,7 @@ impl fmt::Display for Error {
             }
             // As upstream says it.
             Self::NoNamespace(name) => {
-                write!(f, "failed to get seed namespace in garden cluster: Namespace {name:?} not found")
+                write!(f, "{GET_NAMESPACE}: Namespace {name:?} not found")
             }
             Self::Definitions(waiting) => {
                 let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
@@ -56,4 +59,27 @@ impl std::error::Error for Error {
 
 pub(super) fn kube_error(operation: &'static str) -> impl FnOnce(kube::Error) -> Error {
     move |source| Error::Kube { operation, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::chain;
+
+    #[test]
+    fn whatever_keeps_the_namespace_from_being_read_begins_as_upstream() {
+        let answered = |code, reason: &str, message: &str| {
+            let failure =
+                kube::Failure { code, reason: reason.into(), message: message.into(), ..Default::default() };
+            kube_error(GET_NAMESPACE)(kube::Error::Api(Box::new(failure)))
+        };
+        let table = [
+            (Error::NoNamespace("seed-a".to_owned()), "Namespace \"seed-a\" not found"),
+            (answered(403, "Forbidden", "not yours"), "403 Forbidden: not yours"),
+            (answered(503, "ServiceUnavailable", "later"), "503 ServiceUnavailable: later"),
+        ];
+        for (error, words) in table {
+            assert_eq!(chain(&error), format!("failed to get seed namespace in garden cluster: {words}"));
+        }
+    }
 }
