@@ -31,9 +31,9 @@ pub fn decide(live: Option<&Value>, config: &SeedConfig) -> Action {
     let mut wanted = live.clone();
     merge_annotations(&mut wanted, config);
     wanted["metadata"]["labels"] = labels(Some(&live["metadata"]["labels"]), config);
-    wanted["spec"] = config.spec.clone();
+    wanted["spec"] = spec(config);
     let defaults = &live["spec"]["dns"]["defaults"];
-    if config.spec["dns"].get("defaults").is_none() && !defaults.is_null() {
+    if wanted["spec"]["dns"].get("defaults").is_none() && !defaults.is_null() {
         wanted["spec"]["dns"]["defaults"] = defaults.clone();
     }
     for path in AMOUNTS {
@@ -74,12 +74,23 @@ fn keep_amounts(live: &Value, wanted: &mut Value, path: &[&str]) {
     }
 }
 
+/// The configured spec. No default domains are none that are configured: the garden takes no empty list.
+fn spec(config: &SeedConfig) -> Value {
+    let mut spec = config.spec.clone();
+    if let Some(dns) = spec.get_mut("dns").and_then(Value::as_object_mut)
+        && dns.get("defaults").and_then(Value::as_array).is_some_and(Vec::is_empty)
+    {
+        dns.remove("defaults");
+    }
+    spec
+}
+
 fn object(config: &SeedConfig) -> Value {
     let mut object = json!({
         "apiVersion": "core.gardener.cloud/v1beta1",
         "kind": "Seed",
         "metadata": {"name": config.name, "labels": labels(None, config)},
-        "spec": config.spec,
+        "spec": spec(config),
     });
     merge_annotations(&mut object, config);
     object
@@ -177,6 +188,17 @@ mod tests {
         live["spec"]["settings"]["excessCapacityReservation"]["configs"][0]["nodeSelector"]["a"] =
             json!("1k");
         assert!(matches!(decide(Some(&live), &config), Action::Patch(_)), "a text is no amount");
+    }
+
+    #[test]
+    fn an_empty_list_of_default_domains_is_none() {
+        let mut empty = config();
+        empty.spec["dns"]["defaults"] = json!([]);
+        assert_eq!(decide(None, &empty), decide(None, &config()));
+        let mut live = registered();
+        assert_eq!(decide(Some(&live), &empty), Action::Nothing);
+        live["spec"]["dns"]["defaults"] = json!([{"domain": "d"}]);
+        assert_eq!(decide(Some(&live), &empty), Action::Nothing);
     }
 
     #[test]
