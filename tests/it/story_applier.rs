@@ -262,7 +262,7 @@ const WEBHOOKS: [(&str, &str); 2] = [
 ];
 
 /// What a gardener-resource-manager that was scaled to nothing leaves behind.
-fn leave_webhooks(world: &World) {
+pub fn leave_webhooks(world: &World) {
     let service = json!({"namespace": "garden", "name": "gardener-resource-manager", "port": 443});
     let webhook = json!({"name": "high-availability-config.resources.gardener.cloud", "failurePolicy": "Fail",
         "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": {"service": service}});

@@ -8,6 +8,7 @@ use gardenlet::cli;
 use serde_json::{Value, json};
 
 use crate::charts;
+use crate::story_applier::leave_webhooks;
 use crate::story_extension::installed;
 use crate::story_oci::{pull_secret, secret};
 use crate::support::encoding::{base64, from_base64};
@@ -172,6 +173,25 @@ fn doctor_looks_at_files_and_registries() {
     let requests = world.seed.requests_since(before);
     let writes: Vec<_> = requests.iter().filter(|r| r.is_write() && !r.path.ends_with("reviews")).collect();
     assert!(requests.len() > 5 && writes.is_empty(), "{}", writes.len());
+}
+
+#[test]
+fn doctor_names_webhooks_that_were_left_behind_and_the_command_that_removes_them() {
+    let world = World::start(&Options::real("barred"));
+    let desk = Desk::new(&world, |_| {});
+    leave_webhooks(&world);
+    let problem = desk.broken("seed", "webhooks");
+    assert!(
+        problem.starts_with(
+            "MutatingWebhookConfiguration and ValidatingWebhookConfiguration gardener-resource-manager refuse writes"
+        ),
+        "{problem}"
+    );
+    let command = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration gardener-resource-manager";
+    assert!(problem.ends_with(command), "{problem}");
+    // Whoever leaves them to another applier is not asked to remove them.
+    let desk = Desk::new(&world, |config| config["edge"]["resourceManager"] = json!("External"));
+    assert!(!desk.doctor().1.contains("webhooks"));
 }
 
 /// With their own pull secrets and CAs, as the controller would pull them, but for what they are.
