@@ -288,3 +288,26 @@ fn a_connection_that_cannot_be_used_is_tried_again() {
     assert!(longest_silence(&world) < LATE, "{:?}", longest_silence(&world));
     agent.stop();
 }
+
+/// The garden got another name; an operator writes it into the Secret, and leaves the certificate as it is.
+#[test]
+fn an_address_that_an_operator_writes_is_used() {
+    let world = World::start(&Options::calm("readdressed"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let before = world.certificate().unwrap().not_after;
+    let secret = world.seed.get("", "secrets", SECRET.0, SECRET.1).unwrap();
+    let kubeconfig = from_base64(text(&secret, "/data/kubeconfig")).unwrap();
+    let address = world.garden.url();
+    let other = address.replace("127.0.0.1", "localhost");
+    let kubeconfig = String::from_utf8(kubeconfig).unwrap().replace(&address, &other);
+    assert!(kubeconfig.contains(&other), "{kubeconfig}");
+    let data = json!({"data": {"kubeconfig": base64(kubeconfig.as_bytes())}});
+    world.seed.merge("", "secrets", SECRET, &data);
+    let words = ["INFO", "Using another address or trust", "seed=readdressed", &other];
+    world.wait_for_log(&words);
+    world.garden.wait_for("a heartbeat", |_| world.beat());
+    assert_eq!((agent.problem("garden certificate"), world.certificate().unwrap().not_after), (None, before));
+    assert!(events(&world.garden, "readdressed", "CertificateRenewed").is_empty());
+    agent.stop();
+}

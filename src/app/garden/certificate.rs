@@ -11,6 +11,7 @@ use crate::app::status::complain;
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::redact;
 use crate::format::duration;
 use crate::format::time::rfc3339;
 use crate::identity;
@@ -200,10 +201,16 @@ impl BringUp {
         connection: &Connection,
         running: Option<&Running>,
     ) -> Result<Duration, Error> {
+        let before = keeper.rotation.current().clone();
         self.adopt(connection.clone())?;
         keeper.rotation.adopted(connection)?;
         keeper.refusals = Refusals::default();
         self.shared.status.stage(PART, "watched");
+        if *keeper.rotation.current() == before {
+            let server = redact::url(&connection.server);
+            log::info!(seed = self.seed_name(), server = &*server; "Using another address or trust for the garden");
+            return Ok(Duration::ZERO);
+        }
         log::info!(seed = self.seed_name(); "Using another certificate for the garden");
         let not_after = keeper.rotation.current().not_after;
         self.tell(
