@@ -57,8 +57,10 @@ pub const SYSTEM_CA_FILES_MAX: usize = 2_000;
 /// What an exec plugin may print.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Values of one object that an API server answers with, keys included.
+/// Values of one object that is read alone, keys included.
 pub const OBJECT_NODES_MAX: usize = 60_000;
+/// The same for an object of a list or a watch. It comes while others are worked on, and outside of their memory budgets.
+pub const STREAMED_NODES_MAX: usize = 45_000;
 
 /// Stack that one rendering may use. Templates that nest deeper fail; the thread that renders has more than this.
 pub const TEMPLATE_STACK_BYTES_MAX: usize = 6 << 20;
@@ -162,6 +164,8 @@ pub const BROTLI_WINDOW_BYTES_MAX: usize = 8 << 20;
 pub const MANAGED_RESOURCE_STATUS_NODES_MAX: usize = 40_000;
 /// Values of a ManagedResource itself, the bookkeeping of field managers included.
 pub const MANAGED_RESOURCE_NODES_MAX: usize = 50_000;
+/// Values of a ManagedResource of a list or a watch, without `status.resources`.
+pub const MANAGED_RESOURCE_STREAMED_NODES_MAX: usize = 12_000;
 /// Memory of a ManagedResource itself, without its manifests. Writing its status takes three times as much.
 pub const MANAGED_RESOURCE_BYTES_MAX: usize = 6 << 20;
 /// What one of them may say.

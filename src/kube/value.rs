@@ -30,7 +30,7 @@ pub fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// An object of a list or a watch, of at most [`limits::OBJECT_NODES_MAX`] values.
+/// An object of a list or a watch, of at most [`limits::STREAMED_NODES_MAX`] values.
 #[derive(Debug)]
 pub(super) struct Streamed {
     object: Value,
@@ -83,7 +83,7 @@ impl Streamed {
 
 impl<'de> Deserialize<'de> for Streamed {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let (left, cut) = (Cell::new(limits::OBJECT_NODES_MAX), Cell::new(false));
+        let (left, cut) = (Cell::new(limits::STREAMED_NODES_MAX), Cell::new(false));
         let object = Node { left: &left, cut: Some(&cut), place: Place::Object }.deserialize(from)?;
         Ok(Self { object, is_cut: cut.get() })
     }
@@ -101,6 +101,7 @@ enum Place {
     Object,
     Metadata,
     Spec,
+    Status,
     Elsewhere,
 }
 
@@ -109,6 +110,7 @@ impl Place {
         match (self, key) {
             (Self::Object, "metadata") => Self::Metadata,
             (Self::Object, "spec") => Self::Spec,
+            (Self::Object, "status") => Self::Status,
             _ => Self::Elsewhere,
         }
     }
@@ -123,7 +125,7 @@ impl Place {
                 vital.contains(&key)
             }
             Self::Spec => key == "class",
-            Self::Elsewhere => false,
+            Self::Status | Self::Elsewhere => false,
         }
     }
 }
@@ -161,6 +163,23 @@ impl Node<'_> {
 
     fn is_cut(self) -> bool {
         self.cut.is_some_and(Cell::get)
+    }
+
+    /// What nobody reads: the bookkeeping of field managers, and, in a list or a watch, the longest part of a
+    /// ManagedResource.
+    fn passes_over(self, key: &str) -> bool {
+        match self.place {
+            Place::Metadata => key == "managedFields",
+            Place::Status => key == "resources" && self.cut.is_some(),
+            _ => false,
+        }
+    }
+
+    /// A ManagedResource of a list or a watch has few values without that part. The kind comes before all others.
+    fn heed_kind(self, key: &str, value: &Value) {
+        if self.place == Place::Object && self.cut.is_some() && key == "kind" && value == "ManagedResource" {
+            self.left.set(self.left.get().min(limits::MANAGED_RESOURCE_STREAMED_NODES_MAX));
+        }
     }
 }
 
@@ -224,13 +243,15 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            if self.place == Place::Metadata && key == "managedFields" {
+            if self.passes_over(&key) {
                 entries.next_value::<IgnoredAny>()?;
                 continue;
             }
             let node = Node { place: self.place.of(&key), ..self };
             if self.count::<A::Error>()? {
-                map.insert(key, entries.next_value_seed(node)?);
+                let value = entries.next_value_seed(node)?;
+                self.heed_kind(&key, &value);
+                map.insert(key, value);
             } else if self.place.is_vital(&key) {
                 map.insert(key, entries.next_value_seed(Vital(node))?);
             } else {
@@ -300,6 +321,24 @@ mod tests {
         let head = object.refused("x").head;
         assert_eq!((&head["metadata"]["name"], &head["metadata"]["namespace"]), (&json!("n"), &json!("s")));
         assert_eq!((&head["metadata"]["generation"], &head["spec"]), (&json!(3), &json!({"class": "seed"})));
+    }
+
+    #[test]
+    fn a_managed_resource_of_a_stream_takes_little() {
+        let one = r#"{"apiVersion":"v1","kind":"ConfigMap","name":"x"}"#;
+        let whole = |kind: &str, references: usize, resources: usize| {
+            let references = vec![r#"{"name":"x"}"#; references].join(",");
+            let resources = vec![one; resources].join(",");
+            let text = format!(
+                r#"{{"kind":"{kind}","metadata":{{"name":"n"}},"spec":{{"secretRefs":[{references}]}},
+                "status":{{"observedGeneration":1,"resources":[{resources}]}}}}"#
+            );
+            serde_json::from_str::<Streamed>(&text).unwrap().whole().ok()
+        };
+        let read = whole("ManagedResource", 500, 2_000).unwrap();
+        assert_eq!(read["status"], json!({"observedGeneration": 1}));
+        assert_eq!(whole("ManagedResource", 5_000, 0), None);
+        assert!(whole("Other", 5_000, 0).is_some());
     }
 
     #[test]

@@ -234,7 +234,7 @@ fn one_odd_object_does_not_break_the_list() {
 
 #[test]
 fn an_object_that_is_too_large_is_kept_by_its_head() {
-    let many = vec!["0"; limits::OBJECT_NODES_MAX].join(",");
+    let many = vec!["0"; limits::STREAMED_NODES_MAX].join(",");
     let large = |version: u32| {
         format!(r#"{{"metadata":{{"name":"large","resourceVersion":"{version}"}},"spec":[{many}]}}"#)
     };
