@@ -78,7 +78,7 @@ impl From<kube::Error> for Failed {
     }
 }
 
-/// What a step is told of its task.
+/// What a step knows of its task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attempt {
     /// When the task began.
@@ -166,7 +166,7 @@ pub enum Turn {
     Ended(Ended),
 }
 
-/// Is told what happens in a flow.
+/// Receives the events of a flow.
 pub trait Observer {
     /// Tasks began or ended.
     fn progress(&mut self, progress: &Progress);
@@ -311,7 +311,7 @@ impl<C> Flow<C> {
     /// Begins what can begin, and drops what was cancelled.
     fn begin(&mut self, now: Mono) -> bool {
         let mut has_begun = false;
-        // Whether those who need a task may begin. Who needs one stands behind it. A task that is left out lets them through
+        // Whether the tasks that need this one may begin. They have higher indices. A task that is left out opens the way
         // as soon as it could have begun itself.
         let mut open = vec![false; self.states.len()];
         for index in 0..self.states.len() {

@@ -1,4 +1,4 @@
-//! What people are told of a flow while it runs.
+//! Reports of a running flow.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Progress {
     }
 }
 
-/// Keeps reports apart: the first is told at once, later ones not more often than once per period, and then the newest.
+/// Limits how often a flow reports: the first report comes at once, and then the newest one at most once per period.
 #[derive(Clone, Debug)]
 pub struct Pacer {
     period: Duration,
@@ -44,7 +44,7 @@ impl Pacer {
         since.map_or(Duration::ZERO, |since| self.period.saturating_sub(since))
     }
 
-    /// Whether something is new, whenever the last report was: at the end everything is told.
+    /// Whether something is new, however recent the last report is: the end of a flow is always reported.
     pub fn tells_at_the_end(&mut self, progress: &Progress, now: Mono) -> bool {
         let is_new = self.told.as_ref().is_none_or(|(_, told)| told != progress);
         self.told = Some((now, progress.clone()));

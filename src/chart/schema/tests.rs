@@ -107,7 +107,7 @@ fn broken_and_endless_schemas_are_reported() {
 
 #[test]
 fn references_are_looked_for_once_and_searches_are_counted() {
-    // What stands before the names takes long to search.
+    // A search passes a long list before it finds the names.
     let numbers = vec![0; 200_000];
     let named: Vec<Value> = (0..1_000).map(|i| json!({"$anchor": format!("x{i}"), "maximum": i})).collect();
     let one = json!({"a": numbers, "b": named, "items": {"$ref": "#x999"}});
