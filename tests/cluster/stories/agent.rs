@@ -1,5 +1,6 @@
 //! The main job: the agent as a real process, from a bootstrap token to a seed with extensions.
 
+use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET, SERVICE_ACCOUNT};
 use gardenlet::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION};
 use gardenlet::api::meta::Resource;
@@ -37,6 +38,10 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
+    // The applier takes its Lease on its own time. The Lease stays, so it belongs to what was there before.
+    wait::until("the Lease of the applier", 60, || {
+        seed.find::<Value>(&LEASE, "garden", "gardener-resource-manager")
+    })?;
     let before = Snapshot::take(&lab.seed)?;
     register_demo(lab, 0)?;
     let name = installed(&garden, &mut agent)?;
