@@ -15,7 +15,6 @@ pub(super) const TABLE: &[(&str, &str)] = &[
     ("controllers.backupEntry", "this version has no controller for BackupEntries"),
     ("controllers.bastion", "this version has no controller for Bastions"),
     ("controllers.gardenlet", "this version does not upgrade itself"),
-    ("controllers.seedCare", "this version does not check the seed's system components"),
     (
         "controllers.{shoot,shootCare,shootState,shootStatus,managedSeed}",
         "this version has no controller for Shoots and ManagedSeeds",

@@ -100,6 +100,17 @@ pub struct Controllers {
     pub token_requestor_workers: u32,
     /// `seed`.
     pub seed: SeedController,
+    /// `seedCare`.
+    pub seed_care: SeedCare,
+}
+
+/// `controllers.seedCare`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeedCare {
+    /// How often components and pods are looked at.
+    pub sync_period: Duration,
+    /// How long a condition may be `Progressing` before it is `False`, by its type.
+    pub thresholds: BTreeMap<String, Duration>,
 }
 
 /// `controllers.seed`.
@@ -315,6 +326,13 @@ impl Controllers {
                 sync_period: r.duration("seed.syncPeriod"),
                 lease_resync: Duration::from_secs(r.count("seed.leaseResyncSeconds").into()),
                 lease_resync_miss_threshold: r.count("seed.leaseResyncMissThreshold"),
+            },
+            seed_care: SeedCare {
+                sync_period: r.duration("seedCare.syncPeriod"),
+                thresholds: r
+                    .items("seedCare.conditionThresholds")
+                    .map(|item| (item.str("type").to_owned(), item.duration("duration")))
+                    .collect(),
             },
         }
     }

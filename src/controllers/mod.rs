@@ -8,6 +8,7 @@ pub mod controller_installation_care;
 pub mod controller_installation_required;
 pub mod lease;
 pub mod seed;
+pub mod seed_care;
 mod site;
 pub mod token_requestor;
 
@@ -16,8 +17,9 @@ use crate::runtime::group::Group;
 pub use site::{Site, is_garden, watch};
 
 /// The controllers that run while a Seed is served.
-pub const ALL: [fn(&Site, &mut Group); 6] = [
+pub const ALL: [fn(&Site, &mut Group); 7] = [
     seed::add,
+    seed_care::add,
     lease::add,
     controller_installation::add,
     controller_installation_care::add,

@@ -50,7 +50,7 @@ pub use error::Error;
 pub use garbage::GarbageCollector;
 pub use reconcile::ResourcesReconciler;
 pub use secrets::{SecretVersion, watch_secrets};
-pub use trigger::{Watched, WatchedCondition, WatchedSpec, WatchedStatus};
+pub use trigger::{REPORTED, Watched, WatchedCondition, WatchedSpec, WatchedStatus};
 
 use trigger::{wants_apply, wants_check};
 

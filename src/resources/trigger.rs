@@ -47,8 +47,9 @@ impl From<Whole> for Watched {
     }
 }
 
-/// Namespaces whose ManagedResources are reported to the garden with reason and message; the many of shoots are not.
-const REPORTED: [&str; 2] = ["garden", "istio-system"];
+/// Namespaces whose ManagedResources are reported to the garden with reason and message: those of the seed itself. The many
+/// of shoots are not.
+pub const REPORTED: [&str; 2] = ["garden", "istio-system"];
 
 /// What an informer keeps of the spec of a ManagedResource.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]

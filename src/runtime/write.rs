@@ -92,12 +92,27 @@ pub fn conditions(
     old: &[Condition],
     wanted: &[Condition],
 ) -> Result<(), Error> {
-    let Some(patch) = condition::status_patch(old, wanted, &[]) else { return Ok(()) };
+    conditions_without(client, resource, key, old, wanted, &[])
+}
+
+/// The same, and removes conditions of these types.
+///
+/// # Errors
+/// The client's.
+pub fn conditions_without(
+    client: &Client,
+    resource: &Resource,
+    key: &Key,
+    old: &[Condition],
+    wanted: &[Condition],
+    removed: &[&str],
+) -> Result<(), Error> {
+    let Some(patch) = condition::status_patch(old, wanted, removed) else { return Ok(()) };
     let strategic = status_patch::<Value>(client, resource, key, &Patch::Strategic(patch));
     match strategic {
         Err(e) if e.status_code() == Some(415) => {
             let live = client.get::<Value>(resource, &key.namespace, &key.name)?;
-            let patch = condition::merge_patch(&live, wanted, &[]);
+            let patch = condition::merge_patch(&live, wanted, removed);
             status_patch::<Value>(client, resource, key, &Patch::Merge(patch)).map(drop)
         }
         other => other.map(drop),

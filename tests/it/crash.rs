@@ -264,6 +264,7 @@ fn settled(world: &World) {
     let since = world.clock.now();
     world.wait_until_ready();
     world.wait_for_condition("ExtensionsReady", "True");
+    world.wait_for_condition("SeedSystemComponentsHealthy", "True");
     world.garden.wait_for("a heartbeat", |_| world.beat().filter(|beat| *beat > since));
     for name in ["gardenlet-leader-election", "gardener-resource-manager"] {
         world.seed.wait_for(&format!("lease {name}"), |seed| {

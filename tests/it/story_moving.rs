@@ -128,8 +128,7 @@ fn takes_over(name: &'static str, end: End) {
     a_minute(&world);
     nothing_is_written_that_is_right(&world, &before);
     assert_eq!(agent.status.lock().unwrap().parts()["managedresource-applier"].stage, "passive");
-    // Nobody here looks at the components of the Go gardenlet: what it found is not claimed any longer.
-    assert_eq!(world.seed_condition("SeedSystemComponentsHealthy").unwrap().0, "Progressing");
+    assert_eq!(world.seed_condition("SeedSystemComponentsHealthy").unwrap().0, "True");
     a_new_value_while_the_resource_manager_lives(&world, &installation);
     the_embedded_applier_goes_on(&world, &agent, &installation);
     agent.stop();

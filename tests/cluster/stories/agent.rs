@@ -2,10 +2,12 @@
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET, SERVICE_ACCOUNT};
-use gardenlet::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION};
+use gardenlet::api::gardener::{
+    CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SEED,
+};
 use gardenlet::api::meta::Resource;
 use gardenlet::format::base64;
-use gardenlet::kube::{DeleteParams, Patch};
+use gardenlet::kube::{Client, DeleteParams, Patch};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -31,8 +33,8 @@ pub(crate) fn joins(lab: &mut Lab) -> Result<()> {
     equal("the exit code", &status.code(), &Some(0))
 }
 
-/// A chart with a Deployment, RBAC, a definition and an instance of it is installed; new values roll out; its deletion
-/// leaves nothing behind.
+/// A chart with a Deployment, RBAC, a definition and an instance of it is installed; while it is sick the Seed says so; new
+/// values roll out; its deletion leaves nothing behind.
 pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -60,10 +62,12 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
         "--output=jsonpath={.spec.greeting}",
     ])?;
     equal("the instance", thing.as_str(), "hello")?;
+    turns_sick(&garden)?;
     let values = Patch::Merge(json!({"helm": {"values": {"replicas": 0, "greeting": "bye"}}}));
     garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
     wait::until("the new greeting", 60, || greeting().map(|found| found.filter(|text| text == "bye")))?;
     installed(&garden, &mut agent)?;
+    wait::until("the Seed to be well again", 30, || components_are(&garden, "True"))?;
     garden.delete(&CONTROLLER_REGISTRATION, "", "demo", &DeleteParams::default())?;
     wait::until("the installation to go", 60, || {
         garden.find::<Value>(&CONTROLLER_INSTALLATION, "", &name).map(|found| found.is_none().then_some(()))
@@ -73,6 +77,23 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     left.changed.retain(|_, object| object["metadata"]["labels"][COLLECTABLE] != "true");
     equal("left in the seed", &left.keys(), &Vec::new())?;
     agent.ensure_running()
+}
+
+/// It is to have a pod, and there is no node for it.
+fn turns_sick(garden: &Client) -> Result<()> {
+    wait::until("the Seed to be well", 60, || components_are(garden, "True"))?;
+    let values = Patch::Merge(json!({"helm": {"values": {"replicas": 1}}}));
+    garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
+    let reason = wait::until("the Seed to be sick", 60, || components_are(garden, "False"))?;
+    ensure(reason.starts_with("Deployment"), || format!("the Seed is sick because of {reason}"))
+}
+
+/// The reason of the condition about the seed's components, once it has this status.
+fn components_are(garden: &Client, status: &str) -> Result<Option<String>> {
+    let seed = garden.get::<Value>(&SEED, "", world::SEED)?;
+    let mut conditions = seed["status"]["conditions"].as_array().into_iter().flatten();
+    let found = conditions.find(|c| c["type"] == "SeedSystemComponentsHealthy" && c["status"] == status);
+    Ok(found.and_then(|found| found["reason"].as_str().map(str::to_owned)))
 }
 
 const TOKEN_REVIEW: Resource =

@@ -1,0 +1,243 @@
+//! The health of the seed's components (Gardener's `seed-care`): the condition `SeedSystemComponentsHealthy` of the Seed, from
+//! the conditions of all ManagedResources of the seed; the condition of an emergency stop; stale pods.
+//!
+//! Woken by the Seed and by the ManagedResources, and once per `controllers.seedCare.syncPeriod`. The conditions are made of
+//! what the informers know: a round without news sends nothing to the garden, and to the seed one list of pods per period.
+
+mod decide;
+mod pods;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::api::condition::{Finding, Patience};
+use crate::api::gardener::{SEED, Seed};
+use crate::api::meta::Key;
+use crate::base::clock::{Mono, Timestamp};
+use crate::base::error::chain;
+use crate::format::time::parse_rfc3339;
+use crate::kube::{self, Garden};
+use crate::resources::Watched;
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
+use crate::runtime::queue::Retry;
+use crate::runtime::store::Store;
+use crate::runtime::write;
+
+use super::Site;
+use decide::{COMPONENTS_HEALTHY, EMERGENCY_STOP, Fault};
+
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let settings = &site.settings.controllers.seed_care;
+    let lane = group.lane("seed-care", 1, Retry::up_to(settings.sync_period));
+    let own = site.own_seed();
+    group.wake(&lane, &site.seeds, move |change| {
+        let seed = own(change)?;
+        wants_care(change.old.as_deref(), seed).then(|| change.key.clone())
+    });
+    let key = site.seed_key();
+    group.wake(&lane, &site.managed, move |change| {
+        has_news(change.old.as_deref(), change.new.as_deref()).then(|| key.clone())
+    });
+    let reconciler = CareReconciler {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        seeds: site.seeds.store().clone(),
+        managed: site.managed.store().clone(),
+        sync_period: settings.sync_period,
+        thresholds: settings.thresholds.clone(),
+        looks: Mutex::default(),
+    };
+    group.run(lane, reconciler);
+}
+
+/// A new Seed is looked at, one that was just reconciled, and one whose emergency stop began or ended.
+fn wants_care(old: Option<&Seed>, new: &Seed) -> bool {
+    let Some(old) = old else { return true };
+    let operation = |seed: &Seed| seed.status.last_operation.clone().unwrap_or_default();
+    let (before, after) = (operation(old), operation(new));
+    let was_reconciled = before.state == "Processing" && after.state == "Succeeded" && after.kind != "Delete";
+    was_reconciled || decide::is_stopped(&old.metadata) != decide::is_stopped(&new.metadata)
+}
+
+/// Whether a ManagedResource of the seed became well, or has another fault than before. A fault that may pass does not count:
+/// it would turn the condition over with every change of an extension. If it lasts, the next round sees it.
+fn has_news(old: Option<&Watched>, new: Option<&Watched>) -> bool {
+    let of = |managed: Option<&Watched>| managed.filter(|m| decide::concerns(m)).and_then(decide::fault);
+    let (before, after) = (of(old), of(new));
+    before != after && !after.is_some_and(|fault| fault.is_passing())
+}
+
+/// How often pods are looked at that are being deleted.
+const GOING_PERIOD: Duration = Duration::from_secs(300);
+/// How soon to look again while the ManagedResources are not known.
+const AGAIN_SOON: Duration = Duration::from_secs(1);
+
+struct CareReconciler {
+    garden: Garden,
+    seed: kube::Seed,
+    seeds: Store<Seed>,
+    managed: Store<Watched>,
+    /// `controllers.seedCare.syncPeriod`.
+    sync_period: Duration,
+    /// `controllers.seedCare.conditionThresholds`, by type.
+    thresholds: BTreeMap<String, Duration>,
+    looks: Mutex<Looks>,
+}
+
+/// When pods were last looked at.
+#[derive(Debug, Default)]
+struct Looks {
+    over: Option<Mono>,
+    going: Option<Mono>,
+}
+
+/// Whether it is time to look; then this is the last look.
+fn is_due(last: &mut Option<Mono>, now: Mono, period: Duration) -> bool {
+    let is_due = last.is_none_or(|last| now.saturating_sub(last) >= period);
+    if is_due {
+        *last = Some(now);
+    }
+    is_due
+}
+
+impl Reconciler for CareReconciler {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let Some(seed) = self.seeds.get(key) else { return Ok(Outcome::Done) };
+        if !self.managed.is_synced() {
+            return Ok(Outcome::After(AGAIN_SOON));
+        }
+        let written = self.report(key, &seed, cx.clock.now());
+        // Also while the garden cannot be reached.
+        self.delete_stale_pods(cx.clock.mono(), cx.clock.now());
+        written?;
+        Ok(Outcome::After(self.sync_period))
+    }
+}
+
+impl CareReconciler {
+    fn report(&self, key: &Key, seed: &Seed, now: Timestamp) -> Result<(), kube::Error> {
+        let old = &seed.status.conditions;
+        let mut wanted = vec![decide::components(old, self.fault(), self.patience(seed), now)];
+        let mut removed = vec![EMERGENCY_STOP];
+        if let Some(stop) = decide::emergency_stop(&seed.metadata, old, now) {
+            wanted.push(stop);
+            removed.clear();
+        }
+        write::conditions_without(&self.garden, &SEED, key, old, &wanted, &removed)
+    }
+
+    /// The first fault, in the order of names.
+    fn fault(&self) -> Option<Finding> {
+        let all = self.managed.all();
+        let mut concerned = all.iter().filter(|(_, managed)| decide::concerns(managed));
+        concerned.find_map(|(_, managed)| decide::fault(managed)).map(Fault::into_finding)
+    }
+
+    fn patience(&self, seed: &Seed) -> Patience {
+        let operation = seed.status.last_operation.as_ref().filter(|last| last.state == "Succeeded");
+        let succeeded_at = operation.and_then(|last| parse_rfc3339(&last.last_update_time).ok());
+        Patience { threshold: self.thresholds.get(COMPONENTS_HEALTHY).copied(), succeeded_at }
+    }
+
+    /// A pod that stays does no harm: what fails is tried again in the next round.
+    fn delete_stale_pods(&self, at: Mono, now: Timestamp) {
+        let (over, going) = {
+            let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+            (is_due(&mut looks.over, at, self.sync_period), is_due(&mut looks.going, at, GOING_PERIOD))
+        };
+        let mut result = Ok(());
+        if over {
+            result = pods::delete_over(&self.seed, now);
+        }
+        if going {
+            result = result.and(pods::delete_going(&self.seed, now));
+        }
+        if let Err(error) = result {
+            let err = chain(&error);
+            log::warn!(err = err.as_str(); "Stale pods cannot be deleted");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seed(kind: &str, state: &str, stop: &str) -> Seed {
+        let annotations = json!({"shoot.gardener.cloud/emergency-stop-reconciliations": stop});
+        serde_json::from_value(json!({"metadata": {"name": "edge-1", "annotations": annotations},
+            "status": {"lastOperation": {"type": kind, "state": state}}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn which_changes_of_the_seed_wake() {
+        let idle = || seed("Reconcile", "Succeeded", "");
+        let table = [
+            (None, idle(), true),
+            (Some(idle()), idle(), false),
+            (Some(seed("Reconcile", "Processing", "")), idle(), true),
+            (Some(seed("Reconcile", "Error", "")), idle(), false),
+            (Some(idle()), seed("Reconcile", "Processing", ""), false),
+            (Some(seed("Delete", "Processing", "")), seed("Delete", "Succeeded", ""), false),
+            (Some(idle()), seed("Reconcile", "Succeeded", "true"), true),
+            (Some(seed("Reconcile", "Succeeded", "true")), idle(), true),
+        ];
+        for (old, new, expected) in table {
+            assert_eq!(wants_care(old.as_ref(), &new), expected, "{old:?} {new:?}");
+        }
+    }
+
+    fn managed(namespace: &str, observed: i64, healthy: &str) -> Watched {
+        let condition =
+            |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "R", "message": "m"});
+        let conditions: Value = json!([
+            condition("ResourcesApplied", "True"),
+            condition("ResourcesHealthy", healthy),
+            condition("ResourcesProgressing", "False")
+        ]);
+        serde_json::from_value(json!({"metadata": {"name": "x", "namespace": namespace, "generation": 2},
+            "spec": {"class": "seed"}, "status": {"conditions": conditions, "observedGeneration": observed}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn which_changes_of_a_managed_resource_wake() {
+        let (well, sick, new) = (
+            || managed("garden", 2, "True"),
+            || managed("garden", 2, "False"),
+            || managed("garden", 1, "True"),
+        );
+        let table = [
+            (None, Some(well()), false),
+            (None, Some(new()), false),
+            (None, Some(sick()), true),
+            (Some(well()), Some(new()), false),
+            (Some(new()), Some(well()), true),
+            (Some(well()), Some(managed("garden", 2, "Unknown")), false),
+            (Some(well()), Some(sick()), true),
+            (Some(sick()), Some(sick()), false),
+            (Some(sick()), Some(well()), true),
+            (Some(sick()), None, true),
+            (Some(well()), None, false),
+            (Some(managed("shoot--a--b", 2, "True")), Some(managed("shoot--a--b", 2, "False")), false),
+        ];
+        for (old, new, expected) in table {
+            assert_eq!(has_news(old.as_ref(), new.as_ref()), expected, "{old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn a_look_is_due_once_in_its_period() {
+        let (mut last, at) = (None, Mono::from_secs);
+        let period = Duration::from_secs(30);
+        let looks: Vec<bool> =
+            [100, 101, 129, 130, 131, 160].map(|now| is_due(&mut last, at(now), period)).into();
+        assert_eq!(looks, [true, false, false, true, false, true]);
+    }
+}

@@ -1,0 +1,218 @@
+//! What the Seed says about its components, and the pods that nobody needs any more.
+
+use std::time::Duration;
+
+use gardenlet::base::clock::Timestamp;
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::support::controllers::workloads::HOLD;
+use crate::support::encoding::{base64, from_rfc3339, rfc3339};
+use crate::support::http::record::Recorded;
+use crate::support::json::text;
+use crate::world::{CORE, MANAGED_RESOURCES, Options, World, wait_for};
+
+const COMPONENTS: &str = "SeedSystemComponentsHealthy";
+const STOP: &str = "EmergencyStopShootReconciliations";
+
+/// A ManagedResource whose manifest is no YAML.
+fn install_sick(world: &World, name: &str) {
+    let metadata = json!({"name": name, "namespace": "garden"});
+    let data = json!({"k": base64(b"a: [")});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data});
+    world.seed.create("v1", "secrets", &secret);
+    let object = json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource", "metadata": metadata,
+        "spec": {"class": "seed", "secretRefs": [{"name": name}]}});
+    world.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &object);
+}
+
+/// Gives it a manifest.
+fn cure(world: &World, name: &str) {
+    let good =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "garden"}});
+    let patch = json!({"data": {"k": base64(good.to_string().as_bytes())}});
+    world.seed.merge("", "secrets", ("garden", name), &patch);
+}
+
+/// Waits for status and reason of the condition; since when it has this status.
+fn wait_for_reason(world: &World, status: &str, reason: &str) -> Timestamp {
+    wait_for(reason, || {
+        let condition = world.garden.seed_condition(world.name, COMPONENTS)?;
+        let is_it = condition["status"] == status && condition["reason"] == reason;
+        is_it.then(|| from_rfc3339(text(&condition, "/lastTransitionTime")).unwrap())
+    })
+}
+
+fn wait_until_well(world: &World) -> Timestamp {
+    wait_for_reason(world, "True", "SystemComponentsRunning")
+}
+
+/// Since when the ManagedResource of an installation is healthy, or is not.
+fn healthy_since(world: &World, installation: &str, status: &str) -> Timestamp {
+    let managed = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", installation).unwrap();
+    let conditions = managed["status"]["conditions"].as_array().unwrap();
+    let healthy = conditions.iter().find(|c| c["type"] == "ResourcesHealthy").unwrap();
+    assert_eq!(healthy["status"], status, "{healthy}");
+    from_rfc3339(text(healthy, "/lastTransitionTime")).unwrap()
+}
+
+/// The condition follows the health of an extension both ways, with its reason.
+#[test]
+fn a_sick_extension_turns_the_seed_and_a_cured_one_turns_it_back() {
+    let world = World::start(&Options::new("caring"));
+    let agent = world.agent();
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    world.wait_until_ready();
+    let installation = installed(&world, "echo");
+    wait_until_well(&world);
+    let namespace = format!("extension-{installation}");
+    let report = |available: &str| {
+        let mut deployment = world.seed.get("apps", "deployments", &namespace, "echo").unwrap();
+        let conditions = deployment["status"]["conditions"].as_array_mut().unwrap();
+        conditions.iter_mut().find(|c| c["type"] == "Available").unwrap()["status"] = json!(available);
+        let status = json!({"status": {"conditions": conditions}});
+        world.seed.merge_status("apps", "deployments", (&namespace, "echo"), &status);
+    };
+    report("False");
+    let sick = wait_for_reason(&world, "False", "DeploymentUnhealthy");
+    assert!(sick.since(healthy_since(&world, &installation, "False")) <= Duration::from_secs(30));
+    let message = world.seed_condition(COMPONENTS).unwrap().2;
+    assert!(message.starts_with(&format!("Deployment \"{namespace}/echo\" is unhealthy")), "{message}");
+    report("True");
+    let well = wait_until_well(&world);
+    assert!(well.since(healthy_since(&world, &installation, "True")) <= Duration::from_secs(30));
+    agent.stop();
+}
+
+#[test]
+fn a_threshold_makes_the_condition_patient() {
+    let world = World::start(&Options::new("patient"));
+    let mut config = world.config();
+    config["controllers"]["seedCare"]["conditionThresholds"] =
+        json!([{"type": COMPONENTS, "duration": "1m"}]);
+    let agent = world.agent_with(&config);
+    world.wait_until_ready();
+    let well = wait_until_well(&world);
+    install_sick(&world, "sick");
+    let worried = wait_for_reason(&world, "Progressing", "DecodingFailed");
+    let sick = wait_for_reason(&world, "False", "DecodingFailed");
+    assert!(well <= worried, "{well:?} {worried:?}");
+    let patience = sick.since(worried);
+    assert!((60..=120).contains(&patience.as_secs()), "{patience:?}");
+    cure(&world, "sick");
+    wait_until_well(&world);
+    agent.stop();
+}
+
+#[test]
+fn the_emergency_stop_is_a_condition_as_long_as_somebody_asks_for_it() {
+    let world = World::start(&Options::new("stopping"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    wait_until_well(&world);
+    let ask = |value: Value| {
+        let annotations = json!({"shoot.gardener.cloud/emergency-stop-reconciliations": value});
+        world.garden.merge(
+            CORE,
+            "seeds",
+            ("", "stopping"),
+            &json!({"metadata": {"annotations": annotations}}),
+        );
+    };
+    ask(json!("true"));
+    world.wait_for_condition(STOP, "True");
+    ask(Value::Null);
+    wait_for("the end of the stop", || world.seed_condition(STOP).is_none().then_some(()));
+    agent.stop();
+}
+
+/// Another gardenlet left, while this one was away, a fault that is none any more and the end of a stop unreported. What it
+/// says of other things stays.
+#[test]
+fn conditions_left_behind_are_brought_up_to_date_or_removed() {
+    let world = World::start(&Options::new("inherited"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    wait_until_well(&world);
+    agent.stop();
+    let at = rfc3339(world.clock.now());
+    let mut conditions = world.garden.seed("inherited").unwrap()["status"]["conditions"].clone();
+    let list = conditions.as_array_mut().unwrap();
+    list.retain(|c| c["type"] != COMPONENTS);
+    for (kind, status) in [(COMPONENTS, "False"), (STOP, "True"), ("Other", "Unknown")] {
+        list.push(json!({"type": kind, "status": status, "reason": "Left", "message": "behind",
+            "lastTransitionTime": at, "lastUpdateTime": at}));
+    }
+    let status = json!({"status": {"conditions": conditions}});
+    world.garden.merge_status(CORE, "seeds", ("", "inherited"), &status);
+    agent.launch();
+    wait_until_well(&world);
+    wait_for("the end of the stop", || world.seed_condition(STOP).is_none().then_some(()));
+    let other = world.seed_condition("Other").unwrap();
+    assert_eq!(other, ("Unknown".to_owned(), "Left".to_owned(), "behind".to_owned()));
+    agent.stop();
+}
+
+#[test]
+fn pods_that_will_never_run_again_are_deleted() {
+    let world = World::start(&Options::new("tidying"));
+    let pod = |namespace: &str, name: &str, status: Value| {
+        let metadata = json!({"name": name, "namespace": namespace, "annotations": {HOLD: "yes"}});
+        let spec = json!({"containers": [{"name": "c", "image": "i"}]});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+        world.seed.apply(&[pod]);
+        world.seed.merge_status("", "pods", (namespace, name), &json!({"status": status}));
+    };
+    // Nobody ends them, as if their node were gone. A finalizer does it here.
+    let going = |name: &str| {
+        pod("garden", name, json!({"phase": "Running"}));
+        let finalizers = json!({"metadata": {"finalizers": ["test.gardener.cloud/node"]}});
+        world.seed.merge("", "pods", ("garden", name), &finalizers);
+        world.seed.delete("", "pods", "garden", name);
+    };
+    let evicted = json!({"phase": "Failed", "reason": "Evicted"});
+    pod("garden", "evicted", evicted.clone());
+    pod("kube-system", "evicted", evicted);
+    pod("garden", "failed", json!({"phase": "Failed", "reason": "Error"}));
+    pod("garden", "running", json!({"phase": "Running"}));
+    going("gone");
+    world.time.advance(Duration::from_secs(3600));
+    going("leaving");
+    let agent = world.agent();
+    world.wait_until_ready();
+    let is_gone = || world.seed.get("", "pods", "garden", "evicted").is_none();
+    wait_for("the end of the pod", || is_gone().then_some(()));
+    let deletions = || {
+        let requests = world.seed.requests();
+        let of_pods = requests.iter().filter(|r| r.method == "DELETE" && r.info.resource == "pods");
+        of_pods.map(|r| r.path.clone()).collect::<Vec<_>>()
+    };
+    wait_for("both deletions", || (deletions().len() >= 2).then_some(()));
+    world.pass(Duration::from_secs(90));
+    let path = |name: &str| format!("/api/v1/namespaces/garden/pods/{name}");
+    assert_eq!(deletions(), [path("evicted"), path("gone")]);
+    for (namespace, name) in [("garden", "failed"), ("kube-system", "evicted"), ("garden", "running")] {
+        assert!(world.seed.get("", "pods", namespace, name).is_some(), "{namespace}/{name}");
+    }
+    agent.stop();
+}
+
+/// A seed on which nothing happens costs its care one list of pods per period, and another in five minutes.
+#[test]
+fn an_idle_round_asks_for_little_and_writes_nothing() {
+    let world = World::start(&Options::calm("resting"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    wait_until_well(&world);
+    let mark = (world.seed.request_count(), world.garden.request_count());
+    world.pass(Duration::from_secs(600));
+    let of_pods = world.seed.requests_since(mark.0).iter().filter(|r| r.info.resource == "pods").count();
+    assert!((20..=24).contains(&of_pods), "{of_pods}");
+    let garden = world.garden.requests_since(mark.1);
+    let about_the_seed = |path: &str| path.ends_with("/seeds/resting/status");
+    let written: Vec<String> =
+        garden.iter().filter(|r| r.is_write() && about_the_seed(&r.path)).map(Recorded::line).collect();
+    assert_eq!(written, Vec::<String>::new());
+    agent.stop();
+}
