@@ -32,6 +32,8 @@ pub mod flow;
 
 pub mod secrets;
 
+pub mod extension;
+
 pub mod components;
 
 pub mod resources;

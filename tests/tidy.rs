@@ -27,6 +27,7 @@ const ORDER: &[&str] = &[
     "runtime",
     "flow",
     "secrets",
+    "extension",
     "components",
     "resources",
     "controllers",

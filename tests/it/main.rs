@@ -14,6 +14,7 @@ mod world;
 
 mod crash;
 mod docs;
+mod extension;
 mod faults;
 mod garden;
 mod handover;

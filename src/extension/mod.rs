@@ -1,0 +1,436 @@
+//! Objects that extensions reconcile: written, awaited, migrated, restored, deleted (Gardener's `pkg/extensions`,
+//! `pkg/component/extensions`).
+//!
+//! A [`Target`] is one such object. Its writes ([`Target::deploy`], [`Target::deploy_if_needed`], [`Target::restore`],
+//! [`Target::migrate`], [`Target::delete`]) and its waits ([`Target::wait_ready`], [`Target::wait_migrated`],
+//! [`Target::wait_gone`]) are steps of a flow: each asks the API server once and returns. As a rule a flow has two tasks for an
+//! object, one that writes and one that waits for it:
+//!
+//! ```no_run
+//! # use gardenlet::{api::meta::Resource, base::clock::Timestamp, extension::{Patience, Target, Wish}, flow::{Flow, Step}};
+//! # use gardenlet::kube::Client;
+//! # use serde_json::json;
+//! const EXTENSION: Resource = Resource::new("extensions.gardener.cloud", "v1alpha1", "Extension", "extensions", true);
+//!
+//! struct Context { client: Client, target: Target, now: Timestamp }
+//!
+//! let mut flow: Flow<Context> = Flow::new("Example");
+//! let deployed = flow
+//!     .task("Deploying the extension", |cx, _| {
+//!         let wish = Wish::new(json!({"type": "lab", "class": "seed"}));
+//!         cx.target.deploy(&cx.client, &wish, cx.now)?;
+//!         Ok(Step::Done)
+//!     })
+//!     .add();
+//! flow.task("Waiting for the extension", |cx, attempt| {
+//!     cx.target.wait_ready(&cx.client, Patience::of(&EXTENSION), attempt)
+//! })
+//! .after(&[deployed])
+//! .add();
+//! ```
+//!
+//! What was asked of an extension is in the object: a flow that begins anew asks again and goes on.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::meta::{Resource, text};
+use crate::api::patch::difference;
+use crate::base::clock::Timestamp;
+use crate::flow::{Attempt, Failed, Step};
+use crate::format::time::{parse_rfc3339, rfc3339_nanos};
+use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};
+
+mod ready;
+
+pub use ready::{OPERATION, TIMESTAMP, Unready, check, is_migrated, last_error};
+
+/// The Lease by which an extension says that it lives, in its own namespace of the seed.
+pub const HEARTBEAT: &str = "gardener-extension-heartbeat";
+/// Without it, nobody may delete an object of an extension.
+const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";
+
+/// An object of an extension.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Its kind.
+    pub resource: Resource,
+    /// Its namespace; empty for none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// How an object is to be. Labels, annotations and fields of others stay, except in the spec.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Wish {
+    /// Labels it has.
+    pub labels: Map<String, Value>,
+    /// Annotations it has, besides those of the request.
+    pub annotations: Map<String, Value>,
+    /// The whole spec.
+    pub spec: Value,
+}
+
+impl Wish {
+    /// An object with this spec.
+    pub fn new(spec: Value) -> Self {
+        Self { spec, ..Self::default() }
+    }
+
+    /// What is to be patched of the object as it is; nothing if it is right and nothing is asked of its extension.
+    fn difference(&self, live: &Value, request: Option<Value>) -> Option<Value> {
+        let mut wanted = live.clone();
+        wanted["spec"] = self.spec.clone();
+        self.mark(&mut wanted);
+        let mut patch = difference(live, &wanted);
+        if let Some(request) = request {
+            // Written even if it is there already: it counts from now.
+            let annotations = &mut patch.get_or_insert_default()["metadata"]["annotations"];
+            request
+                .as_object()
+                .into_iter()
+                .flatten()
+                .for_each(|(key, value)| annotations[key] = value.clone());
+        }
+        patch
+    }
+
+    fn mark(&self, object: &mut Value) {
+        for (key, value) in &self.labels {
+            object["metadata"]["labels"][key] = value.clone();
+        }
+        for (key, value) in &self.annotations {
+            object["metadata"]["annotations"][key] = value.clone();
+        }
+    }
+}
+
+/// What an object knew in another seed (an entry of `ShootState.spec.extensions`).
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Memory {
+    /// `status.state`.
+    pub state: Value,
+    /// `status.resources`. The objects that they name must exist before the extension is asked.
+    pub resources: Value,
+}
+
+/// How long an extension may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// How often it is looked at.
+    pub interval: Duration,
+    /// After this time a reported error ends the wait.
+    pub errors: Duration,
+    /// How long it may take at all.
+    pub timeout: Duration,
+}
+
+impl Patience {
+    /// Upstream's for a kind. For `Extension` objects the registration may name another `timeout`.
+    pub fn of(resource: &Resource) -> Self {
+        let (interval, errors, timeout) = match &*resource.kind {
+            "Infrastructure" => (10, 180, 600),
+            _ if resource.group == "core.gardener.cloud" => (5, 600, 600),
+            "Worker" | "BackupEntry" => (5, 30, 600),
+            "DNSRecord" => (5, 15, 120),
+            _ => (5, 30, 180),
+        };
+        let seconds = Duration::from_secs;
+        Self { interval: seconds(interval), errors: seconds(errors), timeout: seconds(timeout) }
+    }
+
+    /// After so many looks, whatever they saw, an error ends the wait.
+    const fn looks(&self) -> u128 {
+        self.errors.as_millis() / if self.interval.is_zero() { 1 } else { self.interval.as_millis() }
+    }
+
+    /// Another look later, or the end if the time is over.
+    fn again(&self, attempt: &Attempt, why: Failed) -> Result<Step, Failed> {
+        if attempt.now.saturating_sub(attempt.begun) >= self.timeout {
+            return Err(why);
+        }
+        Ok(Step::again(self.interval, why))
+    }
+}
+
+/// What to ask of an extension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Operation {
+    /// To make what the object says.
+    Reconcile,
+    /// To do nothing before the state is there.
+    WaitForState,
+    /// To make what the object says, of a state that another seed had.
+    Restore,
+    /// To let go of it, and leave its state.
+    Migrate,
+}
+
+impl Operation {
+    /// The value of the annotation.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reconcile => "reconcile",
+            Self::WaitForState => "wait-for-state",
+            Self::Restore => "restore",
+            Self::Migrate => "migrate",
+        }
+    }
+}
+
+/// The annotations of a request.
+fn request(operation: Operation, now: Timestamp) -> Value {
+    json!({OPERATION: operation.as_str(), TIMESTAMP: rfc3339_nanos(now)})
+}
+
+impl Target {
+    /// The objects of a kind and class (`shoot`, `seed`, `garden`) in a namespace.
+    ///
+    /// # Errors
+    /// The client's. Where the kind is not served there are none.
+    pub fn of_class(
+        client: &Client,
+        resource: &Resource,
+        namespace: &str,
+        class: &str,
+    ) -> Result<Vec<Self>, Error> {
+        let mut found = Vec::new();
+        let listed = client.list_all::<Value>(resource, namespace, &ListParams::default(), &mut |object| {
+            let metadata = &object["metadata"];
+            // Objects of shoots need not say so.
+            if object["spec"]["class"].as_str().unwrap_or("shoot") == class {
+                let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+                found.push(Self {
+                    resource: resource.clone(),
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                });
+            }
+        });
+        match listed {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(found),
+        }
+    }
+
+    /// The object as it is.
+    ///
+    /// # Errors
+    /// The client's; an object or a kind that is not there is an answer.
+    pub fn find(&self, client: &Client) -> Result<Option<Value>, Error> {
+        client.find(&self.resource, &self.namespace, &self.name)
+    }
+
+    /// Makes the object as wished, and has it reconciled.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn deploy(&self, client: &Client, wish: &Wish, now: Timestamp) -> Result<(), Error> {
+        let live = self.find(client)?;
+        self.write(client, live.as_ref(), wish, Some(request(Operation::Reconcile, now)))
+    }
+
+    /// The same for kinds that upstream has reconciled only if there is a reason (Infrastructure, DNSRecord): another spec, or
+    /// a last operation that did not succeed. A record of another type is deleted first; the task should say how long that
+    /// may take ([`Builder::within`](crate::flow::Builder::within)).
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn deploy_if_needed(&self, client: &Client, wish: &Wish, now: Timestamp) -> Result<Step, Failed> {
+        let live = self.find(client)?;
+        match live.as_ref().map_or(Need::Request, |live| need(live, &wish.spec)) {
+            Need::Nothing => self.write(client, live.as_ref(), wish, None)?,
+            Need::Request => {
+                self.write(client, live.as_ref(), wish, Some(request(Operation::Reconcile, now)))?;
+            }
+            Need::Another => {
+                if live.is_none_or(|live| live["metadata"]["deletionTimestamp"].is_null()) {
+                    self.delete(client, now)?;
+                }
+                let why = format!("{} has to be deleted before it can be made anew", self.title());
+                return Ok(Step::again(Patience::of(&self.resource).interval, why));
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    /// Makes the object of what another seed knew of it: the extension waits until that is there. An object that knows
+    /// something already keeps it.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn restore(
+        &self,
+        client: &Client,
+        wish: &Wish,
+        memory: &Memory,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let live = self.find(client)?;
+        self.write(client, live.as_ref(), wish, Some(request(Operation::WaitForState, now)))?;
+        let knows = live.is_some_and(|live| !live["status"]["state"].is_null());
+        let Memory { state, resources } = memory;
+        let has_memory = !(state.is_null() && resources.is_null());
+        if has_memory && !knows {
+            self.patch(client, "status", json!({"status": {"state": state, "resources": resources}}))?;
+        }
+        let annotations = request(Operation::Restore, now);
+        self.patch(client, "", json!({"metadata": {"annotations": annotations}}))
+    }
+
+    /// Has the extension let go of the object and leave its state.
+    ///
+    /// # Errors
+    /// The client's; an absent object is none.
+    pub fn migrate(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
+        let annotations = request(Operation::Migrate, now);
+        found(self.patch(client, "", json!({"metadata": {"annotations": annotations}})))
+    }
+
+    /// Confirms the deletion and deletes.
+    ///
+    /// # Errors
+    /// The client's; an absent object is none.
+    pub fn delete(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
+        let annotations = json!({CONFIRMATION: "true", TIMESTAMP: rfc3339_nanos(now)});
+        let confirmed = self.patch(client, "", json!({"metadata": {"annotations": annotations}}));
+        found(confirmed.and_then(|()| {
+            client.delete(&self.resource, &self.namespace, &self.name, &DeleteParams::default())
+        }))
+    }
+
+    fn write(
+        &self,
+        client: &Client,
+        live: Option<&Value>,
+        wish: &Wish,
+        request: Option<Value>,
+    ) -> Result<(), Error> {
+        if let Some(live) = live {
+            return wish.difference(live, request).map_or(Ok(()), |patch| self.patch(client, "", patch));
+        }
+        let mut metadata = json!({"name": self.name, "annotations": request});
+        if !self.namespace.is_empty() {
+            metadata["namespace"] = json!(self.namespace);
+        }
+        let mut object = json!({"apiVersion": self.resource.api_version(), "kind": self.resource.kind,
+            "metadata": metadata, "spec": wish.spec});
+        wish.mark(&mut object);
+        client.create::<Value>(&self.resource, &self.namespace, &object).map(drop)
+    }
+
+    fn patch(&self, client: &Client, sub: &str, patch: Value) -> Result<(), Error> {
+        client
+            .patch::<Value>(&self.resource, &self.namespace, &self.name, sub, &Patch::Merge(patch))
+            .map(drop)
+    }
+
+    /// Waits until the extension has done what it was asked for.
+    ///
+    /// # Errors
+    /// The client's; an extension that reports errors for too long; one that takes too long.
+    pub fn wait_ready(&self, client: &Client, patience: Patience, attempt: &Attempt) -> Result<Step, Failed> {
+        let why = match self.find(client)? {
+            None => Unready::Pending(format!("{} not found", self.title())),
+            Some(object) => match check(&object) {
+                Ok(()) => return Ok(Step::Done),
+                Err(why) => why,
+            },
+        };
+        let is_error = matches!(why, Unready::Error(_));
+        let failed = why.into_failed();
+        let text = format!("Error while waiting for {} to become ready: {}", self.title(), failed.text);
+        let failed = Failed { text, ..failed };
+        if is_error && u128::from(attempt.tries) > patience.looks() {
+            return Err(failed);
+        }
+        patience.again(attempt, failed)
+    }
+
+    /// Waits until the extension has let go of the object.
+    ///
+    /// # Errors
+    /// The client's; an extension that takes too long.
+    pub fn wait_migrated(
+        &self,
+        client: &Client,
+        patience: Patience,
+        attempt: &Attempt,
+    ) -> Result<Step, Failed> {
+        match self.find(client)? {
+            Some(object) if !is_migrated(&object) => {
+                let why =
+                    last_error(&object).unwrap_or_else(|| Failed::new("the extension has not let go of it"));
+                let text = format!("Error while waiting for {} to be migrated: {}", self.title(), why.text);
+                patience.again(attempt, Failed { text, ..why })
+            }
+            _ => Ok(Step::Done),
+        }
+    }
+
+    /// Waits until the object is gone.
+    ///
+    /// # Errors
+    /// The client's; an extension that takes too long.
+    pub fn wait_gone(&self, client: &Client, patience: Patience, attempt: &Attempt) -> Result<Step, Failed> {
+        let Some(object) = self.find(client)? else { return Ok(Step::Done) };
+        let why = last_error(&object).unwrap_or_else(|| Failed::new("it is still there"));
+        let text = format!("Error while waiting for {} to be deleted: {}", self.title(), why.text);
+        patience.again(attempt, Failed { text, ..why })
+    }
+
+    fn title(&self) -> String {
+        let Self { resource, namespace, name } = self;
+        if namespace.is_empty() {
+            format!("{} {name}", resource.kind)
+        } else {
+            format!("{} {namespace}/{name}", resource.kind)
+        }
+    }
+}
+
+/// An object that is not there is no error.
+fn found(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}
+
+/// What an object needs that is reconciled only if there is a reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    Nothing,
+    /// The extension is to be asked.
+    Request,
+    /// The object cannot become what it is to be.
+    Another,
+}
+
+fn need(live: &Value, spec: &Value) -> Need {
+    let old = &live["spec"];
+    if old["recordType"] != spec["recordType"] || !live["metadata"]["deletionTimestamp"].is_null() {
+        return Need::Another;
+    }
+    let is_asked = live["metadata"]["annotations"][OPERATION].is_string();
+    let is_ready = match check(live) {
+        Ok(()) => true,
+        Err(Unready::Error(_)) => false,
+        // It has been asked already, and has not begun.
+        Err(Unready::Pending(_)) => is_asked,
+    };
+    if is_ready && difference(old, spec).is_none() { Need::Nothing } else { Need::Request }
+}
+
+/// Whether an extension has not renewed its Lease ([`HEARTBEAT`]) for longer than `threshold`. One without a Lease has never
+/// done so.
+pub fn is_stale(lease: Option<&Value>, threshold: Duration, now: Timestamp) -> bool {
+    let renewed = lease.and_then(|lease| lease["spec"]["renewTime"].as_str());
+    let renewed = renewed.and_then(|text| parse_rfc3339(text).ok());
+    renewed.is_none_or(|renewed| now.since(renewed) > threshold)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+use super::*;
+
+const DNS_RECORD: Resource =
+    Resource::new("extensions.gardener.cloud", "v1alpha1", "DNSRecord", "dnsrecords", true);
+const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
+
+#[test]
+fn heartbeats_grow_stale() {
+    let lease = |age: i64| {
+        let at = rfc3339_nanos(Timestamp::from_unix(NOW.unix() - age));
+        json!({"spec": {"renewTime": at}})
+    };
+    let table = [
+        (Some(lease(10)), false),
+        (Some(lease(300)), false),
+        (Some(lease(301)), true),
+        (Some(json!({"spec": {}})), true),
+        (None, true),
+    ];
+    for (lease, expected) in table {
+        assert_eq!(is_stale(lease.as_ref(), Duration::from_secs(300), NOW), expected, "{lease:?}");
+    }
+}
+
+#[test]
+fn patience_is_upstreams() {
+    let of = |group: &'static str, kind: &'static str| {
+        let patience = Patience::of(&Resource::new(group, "v1", kind, "x", true));
+        (patience.interval.as_secs(), patience.looks(), patience.timeout.as_secs())
+    };
+    let extension = "extensions.gardener.cloud";
+    let table = [
+        (extension, "Infrastructure", (10, 18, 600)),
+        (extension, "Worker", (5, 6, 600)),
+        (extension, "BackupEntry", (5, 6, 600)),
+        (extension, "ControlPlane", (5, 6, 180)),
+        (extension, "Extension", (5, 6, 180)),
+        (extension, "DNSRecord", (5, 3, 120)),
+        ("core.gardener.cloud", "BackupEntry", (5, 120, 600)),
+        ("core.gardener.cloud", "BackupBucket", (5, 120, 600)),
+    ];
+    for (group, kind, expected) in table {
+        assert_eq!(of(group, kind), expected, "{group} {kind}");
+    }
+}
+
+#[test]
+fn the_wait_ends_with_its_time() {
+    let patience = Patience::of(&DNS_RECORD);
+    let at = |seconds: u64| Attempt {
+        begun: Duration::from_secs(10),
+        now: Duration::from_secs(seconds),
+        tries: 9,
+    };
+    assert_eq!(patience.again(&at(129), "why".into()), Ok(Step::again(patience.interval, "why")));
+    assert_eq!(patience.again(&at(130), "why".into()), Err("why".into()));
+}
+
+#[test]
+fn a_patch_holds_what_differs_and_the_request() {
+    let live = json!({"metadata": {"name": "x", "labels": {"theirs": "1"}, "annotations": {OPERATION: "reconcile"}},
+        "spec": {"type": "a", "old": 1}, "status": {"state": 1}});
+    let mut wish = Wish::new(json!({"type": "a", "old": 1}));
+    assert_eq!(wish.difference(&live, None), None);
+    let asked = request(Operation::Reconcile, NOW);
+    let annotations = json!({OPERATION: "reconcile", TIMESTAMP: "2026-01-01T00:00:00Z"});
+    assert_eq!(asked, annotations);
+    assert_eq!(
+        wish.difference(&live, Some(asked.clone())),
+        Some(json!({"metadata": {"annotations": annotations}}))
+    );
+    wish.labels.insert("ours".to_owned(), json!("2"));
+    wish.annotations.insert("note".to_owned(), json!("3"));
+    wish.spec = json!({"type": "b"});
+    let expected = json!({"metadata": {"labels": {"ours": "2"}, "annotations": {OPERATION: "reconcile",
+        TIMESTAMP: "2026-01-01T00:00:00Z", "note": "3"}}, "spec": {"type": "b", "old": null}});
+    assert_eq!(wish.difference(&live, Some(asked)), Some(expected));
+}
+
+#[test]
+fn a_record_is_reconciled_only_for_a_reason() {
+    let spec = json!({"type": "lab", "recordType": "A", "values": ["10.0.0.1"]});
+    let ready = json!({"metadata": {"generation": 1, "annotations": {TIMESTAMP: "2026-01-01T00:00:00.5Z"}},
+        "spec": spec, "status": {"observedGeneration": 1,
+            "lastOperation": {"type": "Create", "state": "Succeeded", "lastUpdateTime": "2026-01-01T00:00:00Z"}}});
+    let changes = [
+        ("", Value::Null, Need::Nothing),
+        ("/spec/values", json!(["10.0.0.2"]), Need::Request),
+        ("/spec/ttl", json!(60), Need::Request),
+        ("/status/lastOperation/state", json!("Processing"), Need::Request),
+        ("/status/lastOperation/state", json!("Error"), Need::Request),
+        ("/status/lastError", json!({"description": "quota"}), Need::Request),
+        ("/metadata/annotations/gardener.cloud~1timestamp", json!("2026-01-01T00:00:01Z"), Need::Request),
+        ("/metadata/annotations/gardener.cloud~1timestamp", json!("soon"), Need::Request),
+        ("/metadata/annotations/gardener.cloud~1operation", json!("reconcile"), Need::Nothing),
+        ("/spec/recordType", json!("CNAME"), Need::Another),
+        ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"), Need::Another),
+    ];
+    for (pointer, value, expected) in changes {
+        let mut live = ready.clone();
+        if let Some((parent, key)) = pointer.rsplit_once('/') {
+            live.pointer_mut(parent).unwrap()[key.replace("~1", "/")] = value.clone();
+        }
+        assert_eq!(need(&live, &spec), expected, "{pointer} {value}");
+    }
+}

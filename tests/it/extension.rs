@@ -1,0 +1,348 @@
+//! Objects of extensions: written, awaited, migrated, restored and deleted by flows, with an extension that the test plays.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use gardenlet::api::meta::Resource;
+use gardenlet::base::clock::{Clock, Mono, Simulated, Timestamp};
+use gardenlet::components::crds;
+use gardenlet::extension::{Memory, OPERATION, Patience, TIMESTAMP, Target, Wish};
+use gardenlet::flow::{Ended, Flow, Observer, Progress, Step, Turn};
+use gardenlet::kube::Client;
+use serde_json::{Value, json};
+
+use crate::support::encoding::rfc3339;
+use crate::support::http::faults::{Action, Seen, failure};
+use crate::support::json::text;
+use crate::support::{Options, TestCluster};
+
+const GROUP: &str = "extensions.gardener.cloud";
+const EXTENSION: Resource = Resource::new(GROUP, "v1alpha1", "Extension", "extensions", true);
+const DNS_RECORD: Resource = Resource::new(GROUP, "v1alpha1", "DNSRecord", "dnsrecords", true);
+const FINALIZER: &str = "extensions.gardener.cloud/lab";
+
+/// A seed with the kinds of extensions.
+struct Lab {
+    seed: TestCluster,
+    time: Arc<Simulated>,
+    clock: Clock,
+    /// What the extension was asked for, in order.
+    asked: Vec<String>,
+    /// What it answers to all requests, if it does not succeed.
+    error: Option<Value>,
+}
+
+/// What a flow's tasks are handed.
+struct Context {
+    client: Client,
+    clock: Clock,
+    target: Target,
+    wish: Wish,
+    memory: Memory,
+}
+
+struct Silent;
+
+impl Observer for Silent {
+    fn progress(&mut self, _: &Progress) {}
+}
+
+impl Lab {
+    fn new(name: &str) -> Self {
+        let time = Simulated::new(Timestamp::from_unix(1_767_600_000), 1);
+        let clock = Clock::new(time.clone());
+        let seed = TestCluster::start(Options::new(name, &clock));
+        seed.apply(&crds::extensions().collect::<Vec<_>>());
+        for kind in [&EXTENSION, &DNS_RECORD] {
+            seed.wait_for("the kind", |seed| seed.api().kind(GROUP, &kind.plural));
+        }
+        seed.create("v1", "namespaces", &json!({"metadata": {"name": "garden"}}));
+        Self { seed, time, clock, asked: Vec::new(), error: None }
+    }
+
+    fn context(&self, resource: Resource, name: &str, spec: Value) -> Context {
+        Context {
+            client: self.seed.client(),
+            clock: self.clock.clone(),
+            target: Target { resource, namespace: "garden".to_owned(), name: name.to_owned() },
+            wish: Wish::new(spec),
+            memory: Memory::default(),
+        }
+    }
+
+    fn object(&self, cx: &Context) -> Option<Value> {
+        self.seed.get(GROUP, &cx.target.resource.plural, "garden", &cx.target.name)
+    }
+
+    /// Takes a flow to its end, while the extension does its work and time passes.
+    fn run(&mut self, mut flow: Flow<Context>, cx: &mut Context) -> Ended {
+        loop {
+            let clock = self.clock.clone();
+            let turn = flow.turn(cx, &|| clock.mono(), &mut Silent);
+            self.extension(cx);
+            match turn {
+                Turn::Ended(ended) => return ended,
+                Turn::Again(after) => self.time.advance(after),
+            }
+        }
+    }
+
+    /// One round of the extension, as Gardener's library for extensions behaves.
+    fn extension(&mut self, cx: &Context) {
+        let Some(object) = self.object(cx) else { return };
+        let plural = cx.target.resource.plural.as_ref();
+        let key = ("garden", cx.target.name.as_str());
+        let annotations = &object["metadata"]["annotations"];
+        let operation = annotations[OPERATION].as_str().unwrap_or_default().to_owned();
+        if !object["metadata"]["deletionTimestamp"].is_null() {
+            self.asked.push("delete".to_owned());
+            self.report(&object, plural, "Delete");
+            if self.error.is_none() {
+                self.seed.merge(GROUP, plural, key, &json!({"metadata": {"finalizers": null}}));
+            }
+            return;
+        }
+        let kind = match operation.as_str() {
+            "" | "wait-for-state" => return,
+            "migrate" => "Migrate",
+            "restore" => "Restore",
+            _ if object["status"]["lastOperation"].is_null() => "Create",
+            _ => "Reconcile",
+        };
+        self.asked.push(format!("{operation} {}", object["spec"]));
+        if kind == "Restore" {
+            assert_eq!(object["status"]["state"], json!({"zone": "z-1"}), "asked to restore nothing");
+        }
+        self.report(&object, plural, kind);
+        let finalizers = if kind == "Migrate" { Value::Null } else { json!([FINALIZER]) };
+        let done = json!({"metadata": {"annotations": {OPERATION: null}, "finalizers": finalizers}});
+        self.seed.merge(GROUP, plural, key, &done);
+    }
+
+    fn report(&self, object: &Value, plural: &str, kind: &str) {
+        let now = rfc3339(self.clock.now());
+        let (state, progress) = if self.error.is_some() { ("Error", 50) } else { ("Succeeded", 100) };
+        let operation = json!({"type": kind, "state": state, "progress": progress, "description": "by the test",
+            "lastUpdateTime": now});
+        let status = json!({"status": {"lastOperation": operation, "lastError": self.error,
+            "observedGeneration": object["metadata"]["generation"], "state": {"zone": "z-1"}}});
+        self.seed.merge_status(GROUP, plural, ("garden", text(object, "/metadata/name")), &status);
+    }
+}
+
+fn ready() -> Flow<Context> {
+    let mut flow = Flow::new("test");
+    let deployed = flow
+        .task("Deploying", |cx: &mut Context, _| {
+            cx.target.deploy(&cx.client, &cx.wish, cx.clock.now())?;
+            Ok(Step::Done)
+        })
+        .add();
+    wait_until_ready(&mut flow, deployed);
+    flow
+}
+
+fn needed() -> Flow<Context> {
+    let mut flow = Flow::new("test");
+    let deployed = flow
+        .task("Deploying", |cx: &mut Context, _| {
+            cx.target.deploy_if_needed(&cx.client, &cx.wish, cx.clock.now())
+        })
+        .within(Duration::from_secs(120))
+        .add();
+    wait_until_ready(&mut flow, deployed);
+    flow
+}
+
+fn wait_until_ready(flow: &mut Flow<Context>, deployed: gardenlet::flow::TaskId) {
+    flow.task("Waiting", |cx: &mut Context, attempt| {
+        cx.target.wait_ready(&cx.client, Patience::of(&cx.target.resource), attempt)
+    })
+    .after(&[deployed])
+    .add();
+}
+
+fn gone() -> Flow<Context> {
+    let mut flow = Flow::new("test");
+    let deleted = flow
+        .task("Deleting", |cx: &mut Context, _| {
+            cx.target.delete(&cx.client, cx.clock.now())?;
+            Ok(Step::Done)
+        })
+        .add();
+    flow.task("Waiting", |cx: &mut Context, attempt| {
+        cx.target.wait_gone(&cx.client, Patience::of(&cx.target.resource), attempt)
+    })
+    .after(&[deleted])
+    .add();
+    flow
+}
+
+fn migrated() -> Flow<Context> {
+    let mut flow = Flow::new("test");
+    let asked = flow
+        .task("Migrating", |cx: &mut Context, _| {
+            cx.target.migrate(&cx.client, cx.clock.now())?;
+            Ok(Step::Done)
+        })
+        .add();
+    flow.task("Waiting", |cx: &mut Context, attempt| {
+        cx.target.wait_migrated(&cx.client, Patience::of(&cx.target.resource), attempt)
+    })
+    .after(&[asked])
+    .add();
+    flow
+}
+
+fn restored() -> Flow<Context> {
+    let mut flow = Flow::new("test");
+    let asked = flow
+        .task("Restoring", |cx: &mut Context, _| {
+            cx.target.restore(&cx.client, &cx.wish, &cx.memory, cx.clock.now())?;
+            Ok(Step::Done)
+        })
+        .add();
+    wait_until_ready(&mut flow, asked);
+    flow
+}
+
+fn good(ended: &Ended) {
+    assert!(ended.errors.is_empty(), "{ended:?}");
+}
+
+#[test]
+fn an_object_is_reconciled_each_time_and_deleted_with_a_confirmation() {
+    let mut lab = Lab::new("lab");
+    let mut cx = lab.context(EXTENSION, "lab", json!({"type": "lab", "class": "seed"}));
+    cx.wish.labels.insert("ours".to_owned(), json!("yes"));
+    good(&lab.run(ready(), &mut cx));
+    let first = lab.object(&cx).unwrap();
+    assert_eq!(first["metadata"]["labels"], json!({"ours": "yes"}));
+    let asked_at = text(&first, "/metadata/annotations/gardener.cloud~1timestamp").to_owned();
+    lab.time.advance(Duration::from_secs(60));
+    good(&lab.run(ready(), &mut cx));
+    let second = lab.object(&cx).unwrap();
+    assert_ne!(second["metadata"]["annotations"][TIMESTAMP], asked_at);
+    assert_eq!(second["spec"], first["spec"]);
+    assert_eq!(lab.asked.len(), 2, "{:?}", lab.asked);
+    let all = Target::of_class(&cx.client, &EXTENSION, "garden", "seed").unwrap();
+    assert_eq!(all, [cx.target.clone()]);
+    assert_eq!(Target::of_class(&cx.client, &EXTENSION, "garden", "shoot").unwrap(), []);
+    let mark = lab.seed.request_count();
+    good(&lab.run(gone(), &mut cx));
+    assert_eq!(lab.object(&cx), None);
+    let requests = lab.seed.requests_since(mark);
+    let writes: Vec<&str> = requests.iter().filter(|r| r.is_write()).map(|r| r.method.as_str()).collect();
+    assert_eq!(writes, ["PATCH", "DELETE"]);
+    good(&lab.run(gone(), &mut cx));
+    good(&lab.run(migrated(), &mut cx));
+}
+
+#[test]
+fn an_extension_that_reports_errors_is_given_a_moment_and_its_codes_are_kept() {
+    let mut lab = Lab::new("errors");
+    let mut cx = lab.context(EXTENSION, "lab", json!({"type": "lab"}));
+    lab.error = Some(json!({"description": "no quota", "codes": ["ERR_INFRA_QUOTA_EXCEEDED"]}));
+    let begun = lab.clock.mono();
+    let ended = lab.run(ready(), &mut cx);
+    let took = lab.clock.mono() - begun;
+    assert!((35..45).contains(&took.as_secs()), "{took:?}");
+    let failed = &ended.errors[0].failed;
+    let expected =
+        "Error while waiting for Extension garden/lab to become ready: error during reconciliation: no quota";
+    assert_eq!(
+        (failed.text.as_str(), failed.codes.as_slice()),
+        (expected, &["ERR_INFRA_QUOTA_EXCEEDED".to_owned()][..])
+    );
+    // It recovers by itself; the next flow asks again.
+    lab.error = None;
+    good(&lab.run(ready(), &mut cx));
+    lab.error = Some(json!({"description": "still in use"}));
+    let ended = lab.run(gone(), &mut cx);
+    let expected = "Error while waiting for Extension garden/lab to be deleted: error during reconciliation: still in use";
+    assert_eq!(ended.errors[0].failed.text, expected);
+    lab.error = None;
+    good(&lab.run(gone(), &mut cx));
+}
+
+#[test]
+fn an_extension_that_does_not_answer_is_waited_for_until_the_time_is_over() {
+    let lab = Lab::new("silence");
+    let mut cx = lab.context(EXTENSION, "lab", json!({"type": "lab"}));
+    let (mut flow, begun) = (ready(), lab.clock.mono());
+    let ended = loop {
+        let now = || -> Mono { lab.clock.mono() };
+        match flow.turn(&mut cx, &now, &mut Silent) {
+            Turn::Ended(ended) => break ended,
+            Turn::Again(after) => lab.time.advance(after),
+        }
+    };
+    let took = lab.clock.mono() - begun;
+    assert!((180..190).contains(&took.as_secs()), "{took:?}");
+    let expected =
+        "Error while waiting for Extension garden/lab to become ready: observed generation outdated (0/1)";
+    assert_eq!(ended.errors[0].failed.text, expected);
+}
+
+#[test]
+fn a_record_is_left_alone_as_long_as_it_is_right() {
+    let mut lab = Lab::new("record");
+    let spec = |kind: &str, value: &str| {
+        json!({"type": "lab", "class": "seed", "name": "*.i.example.org", "recordType": kind, "values": [value],
+            "secretRef": {"name": "dns", "namespace": "garden"}})
+    };
+    let mut cx = lab.context(DNS_RECORD, "seed-ingress", spec("A", "10.0.0.1"));
+    good(&lab.run(needed(), &mut cx));
+    lab.time.advance(Duration::from_secs(60));
+    let mark = lab.seed.request_count();
+    good(&lab.run(needed(), &mut cx));
+    assert!(lab.seed.requests_since(mark).iter().all(|r| !r.is_write()));
+    cx.wish.spec = spec("A", "10.0.0.2");
+    good(&lab.run(needed(), &mut cx));
+    let uid = lab.object(&cx).unwrap()["metadata"]["uid"].clone();
+    cx.wish.spec = spec("CNAME", "lb.example.org");
+    good(&lab.run(needed(), &mut cx));
+    let record = lab.object(&cx).unwrap();
+    assert_eq!(record["spec"], cx.wish.spec);
+    assert_ne!(record["metadata"]["uid"], uid);
+    let asked: Vec<&str> = lab.asked.iter().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(asked, ["reconcile", "reconcile", "delete", "reconcile"]);
+}
+
+/// An object moves: what the extension knew is there before it is asked to restore. A crash after any of the writes, and a
+/// flow that begins anew, end the same way.
+#[test]
+fn an_object_is_migrated_and_restored_whatever_is_lost_between() {
+    let story = |lost: Option<usize>| {
+        let mut lab = Lab::new("moving");
+        let mut cx = lab.context(EXTENSION, "lab", json!({"type": "lab"}));
+        let writes = Arc::new(AtomicUsize::new(0));
+        let counter = writes.clone();
+        let is_it = move |seen: &Seen| {
+            seen.is_write() && counter.fetch_add(1, Ordering::SeqCst) == lost.unwrap_or(usize::MAX)
+        };
+        lab.seed.faults().when(is_it).then(Action::RefuseAfter(failure(500, None)));
+        let again = |lab: &mut Lab, cx: &mut Context, flow: fn() -> Flow<Context>| {
+            if !lab.run(flow(), cx).errors.is_empty() {
+                good(&lab.run(flow(), cx));
+            }
+        };
+        again(&mut lab, &mut cx, ready);
+        again(&mut lab, &mut cx, migrated);
+        cx.memory.state = lab.object(&cx).unwrap()["status"]["state"].clone();
+        again(&mut lab, &mut cx, gone);
+        assert_eq!(lab.object(&cx), None);
+        again(&mut lab, &mut cx, restored);
+        let object = lab.object(&cx).unwrap();
+        assert_eq!(object["status"]["lastOperation"]["type"], "Restore");
+        assert_eq!(object["status"]["state"], json!({"zone": "z-1"}));
+        assert_eq!(object["metadata"]["annotations"][OPERATION], Value::Null);
+        writes.load(Ordering::SeqCst)
+    };
+    let writes = story(None);
+    assert_eq!(writes, 7);
+    for lost in 0..writes {
+        story(Some(lost));
+    }
+}
