@@ -8,17 +8,20 @@ use super::error::Error;
 use super::merge::{Terms, merge};
 use super::names;
 use super::object::{group_of, text};
+use super::projected_token;
 use super::reference::{Identity, describe, reference};
 use super::session::Session;
 use super::unchanged::Settled;
-use crate::api::meta::{Resource, annotation, is_true};
+use crate::api::core::{NAMESPACE, SERVICE_ACCOUNT};
+use crate::api::meta::{Metadata, Resource, annotation, is_true};
 use crate::kube::{self, DeleteParams, ListParams, Propagation};
 
 const AUTOSCALER: Resource =
     Resource::new("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true);
 
 /// Applies one object. `make` makes it, with its labels; it may be asked several times, because it is large and what is
-/// made is not kept while the server is asked.
+/// made is not kept while the server is asked. True if it depends on a ServiceAccount that is not there yet what is to be made
+/// of it.
 ///
 /// # Errors
 /// A conflict as it is, everything else with the name of the object.
@@ -27,7 +30,7 @@ pub(super) fn apply(
     settled: &Settled,
     make: &dyn Fn() -> Value,
     terms: Terms<'_>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let mut result = apply_one(session, settled, make, terms);
     if result.as_ref().is_err_and(Error::is_conflict) {
         // Status of a busy object changes all the time: one more look spares the whole ManagedResource a failure.
@@ -47,7 +50,7 @@ fn apply_one(
     settled: &Settled,
     make: &dyn Fn() -> Value,
     mut terms: Terms<'_>,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let object = make();
     if let Some(field) = missing_field(&object) {
         return Err(Error::Incomplete(field));
@@ -58,27 +61,70 @@ fn apply_one(
     let resource = session.served(text(&object["apiVersion"]), kind)?;
     let live: Option<Value> = session.client.find(&resource, namespace, name)?;
     let ignored = is_true(annotation(&object, names::IGNORE));
+    let token = token(session, &object, live.as_ref())?;
+    let is_open = matches!(token, Token::Unknown);
+    let with_token = |mut object: Value| {
+        if let Token::Mounted { expiration_seconds } = token {
+            projected_token::mount(&mut object, expiration_seconds);
+        }
+        object
+    };
     let after = match live {
         None => {
             log::info!(kind, namespace, name; "Creating an object");
             // An ignored object is created as it is: it will never be changed back, so it must not say so.
-            let new = if ignored { object } else { merge(object, terms, None) };
+            let new = with_token(object);
+            let new = if ignored { new } else { merge(new, terms, None) };
             session.create(&resource, &new)?
         }
-        Some(_) if ignored => return Ok(()),
+        Some(_) if ignored => return Ok(false),
         Some(live) => {
             terms.autoscaled = is_autoscaled(session, &object, &live)?;
             log::debug!(kind, namespace, name; "Comparing an object");
-            let merged = merge(object, terms, Some(&live));
+            let merged = merge(with_token(object), terms, Some(&live));
             if settled.is(&identity, &live, &merged) {
-                return Ok(());
+                return Ok(is_open);
             }
             replace(session, &resource, &merged, live)?
         }
     };
     forget_kinds(session, &after);
-    settled.remember(&identity, &after, &merge(make(), terms, Some(&after)));
-    Ok(())
+    settled.remember(&identity, &after, &merge(with_token(make()), terms, Some(&after)));
+    Ok(is_open)
+}
+
+/// What becomes of the token of a workload's pods.
+#[derive(Clone, Copy)]
+enum Token {
+    /// Nothing is added.
+    Left,
+    /// It is added.
+    Mounted { expiration_seconds: i64 },
+    /// The ServiceAccount is not there yet. No pod can be made before, and then they might be without a token.
+    Unknown,
+}
+
+/// Nobody is asked about objects without pods.
+fn token(session: Session<'_>, object: &Value, live: Option<&Value>) -> Result<Token, Error> {
+    let Some(account) = projected_token::account(object) else { return Ok(Token::Left) };
+    let is_mounted = match projected_token::decided(live) {
+        Some(decided) => decided,
+        None => {
+            let namespace = text(&object["metadata"]["namespace"]);
+            let found: Option<Value> = session.client.find(&SERVICE_ACCOUNT, namespace, account)?;
+            let Some(account) = found else { return Ok(Token::Unknown) };
+            account["automountServiceAccountToken"] == false && is_served(session, namespace)?
+        }
+    };
+    if !is_mounted {
+        return Ok(Token::Left);
+    }
+    Ok(Token::Mounted { expiration_seconds: projected_token::expiration_seconds(object)? })
+}
+
+fn is_served(session: Session<'_>, namespace: &str) -> Result<bool, Error> {
+    let found: Option<Metadata> = session.client.find(&NAMESPACE, "", namespace)?;
+    Ok(found.is_some_and(|namespace| projected_token::is_served(&namespace.metadata)))
 }
 
 /// What every object must have. Upstream finds out here, too, so that everything before is applied.

@@ -34,6 +34,7 @@ pub mod names;
 mod object;
 mod order;
 mod progress;
+mod projected_token;
 mod reconcile;
 mod reference;
 mod removal;

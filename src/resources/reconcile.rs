@@ -160,13 +160,15 @@ impl Round<'_> {
         if let Some(outcome) = self.shrink(&old, &plan)? {
             return Ok(outcome);
         }
-        if let Err(error) = self.apply_all(&plan.objects, &old) {
-            return self.fail(reason::APPLY_FAILED, error);
-        }
+        let is_open = match self.apply_all(&plan.objects, &old) {
+            Ok(is_open) => is_open,
+            Err(error) => return self.fail(reason::APPLY_FAILED, error),
+        };
         let generation = self.resource.metadata.generation;
         let applied = Applied { references: &plan.references, checksum: &plan.checksum, generation };
         self.write(self.present().applied(plan.problems.text()), Some(applied))?;
-        Ok(super::jittered(self.shared.settings.sync_period))
+        let settings = &self.shared.settings;
+        Ok(super::jittered(if is_open { settings.check_period } else { settings.sync_period }))
     }
 
     /// Puts our finalizer on, and takes the request for a round off.
@@ -248,8 +250,9 @@ impl Round<'_> {
         Ok(Some(Outcome::After(PENDING_AGAIN)))
     }
 
-    /// Applies one after the other; the first problem ends the round.
-    fn apply_all(&self, objects: &[Planned], old: &[ObjectReference]) -> Result<(), Error> {
+    /// Applies one after the other; the first problem ends the round. True if one of them is to be looked at again soon.
+    fn apply_all(&self, objects: &[Planned], old: &[ObjectReference]) -> Result<bool, Error> {
+        let mut is_open = false;
         let spec = &self.resource.spec;
         let equivalences = Equivalences::new(&spec.equivalences);
         let recorded = Recorded::new(old, &equivalences);
@@ -270,9 +273,9 @@ impl Round<'_> {
                 force_annotations: spec.force_overwrite_annotations,
                 autoscaled: false,
             };
-            apply(self.session, &self.shared.settled, &make, terms)?;
+            is_open |= apply(self.session, &self.shared.settled, &make, terms)?;
         }
-        Ok(())
+        Ok(is_open)
     }
 
     /// Reports a failure and returns it, so that the key comes back.

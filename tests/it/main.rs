@@ -47,6 +47,7 @@ mod story_operating;
 mod story_outside;
 mod story_probes;
 mod story_process;
+mod story_projected_token;
 mod story_proxy;
 mod story_rotation;
 mod story_seed;

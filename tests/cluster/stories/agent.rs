@@ -53,6 +53,9 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
         Ok(map.and_then(|map| map["data"]["greeting"].as_str().map(str::to_owned)))
     };
     equal("the greeting", &greeting()?, &Some("hello".to_owned()))?;
+    let deployment = seed.get::<Value>(&DEPLOYMENT, &namespace, "demo")?;
+    let volume = &deployment["spec"]["template"]["spec"]["volumes"][0]["name"];
+    equal("the volume with the token", volume, &json!("kube-api-access-gardener"))?;
     let thing = lab.seed.kubectl(&[
         "get",
         "things",
