@@ -75,12 +75,7 @@ impl Scene {
 
     /// Nothing is done for the garden's objects any more.
     pub(crate) fn leave_alone(&self) {
-        self.garden.set_manager_share(Share {
-            approver: false,
-            namespaces: false,
-            lifecycle: false,
-            installations: false,
-        });
+        self.garden.set_manager_share(Share::none());
     }
 
     /// Path of the agent's configuration.

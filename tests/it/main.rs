@@ -17,6 +17,7 @@ mod docs;
 mod extension;
 mod faults;
 mod garden;
+mod garden_shoots;
 mod handover;
 mod hostile_charts;
 mod hostile_resources;

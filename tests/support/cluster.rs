@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::api::rbac;
 use super::api::request::Info;
 use super::api::store::{State, Store};
-use super::api::{Admission, Api, Target, User, builtin, kinds::Kind, kinds::Kinds};
+use super::api::{Admission, Api, Connect, Target, User, builtin, kinds::Kind, kinds::Kinds};
 use super::controllers::{Controllers, Share};
 use super::encoding::base64;
 use super::http::faults::Faults;
@@ -52,6 +52,8 @@ pub struct Options {
     /// CA (PEM) and common names of a front proxy that may speak for others.
     pub front_proxy: Option<(String, Vec<String>)>,
     pub webhook: Option<Webhook>,
+    /// Answers subresources that are no part of their object.
+    pub connect: Option<Connect>,
     /// Judges objects about to be created.
     pub admission: Option<Admission>,
     /// Names and addresses in the server certificate beyond the usual ones.
@@ -73,6 +75,7 @@ impl Options {
             log_max: 20_000,
             front_proxy: None,
             webhook: None,
+            connect: None,
             admission: None,
             server_names: Vec::new(),
         }
@@ -133,6 +136,7 @@ impl TestCluster {
             version: options.version,
             serves_core: options.builtin,
             webhook: options.webhook,
+            connect: options.connect,
             port: options.port,
         })
         .unwrap();

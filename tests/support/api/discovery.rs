@@ -64,6 +64,10 @@ pub fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
             resources.push(json!({"name": format!("{}/{sub}", kind.plural), "singularName": "",
                 "namespaced": kind.namespaced, "kind": name, "verbs": ["get", "patch", "update"]}));
         }
+        for (sub, name) in kind.connects {
+            resources.push(json!({"name": format!("{}/{sub}", kind.plural), "singularName": "",
+                "namespaced": kind.namespaced, "kind": name, "verbs": ["create"]}));
+        }
     }
     for (name, kind) in reviews(group) {
         resources.push(
@@ -97,6 +101,9 @@ fn subresources(kind: &Kind) -> Vec<(&'static str, String)> {
     }
     if kind.scale {
         all.push(("scale", "Scale".to_owned()));
+    }
+    if kind.binding {
+        all.push(("binding", kind.kind.clone()));
     }
     if kind.kind == "ServiceAccount" {
         all.push(("token", "TokenRequest".to_owned()));

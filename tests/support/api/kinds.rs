@@ -21,6 +21,10 @@ pub struct Kind {
     pub storage: String,
     pub status: bool,
     pub scale: bool,
+    /// Subresources beyond those, whose answers are made by [`super::Connect`]: name and kind of the body.
+    pub connects: &'static [(&'static str, &'static str)],
+    /// Whether the object is bound to another by a subresource of its own.
+    pub binding: bool,
     /// Whether `metadata.generation` counts changes of the spec.
     pub generation: bool,
     /// PUT must name the resourceVersion that it replaces.
@@ -57,6 +61,8 @@ impl Kind {
             storage: version.to_owned(),
             status: false,
             scale: false,
+            connects: &[],
+            binding: false,
             generation: false,
             conditional: false,
             put_creates: false,
@@ -68,14 +74,22 @@ impl Kind {
         }
     }
 
-    /// Sets what the letters stand for: s status, c scale, g generation, r resourceVersion required, u upsert by PUT.
+    /// Sets what the letters stand for: s status, b binding, c scale, g generation, r resourceVersion required, u upsert
+    /// by PUT.
     #[must_use]
     pub fn flags(mut self, letters: &str) -> Self {
         self.status = letters.contains('s');
         self.scale = letters.contains('c');
+        self.binding = letters.contains('b');
         self.generation = letters.contains('g');
         self.conditional = letters.contains('r');
         self.put_creates = letters.contains('u');
+        self
+    }
+
+    #[must_use]
+    pub fn connects(mut self, connects: &'static [(&'static str, &'static str)]) -> Self {
+        self.connects = connects;
         self
     }
 

@@ -98,7 +98,7 @@ impl Target {
         Failure::not_found(&self.kind.group, &self.kind.plural, &self.name)
     }
 
-    fn invalid(&self, field: &str, why: &str) -> Failure {
+    pub fn invalid(&self, field: &str, why: &str) -> Failure {
         Failure::invalid(&self.kind.group, &self.kind.kind, &self.name, field, why)
     }
 }
@@ -118,6 +118,9 @@ pub struct Api {
 
 /// A validating webhook for creations.
 pub type Admission = Arc<dyn Fn(&State, &Target, &Value, &User) -> Result<(), Failure> + Send + Sync>;
+
+/// Answers a POST to a subresource that is no part of its object.
+pub type Connect = Box<dyn Fn(&Api, &Target, Value, &User) -> Result<Value, Failure> + Send + Sync>;
 
 impl Api {
     /// The time as it stands in objects.

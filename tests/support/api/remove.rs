@@ -64,6 +64,9 @@ impl Api {
 fn remove(state: &mut State, target: &Target, options: &Options, now: &str) -> Result<Value, Failure> {
     let old = state.objects.get(&target.id()).cloned().ok_or_else(|| target.not_found())?;
     check_preconditions(target, options, &old)?;
+    if let Some(why) = target.kind.rules.holds_back(&old) {
+        return Err(Failure::forbidden(&target.kind.group, &target.kind.plural, &target.name, &why));
+    }
     let mut next = (*old).clone();
     let waits = match options.propagation.as_deref() {
         Some("Foreground") => Some("foregroundDeletion"),

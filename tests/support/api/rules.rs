@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::kinds::Kind;
+use super::store::State;
 use crate::support::encoding;
 use crate::support::json::{copy, default, elements, list, map, set, text};
 
-/// Who writes, and where.
-#[derive(Clone, Debug)]
+/// Who writes, where, and beside what.
+#[derive(Clone)]
 pub struct Write<'a> {
     pub kind: &'a Kind,
     pub user: &'a str,
@@ -18,6 +19,8 @@ pub struct Write<'a> {
     pub subresource: &'a str,
     /// The server's time, RFC 3339.
     pub now: &'a str,
+    /// All objects, as they are before the write.
+    pub state: &'a State,
 }
 
 /// The behaviour of one kind. Objects come in the storage version.
@@ -37,10 +40,15 @@ pub trait Rules: Send + Sync {
         strip(old) != strip(new)
     }
 
-    /// Whether an annotation asks for work and therefore counts as well. `asked` is what was sent, before
+    /// Whether something else than the spec asks for work and therefore counts as well. `asked` is what was sent, before
     /// [`Rules::update`].
-    fn operation_bumps(&self, _old: &Value, _asked: &Value) -> bool {
+    fn operation_bumps(&self, _old: &Value, _asked: &Value, _write: &Write<'_>) -> bool {
         false
+    }
+
+    /// Why the object may not be deleted now.
+    fn holds_back(&self, _object: &Value) -> Option<String> {
+        None
     }
 
     /// From the storage version to another.

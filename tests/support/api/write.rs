@@ -130,9 +130,10 @@ fn typed(target: &Target, mut object: Value) -> Result<Value, Failure> {
     Ok(object)
 }
 
-fn write<'a>(target: &'a Target, user: &'a User, now: &'a str) -> Write<'a> {
-    let subresource = target.subresource.as_str();
-    Write { kind: &target.kind, user: &user.name, groups: &user.groups, uid: &user.uid, subresource, now }
+/// What the rules of a kind learn about a request.
+fn write<'a>(target: &'a Target, user: &'a User, now: &'a str, state: &'a State) -> Write<'a> {
+    let (kind, subresource) = (&*target.kind, target.subresource.as_str());
+    Write { kind, user: &user.name, groups: &user.groups, uid: &user.uid, subresource, now, state }
 }
 
 /// Gives the new object its place: namespace and name.
@@ -221,7 +222,7 @@ fn insert(
     check_schema(target, &mut object)?;
     let mut object = target.kind.rules.convert_in(object, &target.version);
     set(&mut object, "/apiVersion", target.kind.api_version(&target.kind.storage));
-    target.kind.rules.create(&mut object, &write(target, user, now))?;
+    target.kind.rules.create(&mut object, &write(target, user, now, state))?;
     validate::metadata(target, &object)?;
     let mut id = target.id();
     id.name.clone_from(&name);
@@ -266,8 +267,9 @@ pub fn replace(
     set(&mut next, "/apiVersion", target.kind.api_version(&target.kind.storage));
     check_finalizers(target, old, &next)?;
     check_schema(target, &mut next)?;
-    let asked = target.kind.rules.operation_bumps(old, &next);
-    target.kind.rules.update(old, &mut next, &write(target, user, now))?;
+    let write = write(target, user, now, state);
+    let asked = target.kind.rules.operation_bumps(old, &next, &write);
+    target.kind.rules.update(old, &mut next, &write)?;
     validate::metadata(target, &next)?;
     if target.kind.generation && (asked || target.kind.rules.bumps_generation(old, &next)) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
@@ -318,6 +320,11 @@ fn keep(target: &Target, old: &Value, new: Value) -> Value {
         "finalize" => {
             let mut next = old.clone();
             copy(&new, &mut next, "/spec/finalizers");
+            next
+        }
+        "binding" => {
+            let mut next = old.clone();
+            copy(&new, &mut next, "/spec/seedName");
             next
         }
         _ => {

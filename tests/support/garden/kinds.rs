@@ -1,7 +1,11 @@
 //! The kinds of gardener-apiserver.
 
-use super::rules::{Deployment, Installation, Operations, Plain, Registration, Seed, SeedNames};
+use super::rules::{
+    Confirmed, Deployment, Installation, Operations, Plain, Profile, Project, Registration, Seed, SeedNames,
+};
+use super::shoot::{Shoot, kubeconfig};
 use crate::support::api::kinds::Kind;
+use crate::support::api::rules::Frozen;
 
 pub const CORE: &str = "core.gardener.cloud";
 pub const SEED_MANAGEMENT: &str = "seedmanagement.gardener.cloud";
@@ -58,7 +62,7 @@ fn core() -> Vec<Kind> {
             .flags("sgr")
             .fields(ENTRY_FIELDS)
             .rules(SeedNames { bumping: &["reconcile", "restore"], stripped: &["reconcile"] }),
-        kind("CloudProfile", "cloudprofiles", false).short(&["cprofile"]),
+        kind("CloudProfile", "cloudprofiles", false).short(&["cprofile"]).rules(Profile),
         kind("NamespacedCloudProfile", "namespacedcloudprofiles", true).short(&["ncpfl"]).flags("sg"),
         deployments.short(&["ctrldeploy"]),
         kind("ControllerInstallation", "controllerinstallations", false)
@@ -71,16 +75,22 @@ fn core() -> Vec<Kind> {
             .flags("gr")
             .rules(Registration),
         kind("ExposureClass", "exposureclasses", false).short(&["expclass"]),
-        kind("InternalSecret", "internalsecrets", true).fields(&[("type", "/type")]),
-        kind("Project", "projects", false).flags("sgr").fields(&[("spec.namespace", "/spec/namespace")]),
+        kind("InternalSecret", "internalsecrets", true)
+            .fields(&[("type", "/type")])
+            .rules(Frozen { secret: true }),
+        kind("Project", "projects", false)
+            .flags("sgr")
+            .fields(&[("spec.namespace", "/spec/namespace")])
+            .rules(Project),
         kind("Quota", "quotas", true),
         kind("SecretBinding", "secretbindings", true).short(&["sb"]),
         kind("Seed", "seeds", false).flags("sgr").rules(Seed),
         kind("Shoot", "shoots", true)
-            .flags("sgr")
+            .flags("sbgr")
+            .connects(kubeconfig::SUBRESOURCES)
             .fields(SHOOT_FIELDS)
-            .rules(SeedNames { bumping: &["reconcile", "retry"], stripped: &["reconcile", "retry"] }),
-        kind("ShootState", "shootstates", true).flags("gr"),
+            .rules(Shoot),
+        kind("ShootState", "shootstates", true).flags("gr").rules(Confirmed),
     ]
 }
 

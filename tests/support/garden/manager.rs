@@ -1,4 +1,4 @@
-//! The share of gardener-controller-manager: it looks at everything again after each change and every now and then.
+//! The share of gardener-controller-manager and gardener-scheduler: it looks at everything again after each change and every now and then.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,8 @@ use gardenlet::base::thread;
 use serde_json::{Value, json};
 
 use super::port::Cluster;
-use super::{approver, installations, lifecycle, namespaces};
+use super::scheduler::{self, Strategy};
+use super::{approver, installations, lifecycle, namespaces, projects, shoots};
 use crate::support::api::failure::Failure;
 use crate::support::api::store::Store;
 use crate::support::api::write::Patch;
@@ -30,11 +31,39 @@ pub struct Share {
     pub lifecycle: bool,
     /// ControllerInstallations are made and removed, ExtensionsReady is kept.
     pub installations: bool,
+    /// Projects get their namespace.
+    pub projects: bool,
+    /// Shoots are held while they need extensions, and labelled with how they are.
+    pub shoots: bool,
+    /// Shoots are bound to Seeds, by this strategy.
+    pub scheduler: Option<Strategy>,
 }
 
 impl Default for Share {
     fn default() -> Self {
-        Self { approver: true, namespaces: true, lifecycle: true, installations: true }
+        Self {
+            approver: true,
+            namespaces: true,
+            lifecycle: true,
+            installations: true,
+            projects: true,
+            shoots: true,
+            scheduler: Some(Strategy::SameRegion),
+        }
+    }
+}
+
+impl Share {
+    pub fn none() -> Self {
+        Self {
+            approver: false,
+            namespaces: false,
+            lifecycle: false,
+            installations: false,
+            projects: false,
+            shoots: false,
+            scheduler: None,
+        }
     }
 }
 
@@ -142,6 +171,15 @@ fn sync(manager: &Manager) -> Result<(), Failure> {
     }
     if share.installations {
         installations::sync(manager, &seeds)?;
+    }
+    if share.projects {
+        projects::sync(manager)?;
+    }
+    if share.shoots {
+        shoots::sync(manager)?;
+    }
+    if let Some(strategy) = share.scheduler {
+        scheduler::sync(manager, strategy)?;
     }
     approved
 }

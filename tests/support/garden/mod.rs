@@ -6,7 +6,9 @@
 //!   through it.
 
 pub mod kinds;
+pub mod placement;
 pub mod rules;
+pub mod shoot;
 
 pub mod authorizer;
 pub mod graph;
@@ -18,6 +20,9 @@ pub mod installations;
 pub mod lifecycle;
 pub mod manager;
 pub mod namespaces;
+pub mod projects;
+pub mod scheduler;
+pub mod shoots;
 
 pub mod prepare;
 
@@ -25,12 +30,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gardenlet::api::core::CONFIG_MAP;
 use gardenlet::base::clock::Clock;
 use gardenlet::kube;
 use serde_json::Value;
 
 use self::manager::{Running, Share};
 use self::port::{Cluster, Local, Remote, Split};
+use super::api::{Api, Connect};
 use super::cluster::{Authorization, Options, TestCluster};
 use super::controllers;
 use super::http::server::Authorizer;
@@ -73,6 +80,9 @@ impl Garden {
         options.kinds = kinds::kinds();
         options.authorization = Authorization::Custom(Box::new(authorizer::Garden));
         options.admission = Some(Arc::new(restriction::admit));
+        let stored =
+            |api: &Api, namespace: &str, name: &str| api.store.get("", "configmaps", namespace, name);
+        options.connect = Some(connect(Box::new(stored)));
         let cluster = TestCluster::start(options);
         cluster.store().write(|state| state.kinds.prefer(kinds::CORE, "v1beta1"));
         let store = cluster.store().clone();
@@ -91,6 +101,11 @@ impl Garden {
         options.server_names = vec![aggregated.host];
         options.authorization = Authorization::Custom(Box::new(authorizer::Behind));
         options.admission = Some(Arc::new(restriction::admit));
+        let client = aggregated.client.clone();
+        let remote = move |_: &Api, namespace: &str, name: &str| {
+            client.find(&CONFIG_MAP, namespace, name).ok().flatten()
+        };
+        options.connect = Some(connect(Box::new(remote)));
         options.front_proxy = Some((aggregated.front_proxy_ca, aggregated.front_proxy_names));
         // The real cluster's garbage collector sees these objects, too.
         options.share = controllers::Share::none();
@@ -134,6 +149,11 @@ impl Garden {
         all.retain(|i| i["spec"]["registrationRef"]["name"] == registration);
         all
     }
+}
+
+/// Answers the subresources of Shoots that lead into them.
+fn connect(lookup: shoot::kubeconfig::Lookup) -> Connect {
+    Box::new(move |api, target, body, user| shoot::kubeconfig::answer(api, target, body, user, &lookup))
 }
 
 impl Drop for Garden {

@@ -156,6 +156,28 @@ pub fn seed_spec() -> Value {
         "ingress": {"domain": "ingress.edge-1.example.org", "controller": {"kind": "nginx"}}})
 }
 
+/// What a Shoot needs besides a Seed of [`seed_spec`]: a CloudProfile and a Project, whose namespace is `garden-p`.
+pub fn for_shoots() -> Vec<Value> {
+    let machine = json!({"name": "none", "cpu": "1", "gpu": "0", "memory": "1Gi", "architecture": "amd64"});
+    let image = json!({"name": "none", "versions": [
+        {"version": "1.0.0", "architectures": ["amd64"], "cri": [{"name": "containerd"}]}]});
+    vec![
+        json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "CloudProfile", "metadata": {"name": "local"},
+            "spec": {"type": "local", "regions": [{"name": "north"}], "machineTypes": [machine], "machineImages": [image],
+                "kubernetes": {"versions": [{"version": "1.34.3"}, {"version": "1.35.4"}]}}}),
+        json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Project", "metadata": {"name": "p"},
+            "spec": {"namespace": "garden-p"}}),
+    ]
+}
+
+/// The least that a workerless Shoot has to say.
+pub fn shoot(name: &str) -> Value {
+    json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Shoot",
+        "metadata": {"name": name, "namespace": "garden-p"},
+        "spec": {"cloudProfile": {"kind": "CloudProfile", "name": "local"}, "region": "north",
+            "provider": {"type": "local"}, "kubernetes": {"version": "1.34.3"}, "purpose": "testing"}})
+}
+
 /// An extension that is installed on every seed: its registration and its deployment.
 pub fn extension(name: &str, chart: &[u8], values: &Value) -> Vec<Value> {
     vec![

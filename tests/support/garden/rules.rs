@@ -1,19 +1,20 @@
 //! What gardener-apiserver does to its objects: labels that it keeps, defaults, generations that operation annotations
-//! move, and the two versions of a ControllerDeployment.
+//! move, and the two versions of a ControllerDeployment. Shoots have a folder of their own.
 
 use serde_json::{Value, json};
 
 use crate::support::api::failure::Failure;
 use crate::support::api::rules::{Rules, Write, strip};
-use crate::support::json::{default, elements, entry, map, remove, text};
+use crate::support::json::{default, elements, entry, list, map, remove, set, text};
 
-const OPERATION: &str = "gardener.cloud/operation";
-const FORCE_DELETION: [&str; 2] =
-    ["confirmation.gardener.cloud/force-deletion", "backupentry.core.gardener.cloud/force-deletion"];
+pub const OPERATION: &str = "gardener.cloud/operation";
+pub const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";
+pub const FORCE_DELETION: &str = "confirmation.gardener.cloud/force-deletion";
+const FORCE_DELETIONS: [&str; 2] = [FORCE_DELETION, "backupentry.core.gardener.cloud/force-deletion"];
 const SEED_LABEL: &str = "name.seed.gardener.cloud/";
 
 /// The operation that an object asks for.
-fn operation(object: &Value) -> &str {
+pub fn operation(object: &Value) -> &str {
     entry(object, "/metadata/annotations", OPERATION).unwrap_or_default()
 }
 
@@ -30,11 +31,11 @@ fn asks_anew(old: &Value, asked: &Value, bumping: &[&str]) -> bool {
         let truth = |o| entry(o, "/metadata/annotations", key) == Some("true");
         truth(asked) && !truth(old)
     };
-    (bumping.contains(&now) && operation(old) != now) || FORCE_DELETION.into_iter().any(is_new)
+    (bumping.contains(&now) && operation(old) != now) || FORCE_DELETIONS.into_iter().any(is_new)
 }
 
 /// Sets the labels that name the seeds of an object, and removes those of others.
-fn label_seeds(object: &mut Value, seeds: &[&str]) {
+pub fn label_seeds(object: &mut Value, seeds: &[&str]) {
     let wanted: Vec<String> =
         seeds.iter().filter(|s| !s.is_empty()).map(|s| format!("{SEED_LABEL}{s}")).collect();
     let labels = map(object, "/metadata/labels");
@@ -66,12 +67,12 @@ impl Rules for Operations {
         Ok(())
     }
 
-    fn operation_bumps(&self, old: &Value, asked: &Value) -> bool {
+    fn operation_bumps(&self, old: &Value, asked: &Value, _write: &Write<'_>) -> bool {
         asks_anew(old, asked, self.bumping)
     }
 }
 
-/// Shoots and BackupEntries: the same, and labels for the seeds in spec and status.
+/// BackupEntries: the same, and labels for the seeds in spec and status.
 pub struct SeedNames {
     pub bumping: &'static [&'static str],
     pub stripped: &'static [&'static str],
@@ -95,8 +96,89 @@ impl Rules for SeedNames {
         Ok(())
     }
 
-    fn operation_bumps(&self, old: &Value, asked: &Value) -> bool {
+    fn operation_bumps(&self, old: &Value, asked: &Value, _write: &Write<'_>) -> bool {
         asks_anew(old, asked, self.bumping)
+    }
+}
+
+/// Why an object may not be deleted whose deletion must be confirmed.
+pub fn unconfirmed(object: &Value) -> Option<String> {
+    let confirmed = entry(object, "/metadata/annotations", CONFIRMATION) == Some("true");
+    (!confirmed).then(|| format!("must have a {CONFIRMATION:?} annotation to delete"))
+}
+
+/// ShootStates: nothing but that.
+pub struct Confirmed;
+
+impl Rules for Confirmed {
+    fn holds_back(&self, object: &Value) -> Option<String> {
+        unconfirmed(object)
+    }
+}
+
+/// CloudProfiles: what their schema wants to be there.
+pub struct Profile;
+
+fn check_profile(profile: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    if text(profile, "/spec/type").is_empty() {
+        return Err(refuse(write, profile, "spec.type", "Required value: must provide a provider type"));
+    }
+    for field in ["kubernetes.versions", "machineImages", "machineTypes", "regions"] {
+        if list(profile, &format!("/spec/{}", field.replace('.', "/"))).is_empty() {
+            return Err(refuse(write, profile, &format!("spec.{field}"), "Required value"));
+        }
+    }
+    Ok(())
+}
+
+impl Rules for Profile {
+    fn create(&self, object: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        check_profile(object, write)
+    }
+
+    fn update(&self, _old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        check_profile(new, write)
+    }
+}
+
+/// Projects: who made them owns them, and their namespace stays.
+pub struct Project;
+
+impl Rules for Project {
+    fn create(&self, object: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        let user = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": write.user});
+        set(object, "/spec/createdBy", user.clone());
+        default(object, "/spec/owner", user);
+        let mut owner = object["spec"]["owner"].clone();
+        if !list(object, "/spec/members").iter().any(|m| m["name"] == owner["name"]) {
+            owner["role"] = "admin".into();
+            owner["roles"] = json!(["owner"]);
+            let mut members = list(object, "/spec/members").to_vec();
+            members.push(owner);
+            set(object, "/spec/members", members);
+        }
+        let (name, namespace) = (text(object, "/metadata/name"), text(object, "/spec/namespace"));
+        if name.len() > 10 {
+            return Err(refuse(write, object, "metadata.name", "Too long: may not be more than 10 bytes"));
+        }
+        if !namespace.is_empty() && namespace != "garden" && !namespace.starts_with("garden-") {
+            let why = format!("Invalid value: {namespace:?}: must start with garden-");
+            return Err(refuse(write, object, "spec.namespace", &why));
+        }
+        Ok(())
+    }
+
+    fn update(&self, old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        let was = text(old, "/spec/namespace");
+        if !was.is_empty() && was != text(new, "/spec/namespace") {
+            let why = format!("Invalid value: {:?}: field is immutable", text(new, "/spec/namespace"));
+            return Err(refuse(write, new, "spec.namespace", &why));
+        }
+        Ok(())
+    }
+
+    fn holds_back(&self, object: &Value) -> Option<String> {
+        unconfirmed(object)
     }
 }
 
@@ -132,7 +214,8 @@ fn seed_labels(seed: &mut Value) {
     }
 }
 
-fn refuse(write: &Write<'_>, object: &Value, field: &str, why: &str) -> Failure {
+/// The refusal of a field.
+pub fn refuse(write: &Write<'_>, object: &Value, field: &str, why: &str) -> Failure {
     Failure::invalid(&write.kind.group, &write.kind.kind, text(object, "/metadata/name"), field, why)
 }
 
@@ -204,7 +287,7 @@ impl Rules for Seed {
         check_seed(new, write)
     }
 
-    fn operation_bumps(&self, old: &Value, asked: &Value) -> bool {
+    fn operation_bumps(&self, old: &Value, asked: &Value, _write: &Write<'_>) -> bool {
         let bumping: Vec<&str> = RENEWALS.into_iter().chain(["reconcile"]).collect();
         asks_anew(old, asked, &bumping)
     }

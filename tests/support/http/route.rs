@@ -192,6 +192,13 @@ fn resource(
     if !target.subresource.is_empty() && !serves(&target) {
         return Err(Failure::no_resource());
     }
+    if target.kind.connects.iter().any(|(name, _)| *name == target.subresource) {
+        if info.verb != "create" {
+            return Err(Failure::method_not_allowed());
+        }
+        let answer = shared.connect(&target, body(request)?, user)?;
+        return Ok(Reply::Whole(Response::json(201, &answer)));
+    }
     if ["token", "scale", "eviction"].contains(&target.subresource.as_str()) {
         return special(shared, request, info, &target, user);
     }
@@ -204,7 +211,8 @@ fn serves(target: &Target) -> bool {
         ("scale", _) => target.kind.scale,
         ("approval", "CertificateSigningRequest") | ("finalize", "Namespace") => true,
         ("token", "ServiceAccount") | ("eviction", "Pod") => true,
-        _ => false,
+        ("binding", _) => target.kind.binding,
+        (sub, _) => target.kind.connects.iter().any(|(name, _)| *name == sub),
     }
 }
 

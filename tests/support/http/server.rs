@@ -11,6 +11,7 @@ use std::time::Duration;
 use gardenlet::base::thread;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
+use serde_json::Value;
 use socket2::Socket;
 
 use super::connection;
@@ -20,10 +21,11 @@ use super::port;
 use super::record::Record;
 use super::tls::{Traffic, Trust, server_config};
 use crate::support::api::authn::Tokens;
+use crate::support::api::failure::Failure;
 use crate::support::api::request::Info;
 use crate::support::api::review::Judge;
 use crate::support::api::store::State;
-use crate::support::api::{Api, User};
+use crate::support::api::{Api, Connect, Target, User};
 use crate::support::pki::Identity;
 
 const STACK_BYTES: usize = 512 << 10;
@@ -72,6 +74,7 @@ pub struct Shared {
     pub serves_core: bool,
     authorizer: Box<dyn Authorizer>,
     webhook: Option<Webhook>,
+    connect: Option<Connect>,
     settings: Mutex<Settings>,
     connections: Mutex<Connections>,
     next_connection: AtomicU64,
@@ -141,6 +144,12 @@ impl Shared {
         self.webhook.as_ref()?(request, user)
     }
 
+    /// Answers a subresource that is no part of its object.
+    pub fn connect(&self, target: &Target, body: Value, user: &User) -> Result<Value, Failure> {
+        let connect = self.connect.as_ref().ok_or_else(Failure::no_resource)?;
+        connect(&self.api, target, body, user)
+    }
+
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
@@ -190,6 +199,7 @@ pub struct Parts {
     pub version: String,
     pub serves_core: bool,
     pub webhook: Option<Webhook>,
+    pub connect: Option<Connect>,
     /// 0: any free port.
     pub port: u16,
 }
@@ -222,6 +232,7 @@ impl Server {
             serves_core: parts.serves_core,
             authorizer: parts.authorizer,
             webhook: parts.webhook,
+            connect: parts.connect,
             settings: Mutex::new(settings),
             connections: Mutex::default(),
             next_connection: AtomicU64::new(0),

@@ -1,0 +1,785 @@
+//! Shoots of the stand-in garden, as users, the scheduler and an agent meet them. `tests/support/garden/shoot/golden` holds
+//! what the real servers made of a Shoot.
+
+use gardenlet::api::core::CONFIG_MAP;
+use gardenlet::api::gardener::{CLOUD_PROFILE, INTERNAL_SECRET, PROJECT, SHOOT, SHOOT_STATE};
+use gardenlet::api::meta::Resource;
+use gardenlet::base::clock::{Clock, Simulated, Timestamp};
+use gardenlet::format::yaml;
+use gardenlet::kube::{self, Client, DeleteParams, Error, Patch};
+use gardenlet::pki::Key;
+use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
+use serde_json::{Value, json};
+
+use crate::support::TestCluster;
+use crate::support::api::{Target, User};
+use crate::support::encoding::from_base64;
+use crate::support::garden::Garden;
+use crate::support::garden::manager::Share;
+use crate::support::garden::prepare::{self, Preparation};
+use crate::support::json::{entry, list, map, remove, set, text};
+use crate::support::{Options, pace};
+
+const CORE: &str = "core.gardener.cloud";
+const TIME: Timestamp = Timestamp::from_unix(1_750_000_000);
+const OPERATION: &str = "gardener.cloud/operation";
+
+/// A garden with what Shoots need but for a Seed. Agents may be silent.
+fn garden() -> Garden {
+    let clock = Clock::new(Simulated::paced(pace::clock(), TIME, 20));
+    let garden = Garden::start(&clock);
+    garden.set_manager_share(Share { lifecycle: false, ..Share::default() });
+    garden.apply(&Preparation::new("edge-1", TIME).garden());
+    garden.apply(&prepare::for_shoots());
+    garden.wait_for("the namespace of the project", |g| g.get("", "namespaces", "", "garden-p"));
+    garden
+}
+
+/// A Seed that takes Shoots, but for changes of its spec.
+fn seed(name: &str, change: impl FnOnce(&mut Value)) -> Value {
+    let mut spec = prepare::seed_spec();
+    spec["networks"]["shootDefaults"] = json!({"services": "100.64.0.0/13"});
+    change(&mut spec);
+    json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "metadata": {"name": name}, "spec": spec})
+}
+
+/// Says what the agent of a Seed says of it when it is reconciled.
+fn make_ready(garden: &Garden, name: &str) {
+    let status = json!({"status": {"lastOperation": {"type": "Reconcile", "state": "Succeeded", "progress": 100},
+        "conditions": [{"type": "GardenletReady", "status": "True"}]}});
+    garden.merge_status(CORE, "seeds", ("", name), &status);
+}
+
+fn add_seed(garden: &Garden, name: &str) {
+    garden.apply(&[seed(name, |_| {})]);
+    make_ready(garden, name);
+}
+
+fn shoot(garden: &Garden, name: &str) -> Value {
+    garden.get(CORE, "shoots", "garden-p", name).unwrap()
+}
+
+/// A Shoot on Seed `edge-1`.
+fn add_bound(garden: &Garden, name: &str) -> Value {
+    let mut object = prepare::shoot(name);
+    object["spec"]["seedName"] = "edge-1".into();
+    garden.apply(&[object]);
+    settled(garden, name)
+}
+
+/// The Shoot once gardener-controller-manager has done its share.
+fn settled(garden: &Garden, name: &str) -> Value {
+    garden.wait_for("finalizer and label", |g| {
+        let shoot = g.get(CORE, "shoots", "garden-p", name)?;
+        let labelled = entry(&shoot, "/metadata/labels", "shoot.gardener.cloud/status").is_some();
+        (labelled && !list(&shoot, "/metadata/finalizers").is_empty()).then_some(shoot)
+    })
+}
+
+fn agent(garden: &Garden, seed: &str) -> Client {
+    let user = format!("gardener.cloud:system:seed:{seed}");
+    let kubeconfig = garden.kubeconfig_for(&user, &["gardener.cloud:system:seeds"]);
+    garden.client_from(&kubeconfig, kube::Options::default())
+}
+
+fn patch(client: &Client, name: &str, subresource: &str, patch: &Value) -> Result<Value, Error> {
+    client.patch::<Value>(&SHOOT, "garden-p", name, subresource, &Patch::Strategic(patch.clone()))
+}
+
+fn annotate(client: &Client, name: &str, key: &str, value: &Value) -> Result<Value, Error> {
+    patch(client, name, "", &json!({"metadata": {"annotations": {key: value}}}))
+}
+
+/// Code and message of a refusal.
+fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (u16, String) {
+    match result.unwrap_err() {
+        Error::Api(failure) => (failure.code, failure.message),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn generation(object: &Value) -> i64 {
+    object["metadata"]["generation"].as_i64().unwrap()
+}
+
+/// A golden object without what differs from server to server.
+fn golden(text: &str) -> Value {
+    let mut object = yaml::parse(text).unwrap();
+    comparable(&mut object);
+    object
+}
+
+fn comparable(object: &mut Value) {
+    for key in ["uid", "resourceVersion", "creationTimestamp"] {
+        remove(object, &format!("/metadata/{key}"));
+    }
+    map(object, "/metadata/annotations").remove("kubectl.kubernetes.io/last-applied-configuration");
+    if map(object, "/metadata/annotations").is_empty() {
+        remove(object, "/metadata/annotations");
+    }
+    remove(object, "/spec/maintenance/timeWindow");
+    remove(object, "/metadata/ownerReferences/0/uid");
+    if entry(object, "/metadata/annotations", "namespace.gardener.cloud/project").is_some() {
+        map(object, "/metadata/annotations").insert("namespace.gardener.cloud/project".into(), "UID".into());
+    }
+}
+
+#[test]
+fn a_shoot_becomes_what_the_real_garden_makes_of_it() {
+    let clock = Clock::new(Simulated::paced(pace::clock(), TIME, 20));
+    let garden = Garden::start(&clock);
+    garden.set_manager_share(Share { lifecycle: false, ..Share::default() });
+    let documents =
+        yaml::parse_all(include_str!("../support/garden/shoot/golden/cloudprofile-and-project.yaml"));
+    let client = garden.client();
+    for document in documents {
+        let object = document.value.unwrap();
+        let kind = if object["kind"] == "Project" { &PROJECT } else { &CLOUD_PROFILE };
+        client.create::<Value>(kind, "", &object).unwrap();
+    }
+    let mut namespace = garden.wait_for("the namespace", |g| g.get("", "namespaces", "", "garden-p"));
+    comparable(&mut namespace);
+    assert_eq!(namespace, golden(include_str!("../support/garden/shoot/golden/project-namespace.yaml")));
+    let mut project = garden.wait_for("the project", |g| {
+        g.get(CORE, "projects", "", "p").filter(|p| p["status"]["phase"] == "Ready")
+    });
+    comparable(&mut project);
+    let mut expected = golden(include_str!("../support/garden/shoot/golden/project.yaml"));
+    // A controller of its own notes when somebody last did something.
+    remove(&mut expected, "/status/lastActivityTimestamp");
+    assert_eq!(project, expected);
+
+    let object = yaml::parse(include_str!("../support/garden/shoot/golden/shoot-workerless.yaml")).unwrap();
+    client.create::<Value>(&SHOOT, "garden-p", &object).unwrap();
+    garden.apply(&[seed("lab1", |spec| {
+        spec["provider"] = json!({"type": "lab", "region": "lab-1"});
+        let credentials = spec["dns"]["internal"]["credentialsRef"].clone();
+        spec["dns"]["defaults"] =
+            json!([{"type": "lab", "domain": "shoots.lab.local", "credentialsRef": credentials}]);
+    })]);
+    make_ready(&garden, "lab1");
+    let expected = golden(include_str!("../support/garden/shoot/golden/shoot-workerless-bound.yaml"));
+    garden.wait_for("the Shoot to be bound and held", |g| {
+        let mut shoot = g.get(CORE, "shoots", "garden-p", "s1")?;
+        // Nobody had looked for a Seed before there was one.
+        remove(&mut shoot, "/status/lastOperation");
+        comparable(&mut shoot);
+        (shoot["metadata"]["finalizers"] == expected["metadata"]["finalizers"]).then_some(())
+    });
+    let mut shoot = shoot(&garden, "s1");
+    remove(&mut shoot, "/status/lastOperation");
+    comparable(&mut shoot);
+    assert_eq!(shoot, expected);
+}
+
+#[test]
+fn bad_shoots_are_refused() {
+    let garden = garden();
+    let client = garden.client();
+    garden.apply(&[
+        seed("edge-1", |_| {}),
+        seed("tainted", |spec| spec["taints"] = json!([{"key": "t"}])),
+        seed("without", |spec| drop(remove(spec, "/networks/shootDefaults"))),
+    ]);
+    garden.merge(
+        CORE,
+        "cloudprofiles",
+        ("", "local"),
+        &json!({"spec": {"kubernetes": {"versions": [{"version": "1.34.3"},
+        {"version": "1.33.1", "expirationDate": "2020-01-01T00:00:00Z"}]}}}),
+    );
+    let workerless = "this field should not be set for workerless Shoot clusters";
+    let fields: [(&str, Value); 18] = [
+        ("/spec/secretBindingName", json!("x")),
+        ("/spec/credentialsBindingName", json!("x")),
+        ("/spec/addons", json!({})),
+        ("/spec/networking/type", json!("calico")),
+        ("/spec/networking/providerConfig", json!({})),
+        ("/spec/networking/pods", json!("10.60.0.0/16")),
+        ("/spec/networking/nodes", json!("10.61.0.0/16")),
+        ("/spec/kubernetes/kubeScheduler", json!({})),
+        ("/spec/kubernetes/kubeProxy", json!({})),
+        ("/spec/kubernetes/kubelet", json!({})),
+        ("/spec/kubernetes/clusterAutoscaler", json!({})),
+        ("/spec/kubernetes/verticalPodAutoscaler", json!({"enabled": true})),
+        ("/spec/provider/infrastructureConfig", json!({})),
+        ("/spec/provider/controlPlaneConfig", json!({})),
+        ("/spec/provider/workersSettings", json!({})),
+        ("/spec/systemComponents", json!({})),
+        ("/spec/maintenance/autoUpdate/machineImageVersion", json!(true)),
+        ("/spec/maintenance/autoRotation/credentials/sshKeypair", json!({})),
+    ];
+    let mut table: Vec<(&str, Value, u16, &str)> =
+        fields.into_iter().map(|(at, value)| (at, value, 422, workerless)).collect();
+    table.extend([
+        ("/metadata/name", json!("a--b"), 422, "two consecutive hyphens"),
+        ("/metadata/name", json!("twenty-one-is-too-long"), 400, "must not exceed 21 characters"),
+        ("/spec/region", Value::Null, 422, "spec.region: Required value"),
+        ("/spec/region", json!("south"), 403, "spec.region: Unsupported value"),
+        ("/spec/provider/type", json!("other"), 403, "spec.provider.type: Invalid value"),
+        ("/spec/cloudProfile", Value::Null, 422, "spec.cloudProfile.name: Required value"),
+        (
+            "/spec/cloudProfile/name",
+            json!("none"),
+            403,
+            "cloudprofiles.core.gardener.cloud \"none\" not found",
+        ),
+        (
+            "/spec/exposureClassName",
+            json!("none"),
+            403,
+            "exposureclasses.core.gardener.cloud \"none\" not found",
+        ),
+        ("/spec/kubernetes/version", json!("1.30.0"), 403, "spec.kubernetes.version: Unsupported value"),
+        ("/spec/kubernetes/version", json!("1.33.1"), 403, "it has expired"),
+        ("/spec/purpose", json!("fun"), 422, "spec.purpose: Unsupported value"),
+        (
+            "/spec/maintenance/timeWindow",
+            json!({"begin": "22:00", "end": "230000+0000"}),
+            422,
+            "timeWindow.begin",
+        ),
+        (
+            "/spec/maintenance/timeWindow",
+            json!({"begin": "220000+0000", "end": "221000+0000"}),
+            422,
+            "between 30m and 6h",
+        ),
+        (
+            "/spec/maintenance/timeWindow",
+            json!({"begin": "220000+0000", "end": "230000-0600"}),
+            422,
+            "between 30m and 6h",
+        ),
+        ("/spec/extensions", json!([{"type": "x"}]), 403, "non-registered extension type: Extension \"x\""),
+        (
+            "/spec/dns",
+            json!({"domain": "a.b", "providers": [{"type": "x", "primary": true}]}),
+            403,
+            "DNSRecord \"x\"",
+        ),
+        ("/spec/seedName", json!("none"), 403, "seeds.core.gardener.cloud \"none\" not found"),
+        ("/spec/seedName", json!("tainted"), 403, "taints are not tolerated"),
+        ("/spec/seedName", json!("without"), 422, "spec.networking.services: Required value"),
+    ]);
+    for (at, value, code, why) in table {
+        let mut object = prepare::shoot("bad");
+        set(&mut object, at, value.clone());
+        let (found, message) = refusal(client.create::<Value>(&SHOOT, "garden-p", &object));
+        assert!(found == code && message.contains(why), "{at} {value}: {found} {message}");
+    }
+    let mut overlapping = prepare::shoot("bad");
+    overlapping["spec"]["seedName"] = "edge-1".into();
+    overlapping["spec"]["networking"] = json!({"services": "10.52.0.0/20"});
+    let (code, message) = refusal(client.create::<Value>(&SHOOT, "garden-p", &overlapping));
+    assert!(
+        code == 403 && message.contains("must not overlap with the seed's services network"),
+        "{message}"
+    );
+    // A namespace that belongs to no project, and the window of a Shoot elsewhere.
+    let (code, message) = refusal(client.create::<Value>(&SHOOT, "garden", &{
+        let mut object = prepare::shoot("bad");
+        object["metadata"]["namespace"] = "garden".into();
+        object
+    }));
+    assert!(code == 403 && message.contains("belongs to no project"), "{message}");
+    let mut good = prepare::shoot("good");
+    good["spec"]["maintenance"] = json!({"timeWindow": {"begin": "233000+0100", "end": "003000+0100"}});
+    good["spec"]["kubernetes"] = json!({"version": "1.34"});
+    let good: Value = client.create(&SHOOT, "garden-p", &good).unwrap();
+    assert_eq!(good["spec"]["kubernetes"]["version"], "1.34.3");
+    let (code, message) = refusal(client.create::<Value>(&SHOOT, "garden-p", &prepare::shoot("good")));
+    assert!(code == 409, "{message}");
+}
+
+#[test]
+fn what_is_fixed_stays() {
+    let garden = garden();
+    add_seed(&garden, "edge-1");
+    add_bound(&garden, "s1");
+    let client = garden.client();
+    let table = [
+        (json!({"spec": {"region": "south"}}), "spec.region: Invalid value"),
+        (json!({"spec": {"provider": {"type": "other"}}}), "spec.provider.type: Invalid value"),
+        (json!({"spec": {"networking": {"services": "10.60.0.0/16"}}}), "field is immutable"),
+        (json!({"spec": {"networking": {"ipFamilies": ["IPv6"]}}}), "field is immutable"),
+        (json!({"spec": {"kubernetes": {"version": "1.33.9"}}}), "downgrade is not supported"),
+        (json!({"spec": {"kubernetes": {"version": "1.36.0"}}}), "cannot skip a minor version"),
+        (json!({"spec": {"provider": {"workers": [{"name": "w"}]}}}), "cannot get workers"),
+        (json!({"spec": {"seedName": "edge-2"}}), "use the shoots/binding subresource"),
+        (json!({"spec": {"seedName": null}}), "use the shoots/binding subresource"),
+        (json!({"spec": {"systemComponents": {}}}), "workerless"),
+    ];
+    for (change, why) in table {
+        let (code, message) = refusal(patch(&client, "s1", "", &change));
+        assert!(code == 422 && message.contains(why), "{change}: {code} {message}");
+    }
+    let updated = patch(&client, "s1", "", &json!({"spec": {"kubernetes": {"version": "1.35.4"}}})).unwrap();
+    assert_eq!(generation(&updated), 2);
+    // What the agent has named keeps its name.
+    patch(&client, "s1", "status", &json!({"status": {"uid": "u", "technicalID": "shoot--p--s1"}})).unwrap();
+    for status in [json!({"uid": "v"}), json!({"technicalID": "shoot--p--s2"})] {
+        let (code, message) = refusal(patch(&client, "s1", "status", &json!({"status": status})));
+        assert!(code == 422 && message.contains("field is immutable"), "{message}");
+    }
+    // The profile no longer has the version; finalizers and labels may change all the same.
+    garden.merge(
+        CORE,
+        "cloudprofiles",
+        ("", "local"),
+        &json!({"spec": {"kubernetes": {"versions": [{"version": "1.36.1"}]}}}),
+    );
+    patch(&client, "s1", "", &json!({"metadata": {"finalizers": ["gardener"]}})).unwrap();
+    let (code, message) = refusal(patch(&client, "s1", "", &json!({"spec": {"purpose": "production"}})));
+    assert!(code == 403 && message.contains("spec.kubernetes.version"), "{message}");
+}
+
+/// The numbers are those of the real garden: a Shoot is created, bound, reconciled on request, its credentials are
+/// rotated in three steps, it is deleted.
+#[test]
+fn generations_move_as_in_the_real_garden() {
+    let garden = garden();
+    let client = garden.client();
+    let created: Value = client.create(&SHOOT, "garden-p", &prepare::shoot("s1")).unwrap();
+    assert_eq!(generation(&created), 1);
+    add_seed(&garden, "edge-1");
+    assert_eq!(generation(&settled(&garden, "s1")), 2);
+    let agent = agent(&garden, "edge-1");
+    let finalizers = json!({"metadata": {"finalizers": ["gardener"]}});
+    let status =
+        |status: Value| generation(&patch(&agent, "s1", "status", &json!({"status": status})).unwrap());
+    let operation = |value: &str| annotate(&client, "s1", OPERATION, &json!(value)).unwrap();
+    // An operation of a Shoot that was never reconciled waits.
+    remove_last_operation(&garden, "s1");
+    assert_eq!(generation(&operation("reconcile")), 2);
+    annotate(&client, "s1", OPERATION, &Value::Null).unwrap();
+    assert_eq!(generation(&patch(&agent, "s1", "", &finalizers).unwrap()), 2);
+    status(json!({"lastOperation": {"type": "Create", "state": "Processing"}}));
+    let (code, message) = refusal(annotate(&client, "s1", OPERATION, &json!("rotate-credentials-start")));
+    assert!(code == 422 && message.contains("was not created yet"), "{message}");
+    assert_eq!(status(json!({"observedGeneration": 2, "lastOperation": {"state": "Succeeded"}})), 2);
+
+    let reconciled = operation("reconcile");
+    assert_eq!((generation(&reconciled), entry(&reconciled, "/metadata/annotations", OPERATION)), (3, None));
+    let started = operation("rotate-credentials-start");
+    let asked = entry(&started, "/metadata/annotations", OPERATION);
+    assert_eq!((generation(&started), asked), (4, Some("rotate-credentials-start")));
+    let rotation = |all: &str, key: &str| {
+        json!({"lastOperation": {"type": "Reconcile", "state": "Processing"}, "credentials": {"rotation": {
+            "certificateAuthorities": {"phase": all}, "serviceAccountKey": {"phase": all},
+            "etcdEncryptionKey": {"phase": key, "autoCompleteAfterPrepared": true}}}})
+    };
+    assert_eq!(status(rotation("Preparing", "Preparing")), 4);
+    assert_eq!(generation(&annotate(&agent, "s1", OPERATION, &Value::Null).unwrap()), 4);
+    for (operation, why) in [
+        ("rotate-credentials-start", "certificateAuthorities is under way"),
+        ("rotate-credentials-complete", "certificateAuthorities is not prepared"),
+        ("rotate-serviceaccount-key-complete", "serviceAccountKey is not prepared"),
+    ] {
+        let (code, message) = refusal(annotate(&client, "s1", OPERATION, &json!(operation)));
+        assert!(code == 422 && message.contains(why), "{operation}: {message}");
+    }
+    assert_eq!(status(rotation("Prepared", "Prepared")), 5);
+    assert_eq!(status(rotation("Prepared", "Completed")), 5);
+    assert_eq!(generation(&operation("rotate-credentials-complete")), 6);
+    annotate(&agent, "s1", OPERATION, &Value::Null).unwrap();
+    let maintained =
+        annotate(&client, "s1", "maintenance.gardener.cloud/operation", &json!("reconcile")).unwrap();
+    assert_eq!(generation(&maintained), 6, "that is for the window of maintenance");
+
+    let delete = || client.delete(&SHOOT, "garden-p", "s1", &DeleteParams::default());
+    let (code, message) = refusal(delete());
+    assert!(
+        code == 403 && message.contains("must have a \"confirmation.gardener.cloud/deletion\" annotation"),
+        "{message}"
+    );
+    let confirmed = annotate(&client, "s1", "confirmation.gardener.cloud/deletion", &json!("true")).unwrap();
+    let by = entry(&confirmed, "/metadata/annotations", "deletion.gardener.cloud/confirmed-by");
+    assert_eq!((generation(&confirmed), by), (6, Some("admin")));
+    delete().unwrap();
+    delete().unwrap();
+    assert_eq!(generation(&shoot(&garden, "s1")), 7);
+    garden.wait_for("the end of what extensions are held by", |g| {
+        let shoot = g.get(CORE, "shoots", "garden-p", "s1")?;
+        (shoot["metadata"]["finalizers"] == json!(["gardener"])).then_some(())
+    });
+    assert_eq!(generation(&shoot(&garden, "s1")), 7);
+    patch(&agent, "s1", "", &json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["gardener"]}}))
+        .unwrap();
+    assert!(garden.get(CORE, "shoots", "garden-p", "s1").is_none());
+}
+
+/// The scheduler may have said that there was no Seed.
+fn remove_last_operation(garden: &Garden, name: &str) {
+    garden.merge_status(CORE, "shoots", ("garden-p", name), &json!({"status": {"lastOperation": null}}));
+}
+
+#[test]
+fn a_failed_shoot_moves_only_by_a_retry() {
+    let garden = garden();
+    add_seed(&garden, "edge-1");
+    add_bound(&garden, "s1");
+    let (client, agent) = (garden.client(), agent(&garden, "edge-1"));
+    let failed = json!({"status": {"lastOperation": {"type": "Create", "state": "Failed"}}});
+    patch(&agent, "s1", "status", &failed).unwrap();
+    assert_eq!(generation(&annotate(&client, "s1", OPERATION, &json!("reconcile")).unwrap()), 1);
+    let retried = annotate(&client, "s1", OPERATION, &json!("retry")).unwrap();
+    assert_eq!((generation(&retried), entry(&retried, "/metadata/annotations", OPERATION)), (2, None));
+}
+
+#[test]
+fn a_confined_shoot_waits_for_its_window_but_wakes_up_at_once() {
+    let garden = garden();
+    add_seed(&garden, "edge-1");
+    add_bound(&garden, "s1");
+    let client = garden.client();
+    let change = |spec: Value| patch(&client, "s1", "", &json!({"spec": spec})).unwrap();
+    change(json!({"maintenance": {"confineSpecUpdateRollout": true}}));
+    assert_eq!(generation(&shoot(&garden, "s1")), 1);
+    assert_eq!(generation(&change(json!({"purpose": "production"}))), 1);
+    assert_eq!(generation(&change(json!({"hibernation": {"enabled": true}}))), 2);
+    // The agent has done its tasks but for one; waking up brings back those of the names.
+    const TASKS: &str = "shoot.gardener.cloud/tasks";
+    annotate(&client, "s1", TASKS, &json!("deployInfrastructure,deployDNSRecordIngress")).unwrap();
+    let woken = change(json!({"hibernation": {"enabled": false}}));
+    let expected =
+        "deployInfrastructure,deployDNSRecordIngress,deployDNSRecordInternal,deployDNSRecordExternal";
+    assert_eq!((generation(&woken), entry(&woken, "/metadata/annotations", TASKS)), (3, Some(expected)));
+}
+
+#[test]
+fn a_deletion_is_forced_only_where_it_is_stuck() {
+    const FORCE: &str = "confirmation.gardener.cloud/force-deletion";
+    let garden = garden();
+    add_seed(&garden, "edge-1");
+    add_bound(&garden, "s1");
+    let (client, agent) = (garden.client(), agent(&garden, "edge-1"));
+    let refused = |why: &str| {
+        let (code, message) = refusal(annotate(&client, "s1", FORCE, &json!("true")));
+        assert!(code == 422 && message.contains(why), "{message}");
+    };
+    refused("has no deletionTimestamp");
+    patch(&agent, "s1", "", &json!({"metadata": {"finalizers": ["gardener"]}})).unwrap();
+    annotate(&client, "s1", "confirmation.gardener.cloud/deletion", &json!("true")).unwrap();
+    client.delete(&SHOOT, "garden-p", "s1", &DeleteParams::default()).unwrap();
+    refused("no last error has a code");
+    let errors = |code: &str| json!({"status": {"lastErrors": [{"description": "x", "codes": [code]}]}});
+    patch(&agent, "s1", "status", &errors("ERR_RETRYABLE_CONFIGURATION_PROBLEM")).unwrap();
+    refused("no last error has a code");
+    patch(&agent, "s1", "status", &errors("ERR_CLEANUP_CLUSTER_RESOURCES")).unwrap();
+    let before = generation(&shoot(&garden, "s1"));
+    assert_eq!(generation(&annotate(&client, "s1", FORCE, &json!("true")).unwrap()), before + 1);
+    let (code, message) = refusal(annotate(&client, "s1", FORCE, &Value::Null));
+    assert!(code == 422 && message.contains("cannot be removed"), "{message}");
+}
+
+#[test]
+fn an_agent_works_on_its_shoots_and_binds_none() {
+    let garden = garden();
+    add_seed(&garden, "edge-1");
+    garden.apply(&[seed("edge-2", |_| {})]);
+    add_bound(&garden, "s1");
+    let (own, other) = (agent(&garden, "edge-1"), agent(&garden, "edge-2"));
+    let status = json!({"status": {"conditions": [{"type": "APIServerAvailable", "status": "True"}]}});
+    patch(&own, "s1", "status", &status).unwrap();
+    let more = json!({"status": {"conditions": [{"type": "ControlPlaneHealthy", "status": "Unknown"}],
+        "constraints": [{"type": "HibernationPossible", "status": "True"}], "seedName": "edge-1"}});
+    let merged = patch(&own, "s1", "status", &more).unwrap();
+    let types: Vec<&str> = list(&merged, "/status/conditions").iter().map(|c| text(c, "/type")).collect();
+    assert!(types.len() == 2 && types.contains(&"APIServerAvailable"), "merged by type: {types:?}");
+    assert_eq!(merged["status"]["hibernated"], false);
+    assert_eq!(refusal(patch(&other, "s1", "status", &status)).0, 403);
+    assert_eq!(refusal(patch(&own, "s1", "binding", &json!({"spec": {"seedName": "edge-2"}}))).0, 403);
+    // What a status change would do to the spec is left out.
+    let sneaky = patch(&own, "s1", "status", &json!({"spec": {"purpose": "production"}})).unwrap();
+    assert_eq!(sneaky["spec"]["purpose"], "testing");
+    // A Shoot that is moving belongs to both.
+    patch(&own, "s1", "status", &json!({"status": {"seedName": "edge-2"}})).unwrap();
+    let labels = shoot(&garden, "s1")["metadata"]["labels"].clone();
+    for seed in ["edge-1", "edge-2"] {
+        assert_eq!(labels[format!("name.seed.gardener.cloud/{seed}")], "true");
+    }
+    assert_eq!(labels["provider.extensions.gardener.cloud/local"], "true");
+    // Nobody takes the labels of the server away.
+    let bare = json!({"metadata": {"labels": {"name.seed.gardener.cloud/edge-1": null, "x": "y"}}});
+    let kept = patch(&own, "s1", "", &bare).unwrap();
+    assert_eq!(kept["metadata"]["labels"]["name.seed.gardener.cloud/edge-1"], "true");
+}
+
+fn dependent(kind: &str, name: &str, owner: &Value) -> Value {
+    let api_version = if kind == "ConfigMap" { "v1" } else { "core.gardener.cloud/v1beta1" };
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "garden-p",
+        "ownerReferences": [{"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Shoot", "controller": true,
+            "blockOwnerDeletion": true, "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}]}})
+}
+
+#[test]
+fn what_a_shoot_owns_goes_with_it() {
+    let garden = garden();
+    add_seed(&garden, "edge-1");
+    let owner = add_bound(&garden, "s1");
+    add_bound(&garden, "s2");
+    let agent = agent(&garden, "edge-1");
+    agent.create::<Value>(&CONFIG_MAP, "garden-p", &dependent("ConfigMap", "s1.ca-cluster", &owner)).unwrap();
+    let mut secret = dependent("InternalSecret", "s1.ca-client", &owner);
+    secret["stringData"] = json!({"ca.crt": "x"});
+    let secret: Value = agent.create(&INTERNAL_SECRET, "garden-p", &secret).unwrap();
+    assert_eq!((&secret["type"], &secret["data"]["ca.crt"]), (&json!("Opaque"), &json!("eA==")));
+    assert!(secret.get("stringData").is_none());
+    let foreign = dependent("InternalSecret", "s3.ca-client", &owner);
+    assert_eq!(refusal(agent.create::<Value>(&INTERNAL_SECRET, "garden-p", &foreign)).0, 403);
+    let state = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ShootState", "metadata": {"name": "s1"}});
+    agent.create::<Value>(&SHOOT_STATE, "garden-p", &state).unwrap();
+    let delete_state = || agent.delete(&SHOOT_STATE, "garden-p", "s1", &DeleteParams::default());
+    assert_eq!(refusal(delete_state()).0, 403);
+    let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
+    agent.patch::<Value>(&SHOOT_STATE, "garden-p", "s1", "", &Patch::Merge(confirmation.clone())).unwrap();
+    delete_state().unwrap();
+
+    let client = garden.client();
+    patch(&client, "s1", "", &confirmation).unwrap();
+    client.delete(&SHOOT, "garden-p", "s1", &DeleteParams::default()).unwrap();
+    garden.wait_for("the end of the Shoot and of what it owns", |g| {
+        let gone = g.get(CORE, "shoots", "garden-p", "s1").is_none()
+            && g.get(CORE, "internalsecrets", "garden-p", "s1.ca-client").is_none()
+            && g.get("", "configmaps", "garden-p", "s1.ca-cluster").is_none();
+        gone.then_some(())
+    });
+    // A Project waits for the Shoots that are left, its namespace goes with it.
+    client.patch::<Value>(&PROJECT, "", "p", "", &Patch::Merge(confirmation.clone())).unwrap();
+    client.delete(&PROJECT, "", "p", &DeleteParams::default()).unwrap();
+    let (code, message) = refusal(client.create::<Value>(&SHOOT, "garden-p", &prepare::shoot("late")));
+    assert!(code == 403 && message.contains("already marked for deletion"), "{message}");
+    assert!(garden.get(CORE, "projects", "", "p").is_some());
+    patch(&client, "s2", "", &confirmation).unwrap();
+    client.delete(&SHOOT, "garden-p", "s2", &DeleteParams::default()).unwrap();
+    garden.wait_for("the end of the Project", |g| {
+        let gone =
+            g.get(CORE, "projects", "", "p").is_none() && g.get("", "namespaces", "", "garden-p").is_none();
+        gone.then_some(())
+    });
+}
+
+#[test]
+fn shoots_are_bound_as_soon_as_a_seed_takes_them() {
+    let garden = garden();
+    garden.apply(&[seed("edge-1", |_| {}), prepare::shoot("s1")]);
+    let said = |part: &str| {
+        garden.wait_for(part, |g| {
+            let shoot = g.get(CORE, "shoots", "garden-p", "s1")?;
+            let last = &shoot["status"]["lastOperation"];
+            let said = text(last, "/description").contains(part);
+            said.then(|| (last["type"].clone(), last["state"].clone(), generation(&shoot)))
+        })
+    };
+    let failed = said(
+        "Failed to schedule Shoot: none of the 1 seeds is eligible: {edge-1 => it was never reconciled}",
+    );
+    assert_eq!(failed, (json!("Create"), json!("Pending"), 1));
+    let ready = json!({"status": {"lastOperation": {"state": "Succeeded"},
+        "conditions": [{"type": "GardenletReady", "status": "False"}], "allocatable": {"shoots": "1"}}});
+    garden.merge_status(CORE, "seeds", ("", "edge-1"), &ready);
+    said("{edge-1 => GardenletReady is not True}");
+    let ready = json!({"status": {"conditions": [{"type": "GardenletReady", "status": "True"}]}});
+    garden.merge_status(CORE, "seeds", ("", "edge-1"), &ready);
+    let bound = settled(&garden, "s1");
+    assert_eq!((text(&bound, "/spec/seedName"), generation(&bound)), ("edge-1", 2));
+    assert_eq!(text(&bound, "/spec/networking/services"), "100.64.0.0/13");
+    // The next one finds no room; one with another scheduler is left alone.
+    let mut alone = prepare::shoot("alone");
+    alone["spec"]["schedulerName"] = "other".into();
+    garden.apply(&[alone, prepare::shoot("s2")]);
+    garden.wait_for("the refusal", |g| {
+        let shoot = g.get(CORE, "shoots", "garden-p", "s2")?;
+        text(&shoot, "/status/lastOperation/description")
+            .contains("does not have available capacity")
+            .then_some(())
+    });
+    assert_eq!(shoot(&garden, "alone")["status"]["lastOperation"], Value::Null);
+    // Where the Seed has no range for Services, the server refuses the binding, and the Shoot says so.
+    let other = json!({"status": {"allocatable": {"shoots": "9"}}});
+    garden.apply(&[seed("edge-0", |spec| drop(remove(spec, "/networks/shootDefaults")))]);
+    make_ready(&garden, "edge-0");
+    garden.wait_for("the other refusal", |g| {
+        let shoot = g.get(CORE, "shoots", "garden-p", "s2")?;
+        let said = text(&shoot, "/status/lastOperation/description");
+        (said.starts_with("Failed to schedule Shoot: ")
+            && said.contains("spec.networking.services: Required value"))
+        .then_some(())
+    });
+    garden.delete(CORE, "seeds", "", "edge-0");
+    garden.merge_status(CORE, "seeds", ("", "edge-1"), &other);
+    assert_eq!(text(&settled(&garden, "s2"), "/spec/seedName"), "edge-1");
+}
+
+#[test]
+fn a_binding_changes_the_seed_and_nothing_else() {
+    let garden = garden();
+    garden.set_manager_share(Share { lifecycle: false, scheduler: None, ..Share::default() });
+    let backup = |spec: &mut Value| {
+        let credentials = spec["dns"]["internal"]["credentialsRef"].clone();
+        spec["backup"] = json!({"provider": "local", "credentialsRef": credentials});
+    };
+    let full = json!({"status": {"allocatable": {"shoots": "0"}}});
+    garden.apply(&[
+        seed("edge-1", backup),
+        seed("edge-2", backup),
+        seed("plain", |_| {}),
+        seed("full", backup),
+    ]);
+    garden.merge_status(CORE, "seeds", ("", "full"), &full);
+    garden.apply(&[prepare::shoot("s1")]);
+    let client = garden.client();
+    let bind = |seed: Value| {
+        patch(&client, "s1", "binding", &json!({"spec": {"seedName": seed, "purpose": "production"}}))
+    };
+    for (to, code, why) in [
+        (json!("none"), 403, "not found"),
+        (json!("full"), 403, "maximum number of shoots"),
+        (Value::Null, 422, "cannot be taken off its seed"),
+    ] {
+        let (found, message) = refusal(bind(to));
+        assert!(found == code && message.contains(why), "{message}");
+    }
+    let bound = bind(json!("edge-1")).unwrap();
+    assert_eq!(
+        (text(&bound, "/spec/seedName"), text(&bound, "/spec/purpose"), generation(&bound)),
+        ("edge-1", "testing", 2)
+    );
+    assert_eq!(generation(&bind(json!("edge-1")).unwrap()), 2);
+    let (code, message) = refusal(bind(json!("plain")));
+    assert!(code == 403 && message.contains("seed \"plain\" has no backup"), "{message}");
+    let moved = bind(json!("edge-2")).unwrap();
+    assert_eq!((text(&moved, "/spec/seedName"), generation(&moved)), ("edge-2", 3));
+    let (code, message) = refusal(bind(Value::Null));
+    assert!(code == 422, "{message}");
+    // A whole object works as well: that is how users are told to do it.
+    let mut whole = shoot(&garden, "s1");
+    whole["spec"]["seedName"] = "edge-1".into();
+    let kind = garden.api().kind(CORE, "shoots").unwrap();
+    let target = Target::new(kind, "garden-p", "s1").sub("binding");
+    let put = garden.api().update(&target, whole, &User::system()).unwrap();
+    assert_eq!((text(&put, "/spec/seedName"), generation(&put)), ("edge-1", 4));
+    let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
+    patch(&client, "s1", "", &confirmation).unwrap();
+    patch(&client, "s1", "", &json!({"metadata": {"finalizers": ["gardener"]}})).unwrap();
+    client.delete(&SHOOT, "garden-p", "s1", &DeleteParams::default()).unwrap();
+    let (code, message) = refusal(bind(json!("edge-2")));
+    assert!(code == 422 && message.contains("marked for deletion"), "{message}");
+}
+
+#[test]
+fn an_exposure_class_says_where_its_shoots_go() {
+    let garden = garden();
+    let class = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ExposureClass", "metadata": {"name": "inside"},
+        "handler": "inside", "scheduling": {"seedSelector": {"matchLabels": {"net": "inside"}},
+            "tolerations": [{"key": "inside"}]}});
+    let inside = {
+        let mut seed = seed("inside", |spec| spec["taints"] = json!([{"key": "inside"}]));
+        seed["metadata"]["labels"] = json!({"net": "inside"});
+        seed
+    };
+    garden.apply(&[class, inside, seed("edge-1", |_| {})]);
+    make_ready(&garden, "edge-1");
+    make_ready(&garden, "inside");
+    let mut exposed = prepare::shoot("exposed");
+    exposed["spec"]["exposureClassName"] = "inside".into();
+    garden.apply(&[exposed, prepare::shoot("usual")]);
+    assert_eq!(text(&settled(&garden, "exposed"), "/spec/seedName"), "inside");
+    assert_eq!(text(&settled(&garden, "usual"), "/spec/seedName"), "edge-1");
+}
+
+/// A CA with an RSA key, as the secrets manager keeps it: certificate and key, PEM.
+fn client_authority(now: Timestamp) -> (String, String) {
+    let key = Key::new_rsa(2048).unwrap();
+    let template = Template {
+        subject: common_name("ca-client-58f8e9ac"),
+        names: Names::default(),
+        not_before_unix_s: now.unix() - 3_600,
+        not_after_unix_s: now.unix() + 365 * 86_400,
+        usage: None,
+        authority: Authority::CertificatesAndRevocations,
+    };
+    let certificate = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
+    (certificate, key.to_pem())
+}
+
+const SELF_REVIEW: Resource =
+    Resource::new("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", false);
+
+#[test]
+fn an_admin_kubeconfig_leads_into_the_shoot() {
+    let garden = garden();
+    add_seed(&garden, "edge-1");
+    let owner = add_bound(&garden, "s1");
+    let inside = TestCluster::start(Options::new("inside", garden.clock()));
+    let (client, agent) = (garden.client(), agent(&garden, "edge-1"));
+    let ask = |client: &Client, subresource: &str, seconds: u64| {
+        let path = format!("/apis/core.gardener.cloud/v1beta1/namespaces/garden-p/shoots/s1/{subresource}");
+        let body = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
+            "spec": {"expirationSeconds": seconds}});
+        let body = body.to_string();
+        let answer =
+            client.raw(kube::Method::Post, &path, Some(body.as_bytes()), "application/json").unwrap();
+        (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap())
+    };
+    let refused = |code: u16, why: &str| {
+        let (status, answer) = ask(&client, "adminkubeconfig", 3_600);
+        assert!(status == code && text(&answer, "/message").contains(why), "{status} {answer}");
+    };
+    assert_eq!(ask(&client, "adminkubeconfig", 599).0, 422);
+    refused(422, "no kube-apiserver addresses");
+    let addresses = json!([{"name": "external", "url": inside.url()}, {"name": "internal", "url": "https://api.internal"},
+        {"name": "service-account-issuer", "url": "https://issuer"}]);
+    patch(&agent, "s1", "status", &json!({"status": {"advertisedAddresses": addresses}})).unwrap();
+    refused(500, "could not get client CA secret");
+    let (certificate, key) = client_authority(garden.clock().now());
+    let mut secret = dependent("InternalSecret", "s1.ca-client", &owner);
+    secret["stringData"] = json!({"ca.crt": certificate, "ca.key": key});
+    agent.create::<Value>(&INTERNAL_SECRET, "garden-p", &secret).unwrap();
+    refused(500, "could not get cluster CA");
+    let mut map = dependent("ConfigMap", "s1.ca-cluster", &owner);
+    map["data"] = json!({"ca.crt": inside.ca()});
+    agent.create::<Value>(&CONFIG_MAP, "garden-p", &map).unwrap();
+    inside.server().set_client_authorities(&[certificate]);
+
+    let user =
+        garden.client_from(&garden.kubeconfig_for("somebody", &["developers"]), kube::Options::default());
+    assert_eq!(ask(&user, "adminkubeconfig", 3_600).0, 403, "nobody gave them the right");
+    for (subresource, group) in [
+        ("adminkubeconfig", "gardener.cloud:system:admins"),
+        ("viewerkubeconfig", "gardener.cloud:system:viewers"),
+    ] {
+        let (status, answer) = ask(&client, subresource, 1_000_000);
+        assert_eq!((status, &answer["spec"]["expirationSeconds"]), (201, &json!(86_400)), "{answer}");
+        let kubeconfig =
+            String::from_utf8(from_base64(text(&answer, "/status/kubeconfig")).unwrap()).unwrap();
+        let contexts: Value = serde_json::from_str(&kubeconfig).unwrap();
+        let names: Vec<&str> = list(&contexts, "/contexts").iter().map(|c| text(c, "/name")).collect();
+        assert_eq!(names, ["garden-p--s1-external", "garden-p--s1-internal"]);
+        let me: Value = inside
+            .client_from(&kubeconfig, kube::Options::default())
+            .create(
+                &SELF_REVIEW,
+                "",
+                &json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}),
+            )
+            .unwrap();
+        assert_eq!(me["status"]["userInfo"]["username"], "admin");
+        assert_eq!(me["status"]["userInfo"]["groups"], json!([group, "system:authenticated"]));
+    }
+}
+
+#[test]
+fn the_subresources_are_discovered() {
+    let garden = garden();
+    let path = "/apis/core.gardener.cloud/v1beta1";
+    let answer = garden.client().raw(kube::Method::Get, path, None, "").unwrap();
+    let document: Value = serde_json::from_slice(&answer.body).unwrap();
+    let names: Vec<&str> = list(&document, "/resources").iter().map(|r| text(r, "/name")).collect();
+    for name in ["shoots/status", "shoots/binding", "shoots/adminkubeconfig", "shoots/viewerkubeconfig"] {
+        assert!(names.contains(&name), "{name} is not in {names:?}");
+    }
+    let nowhere = garden.client().patch::<Value>(&PROJECT, "", "p", "binding", &Patch::Merge(json!({})));
+    assert_eq!(refusal(nowhere).0, 404, "only Shoots are bound");
+}

@@ -1,0 +1,237 @@
+//! What makes a Shoot invalid by itself, and which changes are refused.
+
+use serde_json::{Value, json};
+
+use super::defaults::numbers;
+use super::is_workerless;
+use crate::support::api::failure::Failure;
+use crate::support::api::rules::Write;
+use crate::support::garden::rules::{FORCE_DELETION, OPERATION, refuse};
+use crate::support::json::{entry, list, text};
+
+/// Fields that a Shoot without workers must not have.
+const NOT_WORKERLESS: [&str; 18] = [
+    "secretBindingName",
+    "credentialsBindingName",
+    "addons",
+    "networking.type",
+    "networking.providerConfig",
+    "networking.pods",
+    "networking.nodes",
+    "kubernetes.kubeScheduler",
+    "kubernetes.kubeProxy",
+    "kubernetes.kubelet",
+    "kubernetes.clusterAutoscaler",
+    "kubernetes.verticalPodAutoscaler",
+    "provider.infrastructureConfig",
+    "provider.controlPlaneConfig",
+    "provider.workersSettings",
+    "systemComponents",
+    "maintenance.autoUpdate.machineImageVersion",
+    "maintenance.autoRotation.credentials.sshKeypair",
+];
+const REQUIRED: [&str; 4] = ["region", "provider.type", "cloudProfile.name", "kubernetes.version"];
+const PURPOSES: [&str; 5] = ["evaluation", "testing", "development", "infrastructure", "production"];
+/// What does not change once it is set.
+const FIXED: [&str; 8] = [
+    "region",
+    "provider.type",
+    "networking.type",
+    "networking.services",
+    "networking.pods",
+    "networking.nodes",
+    "networking.ipFamilies",
+    "exposureClassName",
+];
+const FORCIBLE: [&str; 5] = [
+    "ERR_INFRA_UNAUTHENTICATED",
+    "ERR_INFRA_UNAUTHORIZED",
+    "ERR_INFRA_DEPENDENCIES",
+    "ERR_CLEANUP_CLUSTER_RESOURCES",
+    "ERR_CONFIGURATION_PROBLEM",
+];
+
+fn field<'a>(shoot: &'a Value, name: &str) -> Option<&'a Value> {
+    let pointer = format!("/spec/{}", name.replace('.', "/"));
+    shoot.pointer(&pointer).filter(|v| !v.is_null())
+}
+
+/// A Shoot by itself.
+pub fn whole(shoot: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    let refused = |field: &str, why: &str| Err(refuse(write, shoot, field, why));
+    if text(shoot, "/metadata/name").contains("--") {
+        return refused("metadata.name", "Invalid value: name may not contain two consecutive hyphens");
+    }
+    for name in REQUIRED {
+        if field(shoot, name).and_then(Value::as_str).is_none_or(str::is_empty) {
+            return refused(&format!("spec.{name}"), "Required value");
+        }
+    }
+    if let Some(name) = NOT_WORKERLESS.iter().find(|n| is_workerless(shoot) && field(shoot, n).is_some()) {
+        let why = "Forbidden: this field should not be set for workerless Shoot clusters";
+        return refused(&format!("spec.{name}"), why);
+    }
+    let purpose = text(shoot, "/spec/purpose");
+    if !PURPOSES.contains(&purpose) {
+        let why = format!("Unsupported value: {purpose:?}: supported values: {}", PURPOSES.join(", "));
+        return refused("spec.purpose", &why);
+    }
+    window(shoot, write)
+}
+
+/// The window for maintenance lasts between thirty minutes and six hours.
+fn window(shoot: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    let at = |end: &str| minute(text(shoot, &format!("/spec/maintenance/timeWindow/{end}")));
+    let at_field = |field: &str, why: &str| {
+        Err(refuse(write, shoot, &format!("spec.maintenance.timeWindow{field}"), why))
+    };
+    let Some(begin) = at("begin") else {
+        return at_field(".begin", "Invalid value: not of the form HHMMSS+ZZZZ");
+    };
+    let Some(end) = at("end") else { return at_field(".end", "Invalid value: not of the form HHMMSS+ZZZZ") };
+    if !(30..=360).contains(&(end - begin).rem_euclid(1_440)) {
+        return at_field("", "Invalid value: time window must last between 30m and 6h");
+    }
+    Ok(())
+}
+
+/// The minute of the day, in UTC, of a text like `220000+0100`.
+fn minute(text: &str) -> Option<i32> {
+    let number = |from: usize| text.get(from..from + 2)?.parse::<i32>().ok();
+    let sign = match text.get(6..7)? {
+        "+" => 1,
+        "-" => -1,
+        _ => return None,
+    };
+    let (hour, minute) = (number(0)?, number(2)?);
+    let fits = text.len() == 11 && hour < 24 && minute < 60 && number(4)? < 60;
+    fits.then_some(hour * 60 + minute - sign * (number(7)? * 60 + number(9)?))
+}
+
+/// A change of the object itself.
+pub fn change(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    if text(old, "/spec/seedName") != text(new, "/spec/seedName") {
+        let why = "Forbidden: cannot be changed here, use the shoots/binding subresource";
+        return Err(refuse(write, new, "spec.seedName", why));
+    }
+    if is_workerless(old) != is_workerless(new) {
+        let why = match is_workerless(old) {
+            true => "Forbidden: a workerless Shoot cannot get workers",
+            false => "Forbidden: a Shoot with workers cannot become workerless",
+        };
+        return Err(refuse(write, new, "spec.provider.workers", why));
+    }
+    if let Some(name) = FIXED.iter().find(|n| field(old, n).is_some() && field(old, n) != field(new, n)) {
+        let value = field(new, name).unwrap_or(&Value::Null);
+        let why = format!("Invalid value: {value}: field is immutable");
+        return Err(refuse(write, new, &format!("spec.{name}"), &why));
+    }
+    let version = |shoot: &Value| numbers(text(shoot, "/spec/kubernetes/version"));
+    let (before, after) = (version(old), version(new));
+    if after < before {
+        let why = "Forbidden: kubernetes version downgrade is not supported";
+        return Err(refuse(write, new, "spec.kubernetes.version", why));
+    }
+    if after.get(1).zip(before.get(1)).is_some_and(|(after, before)| *after > before + 1) {
+        let why = "Forbidden: kubernetes version upgrade cannot skip a minor version";
+        return Err(refuse(write, new, "spec.kubernetes.version", why));
+    }
+    forced(old, new, write)
+}
+
+/// A deletion is forced only where it is stuck, and stays forced.
+fn forced(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    let is_forced = |shoot| entry(shoot, "/metadata/annotations", FORCE_DELETION) == Some("true");
+    let why = match (is_forced(old), is_forced(new)) {
+        (true, false) => "Forbidden: the annotation cannot be removed once it is set",
+        (false, true) if text(new, "/metadata/deletionTimestamp").is_empty() => {
+            "Forbidden: the annotation cannot be set while the Shoot has no deletionTimestamp"
+        }
+        (false, true) => {
+            let mut codes = list(new, "/status/lastErrors").iter().flat_map(|e| list(e, "/codes"));
+            if codes.any(|c| c.as_str().is_some_and(|c| FORCIBLE.contains(&c))) {
+                return Ok(());
+            }
+            "Forbidden: the annotation cannot be set while no last error has a code that allows it"
+        }
+        _ => return Ok(()),
+    };
+    Err(refuse(write, new, &format!("metadata.annotations[{FORCE_DELETION}]"), why))
+}
+
+/// A change of the status.
+pub fn status(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    for name in ["technicalID", "uid"] {
+        let at = |shoot| text(shoot, &format!("/status/{name}")).to_owned();
+        if !at(old).is_empty() && at(old) != at(new) {
+            let why = format!("Invalid value: {:?}: field is immutable", at(new));
+            return Err(refuse(write, new, &format!("status.{name}"), &why));
+        }
+    }
+    Ok(())
+}
+
+/// A change of the Seed.
+pub fn binding(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    if text(new, "/spec/seedName").is_empty() {
+        return Err(refuse(write, new, "spec.seedName", "Forbidden: a Shoot cannot be taken off its seed"));
+    }
+    let changes = text(old, "/spec/seedName") != text(new, "/spec/seedName");
+    if changes && !text(old, "/metadata/deletionTimestamp").is_empty() {
+        return Err(refuse(write, new, "spec.seedName", "Forbidden: the Shoot is marked for deletion"));
+    }
+    Ok(())
+}
+
+/// Credentials that a rotation is about.
+fn rotated(operation: &str) -> &'static [&'static str] {
+    match operation.trim_start_matches("rotate-") {
+        o if o.starts_with("credentials-") => {
+            &["certificateAuthorities", "serviceAccountKey", "etcdEncryptionKey"]
+        }
+        o if o.starts_with("ca-") => &["certificateAuthorities"],
+        o if o.starts_with("serviceaccount-key-") => &["serviceAccountKey"],
+        o if o.starts_with("etcd-encryption-key") => &["etcdEncryptionKey"],
+        _ => &[],
+    }
+}
+
+/// Operations that are asked for anew: a rotation starts where none is under way, and completes where one is prepared.
+pub fn operations(old: &Value, new: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    let known: Vec<&str> = super::generation::operations(old).collect();
+    for operation in super::generation::operations(new).filter(|o| !known.contains(o)) {
+        if let Some(why) = forbidden(new, operation) {
+            let why = format!("Forbidden: {operation}: {why}");
+            return Err(refuse(write, new, &format!("metadata.annotations[{OPERATION}]"), &why));
+        }
+    }
+    Ok(())
+}
+
+fn forbidden(shoot: &Value, operation: &str) -> Option<String> {
+    let rotated = rotated(operation);
+    if rotated.is_empty() {
+        return None;
+    }
+    let phase = |name: &str| text(shoot, &format!("/status/credentials/rotation/{name}/phase"));
+    if operation.ends_with("-complete") {
+        // A key that completes by itself may have done so.
+        let waits = |name: &&&str| match phase(name) {
+            "Prepared" => false,
+            "Completed" => **name != "etcdEncryptionKey" || rotated.len() == 1,
+            _ => true,
+        };
+        return rotated.iter().find(waits).map(|name| format!("the rotation of {name} is not prepared"));
+    }
+    let last = &shoot["status"]["lastOperation"];
+    let is_up = match text(last, "/type") {
+        "Create" | "Restore" => last["state"] == "Succeeded",
+        "Reconcile" => true,
+        _ => false,
+    };
+    if !is_up || !text(shoot, "/metadata/deletionTimestamp").is_empty() {
+        return Some("the Shoot was not created yet, or is about to go".to_owned());
+    }
+    let busy = rotated.iter().find(|name| !["", "Completed"].contains(&phase(name)));
+    busy.map(|name| format!("the rotation of {name} is under way"))
+}

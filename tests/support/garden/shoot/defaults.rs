@@ -1,0 +1,64 @@
+//! What a Shoot is where it says nothing.
+
+use gardenlet::base::random;
+use serde_json::{Value, json};
+
+use super::is_workerless;
+use crate::support::json::{default, list, set, text};
+
+/// Fills in what depends on nothing else. The window for maintenance is any full hour.
+pub fn complete(shoot: &mut Value) {
+    default(shoot, "/spec/purpose", "evaluation");
+    default(shoot, "/spec/schedulerName", "default-scheduler");
+    default(shoot, "/spec/networking/ipFamilies", json!(["IPv4"]));
+    let server = "/spec/kubernetes/kubeAPIServer";
+    default(shoot, &format!("{server}/requests/maxNonMutatingInflight"), 400);
+    default(shoot, &format!("{server}/requests/maxMutatingInflight"), 200);
+    default(shoot, &format!("{server}/eventTTL"), "1h0m0s");
+    default(shoot, &format!("{server}/logging/verbosity"), 2);
+    default(shoot, &format!("{server}/encryptionConfig/provider/type"), "aescbc");
+    let rotation = "/spec/maintenance/autoRotation/credentials/etcdEncryptionKey/rotationPeriod";
+    default(shoot, rotation, "672h0m0s");
+    default(shoot, "/spec/maintenance/autoUpdate/kubernetesVersion", true);
+    if !is_workerless(shoot) {
+        default(shoot, "/spec/maintenance/autoUpdate/machineImageVersion", true);
+    }
+    if shoot["spec"]["maintenance"]["timeWindow"].is_null() {
+        let hour = random::bytes::<1>()[0] % 24;
+        let window = json!({"begin": format!("{hour:02}0000+0000"), "end": format!("{:02}0000+0000", (hour + 1) % 24)});
+        set(shoot, "/spec/maintenance/timeWindow", window);
+    }
+    for field in ["id", "name", "version"] {
+        default(shoot, &format!("/status/gardener/{field}"), "");
+    }
+    default(shoot, "/status/hibernated", false);
+    default(shoot, "/status/technicalID", "");
+    default(shoot, "/status/uid", "");
+}
+
+/// Completes a Kubernetes version, or none at all, to the newest one of the profile's spec that is supported and fits.
+pub fn version(shoot: &mut Value, profile: &Value, now: &str) {
+    let asked = text(shoot, "/spec/kubernetes/version");
+    if asked.split('.').count() >= 3 {
+        return;
+    }
+    let fits = |v: &&str| asked.is_empty() || v.strip_prefix(asked).is_some_and(|rest| rest.starts_with('.'));
+    let usable = list(profile, "/kubernetes/versions")
+        .iter()
+        .filter(|v| text(v, "/classification") != "preview" && !is_expired(v, now));
+    let newest = usable.map(|v| text(v, "/version")).filter(fits).max_by_key(|v| numbers(v));
+    if let Some(newest) = newest.map(str::to_owned) {
+        set(shoot, "/spec/kubernetes/version", newest);
+    }
+}
+
+/// Whether a version of a profile has ended.
+pub fn is_expired(version: &Value, now: &str) -> bool {
+    let until = text(version, "/expirationDate");
+    !until.is_empty() && until <= now
+}
+
+/// The numbers of a version.
+pub fn numbers(version: &str) -> Vec<u32> {
+    version.split('.').map(|part| part.parse().unwrap_or(0)).collect()
+}
