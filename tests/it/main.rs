@@ -53,6 +53,7 @@ mod story_proxy;
 mod story_rotation;
 mod story_seed;
 mod story_seed_care;
+mod story_shoot;
 mod story_starving;
 mod story_staying;
 mod story_trouble;

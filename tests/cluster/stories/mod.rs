@@ -19,6 +19,7 @@ mod resources;
 mod role;
 mod semantics;
 mod servers;
+mod shoots;
 mod steps;
 mod trouble;
 mod two;
@@ -104,6 +105,7 @@ pub(crate) const STORIES: &[Story] = &[
         bundle::carries,
     ),
     story("agent: an extension reaches the garden", Needs::FreshClusters, agent::reaches_the_garden),
+    story("agent: a Shoot is bound once its seed is registered", Needs::FreshClusters, shoots::bound),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),
     story(

@@ -1,0 +1,82 @@
+//! Shoots on the real API servers, as far as the garden alone has to do with them.
+
+use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
+use gardenlet::api::gardener::{INTERNAL_SECRET, SEED as SEEDS, SHOOT};
+use gardenlet::kube::{Client, DeleteParams, ListParams, Patch};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::failure::{Result, ensure, equal};
+use crate::lab::Lab;
+use crate::stories::steps::while_running;
+use crate::support::garden::prepare;
+use crate::wait;
+use crate::world::{self, SEED, World};
+
+const NAMESPACE_OF_PROJECT: &str = "garden-p";
+const NAME: &str = "s1";
+
+/// A Shoot that waits for a Seed is bound at most a minute after the agent has registered its own.
+pub(crate) fn bound(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let garden = lab.garden.client()?;
+    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": prepare::for_shoots()}))?;
+    wait::until("the namespace of the project", 30, || {
+        garden.find::<Value>(&NAMESPACE, "", NAMESPACE_OF_PROJECT)
+    })?;
+    lab.garden.apply(&prepare::shoot(NAME))?;
+    wait::until("the scheduler to find no Seed", 30, || {
+        let shoot = garden.get::<Value>(&SHOOT, NAMESPACE_OF_PROJECT, NAME)?;
+        let said = shoot["status"]["lastOperation"]["description"].as_str().unwrap_or_default();
+        Ok::<_, gardenlet::kube::Error>(said.starts_with("Failed to schedule Shoot: ").then_some(()))
+    })?;
+    let mut options = world::agent(lab, "agent")?;
+    options.config["seedConfig"]["spec"]["networks"]["shootDefaults"] = json!({"services": "100.64.0.0/13"});
+    let mut agent = Agent::start(lab, options)?;
+    while_running("the Seed to be registered", 60, &mut agent, || {
+        Ok(garden.find::<Value>(&SEEDS, "", SEED)?)
+    })?;
+    let bound = while_running("the Shoot to be bound", 60, &mut agent, || {
+        let shoot = garden.get::<Value>(&SHOOT, NAMESPACE_OF_PROJECT, NAME)?;
+        Ok(Some(shoot).filter(|shoot| shoot["spec"]["seedName"] == SEED))
+    })?;
+    equal("the generation", &bound["metadata"]["generation"], &json!(2))?;
+    equal("the services", &bound["spec"]["networking"]["services"], &json!("100.64.0.0/13"))?;
+    let selector = ListParams {
+        label_selector: format!("name.seed.gardener.cloud/{SEED}=true"),
+        ..ListParams::default()
+    };
+    equal("the Shoots of the Seed", &garden.list::<Value>(&SHOOT, "", &selector)?.items.len(), &1)?;
+    collected(&garden, &bound)?;
+    agent.ensure_running()
+}
+
+/// What a Shoot owns is removed by the garden's own garbage collector, wherever it is stored.
+fn collected(garden: &Client, shoot: &Value) -> Result<()> {
+    let metadata = |name: &str| {
+        json!({"name": name, "namespace": NAMESPACE_OF_PROJECT, "ownerReferences": [{
+            "apiVersion": "core.gardener.cloud/v1beta1", "kind": "Shoot", "name": NAME, "controller": true,
+            "blockOwnerDeletion": true, "uid": shoot["metadata"]["uid"]}]})
+    };
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata("s1.ca-cluster")});
+    garden.create::<Value>(&CONFIG_MAP, NAMESPACE_OF_PROJECT, &map)?;
+    let secret = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "InternalSecret",
+        "metadata": metadata("s1.ca-client"), "stringData": {"ca.crt": "x"}});
+    garden.create::<Value>(&INTERNAL_SECRET, NAMESPACE_OF_PROJECT, &secret)?;
+    let unconfirmed = garden.delete(&SHOOT, NAMESPACE_OF_PROJECT, NAME, &DeleteParams::default());
+    ensure(unconfirmed.is_err_and(|e| e.status_code() == Some(403)), || {
+        "a deletion that nobody has confirmed was not refused".to_owned()
+    })?;
+    let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
+    garden.patch::<Value>(&SHOOT, NAMESPACE_OF_PROJECT, NAME, "", &Patch::Merge(confirmation))?;
+    garden.delete(&SHOOT, NAMESPACE_OF_PROJECT, NAME, &DeleteParams::default())?;
+    // The collector looks for new kinds every half minute.
+    wait::until("the end of the Shoot and of what it owns", 120, || {
+        let left = [
+            garden.find::<Value>(&SHOOT, NAMESPACE_OF_PROJECT, NAME)?,
+            garden.find::<Value>(&CONFIG_MAP, NAMESPACE_OF_PROJECT, "s1.ca-cluster")?,
+            garden.find::<Value>(&INTERNAL_SECRET, NAMESPACE_OF_PROJECT, "s1.ca-client")?,
+        ];
+        Ok::<_, gardenlet::kube::Error>(left.iter().all(Option::is_none).then_some(()))
+    })
+}

@@ -1,0 +1,79 @@
+//! A Shoot finds its Seed as soon as the agent has made it ready, and not while the agent is silent.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::garden::prepare;
+use crate::support::json::{entry, list, text};
+use crate::world::{CORE, Options, World, condition};
+
+fn shoot(world: &World, name: &str) -> Option<Value> {
+    world.garden.get(CORE, "shoots", "garden-p", name)
+}
+
+fn wait_until_not_scheduled(world: &World, name: &str, why: &str) -> Value {
+    world.garden.wait_for(why, |_| {
+        let shoot = shoot(world, name)?;
+        let said = text(&shoot, "/status/lastOperation/description");
+        said.contains(why).then(|| shoot.clone())
+    })
+}
+
+fn wait_until_bound(world: &World, name: &str) -> Value {
+    world.garden.wait_for("the Shoot to be bound", |_| {
+        shoot(world, name)
+            .filter(|s| text(s, "/spec/seedName") == world.name && s["metadata"]["finalizers"].is_array())
+    })
+}
+
+/// The Seed as it was when the Shoot got its name.
+fn seed_at_binding(world: &World, name: &str) -> Value {
+    let state = world.garden.store().read();
+    let binds = |c: &&crate::support::api::store::Change| {
+        c.id.is_of(CORE, "shoots") && c.id.name == name && text(&c.after, "/spec/seedName") == world.name
+    };
+    let revision = state.since(state.compacted).find(binds).unwrap().revision;
+    let seeds = state.at(revision, CORE, "seeds").unwrap();
+    let seed = seeds.values().find(|s| text(s, "/metadata/name") == world.name).unwrap();
+    (**seed).clone()
+}
+
+#[test]
+fn a_shoot_is_bound_when_the_agent_has_made_its_seed_ready() {
+    let world = World::start(&Options::calm("bound"));
+    world.garden.apply(&prepare::for_shoots());
+    world.garden.wait_for("the namespace", |g| g.get("", "namespaces", "", "garden-p"));
+    world.garden.apply(&[prepare::shoot("s1")]);
+    let waiting =
+        wait_until_not_scheduled(&world, "s1", "Failed to schedule Shoot: none of the 0 seeds is eligible");
+    assert_eq!(waiting["metadata"]["generation"], 1);
+
+    let mut config = world.config();
+    config["seedConfig"]["spec"]["networks"]["shootDefaults"] = json!({"services": "100.64.0.0/13"});
+    let agent = world.agent_with(&config);
+    let bound = wait_until_bound(&world, "s1");
+    let seed = seed_at_binding(&world, "s1");
+    assert_eq!(condition(&seed, "GardenletReady").unwrap().0, "True");
+    assert!(seed["status"]["lastOperation"].is_object());
+    assert_eq!(text(&bound, "/spec/networking/services"), "100.64.0.0/13");
+    assert_eq!(bound["metadata"]["generation"], 2);
+    assert_eq!(entry(&bound, "/metadata/labels", "name.seed.gardener.cloud/bound"), Some("true"));
+
+    // A silent agent gets no more Shoots, and its seed is not forgotten.
+    world.wait_until_ready();
+    agent.stop();
+    world.skip(Duration::from_secs(60));
+    world.wait_for_condition("GardenletReady", "Unknown");
+    world.garden.apply(&[prepare::shoot("s2")]);
+    wait_until_not_scheduled(&world, "s2", "{bound => GardenletReady is not True}");
+    agent.launch();
+    wait_until_bound(&world, "s2");
+    assert_eq!(condition(&seed_at_binding(&world, "s2"), "GardenletReady").unwrap().0, "True");
+
+    // The first one is as the scheduler left it.
+    let first = shoot(&world, "s1").unwrap();
+    let untouched = (text(&first, "/status/uid"), list(&first, "/metadata/finalizers").len());
+    assert_eq!((untouched, &first["metadata"]["generation"]), (("", 1), &json!(2)));
+    agent.stop();
+}
