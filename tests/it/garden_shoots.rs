@@ -669,6 +669,64 @@ fn a_binding_changes_the_seed_and_nothing_else() {
 }
 
 #[test]
+fn extensions_must_be_registered_for_such_shoots() {
+    let garden = garden();
+    let client = garden.client();
+    let resources = json!([{"kind": "Extension", "type": "for-workers"}, {"kind": "DNSRecord", "type": "names"},
+        {"kind": "Extension", "type": "for-all", "workerlessSupported": true}]);
+    garden.apply(&[json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ControllerRegistration",
+        "metadata": {"name": "ext"}, "spec": {"resources": resources}})]);
+    let create = |name: &str, spec: Value| {
+        let mut object = prepare::shoot(name);
+        object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        client.create::<Value>(&SHOOT, "garden-p", &object)
+    };
+    let (code, message) = refusal(create("s1", json!({"extensions": [{"type": "for-workers"}]})));
+    assert!(
+        code == 403 && message.contains("non-registered extension type: Extension \"for-workers\""),
+        "{message}"
+    );
+    let good = create("s1", json!({"extensions": [{"type": "for-all"}]})).unwrap();
+    let label = entry(&good, "/metadata/labels", "extensions.extensions.gardener.cloud/for-all");
+    assert_eq!(label, Some("true"));
+    let dns = |kind: &str| json!({"dns": {"domain": "s.example.org", "providers": [{"type": kind, "primary": true}]}});
+    create("s2", dns("names")).unwrap();
+    create("s3", dns("unmanaged")).unwrap();
+    assert_eq!(refusal(create("s4", dns("other"))).0, 403);
+    // Without it, the label goes.
+    let bare = patch(&client, "s1", "", &json!({"spec": {"extensions": null}})).unwrap();
+    assert_eq!(entry(&bare, "/metadata/labels", "extensions.extensions.gardener.cloud/for-all"), None);
+}
+
+/// Who may create Shoots, may not therefore say where they run.
+#[test]
+fn a_user_who_names_the_seed_must_be_allowed_to_bind() {
+    let garden = garden();
+    add_seed(&garden, "edge-1");
+    let role = |name: &str, resource: &str, verb: &str, user: &str| {
+        let rules = json!([{"apiGroups": [CORE], "resources": [resource], "verbs": [verb]}]);
+        let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
+        let kind = |kind: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}});
+        let (mut role, mut binding) = (kind("ClusterRole"), kind("ClusterRoleBinding"));
+        role["rules"] = rules;
+        binding["roleRef"] = reference;
+        binding["subjects"] =
+            json!([{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]);
+        garden.apply(&[role, binding]);
+    };
+    role("create", "shoots", "create", "dora");
+    let dora = garden.client_from(&garden.kubeconfig_for("dora", &[]), kube::Options::default());
+    let mut named = prepare::shoot("s1");
+    named["spec"]["seedName"] = "edge-1".into();
+    let (code, message) = refusal(dora.create::<Value>(&SHOOT, "garden-p", &named));
+    assert!(code == 403 && message.contains("not allowed to set .spec.seedName"), "{message}");
+    let created: Value = dora.create(&SHOOT, "garden-p", &prepare::shoot("s2")).unwrap();
+    assert_eq!(entry(&created, "/metadata/annotations", "gardener.cloud/created-by"), Some("dora"));
+    role("bind", "shoots/binding", "update", "dora");
+    dora.create::<Value>(&SHOOT, "garden-p", &named).unwrap();
+}
+
+#[test]
 fn an_exposure_class_says_where_its_shoots_go() {
     let garden = garden();
     let class = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ExposureClass", "metadata": {"name": "inside"},

@@ -6,7 +6,8 @@
 //! - `http/` speaks HTTP/1.1 over rustls; it knows connections, not objects.
 //! - `api/` is the API: kinds, storage, validation, patches, watches, authentication, RBAC, discovery.
 //! - `controllers/` is the share of kube-controller-manager that an agent waits for.
-//! - `garden/` is what gardener-apiserver and gardener-controller-manager do, as far as an agent sees it.
+//! - `garden/` is what gardener-apiserver, gardener-controller-manager and gardener-scheduler do, as far as an agent sees
+//!   it.
 //! - `pace.rs` is the time that simulated clocks follow.
 //! - `semantics.rs` is a list of checks that this server and a real kube-apiserver both pass, so that this one cannot
 //!   drift from the truth.

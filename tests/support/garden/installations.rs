@@ -9,6 +9,7 @@ use gardenlet::api::gardener::{
 use serde_json::{Value, json};
 
 use super::manager::Manager;
+use super::shoot::is_workerless;
 use crate::support::api::failure::Failure;
 use crate::support::api::selector::matches_spec;
 use crate::support::api::write::Patch;
@@ -16,9 +17,12 @@ use crate::support::encoding::sha256_hex;
 use crate::support::json::{entry, list, text};
 
 const FINALIZER: &str = "core.gardener.cloud/controllerregistration";
+/// What a provider of machines brings.
+const OF_PROVIDER: [&str; 3] = ["ControlPlane", "Infrastructure", "Worker"];
 const POD_SECURITY: &str = "security.gardener.cloud/pod-security-enforce";
 
 /// What there is, by name.
+#[derive(Default)]
 struct World {
     registrations: Vec<Value>,
     deployments: BTreeMap<String, Value>,
@@ -105,10 +109,13 @@ fn needed_types(world: &World, seed: &Value) -> BTreeSet<(String, String)> {
             needed.insert((kind.to_owned(), kind_type.to_owned()));
         }
     };
+    for kind in OF_PROVIDER {
+        need(kind, text(seed, "/spec/provider/type"));
+    }
     need("DNSRecord", text(seed, "/spec/dns/internal/type"));
     need("DNSRecord", text(seed, "/spec/dns/provider/type"));
     list(seed, "/spec/dns/defaults").iter().for_each(|d| need("DNSRecord", text(d, "/type")));
-    list(seed, "/spec/extensions").iter().for_each(|e| need("Extension", text(e, "/type")));
+    extensions(world, seed, "seed").iter().for_each(|e| need("Extension", e));
     for bucket in world.buckets.iter().filter(|b| text(b, "/spec/seedName") == seed_name) {
         need("BackupBucket", text(bucket, "/spec/provider/type"));
         need("BackupEntry", text(bucket, "/spec/provider/type"));
@@ -116,13 +123,32 @@ fn needed_types(world: &World, seed: &Value) -> BTreeSet<(String, String)> {
     let on_seed =
         |s: &&Value| text(s, "/spec/seedName") == seed_name || text(s, "/status/seedName") == seed_name;
     for shoot in world.shoots.iter().filter(on_seed) {
-        for kind in ["ControlPlane", "Infrastructure", "Worker"] {
-            need(kind, text(shoot, "/spec/provider/type"));
+        if !is_workerless(shoot) {
+            OF_PROVIDER.iter().for_each(|kind| need(kind, text(shoot, "/spec/provider/type")));
         }
         need("Network", text(shoot, "/spec/networking/type"));
-        list(shoot, "/spec/extensions").iter().for_each(|e| need("Extension", text(e, "/type")));
+        list(shoot, "/spec/dns/providers").iter().for_each(|p| need("DNSRecord", text(p, "/type")));
+        extensions(world, shoot, "shoot").iter().for_each(|e| need("Extension", e));
     }
+    needed.retain(|(_, kind_type)| kind_type != "unmanaged");
     needed
+}
+
+/// The types of the Extensions of a Seed or Shoot: those that it lists, and those that come by themselves unless it does
+/// not want them.
+fn extensions<'a>(world: &'a World, object: &'a Value, class: &str) -> BTreeSet<&'a str> {
+    let is_off = |e: &&Value| e["disabled"] == true || e["enabled"] == false;
+    let (off, on): (Vec<&Value>, Vec<&Value>) = list(object, "/spec/extensions").iter().partition(is_off);
+    let workerless = class == "shoot" && is_workerless(object);
+    let by_itself = |r: &&Value| {
+        let enabled = list(r, "/autoEnable").iter().any(|c| c == class);
+        r["kind"] == "Extension" && enabled && (!workerless || r["workerlessSupported"] == true)
+    };
+    let resources = world.registrations.iter().flat_map(|r| list(r, "/spec/resources"));
+    let mut all: BTreeSet<&str> = resources.filter(by_itself).map(|r| text(r, "/type")).collect();
+    all.extend(on.iter().map(|e| text(e, "/type")));
+    all.retain(|kind| !off.iter().any(|e| text(e, "/type") == *kind));
+    all
 }
 
 fn hash(value: &Value) -> String {
@@ -253,5 +279,59 @@ fn extensions_ready(manager: &Manager, world: &World, seed: &Value) -> Result<()
             let message = format!("Extension {name} is not ready: condition {kind}");
             manager.set_seed_condition(seed, "ExtensionsReady", ("False", reason, &message))
         }
+    }
+}
+
+#[test]
+fn a_seed_needs_what_it_names_and_what_its_shoots_name() {
+    let seed = json!({"metadata": {"name": "a"}, "spec": {"provider": {"type": "local"},
+        "dns": {"internal": {"type": "unmanaged"}, "provider": {"type": "names"}},
+        "extensions": [{"type": "own"}, {"type": "unwanted", "disabled": true}]}});
+    let extension = |name: &str, class: &str, workerless: bool| json!({"kind": "Extension", "type": name, "autoEnable": [class], "workerlessSupported": workerless});
+    let registration = json!({"spec": {"resources": [extension("auto", "seed", false), extension("unwanted", "seed", false),
+        extension("for-all", "shoot", true), extension("for-workers", "shoot", false)]}});
+    let shoot = |seed: &str, extra: Value| {
+        let mut spec =
+            json!({"seedName": seed, "provider": {"type": "other"}, "extensions": [{"type": "listed"}]});
+        spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({"spec": spec})
+    };
+    let with_workers =
+        json!({"provider": {"type": "other", "workers": [{"name": "w"}]}, "networking": {"type": "net"}});
+    let bucket = json!({"spec": {"seedName": "a", "provider": {"type": "store"}}});
+    let of_seed = [
+        "ControlPlane local",
+        "DNSRecord names",
+        "Extension auto",
+        "Extension own",
+        "Infrastructure local",
+        "Worker local",
+    ];
+    let table: [(Vec<Value>, Vec<Value>, &[&str]); 5] = [
+        (vec![], vec![], &[]),
+        (vec![shoot("b", json!({}))], vec![], &[]),
+        (vec![shoot("a", json!({}))], vec![], &["Extension for-all", "Extension listed"]),
+        (
+            vec![shoot("a", with_workers)],
+            vec![],
+            &[
+                "ControlPlane other",
+                "Extension for-all",
+                "Extension for-workers",
+                "Extension listed",
+                "Infrastructure other",
+                "Network net",
+                "Worker other",
+            ],
+        ),
+        (vec![], vec![bucket], &["BackupBucket store", "BackupEntry store"]),
+    ];
+    for (shoots, buckets, more) in table {
+        let registrations = vec![registration.clone()];
+        let world = World { registrations, shoots, buckets, ..World::default() };
+        let found: BTreeSet<String> =
+            needed_types(&world, &seed).into_iter().map(|(kind, name)| format!("{kind} {name}")).collect();
+        let expected: BTreeSet<String> = of_seed.iter().chain(more).map(|s| (*s).to_owned()).collect();
+        assert_eq!(found, expected);
     }
 }

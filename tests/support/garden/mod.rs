@@ -1,5 +1,5 @@
-//! A stand-in garden: the gardener.cloud groups as gardener-apiserver serves them and gardener-controller-manager tends
-//! them, as far as an agent sees it.
+//! A stand-in garden: the gardener.cloud groups as gardener-apiserver serves them, and gardener-controller-manager and
+//! gardener-scheduler tend them, as far as an agent sees it.
 //!
 //! - [`Garden::start`] is a whole garden in this process: also the kinds of Kubernetes, the SeedAuthorizer, RBAC.
 //! - [`Garden::aggregated`] serves the gardener.cloud groups alone, behind a real kube-apiserver, and reaches the rest
@@ -79,7 +79,10 @@ impl Garden {
     pub fn with(mut options: Options, share: Share) -> Self {
         options.kinds = kinds::kinds();
         options.authorization = Authorization::Custom(Box::new(authorizer::Garden));
-        options.admission = Some(Arc::new(restriction::admit));
+        options.admission = Some(Arc::new(|state: &_, target: &_, object: &_, user: &_| {
+            restriction::admit(state, target, object, user)?;
+            restriction::may_bind(state, target, object, user)
+        }));
         let stored =
             |api: &Api, namespace: &str, name: &str| api.store.get("", "configmaps", namespace, name);
         options.connect = Some(connect(Box::new(stored)));

@@ -3,12 +3,14 @@
 
 use serde_json::Value;
 
-use super::authorizer::{SEEDS, bootstrap_token_id, seed_of};
+use super::authorizer::{self, SEEDS, bootstrap_token_id, seed_of};
 use super::kinds::CORE;
 use crate::support::api::failure::Failure;
+use crate::support::api::request::Info;
 use crate::support::api::store::State;
 use crate::support::api::{Target, User};
 use crate::support::encoding::from_base64;
+use crate::support::http::server::Authorizer as _;
 use crate::support::json::text;
 use crate::support::pki;
 
@@ -22,6 +24,28 @@ pub fn admit(state: &State, target: &Target, object: &Value, user: &User) -> Res
         "admission webhook \"seed-restriction.gardener.cloud\" denied the request: object does not belong to seed {seed:?}"
     );
     Err(Failure::new(403, "Forbidden", why))
+}
+
+/// A Shoot that is created with the name of its Seed: only for users who may bind Shoots.
+pub fn may_bind(state: &State, target: &Target, object: &Value, user: &User) -> Result<(), Failure> {
+    if target.kind.kind != "Shoot" || text(object, "/spec/seedName").is_empty() {
+        return Ok(());
+    }
+    let own = str::to_owned;
+    let info = Info {
+        verb: own("update"),
+        group: own(CORE),
+        resource: own("shoots"),
+        subresource: own("binding"),
+        namespace: target.namespace.clone(),
+        name: text(object, "/metadata/name").to_owned(),
+        ..Info::default()
+    };
+    if authorizer::Garden.allows(state, user, &info) {
+        return Ok(());
+    }
+    let why = "user is not allowed to set .spec.seedName";
+    Err(Failure::forbidden(CORE, "shoots", &info.name, why))
 }
 
 fn may_create(state: &State, target: &Target, object: &Value, seed: &str) -> bool {
