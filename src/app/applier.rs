@@ -277,6 +277,7 @@ fn start_elector(
         lease_duration: election.lease_duration,
         renew_deadline: election.renew_deadline,
         retry_period: election.retry_period,
+        renew_period: election.renew_period,
         keep: shared.keep_leases.clone(),
     };
     let part = Arc::new(ApplierPart {

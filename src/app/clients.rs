@@ -259,6 +259,7 @@ mod tests {
                 lease_duration: s(lease),
                 renew_deadline: s(renew),
                 retry_period: s(2),
+                renew_period: s(4),
                 resource_name: String::new(),
                 resource_namespace: String::new(),
             };

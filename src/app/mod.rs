@@ -295,7 +295,7 @@ struct Leading {
 impl Leading {
     fn new(shared: &Shared) -> Self {
         let election = &shared.settings.leader_election;
-        let patience = (election.renew_deadline + election.retry_period) * 2;
+        let patience = (election.renew_deadline + election.renew_period) * 2;
         Self {
             now: AtomicBool::new(false),
             changed: Stop::new(),
@@ -352,6 +352,7 @@ fn campaign(
         lease_duration: election.lease_duration,
         renew_deadline: election.renew_deadline,
         retry_period: election.retry_period,
+        renew_period: election.renew_period,
         keep: shared.keep_leases.clone(),
     };
     let mut elector = Elector::new(

@@ -29,6 +29,7 @@ mod seed;
 mod validate;
 mod walk;
 
+use read::Reader;
 pub use settings::{ResourceManager, SecretReference, Settings};
 
 /// Something wrong, or odd, at one place of the document.
@@ -83,6 +84,7 @@ pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
     let (document, repeated) = parse(text).map_err(|message| vec![Problem::new(file_name, message)])?;
     let mut problems = Problems::default();
     validate::check_text(&document, &repeated, &mut problems);
+    let retry_period = Reader::new(&document).duration("leaderElection.retryPeriod");
     let document = complete(document, &mut problems);
     seed::check(&document, &mut problems);
     problems.errors.sort();
@@ -93,7 +95,11 @@ pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
         return Err(problems.errors);
     }
     problems.warnings.truncate(limits::CONFIG_PROBLEMS_MAX);
-    Ok(Loaded { settings: Settings::read(&document), warnings: problems.warnings })
+    let mut settings = Settings::read(&document);
+    if retry_period.is_zero() {
+        settings.leader_election.spare_writes();
+    }
+    Ok(Loaded { settings, warnings: problems.warnings })
 }
 
 /// The complete document that an empty configuration stands for. `seedConfig` has no defaults.

@@ -142,8 +142,10 @@ pub struct LeaderElection {
     pub lease_duration: Duration,
     /// How long the leader tries to renew before it gives up.
     pub renew_deadline: Duration,
-    /// Pause between attempts.
+    /// Pause between attempts to get the lease.
     pub retry_period: Duration,
+    /// Time from one renewal to the next.
+    pub renew_period: Duration,
     /// Name of the Lease.
     pub resource_name: String,
     /// Namespace of the Lease.
@@ -345,9 +347,22 @@ impl LeaderElection {
             lease_duration: r.duration("leaseDuration"),
             renew_deadline: r.duration("renewDeadline"),
             retry_period: r.duration("retryPeriod"),
+            renew_period: r.duration("retryPeriod"),
             resource_name: r.str("resourceName").to_owned(),
             resource_namespace: r.str("resourceNamespace").to_owned(),
         }
+    }
+}
+
+/// The longest time between two renewals of a lease that nobody has asked for.
+const RENEW_PERIOD_MAX: Duration = Duration::from_secs(4);
+
+impl LeaderElection {
+    /// Nobody has written `retryPeriod`: the lease is renewed less often than upstream does, because each renewal wears the
+    /// flash on which the seed's etcd is. Writes need half of the renew deadline (`app/clients.rs`); what this leaves of the
+    /// other half is for one more try.
+    pub(super) fn spare_writes(&mut self) {
+        self.renew_period = (self.renew_deadline * 2 / 5).min(RENEW_PERIOD_MAX).max(self.retry_period);
     }
 }
 

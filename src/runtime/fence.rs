@@ -43,13 +43,21 @@ impl std::error::Error for NotHeld {}
 pub struct Fence {
     clock: Clock,
     lease: Arc<str>,
-    held_until: Arc<Mutex<Mono>>,
+    term: Arc<Mutex<Term>>,
+}
+
+/// What is known of the lease.
+#[derive(Clone, Copy, Debug, Default)]
+struct Term {
+    until: Mono,
+    /// When the server last stored it, at the earliest.
+    renewed_at: Option<Mono>,
 }
 
 impl Fence {
     /// A fence that nobody passes until [`Fence::extend`].
     pub fn new(clock: Clock, lease: &str) -> Self {
-        Self { clock, lease: lease.into(), held_until: Arc::default() }
+        Self { clock, lease: lease.into(), term: Arc::default() }
     }
 
     /// A fence that is always open: for programs without leader election.
@@ -59,9 +67,19 @@ impl Fence {
         fence
     }
 
-    /// The lease is ours until `until`.
+    /// The lease is ours until `until`, whatever the server knows of it.
     pub fn extend(&self, until: Mono) {
-        *self.held_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        self.set(Term { until, renewed_at: None });
+    }
+
+    /// A request that began at `begun` has stored the lease in its server: it is ours for `lasting` from then on.
+    pub fn renew(&self, begun: Mono, lasting: Duration) {
+        self.set(Term { until: begun.saturating_add(lasting), renewed_at: Some(begun) });
+    }
+
+    /// When the server last stored the lease, at the earliest. `None` if nobody knows.
+    pub fn renewed_at(&self) -> Option<Mono> {
+        self.term().renewed_at
     }
 
     /// The lease is not ours any more.
@@ -81,8 +99,15 @@ impl Fence {
 
     /// How long the lease is still ours.
     fn left(&self) -> Duration {
-        let until = *self.held_until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.saturating_sub(self.clock.mono())
+        self.term().until.saturating_sub(self.clock.mono())
+    }
+
+    fn term(&self) -> Term {
+        *self.term.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, term: Term) {
+        *self.term.lock().unwrap_or_else(PoisonError::into_inner) = term;
     }
 
     /// Whether a write that may take `deadline` may begin.

@@ -35,8 +35,10 @@ pub struct Options {
     pub lease_duration: Duration,
     /// How long we try to renew before we stop to lead.
     pub renew_deadline: Duration,
-    /// Time between two tries.
+    /// Time between two tries to get it.
     pub retry_period: Duration,
+    /// Time between two renewals. Not shorter than `retry_period`.
+    pub renew_period: Duration,
     /// What becomes of the Lease at the end.
     pub keep: Keep,
 }
@@ -139,6 +141,21 @@ pub fn decide(observed: &Observed, holder: &str, now: Mono) -> Step {
     }
 }
 
+/// How long to wait after a try that `lasted` so long. While we lead, what counts is when it began, since the fence is
+/// measured from there.
+fn pause(options: &Options, leading: bool, renewed: bool, lasted: Duration) -> Duration {
+    let Options { retry_period, renew_period, .. } = *options;
+    let least = retry_period / 4;
+    let period = match (leading, renewed) {
+        (false, _) => return retry_period,
+        (true, true) => renew_period,
+        // The longer period leaves time for fewer tries, so they follow each other sooner.
+        (true, false) if renew_period > retry_period => least,
+        (true, false) => retry_period,
+    };
+    period.saturating_sub(lasted).max(least)
+}
+
 /// What the elector tells the rest of the program.
 pub trait Listener: Send + Sync {
     /// We lead from now on.
@@ -223,11 +240,12 @@ impl Elector {
         loop {
             // In this order: either we see the stop, or the stop sees us.
             busy.with(|busy| *busy = true);
+            let begun = self.clock.mono();
             let result = if stop.is_stopped() { None } else { Some(self.round()) };
             busy.with(|busy| *busy = false);
             let Some(result) = result else { break };
             match &result {
-                Ok(()) => failing = false,
+                Ok(_) => failing = false,
                 Err(_) if stop.is_stopped() => {}
                 Err(e) if !failing => {
                     failing = true;
@@ -237,7 +255,8 @@ impl Elector {
                 Err(_) => {}
             }
             self.settle();
-            stop.wait(&self.clock, self.options.retry_period);
+            let lasted = self.clock.mono().saturating_sub(begun);
+            stop.wait(&self.clock, pause(&self.options, self.leading, result.unwrap_or(false), lasted));
         }
         if !self.leading {
             return;
@@ -263,15 +282,16 @@ impl Elector {
         format!("{}/{}", self.options.namespace, self.options.name)
     }
 
-    /// While we lead, one write with the resourceVersion that we know; otherwise one read and at most one write.
-    fn round(&mut self) -> Result<(), Error> {
+    /// While we lead, one write with the resourceVersion that we know; otherwise one read and at most one write. True if the
+    /// Lease is ours for another while.
+    fn round(&mut self) -> Result<bool, Error> {
         self.listener.trying();
         let begun = self.clock.mono();
         if self.leading {
             match self.put(&self.options.holder.clone(), false) {
                 Ok(lease) => {
                     self.renewed(lease, begun);
-                    return Ok(());
+                    return Ok(true);
                 }
                 // Somebody else wrote it, or it was deleted: see what it says.
                 Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::NotFound) => {}
@@ -293,16 +313,16 @@ impl Elector {
                     self.listener.standing(&lease.spec.holder_identity);
                 }
                 self.step_down();
-                return Ok(());
+                return Ok(false);
             }
         };
         match written {
             Ok(lease) => {
                 self.renewed(lease, begun);
-                Ok(())
+                Ok(true)
             }
             // Somebody was faster: the next round sees who.
-            Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::AlreadyExists) => Ok(()),
+            Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::AlreadyExists) => Ok(false),
             Err(e) => Err(e),
         }
     }
@@ -316,7 +336,7 @@ impl Elector {
     /// The Lease is ours, counted from before the request: the server may have stored it at any moment since.
     fn renewed(&mut self, lease: Lease, begun: Mono) {
         self.observed.update(Some(lease), self.clock.mono());
-        self.fence.extend(begun.saturating_add(self.options.renew_deadline));
+        self.fence.renew(begun, self.options.renew_deadline);
     }
 
     /// Tells the listener when the fence has opened or has run out.
@@ -466,6 +486,68 @@ mod tests {
             let mut observed = Observed::default();
             observed.update(seen, s(1_000));
             assert_eq!(decide(&observed, "me", s(1_000 + after)), expected, "{name}");
+        }
+    }
+
+    fn options((lease, renew): (u64, u64), (retry, renewed): (u64, u64)) -> Options {
+        Options {
+            namespace: String::new(),
+            name: String::new(),
+            holder: String::new(),
+            lease_duration: s(lease),
+            renew_deadline: s(renew),
+            retry_period: s(retry),
+            renew_period: s(renewed),
+            keep: Keep::default(),
+        }
+    }
+
+    #[test]
+    fn pauses() {
+        let ms = Duration::from_millis;
+        let (spared, written) = (options((15, 10), (2, 4)), options((15, 10), (2, 2)));
+        let table = [
+            ("standing by", &spared, false, false, ms(30), ms(2_000)),
+            ("standing by, slowly", &spared, false, false, ms(5_000), ms(2_000)),
+            ("renewed", &spared, true, true, ms(30), ms(3_970)),
+            ("renewed, slowly", &spared, true, true, ms(4_500), ms(500)),
+            ("refused", &spared, true, false, ms(30), ms(500)),
+            ("not answered", &spared, true, false, ms(5_000), ms(500)),
+            ("renewed, as written", &written, true, true, ms(30), ms(1_970)),
+            ("refused, as written", &written, true, false, ms(30), ms(1_970)),
+        ];
+        for (name, options, leading, renewed, lasted, expected) in table {
+            assert_eq!(pause(options, leading, renewed, lasted), expected, "{name}");
+        }
+    }
+
+    /// When the tries begin that fail one after the other, each after `lasting`, until the lease has run out: counted from
+    /// the last renewal.
+    fn tries(options: &Options, lasting: Duration) -> Vec<Duration> {
+        let mut begins = vec![pause(options, true, true, Duration::ZERO)];
+        loop {
+            let last = begins[begins.len() - 1];
+            let next = last + lasting + pause(options, true, false, lasting);
+            if next >= options.renew_deadline {
+                return begins;
+            }
+            begins.push(next);
+        }
+    }
+
+    #[test]
+    fn fewer_renewals_give_nothing_away() {
+        let written = options((15, 10), (2, 2));
+        let spared = options((15, 10), (2, 4));
+        let half = spared.renew_deadline / 2;
+        for (name, options) in [("as written", &written), ("spared", &spared)] {
+            // A renewal that is refused keeps nobody from writing, which needs half of the deadline, ...
+            let refused = tries(options, Duration::from_millis(100));
+            assert!(refused[1] + Duration::from_millis(100) <= half, "{name}: {refused:?}");
+            // ... there are as many tries before the lease is given up, ...
+            assert!(refused.len() >= 4, "{name}: {refused:?}");
+            // ... and two of them if the first is not answered at all.
+            assert_eq!(tries(options, half).len(), 2, "{name}");
         }
     }
 

@@ -70,9 +70,10 @@ impl Plan {
     }
 }
 
-/// `bench PROGRAM FOLDER [--short | --long | --render | --stores] [--helm=HELM] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program
+/// `bench PROGRAM FOLDER [--short | --long] [--idle | --render | --stores] [--helm=HELM] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program
 /// to run, a folder for files, helm to compare with, and programs of which only the size is asked. With `--render`,
-/// nothing else is done than that comparison; with `--stores`, nothing else than what an object in a store takes.
+/// nothing else is done than that comparison; with `--stores`, nothing else than what an object in a store takes; with
+/// `--idle`, nothing else than what an agent does that has nothing to do.
 fn main() -> ExitCode {
     // `cargo bench` adds an option of its own.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -103,12 +104,15 @@ fn main() -> ExitCode {
         clock: Clock::system(),
     };
     let only = |word: &str| rest.iter().any(|argument| argument == word);
+    let is_part = only("--stores") || only("--idle");
     if only("--stores") {
         bench.stores(&mut report);
+    } else if only("--idle") {
+        bench.rest(&mut report);
     } else if !only("--render") {
         bench.run(&mut report);
     }
-    if let Some(helm) = helm.filter(|_| !only("--stores")) {
+    if let Some(helm) = helm.filter(|_| !is_part) {
         let Bench { program: own, folder, clock, .. } = bench;
         render::Rival { own, helm, folder, clock }.compare(&mut report);
     }
@@ -165,6 +169,14 @@ impl Bench {
         drop(scene);
         self.crowd(report);
         self.stores(report);
+    }
+
+    /// A seed with extensions, and nothing to do.
+    fn rest(&self, report: &mut Report) {
+        let scene = Scene::new(&self.folder.join("main"), EXTENSIONS);
+        let (mut agent, _) = self.start(&scene);
+        self.settle(report, &scene, &mut agent);
+        self.idle(report, &scene, &mut agent);
     }
 
     /// A seed in which nobody has work, and thousands of objects that the agent looks at.

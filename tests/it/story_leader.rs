@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_extension::installed;
 use crate::support::encoding::rfc3339_micro;
+use crate::support::http::faults::{Action, failure};
 use crate::support::json::text;
 use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World};
 
@@ -168,5 +169,60 @@ fn without_an_election_the_agent_leads_at_once() {
     let agent = world.agent_with(&config);
     world.wait_until_ready();
     assert_eq!(holder(&world, "gardenlet-leader-election"), None);
+    agent.stop();
+}
+
+/// The times between renewals of a lease during a minute, sorted.
+fn renewals(world: &World, lease: &str) -> Vec<Duration> {
+    let before = world.seed.server().shared.record.count();
+    world.pass(Duration::from_secs(60));
+    let path = format!("/leases/{lease}");
+    let since = world.seed.server().shared.record.since(before);
+    let times: Vec<_> =
+        since.iter().filter(|r| r.method == "PUT" && r.path.ends_with(&path)).map(|r| r.at).collect();
+    let mut between: Vec<_> = times.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    between.sort_unstable();
+    between
+}
+
+#[test]
+fn leases_are_renewed_every_four_seconds_or_as_somebody_says() {
+    let world = World::start(&Options::calm("paced"));
+    for (election, seconds) in [(json!({}), 4), (json!({"retryPeriod": "2s"}), 2)] {
+        let mut config = world.config();
+        config["leaderElection"] = election;
+        let agent = world.agent_with(&config);
+        world.wait_until_ready();
+        for lease in ["gardenlet-leader-election", "gardener-resource-manager"] {
+            wait_for_holder(&world, lease, "host-1");
+            let between = renewals(&world, lease);
+            assert!(between.len() >= 50 / seconds, "{lease}: {between:?}");
+            // One may be late on a busy machine; the usual one is not.
+            let usual = between[between.len() / 2].as_secs_f64();
+            assert!((usual - seconds as f64).abs() < 0.5, "{lease}: {between:?}");
+        }
+        agent.stop();
+    }
+}
+
+#[test]
+fn a_renewal_that_is_refused_keeps_nobody_from_writing() {
+    let world = World::start(&Options::calm("refused"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    wait_for_holder(&world, "gardenlet-leader-election", "host-1");
+    let path = "/leases/gardenlet-leader-election";
+    let seed = world.seed.server();
+    let before = seed.shared.record.count();
+    world.seed.faults().on("PUT", path).once().then(Action::Refuse(failure(500, None)));
+    let pause = world.seed.wait_for("a refused renewal and the next one", |_| {
+        let mut tries = seed.shared.record.since(before);
+        tries.retain(|r| r.method == "PUT" && r.path.ends_with(path));
+        let refused = tries.iter().position(|r| r.status == 500)?;
+        Some(tries.get(refused + 1)?.at.since(tries[refused].at))
+    });
+    assert!(pause < Duration::from_millis(1_500), "{pause:?}");
+    let lease = world.seed.get(LEASES, "leases", "garden", "gardenlet-leader-election").unwrap();
+    assert_eq!(lease["spec"]["leaseTransitions"], 0);
     agent.stop();
 }

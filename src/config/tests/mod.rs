@@ -905,6 +905,30 @@ edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s
 }
 
 #[test]
+fn leases_are_renewed_less_often_where_nobody_says_how_often() {
+    let (deadline, period) = ("leaderElection.renewDeadline", "leaderElection.retryPeriod");
+    let table = [
+        (vec![], (2_000, 4_000)),
+        (vec![(period, json!("0s"))], (2_000, 4_000)),
+        (vec![(period, json!("2s"))], (2_000, 2_000)),
+        (vec![(period, json!("5s"))], (5_000, 5_000)),
+        (vec![(deadline, json!("12s"))], (2_000, 4_000)),
+        // A renewal and a second try have to fit into half of the deadline.
+        (vec![(deadline, json!("8s"))], (2_000, 3_200)),
+        (vec![(deadline, json!("3s"))], (2_000, 2_000)),
+    ];
+    for (changes, (retry_ms, renew_ms)) in table {
+        let election = settings(&changes).leader_election;
+        let ms = Duration::from_millis;
+        assert_eq!(
+            (election.retry_period, election.renew_period),
+            (ms(retry_ms), ms(renew_ms)),
+            "{changes:?}"
+        );
+    }
+}
+
+#[test]
 fn the_least_configuration_is_enough() {
     let settings = settings(&[]);
     assert_eq!(settings.seed_config.name, "edge-1");

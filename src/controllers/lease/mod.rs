@@ -16,7 +16,7 @@ use crate::api::coordination::{LEASE, Lease};
 use crate::api::gardener::SEED;
 use crate::api::meta::Metadata;
 use crate::base::backoff::Backoff;
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
@@ -135,6 +135,14 @@ struct Past {
     beaten: bool,
     /// The Seed was there and is gone.
     gone: bool,
+    /// When the seed was asked how it is, if the last beat did so and was told that it is well.
+    well_at: Option<Mono>,
+}
+
+/// Whether a beat need not ask the seed how it is: it was well at the last beat and has stored the leader's Lease since.
+/// Never twice in a row, because a seed can store and yet not be well.
+fn is_known_to_be_well(well_at: Option<Mono>, renewed_at: Option<Mono>) -> bool {
+    well_at.is_some() && renewed_at > well_at
 }
 
 /// What is known of the Lease.
@@ -165,7 +173,7 @@ impl Heartbeat {
         while !stop.is_stopped() {
             let begun = self.clock.mono();
             self.progress.beat("heartbeat", self.patience());
-            let result = self.once(&mut known, &mut pace);
+            let result = self.once(&mut known, &mut pace, &mut past.well_at);
             if !stop.is_stopped() {
                 self.report(&result, &mut past, pace.threshold());
             }
@@ -201,9 +209,13 @@ impl Heartbeat {
         (beat * 2 + GONE_RETRY).max(o.stall_timeout)
     }
 
-    fn once(&self, known: &mut Known, pace: &mut Pace) -> Result<(), Missed> {
+    fn once(&self, known: &mut Known, pace: &mut Pace, well_at: &mut Option<Mono>) -> Result<(), Missed> {
         self.may_write()?;
-        self.probe()?;
+        if !is_known_to_be_well(well_at.take(), self.fence.renewed_at()) {
+            let asked_at = self.clock.mono();
+            self.probe()?;
+            *well_at = Some(asked_at);
+        }
         let begun = self.clock.mono();
         self.renew(known)?;
         pace.took(self.clock.mono().saturating_sub(begun));
@@ -359,6 +371,21 @@ fn lease(seed_name: &str, seed_uid: &str, resync: Duration, now: Timestamp) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_seed_that_stores_the_lease_is_asked_for_every_other_beat() {
+        let s = |seconds: u64| Some(Duration::from_secs(seconds));
+        let table = [
+            ("the first beat", None, s(5), false),
+            ("after one that did not ask, or was missed", None, s(9), false),
+            ("not stored since", s(10), s(9), false),
+            ("stored since", s(10), s(11), true),
+            ("nobody elects", s(10), None, false),
+        ];
+        for (name, well_at, renewed_at, expected) in table {
+            assert_eq!(is_known_to_be_well(well_at, renewed_at), expected, "{name}");
+        }
+    }
 
     #[test]
     fn the_lease_is_the_one_that_the_garden_expects() {
