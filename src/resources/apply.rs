@@ -11,6 +11,7 @@ use super::object::{group_of, text};
 use super::projected_token;
 use super::reference::{Identity, describe, reference};
 use super::session::Session;
+use super::target::Class;
 use super::unchanged::Settled;
 use crate::api::core::{NAMESPACE, SERVICE_ACCOUNT};
 use crate::api::meta::{Metadata, Resource, annotation, is_true};
@@ -59,7 +60,7 @@ fn apply_one(
     let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
     let namespace = text(&object["metadata"]["namespace"]);
     let resource = session.served(text(&object["apiVersion"]), kind)?;
-    let live: Option<Value> = session.client.find(&resource, namespace, name)?;
+    let live: Option<Value> = session.target.client.find(&resource, namespace, name)?;
     let ignored = is_true(annotation(&object, names::IGNORE));
     let token = token(session, &object, live.as_ref())?;
     let is_open = matches!(token, Token::Unknown);
@@ -106,12 +107,16 @@ enum Token {
 
 /// Nobody is asked about objects without pods.
 fn token(session: Session<'_>, object: &Value, live: Option<&Value>) -> Result<Token, Error> {
+    // The API servers of shoots have a webhook of their own for it, or none.
+    if session.target.class != Class::Seed {
+        return Ok(Token::Left);
+    }
     let Some(account) = projected_token::account(object) else { return Ok(Token::Left) };
     let is_mounted = match projected_token::decided(live) {
         Some(decided) => decided,
         None => {
             let namespace = text(&object["metadata"]["namespace"]);
-            let found: Option<Value> = session.client.find(&SERVICE_ACCOUNT, namespace, account)?;
+            let found: Option<Value> = session.target.client.find(&SERVICE_ACCOUNT, namespace, account)?;
             let Some(account) = found else { return Ok(Token::Unknown) };
             account["automountServiceAccountToken"] == false && is_served(session, namespace)?
         }
@@ -123,7 +128,7 @@ fn token(session: Session<'_>, object: &Value, live: Option<&Value>) -> Result<T
 }
 
 fn is_served(session: Session<'_>, namespace: &str) -> Result<bool, Error> {
-    let found: Option<Metadata> = session.client.find(&NAMESPACE, "", namespace)?;
+    let found: Option<Metadata> = session.target.client.find(&NAMESPACE, "", namespace)?;
     Ok(found.is_some_and(|namespace| projected_token::is_served(&namespace.metadata)))
 }
 
@@ -144,7 +149,7 @@ fn forget_kinds(session: Session<'_>, object: &Value) {
     }
     let group = text(&object["spec"]["group"]);
     for version in object["spec"]["versions"].as_array().into_iter().flatten() {
-        session.discovery.forget(&format!("{group}/{}", text(&version["name"])));
+        session.target.discovery.forget(&format!("{group}/{}", text(&version["name"])));
     }
 }
 

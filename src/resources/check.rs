@@ -16,8 +16,9 @@ use super::names::{self, APPLIED, HEALTHY, PROGRESSING, reason};
 use super::progress::{self, Progress};
 use super::removal::selector;
 use super::remove::warnings;
-use super::session::{Own, Session};
+use super::session::{Own, Session, managed_resource};
 use super::status::{Present, with_status};
+use super::target::Target;
 use super::trigger::is_checked;
 use super::{Shared, later};
 use crate::api::condition::{Condition, Status, status_of};
@@ -34,18 +35,19 @@ pub struct ChecksReconciler(pub(super) Arc<Shared>);
 
 impl Reconciler for ChecksReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let session = self.0.session(cx);
         let mut permit = self.0.memory.permit();
-        let raw = match session.managed_resource(key, &mut permit).map_err(Error::into_failure)? {
+        let own = managed_resource(&self.0.client, key, &mut permit).map_err(Error::into_failure)?;
+        let raw = match own {
             Own::Read { raw, .. } => raw,
             Own::Busy => return Ok(later()),
             // The applier says so in a condition.
             Own::Gone | Own::TooLarge(_) => return Ok(Outcome::Done),
         };
         let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
-        if !is_checked(&resource.metadata, &resource.spec.class) {
-            return Ok(Outcome::Done);
-        }
+        let target = self.0.targets.of(&resource.metadata, &resource.spec.class);
+        let is_checked = |t: &Arc<Target>| is_checked(t.class, &resource.metadata, &resource.spec.class);
+        let Some(target) = target.filter(is_checked) else { return Ok(Outcome::Done) };
+        let session = self.0.session(&target, cx);
         let period = self.0.settings.check_period;
         let applied = status_of(&resource.status.conditions, APPLIED);
         if !matches!(applied, Some(Status::True | Status::Unknown)) {
@@ -245,10 +247,14 @@ impl<'a> Inventory<'a> {
         };
         let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
         let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
-        let listed =
-            self.session.client.list_all(&resource, &object.namespace, &params, &mut |found: Metadata| {
+        let listed = self.session.target.client.list_all(
+            &resource,
+            &object.namespace,
+            &params,
+            &mut |found: Metadata| {
                 names.insert(found.metadata.name);
-            });
+            },
+        );
         match listed {
             Err(error) if !error.is_not_found() => Err(error.into()),
             _ => Ok(names),

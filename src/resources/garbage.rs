@@ -33,7 +33,7 @@ pub struct GarbageCollector(pub(super) Arc<Shared>);
 
 impl Reconciler for GarbageCollector {
     fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        collect(self.0.session(cx)).map_err(Error::into_failure)?;
+        collect(self.0.session(&self.0.targets.seed, cx)).map_err(Error::into_failure)?;
         Ok(Outcome::After(self.0.settings.collect_period))
     }
 }
@@ -78,7 +78,7 @@ fn each(
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
     // A list that begins anew repeats itself, which harms neither suspects nor those spared.
     let listed =
-        session.client.list_each(resource, "", &params, &mut |item: ListItem<Metadata>| match item {
+        session.target.client.list_each(resource, "", &params, &mut |item: ListItem<Metadata>| match item {
             ListItem::Object(object) => see(Ok(object.metadata)),
             ListItem::Undecodable(object) => see(Err(object.key)),
             ListItem::Restart => {}

@@ -1,7 +1,8 @@
 //! The embedded applier of ManagedResources: what gardener-resource-manager does with them in a seed.
 //!
-//! A ManagedResource names Secrets with manifests; the applier keeps the cluster as they say, and reports in three
-//! conditions. It works only for class `seed`, with the client type `Applier`, and only while the lease that
+//! A ManagedResource names Secrets with manifests; the applier keeps a cluster as they say, and reports in three
+//! conditions. Each class has its `target`: the seed for class `seed`, with the client type `Applier`, and clusters of shoots that
+//! come and go. It works only while the lease that
 //! gardener-resource-manager itself uses is held: its client asks. What is recorded in `status.resources` is exact, so that
 //! the real program can take over at any time.
 //!
@@ -11,14 +12,15 @@
 //! objects, `garbage` at Secrets and ConfigMaps that nothing refers to any more. Only `reconcile`, `apply`, `remove`,
 //! `check` and `garbage` talk to a server; the rest is pure.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::api::meta::Key;
 use crate::base::random;
-use crate::kube::{self, Discovery};
+use crate::kube;
 use crate::runtime::controller::{Context, Outcome};
 use crate::runtime::group::Group;
+use crate::runtime::pool::Lane;
 use crate::runtime::queue::{RETRY_DEFAULT, Retry};
 use crate::runtime::source::Source;
 
@@ -42,6 +44,7 @@ mod remove;
 mod secrets;
 mod session;
 mod status;
+mod target;
 mod trigger;
 mod unchanged;
 mod unpack;
@@ -51,6 +54,7 @@ pub use error::Error;
 pub use garbage::GarbageCollector;
 pub use reconcile::ResourcesReconciler;
 pub use secrets::{SecretVersion, watch_secrets};
+pub use target::{Class, Target};
 pub use trigger::{REPORTED, Watched, WatchedCondition, WatchedSpec, WatchedStatus};
 
 use trigger::{wants_apply, wants_check};
@@ -67,23 +71,38 @@ pub fn add(
     group: &mut Group,
 ) {
     let lane = group.lane("managedresource", APPLY_WORKERS, RETRY_DEFAULT);
-    group.wake(&lane, managed, |change| {
-        wants_apply(change.old.as_deref(), change.new.as_deref()).then(|| change.key.clone())
-    });
-    let known = managed.store().clone();
-    group.wake(&lane, secrets, move |change| secrets::readers(&known, change));
+    wake(resources, &lane, managed, group, wants_apply);
+    let (known, shared) = (managed.store().clone(), Arc::clone(&resources.0));
+    group.wake(&lane, secrets, move |change| secrets::readers(&known, &shared.targets, change));
+    let applying = lane.clone();
     group.run(lane, resources.applying());
 
     let lane =
         group.lane("managedresource-health", CHECK_WORKERS, Retry::up_to(resources.0.settings.check_period));
-    group.wake(&lane, managed, |change| {
-        wants_check(change.old.as_deref(), change.new.as_deref()).then(|| change.key.clone())
-    });
+    wake(resources, &lane, managed, group, wants_check);
+    *resources.0.lanes.lock().unwrap_or_else(PoisonError::into_inner) = vec![applying, lane.clone()];
     group.run(lane, resources.checks());
 
     let lane = group.lane("garbage-collector", 1, RETRY_DEFAULT);
     lane.add(Key::new("", "all"));
     group.run(lane, resources.garbage_collector());
+}
+
+/// Wakes the lane when a ManagedResource changes and this is a reason for the applier of its class.
+fn wake(
+    resources: &Resources,
+    lane: &Lane,
+    managed: &Source<Watched>,
+    group: &mut Group,
+    is_reason: fn(Class, Option<&Watched>, Option<&Watched>) -> bool,
+) {
+    let shared = Arc::clone(&resources.0);
+    group.wake(lane, managed, move |change| {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        let known = new.or(old)?;
+        let target = shared.targets.of(&known.metadata, &known.spec.class)?;
+        is_reason(target.class, old, new).then(|| change.key.clone())
+    });
 }
 
 /// How often things are done without a reason (a tenth more or less), and by whom.
@@ -125,15 +144,16 @@ fn later() -> Outcome {
 #[derive(Debug)]
 struct Shared {
     client: kube::Applier,
-    discovery: Discovery,
-    settled: unchanged::Settled,
+    targets: target::Targets,
     memory: memory::Memory,
     settings: Settings,
+    /// Of those who apply and of those who check.
+    lanes: Mutex<Vec<Lane>>,
 }
 
 impl Shared {
-    fn session<'a>(&'a self, cx: &'a Context) -> session::Session<'a> {
-        session::Session { client: &self.client, discovery: &self.discovery, cx }
+    fn session<'a>(&'a self, target: &'a Target, cx: &'a Context) -> session::Session<'a> {
+        session::Session { own: &self.client, target, cx }
     }
 }
 
@@ -144,14 +164,26 @@ pub struct Resources(Arc<Shared>);
 impl Resources {
     /// An applier that has not done anything yet.
     pub fn new(client: kube::Applier, settings: Settings) -> Self {
-        let discovery = Discovery::new(client.0.clone());
+        let targets = target::Targets::new(Target::seed(&client));
         Self(Arc::new(Shared {
             client,
-            discovery,
-            settled: unchanged::Settled::default(),
+            targets,
             memory: memory::Memory::default(),
             settings,
+            lanes: Mutex::default(),
         }))
+    }
+
+    /// From now on, ManagedResources without a class in a namespace are applied to this target; without one they are left
+    /// alone, and what was applied stays. The client is one that asks the lease before it writes.
+    pub fn set_target(&self, namespace: &str, target: Option<Target>, managed: &Source<Watched>) {
+        self.0.targets.set(namespace, target);
+        let lanes = self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (key, _) in managed.store().all() {
+            if key.namespace == namespace {
+                lanes.iter().for_each(|lane| lane.add(key.clone()));
+            }
+        }
     }
 
     /// Applies ManagedResources.

@@ -2,12 +2,14 @@
 
 /// Prefix of everything below.
 pub const PREFIX: &str = "resources.gardener.cloud/";
-/// The class that this applier works for.
-pub const CLASS: &str = "seed";
-/// Finalizer of an applier; the class follows after a dash.
+/// The class of what is applied to the seed.
+pub const SEED_CLASS: &str = "seed";
+/// What may stand where there is no class.
+pub const DEFAULT_CLASS: &str = "resources";
+/// Finalizer of the applier of the default class; that of another class follows after a dash.
 pub const FINALIZER_PREFIX: &str = "resources.gardener.cloud/gardener-resource-manager";
-/// Finalizer of this applier.
-pub const FINALIZER: &str = "resources.gardener.cloud/gardener-resource-manager-seed";
+/// Finalizer of the applier of class `seed`.
+pub const SEED_FINALIZER: &str = "resources.gardener.cloud/gardener-resource-manager-seed";
 
 /// Whom an object belongs to: `<namespace>/<name>` of its ManagedResource.
 pub const ORIGIN: &str = "resources.gardener.cloud/origin";

@@ -16,7 +16,7 @@ use super::merge::{Terms, inject_labels};
 use super::names::{self, reason};
 use super::reference::{Equivalences, Identity, Recorded, removed};
 use super::remove::{Left, PENDING_AGAIN, Rules, release, remove};
-use super::session::{Own, Session};
+use super::session::{Own, Session, managed_resource};
 use super::status::{Applied, Present, with_status};
 use super::trigger::{Duty, duty, is_ours, operation};
 use super::{Shared, later};
@@ -36,20 +36,23 @@ pub struct ResourcesReconciler(pub(super) Arc<Shared>);
 
 impl Reconciler for ResourcesReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let session = self.0.session(cx);
         let mut permit = self.0.memory.permit();
-        let (raw, own_bytes) =
-            match session.managed_resource(key, &mut permit).map_err(Error::into_failure)? {
-                Own::Read { raw, bytes } => (raw, bytes),
-                Own::Busy => return Ok(later()),
-                Own::Gone => return Ok(Outcome::Done),
-                Own::TooLarge(why) => {
-                    unread(session, key, why)?;
-                    return Ok(super::jittered(self.0.settings.sync_period));
-                }
-            };
+        let own = managed_resource(&self.0.client, key, &mut permit).map_err(Error::into_failure)?;
+        let (raw, own_bytes) = match own {
+            Own::Read { raw, bytes } => (raw, bytes),
+            Own::Busy => return Ok(later()),
+            Own::Gone => return Ok(Outcome::Done),
+            Own::TooLarge(why) => {
+                unread(&self.0, cx, key, why)?;
+                return Ok(super::jittered(self.0.settings.sync_period));
+            }
+        };
         let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
-        let duty = duty(&resource.metadata, &resource.spec.class);
+        let Some(target) = self.0.targets.of(&resource.metadata, &resource.spec.class) else {
+            return Ok(Outcome::Done);
+        };
+        let session = self.0.session(&target, cx);
+        let duty = duty(target.class, &resource.metadata, &resource.spec.class);
         let mut round = Round { shared: &self.0, session, raw, own_bytes, permit, resource };
         let outcome = match duty {
             Duty::Nothing => Ok(Outcome::Done),
@@ -86,12 +89,13 @@ struct OutlineStatus {
 }
 
 /// A ManagedResource that is too large says so, and nothing is done about it.
-fn unread(session: Session<'_>, key: &Key, why: String) -> Result<(), Failure> {
+fn unread(shared: &Shared, cx: &Context, key: &Key, why: String) -> Result<(), Failure> {
     let Key { namespace, name } = key;
-    let found: Option<Outline> = session.client.find_plain(&MANAGED_RESOURCE, namespace, name)?;
+    let found: Option<Outline> = shared.client.find_plain(&MANAGED_RESOURCE, namespace, name)?;
     let Some(Outline { metadata, spec, status }) = found else { return Ok(()) };
-    let present = Present { conditions: &status.conditions, now: session.now() };
-    let changed = match duty(&metadata, &spec.class) {
+    let Some(target) = shared.targets.of(&metadata, &spec.class) else { return Ok(()) };
+    let present = Present { conditions: &status.conditions, now: cx.clock.now() };
+    let changed = match duty(target.class, &metadata, &spec.class) {
         Duty::Nothing => return Ok(()),
         Duty::Ignore => present.ignored(),
         Duty::Delete | Duty::Apply => present.failed(reason::DECODING_FAILED, &Error::TooLarge(why).text()),
@@ -100,7 +104,7 @@ fn unread(session: Session<'_>, key: &Key, why: String) -> Result<(), Failure> {
     condition::merge(&mut wanted, changed);
     if wanted != status.conditions {
         let patch = Patch::Merge(json!({"status": {"conditions": wanted}}));
-        session.client.patch_blindly(&MANAGED_RESOURCE, namespace, name, "status", &patch)?;
+        shared.client.patch_blindly(&MANAGED_RESOURCE, namespace, name, "status", &patch)?;
     }
     Ok(())
 }
@@ -131,9 +135,8 @@ impl Round<'_> {
             }
         }
         let mut finalizers = self.resource.metadata.finalizers.clone();
-        finalizers.retain(|f| f != names::FINALIZER);
-        match self.session.patch_metadata(&MANAGED_RESOURCE, &self.raw, &json!({ "finalizers": finalizers }))
-        {
+        finalizers.retain(|f| f != self.session.target.class.finalizer());
+        match self.session.patch_own(&self.raw, &json!({ "finalizers": finalizers })) {
             Err(Error::Request(error)) if error.is_not_found() => Ok(Outcome::Done),
             result => result.map(|_| Outcome::Done),
         }
@@ -175,16 +178,17 @@ impl Round<'_> {
     fn prepare(&mut self) -> Result<(), Error> {
         let metadata = &self.resource.metadata;
         let mut change = Map::new();
-        if !is_ours(metadata) {
+        let class = self.session.target.class;
+        if !is_ours(class, metadata) {
             let mut finalizers = metadata.finalizers.clone();
-            finalizers.push(names::FINALIZER.to_owned());
+            finalizers.push(class.finalizer().to_owned());
             change.insert("finalizers".to_owned(), json!(finalizers));
         }
         if operation(metadata) == "reconcile" {
             change.insert("annotations".to_owned(), json!({names::OPERATION: null}));
         }
         if !change.is_empty() {
-            self.raw = self.session.patch_metadata(&MANAGED_RESOURCE, &self.raw, &Value::Object(change))?;
+            self.raw = self.session.patch_own(&self.raw, &Value::Object(change))?;
         }
         Ok(())
     }
@@ -204,7 +208,7 @@ impl Round<'_> {
         for SecretReference { name } in references {
             let failed = |source| NoPlan::Secret(Error::ReadSecret { name: name.clone(), source });
             let secret: Option<SecretData> =
-                session.client.find_plain(&SECRET, namespace, name).map_err(|e| failed(Some(e)))?;
+                session.own.find_plain(&SECRET, namespace, name).map_err(|e| failed(Some(e)))?;
             for (key, value) in secret.ok_or_else(|| failed(None))?.data {
                 // The server stores nothing but Base64 there; an empty value is reported by whoever misses objects.
                 let bytes = base64::decode(value.as_bytes()).unwrap_or_default();
@@ -273,7 +277,7 @@ impl Round<'_> {
                 force_annotations: spec.force_overwrite_annotations,
                 autoscaled: false,
             };
-            is_open |= apply(self.session, &self.shared.settled, &make, terms)?;
+            is_open |= apply(self.session, &self.session.target.settled, &make, terms)?;
         }
         Ok(is_open)
     }
@@ -292,7 +296,7 @@ impl Round<'_> {
         let about = About { resource: &MANAGED_RESOURCE, namespace, name, uid };
         let action = if deletion_timestamp.is_some() { "Delete" } else { "Reconcile" };
         let news = News { controller: "resource-controller", warning: true, reason, action, note };
-        self.session.cx.events.tell(self.session.client, &self.session.cx.clock, about, news);
+        self.session.cx.events.tell(self.session.own, &self.session.cx.clock, about, news);
     }
 
     fn present(&self) -> Present<'_> {
@@ -308,7 +312,7 @@ impl Round<'_> {
     }
 
     fn origin(&self) -> String {
-        self.resource.metadata.key().to_string()
+        self.session.target.origin(&self.resource.metadata.key())
     }
 }
 

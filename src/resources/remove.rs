@@ -115,7 +115,7 @@ fn finalize(session: Session<'_>, resource: &Resource, live: &Value) -> Result<(
     }
     let has_finalizers = live["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
     if has_finalizers {
-        let unlocked = session.client.find(resource, text(&live["metadata"]["namespace"]), name)?;
+        let unlocked = session.target.client.find(resource, text(&live["metadata"]["namespace"]), name)?;
         if let Some(live) = unlocked {
             session.patch_metadata(resource, &live, &json!({"finalizers": null}))?;
         }

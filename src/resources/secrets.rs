@@ -10,6 +10,7 @@ use crate::runtime::informer::{Object, Options};
 use crate::runtime::source::Source;
 use crate::runtime::store::{Change, Store};
 
+use super::target::Targets;
 use super::trigger::{Watched, reads_secret};
 
 /// What an informer keeps of a Secret: name and version.
@@ -41,10 +42,16 @@ pub fn watch_secrets(seed: &Client, secrets: &Source<SecretVersion>, group: &mut
 }
 
 /// Updates only: a Secret that appears after its ManagedResource is found by the retry.
-pub(super) fn readers(managed: &Store<Watched>, change: &Change<SecretVersion>) -> Vec<Key> {
+pub(super) fn readers(
+    managed: &Store<Watched>,
+    targets: &Targets,
+    change: &Change<SecretVersion>,
+) -> Vec<Key> {
     if change.old.is_none() || change.new.is_none() {
         return Vec::new();
     }
-    let reads = |watched: &Watched| reads_secret(watched, &change.key);
+    let reads = |watched: &Watched| {
+        reads_secret(watched, &change.key) && targets.of(&watched.metadata, &watched.spec.class).is_some()
+    };
     managed.all().into_iter().filter(|(_, watched)| reads(watched)).map(|(key, _)| key).collect()
 }

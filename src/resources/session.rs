@@ -1,4 +1,5 @@
-//! The cluster that objects are applied to, as one reconciliation sees it. The client asks the lease before each write.
+//! The seed, where ManagedResources are, and the cluster that their objects are applied to, as one reconciliation sees them.
+//! The clients ask the lease before each write.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -6,20 +7,22 @@ use serde_json::{Value, json};
 use super::error::Error;
 use super::memory::{self, Permit};
 use super::object::text;
+use super::target::Target;
 use crate::api::meta::{Key, Resource};
 use crate::api::resources::{MANAGED_RESOURCE, ObjectReference};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::kube::value;
-use crate::kube::{self, DeleteParams, Discovery, ListItem, ListParams, Patch, Undecodable};
+use crate::kube::{self, Client, DeleteParams, ListItem, ListParams, Patch, Undecodable};
 use crate::limits;
 use crate::runtime::controller::Context;
 
-/// The client and the context of one reconciliation.
+/// The clients and the context of one reconciliation. All methods but [`Session::write_status`] are about the target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session<'a> {
-    pub(super) client: &'a kube::Applier,
-    pub(super) discovery: &'a Discovery,
+    /// For ManagedResources and their Secrets.
+    pub(super) own: &'a kube::Applier,
+    pub(super) target: &'a Target,
     pub(super) cx: &'a Context,
 }
 
@@ -45,7 +48,7 @@ impl Session<'_> {
 
     /// Where a kind is served.
     pub(super) fn resource(&self, api_version: &str, kind: &str) -> Result<Option<Resource>, Error> {
-        Ok(self.discovery.resource_for(api_version, kind)?)
+        Ok(self.target.discovery.resource_for(api_version, kind)?)
     }
 
     /// Where a kind is served, which it must be.
@@ -60,30 +63,29 @@ impl Session<'_> {
         of: &ObjectReference,
     ) -> Result<Option<(Resource, T)>, Error> {
         let Some(resource) = self.resource(&of.api_version, &of.kind)? else { return Ok(None) };
-        let found = self.client.find(&resource, &of.namespace, &of.name)?;
+        let found = self.target.client.find(&resource, &of.namespace, &of.name)?;
         Ok(found.map(|object| (resource, object)))
     }
 
     /// Creates an object; returns what the server made of it.
     pub(super) fn create(&self, r: &Resource, object: &Value) -> Result<Value, Error> {
         let namespace = text(&object["metadata"]["namespace"]);
-        Ok(self.client.create(r, namespace, object)?)
+        Ok(self.target.client.create(r, namespace, object)?)
     }
 
     /// Replaces an object or a subresource; returns what the server made of it.
     pub(super) fn replace(&self, r: &Resource, sub: &str, object: &Value) -> Result<Value, Error> {
-        let metadata = &object["metadata"];
-        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-        Ok(self.client.replace_object(r, namespace, name, sub, object)?)
+        replace(&self.target.client, r, sub, object)
     }
 
     /// Merges into the metadata of an object, if nobody has changed it since it was read.
     pub(super) fn patch_metadata(&self, r: &Resource, live: &Value, change: &Value) -> Result<Value, Error> {
-        let metadata = &live["metadata"];
-        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-        let mut patch = json!({ "metadata": change });
-        patch["metadata"]["resourceVersion"] = metadata["resourceVersion"].clone();
-        Ok(self.client.patch(r, namespace, name, "", &Patch::Merge(patch))?)
+        patch_metadata(&self.target.client, r, live, change)
+    }
+
+    /// The same for a ManagedResource.
+    pub(super) fn patch_own(&self, live: &Value, change: &Value) -> Result<Value, Error> {
+        patch_metadata(self.own, &MANAGED_RESOURCE, live, change)
     }
 
     /// Reads a list object by object, and keeps none. `None`: the list begins anew, forget what came before.
@@ -95,7 +97,7 @@ impl Session<'_> {
         each: &mut dyn FnMut(Option<T>),
     ) -> Result<(), kube::Error> {
         let mut undecodable = None;
-        self.client.list_each(r, namespace, params, &mut |item| match item {
+        self.target.client.list_each(r, namespace, params, &mut |item| match item {
             ListItem::Object(object) => each(Some(object)),
             ListItem::Undecodable(object) => undecodable = Some(object),
             ListItem::Restart => {
@@ -115,7 +117,7 @@ impl Session<'_> {
     pub(super) fn delete(&self, r: &Resource, live: &Value, params: &DeleteParams) -> Result<(), Error> {
         let metadata = &live["metadata"];
         let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-        Ok(self.client.delete(r, namespace, name, params)?)
+        Ok(self.target.client.delete(r, namespace, name, params)?)
     }
 
     /// Deletes what a selector selects.
@@ -126,37 +128,7 @@ impl Session<'_> {
         label_selector: &str,
     ) -> Result<(), Error> {
         let list = ListParams { label_selector: label_selector.to_owned(), ..ListParams::default() };
-        Ok(self.client.delete_collection(r, namespace, &list, &DeleteParams::default())?)
-    }
-
-    /// A ManagedResource as it is now, with memory to write its status.
-    pub(super) fn managed_resource(&self, key: &Key, permit: &mut Permit) -> Result<Own, Error> {
-        let mut is_busy = false;
-        let found = self.client.find_with(&MANAGED_RESOURCE, &key.namespace, &key.name, &mut |body| {
-            let nodes = str::from_utf8(body).map_or(usize::MAX, value::count);
-            if nodes > limits::MANAGED_RESOURCE_NODES_MAX {
-                let max = limits::MANAGED_RESOURCE_NODES_MAX;
-                return Err(serde::de::Error::custom(format!(
-                    "the ManagedResource has more than {max} values"
-                )));
-            }
-            is_busy = !permit.hold(memory::of_nodes(nodes, body.len()));
-            if is_busy { Ok(Value::Null) } else { value::read_within(body, nodes) }
-        });
-        let raw = match found {
-            Ok(Some(raw)) => raw,
-            Ok(None) => return Ok(Own::Gone),
-            Err(error @ kube::Error::Decode { .. }) => return Ok(Own::TooLarge(chain(&error))),
-            Err(error) => return Err(error.into()),
-        };
-        let bytes = memory::of(&raw);
-        if bytes > limits::MANAGED_RESOURCE_BYTES_MAX {
-            let max = limits::MANAGED_RESOURCE_BYTES_MAX >> 20;
-            return Ok(Own::TooLarge(format!("the ManagedResource takes more than {max} MiB of memory")));
-        }
-        // As it was read, as it is written, and the server's answer.
-        let bytes = 3 * bytes;
-        Ok(if is_busy || !permit.hold(bytes) { Own::Busy } else { Own::Read { raw, bytes } })
+        Ok(self.target.client.delete_collection(r, namespace, &list, &DeleteParams::default())?)
     }
 
     /// Writes the status of a ManagedResource if it is different; returns the ManagedResource as it is then.
@@ -164,6 +136,48 @@ impl Session<'_> {
         if before["status"] == after["status"] {
             return Ok(before);
         }
-        self.replace(&MANAGED_RESOURCE, "status", after)
+        replace(self.own, &MANAGED_RESOURCE, "status", after)
     }
+}
+
+fn replace(client: &Client, r: &Resource, sub: &str, object: &Value) -> Result<Value, Error> {
+    let metadata = &object["metadata"];
+    let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+    Ok(client.replace_object(r, namespace, name, sub, object)?)
+}
+
+fn patch_metadata(client: &Client, r: &Resource, live: &Value, change: &Value) -> Result<Value, Error> {
+    let metadata = &live["metadata"];
+    let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+    let mut patch = json!({ "metadata": change });
+    patch["metadata"]["resourceVersion"] = metadata["resourceVersion"].clone();
+    Ok(client.patch(r, namespace, name, "", &Patch::Merge(patch))?)
+}
+
+/// A ManagedResource as it is now, with memory to write its status.
+pub(super) fn managed_resource(own: &kube::Applier, key: &Key, permit: &mut Permit) -> Result<Own, Error> {
+    let mut is_busy = false;
+    let found = own.find_with(&MANAGED_RESOURCE, &key.namespace, &key.name, &mut |body| {
+        let nodes = str::from_utf8(body).map_or(usize::MAX, value::count);
+        if nodes > limits::MANAGED_RESOURCE_NODES_MAX {
+            let max = limits::MANAGED_RESOURCE_NODES_MAX;
+            return Err(serde::de::Error::custom(format!("the ManagedResource has more than {max} values")));
+        }
+        is_busy = !permit.hold(memory::of_nodes(nodes, body.len()));
+        if is_busy { Ok(Value::Null) } else { value::read_within(body, nodes) }
+    });
+    let raw = match found {
+        Ok(Some(raw)) => raw,
+        Ok(None) => return Ok(Own::Gone),
+        Err(error @ kube::Error::Decode { .. }) => return Ok(Own::TooLarge(chain(&error))),
+        Err(error) => return Err(error.into()),
+    };
+    let bytes = memory::of(&raw);
+    if bytes > limits::MANAGED_RESOURCE_BYTES_MAX {
+        let max = limits::MANAGED_RESOURCE_BYTES_MAX >> 20;
+        return Ok(Own::TooLarge(format!("the ManagedResource takes more than {max} MiB of memory")));
+    }
+    // As it was read, as it is written, and the server's answer.
+    let bytes = 3 * bytes;
+    Ok(if is_busy || !permit.hold(bytes) { Own::Busy } else { Own::Read { raw, bytes } })
 }

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::names::{self, reason};
+use super::target::Class;
 use crate::api::condition::Status;
 use crate::api::meta::{Key, ObjectMeta, is_true, or_default};
 use crate::api::resources::{INSTALLATION_LABEL, SecretReference};
@@ -134,33 +135,33 @@ pub(super) enum Duty {
 /// The operation that asks to do nothing for the time being.
 const WAIT: &str = "wait-for-state";
 
-/// Decides from metadata and class.
-pub(super) fn duty(metadata: &ObjectMeta, class: &str) -> Duty {
-    let responsible = class == names::CLASS;
-    let ours = is_ours(metadata);
+/// Decides for the applier of a class, from metadata and `spec.class`.
+pub(super) fn duty(us: Class, metadata: &ObjectMeta, class: &str) -> Duty {
+    let responsible = us.is(class);
+    let ours = is_ours(us, metadata);
     if metadata.deletion_timestamp.is_some() || !responsible {
         return if ours { Duty::Delete } else { Duty::Nothing };
     }
-    if is_held_by_other(metadata) || operation(metadata) == WAIT {
+    if is_held_by_other(us, metadata) || operation(metadata) == WAIT {
         return Duty::Nothing;
     }
     if is_ignored(metadata) { Duty::Ignore } else { Duty::Apply }
 }
 
 /// Whether its objects are looked at, once it is applied. An operation that somebody asked for is no reason not to.
-pub(super) fn is_checked(metadata: &ObjectMeta, class: &str) -> bool {
-    metadata.deletion_timestamp.is_none() && class == names::CLASS && !is_ignored(metadata)
+pub(super) fn is_checked(us: Class, metadata: &ObjectMeta, class: &str) -> bool {
+    metadata.deletion_timestamp.is_none() && us.is(class) && !is_ignored(metadata)
 }
 
 /// Whether our finalizer is on it.
-pub(super) fn is_ours(metadata: &ObjectMeta) -> bool {
-    metadata.finalizers.iter().any(|f| f == names::FINALIZER)
+pub(super) fn is_ours(us: Class, metadata: &ObjectMeta) -> bool {
+    metadata.finalizers.iter().any(|f| f == us.finalizer())
 }
 
 /// Whether an applier of another class has not let go yet.
-fn is_held_by_other(metadata: &ObjectMeta) -> bool {
+fn is_held_by_other(us: Class, metadata: &ObjectMeta) -> bool {
     let first = metadata.finalizers.iter().find(|f| f.starts_with(names::FINALIZER_PREFIX));
-    first.is_some_and(|f| f != names::FINALIZER)
+    first.is_some_and(|f| f != us.finalizer())
 }
 
 /// The operation that somebody asked for.
@@ -176,14 +177,14 @@ fn status(watched: &Watched, kind: &str) -> Option<Status> {
     watched.status.conditions.iter().find(|c| c.kind == kind).map(|c| c.status)
 }
 
-fn concerns_us(watched: &Watched) -> bool {
-    watched.spec.class == names::CLASS || is_ours(&watched.metadata)
+fn concerns(us: Class, watched: &Watched) -> bool {
+    us.is(&watched.spec.class) || is_ours(us, &watched.metadata)
 }
 
 /// Whether the change of a ManagedResource is a reason to apply it. `None`: not there.
-pub(super) fn wants_apply(old: Option<&Watched>, new: Option<&Watched>) -> bool {
-    let Some(new) = new else { return old.is_some_and(concerns_us) };
-    if !concerns_us(new) {
+pub(super) fn wants_apply(us: Class, old: Option<&Watched>, new: Option<&Watched>) -> bool {
+    let Some(new) = new else { return old.is_some_and(|old| concerns(us, old)) };
+    if !concerns(us, new) {
         return false;
     }
     let Some(old) = old else { return true };
@@ -201,12 +202,12 @@ pub(super) fn wants_apply(old: Option<&Watched>, new: Option<&Watched>) -> bool 
         || matches!(operation(after), "reconcile" | "restore" | "migrate")
         || unhealthy
         || (operation(before) == WAIT && operation(after) != WAIT)
-        || (is_held_by_other(before) && !is_held_by_other(after))
+        || (is_held_by_other(us, before) && !is_held_by_other(us, after))
 }
 
 /// Whether the change of a ManagedResource is a reason to look at the health of its objects.
-pub(super) fn wants_check(old: Option<&Watched>, new: Option<&Watched>) -> bool {
-    let Some(new) = new.filter(|new| new.spec.class == names::CLASS) else { return false };
+pub(super) fn wants_check(us: Class, old: Option<&Watched>, new: Option<&Watched>) -> bool {
+    let Some(new) = new.filter(|new| us.is(&new.spec.class)) else { return false };
     let Some(old) = old else { return true };
     old.spec.class != new.spec.class
         || status(old, names::APPLIED) != status(new, names::APPLIED)
@@ -217,7 +218,6 @@ pub(super) fn wants_check(old: Option<&Watched>, new: Option<&Watched>) -> bool 
 pub(super) fn reads_secret(watched: &Watched, secret: &Key) -> bool {
     watched.metadata.namespace == secret.namespace
         && watched.spec.secret_refs.iter().any(|r| r.name == secret.name)
-        && concerns_us(watched)
 }
 
 #[cfg(test)]
@@ -279,10 +279,10 @@ mod tests {
         let head =
             json!({"metadata": {"name": "x", "generation": 3}, "spec": {"class": "seed", "secretRefs": [1]}});
         let watched = <Watched as informer::Object>::of_head(&head).unwrap();
-        assert!(wants_apply(None, Some(&watched)) && watched.metadata.generation == 3);
+        assert!(wants_apply(Class::Seed, None, Some(&watched)) && watched.metadata.generation == 3);
         let foreign = json!({"metadata": {"name": "x"}, "spec": {"secretRefs": null}});
         let watched = <Watched as informer::Object>::of_head(&foreign).unwrap();
-        assert!(!wants_apply(None, Some(&watched)));
+        assert!(!wants_apply(Class::Seed, None, Some(&watched)));
         assert_eq!(<Watched as informer::Object>::of_head(&Value::Null), None);
     }
 
@@ -332,7 +332,7 @@ mod tests {
         ];
         for (name, change, expected) in table {
             let watched = watched(change);
-            assert_eq!(duty(&watched.metadata, &watched.spec.class), expected, "{name}");
+            assert_eq!(duty(Class::Seed, &watched.metadata, &watched.spec.class), expected, "{name}");
         }
     }
 
@@ -349,7 +349,7 @@ mod tests {
         ];
         for (name, change, expected) in table {
             let watched = watched(change);
-            assert_eq!(is_checked(&watched.metadata, &watched.spec.class), expected, "{name}");
+            assert_eq!(is_checked(Class::Seed, &watched.metadata, &watched.spec.class), expected, "{name}");
         }
     }
 
@@ -391,12 +391,16 @@ mod tests {
             ),
         ];
         for (name, old, new, expected) in table {
-            assert_eq!(wants_apply(Some(&watched(old)), Some(&watched(new))), expected, "{name}");
+            assert_eq!(
+                wants_apply(Class::Seed, Some(&watched(old)), Some(&watched(new))),
+                expected,
+                "{name}"
+            );
         }
-        assert!(wants_apply(None, Some(&watched(json!({})))));
-        assert!(wants_apply(None, Some(&watched(ignore))));
-        assert!(wants_apply(Some(&watched(json!({}))), None));
-        assert!(!wants_apply(None, Some(&watched(json!({"spec": {"class": ""}})))));
+        assert!(wants_apply(Class::Seed, None, Some(&watched(json!({})))));
+        assert!(wants_apply(Class::Seed, None, Some(&watched(ignore))));
+        assert!(wants_apply(Class::Seed, Some(&watched(json!({}))), None));
+        assert!(!wants_apply(Class::Seed, None, Some(&watched(json!({"spec": {"class": ""}})))));
     }
 
     #[test]
@@ -412,10 +416,14 @@ mod tests {
             ("not ours", applied("False"), json!({"spec": {"class": "x"}}), false),
         ];
         for (name, old, new, expected) in table {
-            assert_eq!(wants_check(Some(&watched(old)), Some(&watched(new))), expected, "{name}");
+            assert_eq!(
+                wants_check(Class::Seed, Some(&watched(old)), Some(&watched(new))),
+                expected,
+                "{name}"
+            );
         }
-        assert!(wants_check(None, Some(&watched(json!({})))));
-        assert!(!wants_check(Some(&watched(json!({}))), None));
+        assert!(wants_check(Class::Seed, None, Some(&watched(json!({})))));
+        assert!(!wants_check(Class::Seed, Some(&watched(json!({}))), None));
     }
 
     #[test]
@@ -424,6 +432,5 @@ mod tests {
         assert!(reads_secret(&ours, &Key::new("garden", "s")));
         assert!(!reads_secret(&ours, &Key::new("other", "s")));
         assert!(!reads_secret(&ours, &Key::new("garden", "t")));
-        assert!(!reads_secret(&watched(json!({"spec": {"class": "x"}})), &Key::new("garden", "s")));
     }
 }

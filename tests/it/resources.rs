@@ -13,9 +13,10 @@ use gardenlet::base::metrics::Metrics;
 use gardenlet::base::stop::Stop;
 use gardenlet::format::{base64, brotli};
 use gardenlet::kube::{Applier, Client, Connection, Options as ClientOptions};
-use gardenlet::resources::{Resources, Settings};
+use gardenlet::resources::{Resources, Settings, Target};
 use gardenlet::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use gardenlet::runtime::fence::Fence;
+use gardenlet::runtime::source::Source;
 use serde_json::{Value, json};
 
 use crate::support::http::faults::{Action, Seen, failure};
@@ -831,4 +832,62 @@ fn a_refused_deletion_is_reported_and_tried_again() {
     refused.cancel();
     rig.settle("mr");
     assert!(rig.seed.get(GROUP, "managedresources", "garden", "mr").is_none());
+}
+
+#[test]
+fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
+    let rig = Rig::new("two-targets");
+    let other = TestCluster::start(Options::new("shoot", &rig.cx.clock));
+    let key = Key::new("shoot--a--b", "core");
+    rig.seed.create("v1", "namespaces", &json!({"metadata": {"name": key.namespace}}));
+    other.create("v1", "namespaces", &json!({"metadata": {"name": "garden"}}));
+    let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "echo", "namespace": "garden"},
+        "data": {"a": "b"}});
+    let metadata = json!({"name": key.name, "namespace": key.namespace});
+    let secret =
+        json!({"metadata": metadata, "data": {"echo.json": base64::encode(manifest.to_string().as_bytes())}});
+    rig.seed.create("v1", "secrets", &secret);
+    let object = json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource", "metadata": metadata,
+        "spec": {"secretRefs": [{"name": key.name}]}});
+    rig.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &object);
+    let own = || rig.seed.get(GROUP, "managedresources", &key.namespace, &key.name);
+    let applied = || other.get("", "configmaps", "garden", "echo");
+    let round = |resources: &Resources| resources.applying().reconcile(&key, &rig.cx).unwrap();
+
+    // Nobody is responsible yet.
+    assert_eq!(round(&rig.resources), Outcome::Done);
+    assert_eq!((own().unwrap().get("status"), applied()), (None, None));
+
+    let Applier(client) = client(&other, &rig.cx.clock);
+    let managed = Source::default();
+    rig.resources.set_target(&key.namespace, Some(Target::shoot(client.clone(), "one")), &managed);
+    assert_ne!(round(&rig.resources), Outcome::Done);
+    assert_eq!(
+        applied().unwrap()["metadata"]["annotations"]["resources.gardener.cloud/origin"],
+        "one:shoot--a--b/core"
+    );
+    assert_eq!(rig.get("configmaps", "echo"), None, "it is not for the seed");
+    assert_eq!(
+        own().unwrap()["metadata"]["finalizers"],
+        json!(["resources.gardener.cloud/gardener-resource-manager"])
+    );
+    rig.resources.checks().reconcile(&key, &rig.cx).unwrap();
+    let conditions = own().unwrap()["status"]["conditions"].clone();
+    let status = |kind: &str| {
+        conditions.as_array().unwrap().iter().find(|c| c["type"] == kind).unwrap()["status"].clone()
+    };
+    assert_eq!((status("ResourcesApplied"), status("ResourcesHealthy")), (json!("True"), json!("True")));
+
+    // The target goes: what is there stays, whatever becomes of the ManagedResource.
+    rig.resources.set_target(&key.namespace, None, &managed);
+    rig.seed.delete(GROUP, "managedresources", &key.namespace, &key.name);
+    assert_eq!(round(&rig.resources), Outcome::Done);
+    assert!(own().is_some() && applied().is_some());
+
+    // It comes back, by another applier: the deletion goes on.
+    let successor = Resources::new(self::client(&rig.seed, &rig.cx.clock), Settings::default());
+    successor.set_target(&key.namespace, Some(Target::shoot(client, "one")), &managed);
+    assert_eq!(round(&successor), Outcome::After(Duration::from_secs(5)));
+    assert_eq!(round(&successor), Outcome::Done);
+    assert!(own().is_none() && applied().is_none());
 }

@@ -1,0 +1,157 @@
+//! Where the objects of ManagedResources are applied, and who is responsible for which ManagedResource.
+//!
+//! ManagedResources and their Secrets are always in the seed. Those of class `seed` are applied there; those without a class
+//! are for the cluster of the shoot in whose namespace they are. Such targets come and go while the applier runs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::names;
+use super::unchanged::Settled;
+use crate::api::meta::{Key, ObjectMeta};
+use crate::kube::{Applier, Client, Discovery};
+
+/// A class of ManagedResources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// `seed`.
+    Seed,
+    /// None, or the name of upstream's default.
+    Shoot,
+}
+
+impl Class {
+    /// Whether `spec.class` means it.
+    pub(super) fn is(self, class: &str) -> bool {
+        match self {
+            Self::Seed => class == names::SEED_CLASS,
+            Self::Shoot => class.is_empty() || class == names::DEFAULT_CLASS,
+        }
+    }
+
+    /// The finalizer of its applier.
+    pub(super) const fn finalizer(self) -> &'static str {
+        match self {
+            Self::Seed => names::SEED_FINALIZER,
+            Self::Shoot => names::FINALIZER_PREFIX,
+        }
+    }
+}
+
+/// A cluster that objects are applied to.
+#[derive(Debug)]
+pub struct Target {
+    pub(super) class: Class,
+    pub(super) client: Client,
+    pub(super) discovery: Discovery,
+    pub(super) settled: Settled,
+    /// Before the key of the ManagedResource, in the annotation of its objects.
+    origin_prefix: String,
+}
+
+impl Target {
+    fn new(class: Class, client: Client, origin_prefix: String) -> Self {
+        let discovery = Discovery::new(client.clone());
+        Self { class, client, discovery, settled: Settled::default(), origin_prefix }
+    }
+
+    /// The seed itself.
+    pub fn seed(client: &Applier) -> Self {
+        Self::new(Class::Seed, client.0.clone(), String::new())
+    }
+
+    /// The cluster of a shoot. Its objects say that they come from the cluster `identity`.
+    pub fn shoot(client: Client, identity: &str) -> Self {
+        Self::new(Class::Shoot, client, format!("{identity}:"))
+    }
+
+    /// What the objects of a ManagedResource say about where they come from.
+    pub(super) fn origin(&self, owner: &Key) -> String {
+        format!("{}{owner}", self.origin_prefix)
+    }
+}
+
+/// All targets at the moment.
+#[derive(Debug)]
+pub(super) struct Targets {
+    pub(super) seed: Arc<Target>,
+    /// Those of shoots, by their namespace in the seed.
+    shoots: RwLock<BTreeMap<String, Arc<Target>>>,
+}
+
+impl Targets {
+    pub(super) fn new(seed: Target) -> Self {
+        Self { seed: Arc::new(seed), shoots: RwLock::default() }
+    }
+
+    /// Sets the target of a namespace, or takes it away.
+    pub(super) fn set(&self, namespace: &str, target: Option<Target>) {
+        // One map, changed by single calls: no panic can leave it half changed.
+        let mut shoots = self.shoots.write().unwrap_or_else(PoisonError::into_inner);
+        match target {
+            Some(target) => shoots.insert(namespace.to_owned(), Arc::new(target)),
+            None => shoots.remove(namespace),
+        };
+    }
+
+    /// The target that has something to do with a ManagedResource. One whose finalizer is on it comes before the one that
+    /// `class` names, because it has to clean up first; of several, the one that was first.
+    pub(super) fn of(&self, metadata: &ObjectMeta, class: &str) -> Option<Arc<Target>> {
+        let shoots = self.shoots.read().unwrap_or_else(PoisonError::into_inner);
+        let both = [Some(&self.seed), shoots.get(&metadata.namespace)];
+        let all = || both.into_iter().flatten();
+        let by_finalizer = metadata.finalizers.iter().find_map(|f| all().find(|t| t.class.finalizer() == f));
+        by_finalizer.or_else(|| all().find(|target| target.class.is(class))).map(Arc::clone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::{Connection, Options};
+
+    fn client() -> Client {
+        Client::new(Connection::new("https://127.0.0.1:1"), Options::default()).unwrap()
+    }
+
+    #[test]
+    fn who_is_responsible() {
+        let targets = Targets::new(Target::seed(&Applier(client())));
+        targets.set("shoot--a--b", Some(Target::shoot(client(), "one")));
+        let (seed, shoot) = (names::SEED_FINALIZER, names::FINALIZER_PREFIX);
+        let other = "resources.gardener.cloud/gardener-resource-manager-other";
+        let table: [(&str, &str, &[&str], Option<Class>); 11] = [
+            ("shoot--a--b", "", &[], Some(Class::Shoot)),
+            ("shoot--a--b", "resources", &[], Some(Class::Shoot)),
+            ("shoot--a--b", "seed", &[], Some(Class::Seed)),
+            ("shoot--a--b", "other", &[], None),
+            ("shoot--c--d", "", &[], None),
+            ("shoot--c--d", "seed", &[], Some(Class::Seed)),
+            // Its class has changed.
+            ("shoot--a--b", "", &[seed], Some(Class::Seed)),
+            ("shoot--a--b", "seed", &["x", shoot, seed], Some(Class::Shoot)),
+            ("shoot--c--d", "seed", &[shoot], Some(Class::Seed)),
+            ("shoot--a--b", "other", &[shoot], Some(Class::Shoot)),
+            ("shoot--a--b", "", &[other], Some(Class::Shoot)),
+        ];
+        for (namespace, class, finalizers, expected) in table {
+            let metadata = ObjectMeta {
+                namespace: namespace.to_owned(),
+                finalizers: finalizers.iter().map(|&f| f.to_owned()).collect(),
+                ..ObjectMeta::default()
+            };
+            let found = targets.of(&metadata, class).map(|target| target.class);
+            assert_eq!(found, expected, "{namespace} {class:?} {finalizers:?}");
+        }
+        targets.set("shoot--a--b", None);
+        let metadata = ObjectMeta { namespace: "shoot--a--b".to_owned(), ..ObjectMeta::default() };
+        assert!(targets.of(&metadata, "").is_none());
+    }
+
+    #[test]
+    fn objects_say_where_they_come_from() {
+        let key = Key::new("shoot--a--b", "core");
+        assert_eq!(Target::seed(&Applier(client())).origin(&key), "shoot--a--b/core");
+        assert_eq!(Target::shoot(client(), "one").origin(&key), "one:shoot--a--b/core");
+    }
+}
