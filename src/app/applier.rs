@@ -337,6 +337,7 @@ impl Listener for ApplierPart {
         watching.get_or_insert_with(|| {
             let mut group = group(shared, &self.stop);
             resources::watch_secrets(&shared.clients.seed, &self.secrets, &mut group);
+            resources::watch_workloads(&self.resources, &mut group);
             group
         });
         let mut working = group(shared, &self.stop);

@@ -1,7 +1,8 @@
 //! Looks at applied objects: are they healthy, are they rolled out.
 //!
-//! Upstream runs two controllers with watches on every kind that was ever applied. Here one controller polls: it reads the
-//! bodies of those kinds that have something to say, and of the others only, list by list, who is there.
+//! Upstream runs two controllers with watches on every kind that was ever applied. Here one controller reads the bodies of those
+//! kinds that have something to say, and of the others only, list by list, who is there. It comes when `workload` or
+//! `inventory` have news, and by itself where they have no eye on everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::error::Error;
 use super::health;
+use super::inventory::{is_read, kind_key};
 use super::names::{self, APPLIED, HEALTHY, PROGRESSING, reason};
 use super::progress::{self, Progress};
 use super::removal::selector;
@@ -57,8 +59,29 @@ impl Reconciler for ChecksReconciler {
         let present = Present { conditions: &resource.status.conditions, now: cx.clock.now() };
         let found = look(session, present, &resource.status.resources).map_err(Error::into_failure)?;
         let next = with_status(&raw, &found, None);
+        let again = again(&found, present.now, period);
         session.write_status(raw, &next).map_err(Error::into_failure)?;
-        Ok(super::jittered(again(&found, present.now, period)))
+        // Whoever has an eye on the objects wakes us; what they miss is found when everything is applied again.
+        let is_covered = again == period && self.0.covers(&target, &resource.status.resources, session);
+        Ok(super::jittered(if is_covered { self.0.settings.sync_period } else { again }))
+    }
+}
+
+impl Shared {
+    /// Whether changes of all these objects are noticed without us. Kinds that nobody lists are listed from now on.
+    fn covers(&self, target: &Arc<Target>, objects: &[ObjectReference], session: Session<'_>) -> bool {
+        let Some(lanes) = self.lanes().filter(|_| Arc::ptr_eq(target, &self.targets.seed)) else {
+            return false;
+        };
+        let now = session.cx.clock.mono();
+        let kinds: BTreeSet<Key> = objects.iter().map(|o| kind_key(&o.api_version, &o.kind)).collect();
+        let is_covered = |kind: &Key| {
+            self.workloads.covers(kind) || target.inventory.covers(kind, now, self.settings.check_period)
+        };
+        let open: Vec<Key> = kinds.into_iter().filter(|kind| !is_covered(kind)).collect();
+        let is_covered = open.is_empty();
+        open.into_iter().for_each(|kind| lanes.list.add(kind));
+        is_covered
     }
 }
 
@@ -215,12 +238,14 @@ impl<'a> Inventory<'a> {
 
     fn find(&mut self, object: &ObjectReference) -> Result<Seen, Error> {
         let (api_version, kind) = (&object.api_version, &object.kind);
-        let has_body = health::check_of(api_version, kind).is_some() || progress::concerns(api_version, kind);
-        if has_body {
+        if is_read(api_version, kind) {
             let found = self.session.find(object)?;
             return Ok(found.map_or(Seen::Missing, |(_, live)| Seen::Body(live)));
         }
-        if self.is_listed(object)? {
+        let inventory = &self.session.target.inventory;
+        if inventory.has(&kind_key(api_version, kind), &object.namespace, &object.name)
+            || self.is_listed(object)?
+        {
             return Ok(Seen::Present);
         }
         let found = self.session.find::<Metadata>(object)?;

@@ -8,9 +8,10 @@
 //!
 //! The way of the data: `reconcile` reads the ManagedResource and its Secrets live, `unpack` cuts them into documents,
 //! `decode` plans what becomes of them, `order` sorts them, `memory` says whether there is room, `removal` says what happens to objects that left the set, `merge` makes of a desired and a live
-//! object the one to write, `unchanged` saves writes that would change nothing. `health` and `progress` look at applied
+//! object the one to write, `unchanged` saves writes that would change nothing. `workload` hears at once
+//! what becomes of applied workloads, `inventory` now and then of the others; `health` and `progress` look at applied
 //! objects, `garbage` at Secrets and ConfigMaps that nothing refers to any more. Only `reconcile`, `apply`, `remove`,
-//! `check` and `garbage` talk to a server; the rest is pure.
+//! `check`, `inventory` and `garbage` talk to a server; the rest is pure.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,6 +31,7 @@ mod decode;
 mod error;
 mod garbage;
 mod health;
+mod inventory;
 mod memory;
 mod merge;
 pub mod names;
@@ -48,14 +50,17 @@ mod target;
 mod trigger;
 mod unchanged;
 mod unpack;
+mod workload;
 
 pub use check::ChecksReconciler;
 pub use error::Error;
 pub use garbage::GarbageCollector;
+pub use inventory::InventoryReconciler;
 pub use reconcile::ResourcesReconciler;
 pub use secrets::{SecretVersion, watch_secrets};
 pub use target::{Class, Target};
 pub use trigger::{REPORTED, Watched, WatchedCondition, WatchedSpec, WatchedStatus};
+pub use workload::watch_workloads;
 
 use trigger::{wants_apply, wants_check};
 
@@ -74,14 +79,22 @@ pub fn add(
     wake(resources, &lane, managed, group, wants_apply);
     let (known, shared) = (managed.store().clone(), Arc::clone(&resources.0));
     group.wake(&lane, secrets, move |change| secrets::readers(&known, &shared.targets, change));
-    let applying = lane.clone();
+    let apply = lane.clone();
     group.run(lane, resources.applying());
 
     let lane =
         group.lane("managedresource-health", CHECK_WORKERS, Retry::up_to(resources.0.settings.check_period));
     wake(resources, &lane, managed, group, wants_check);
-    *resources.0.lanes.lock().unwrap_or_else(PoisonError::into_inner) = vec![applying, lane.clone()];
+    let check = lane.clone();
+    workload::wake(resources, &apply, &check, group);
     group.run(lane, resources.checks());
+
+    resources.0.targets.seed.inventory.clear();
+    let retry = Retry::up_to(resources.0.settings.check_period);
+    let lane = group.lane("managedresource-inventory", 1, retry);
+    let lanes = Lanes { apply, check, list: lane.clone() };
+    *resources.0.lanes.lock().unwrap_or_else(PoisonError::into_inner) = Some(lanes);
+    group.run(lane, InventoryReconciler(Arc::clone(&resources.0)));
 
     let lane = group.lane("garbage-collector", 1, RETRY_DEFAULT);
     lane.add(Key::new("", "all"));
@@ -147,11 +160,24 @@ struct Shared {
     targets: target::Targets,
     memory: memory::Memory,
     settings: Settings,
-    /// Of those who apply and of those who check.
-    lanes: Mutex<Vec<Lane>>,
+    workloads: workload::Workloads,
+    /// Once they run.
+    lanes: Mutex<Option<Lanes>>,
+}
+
+/// Where ManagedResources wait to be applied or checked, and kinds to be listed.
+#[derive(Clone, Debug)]
+struct Lanes {
+    apply: Lane,
+    check: Lane,
+    list: Lane,
 }
 
 impl Shared {
+    fn lanes(&self) -> Option<Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn session<'a>(&'a self, target: &'a Target, cx: &'a Context) -> session::Session<'a> {
         session::Session { own: &self.client, target, cx }
     }
@@ -170,6 +196,7 @@ impl Resources {
             targets,
             memory: memory::Memory::default(),
             settings,
+            workloads: workload::Workloads::default(),
             lanes: Mutex::default(),
         }))
     }
@@ -178,10 +205,11 @@ impl Resources {
     /// alone, and what was applied stays. The client is one that asks the lease before it writes.
     pub fn set_target(&self, namespace: &str, target: Option<Target>, managed: &Source<Watched>) {
         self.0.targets.set(namespace, target);
-        let lanes = self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(Lanes { apply, check, .. }) = self.0.lanes() else { return };
         for (key, _) in managed.store().all() {
             if key.namespace == namespace {
-                lanes.iter().for_each(|lane| lane.add(key.clone()));
+                apply.add(key.clone());
+                check.add(key);
             }
         }
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::inventory::Inventory;
 use super::names;
 use super::unchanged::Settled;
 use crate::api::meta::{Key, ObjectMeta};
@@ -45,6 +46,7 @@ pub struct Target {
     pub(super) client: Client,
     pub(super) discovery: Discovery,
     pub(super) settled: Settled,
+    pub(super) inventory: Inventory,
     /// Before the key of the ManagedResource, in the annotation of its objects.
     origin_prefix: String,
 }
@@ -52,7 +54,14 @@ pub struct Target {
 impl Target {
     fn new(class: Class, client: Client, origin_prefix: String) -> Self {
         let discovery = Discovery::new(client.clone());
-        Self { class, client, discovery, settled: Settled::default(), origin_prefix }
+        Self {
+            class,
+            client,
+            discovery,
+            settled: Settled::default(),
+            inventory: Inventory::default(),
+            origin_prefix,
+        }
     }
 
     /// The seed itself.
@@ -68,6 +77,12 @@ impl Target {
     /// What the objects of a ManagedResource say about where they come from.
     pub(super) fn origin(&self, owner: &Key) -> String {
         format!("{}{owner}", self.origin_prefix)
+    }
+
+    /// The ManagedResource that an object says it comes from.
+    pub(super) fn owner(&self, origin: &str) -> Option<Key> {
+        let (namespace, name) = origin.strip_prefix(&self.origin_prefix)?.split_once('/')?;
+        Some(Key::new(namespace, name))
     }
 }
 
@@ -152,6 +167,9 @@ mod tests {
     fn objects_say_where_they_come_from() {
         let key = Key::new("shoot--a--b", "core");
         assert_eq!(Target::seed(&Applier(client())).origin(&key), "shoot--a--b/core");
-        assert_eq!(Target::shoot(client(), "one").origin(&key), "one:shoot--a--b/core");
+        let shoot = Target::shoot(client(), "one");
+        assert_eq!(shoot.origin(&key), "one:shoot--a--b/core");
+        assert_eq!(shoot.owner("one:shoot--a--b/core"), Some(key));
+        assert_eq!((shoot.owner("shoot--a--b/core"), shoot.owner("one:x")), (None, None));
     }
 }

@@ -85,9 +85,16 @@ impl Group {
         K: IntoIterator<Item = Key>,
     {
         let lane = lane.clone();
-        self.listening.push(source.listen(move |change| {
-            keys(change).into_iter().for_each(|key| lane.add(key));
-        }));
+        self.listen(source, move |change| keys(change).into_iter().for_each(|key| lane.add(key)));
+    }
+
+    /// Hands over what is known, as new, and each change, as long as the controllers run.
+    pub fn listen<T: Send + Sync + 'static>(
+        &mut self,
+        source: &Source<T>,
+        listener: impl Fn(&Change<T>) + Send + Sync + 'static,
+    ) {
+        self.listening.push(source.listen(listener));
     }
 
     /// Wakes the lane with these keys whenever the notice comes.

@@ -46,6 +46,11 @@ const BOARD_BINARY_BYTES_MAX: u64 = 4_400_000;
 const SIZES: &str = include_str!("sizes.txt");
 /// How much more a binary may have than then.
 const GROWTH_PERCENT_MAX: u64 = 5;
+/// Requests to an idle seed in a minute, and those of them that wear its flash.
+const SEED_REQUESTS_MAX: u64 = 70;
+const SEED_WRITES_MAX: u64 = 30;
+/// More that may fall into any stretch of time.
+const EDGE_REQUESTS: u64 = 3;
 /// Between two looks at the memory.
 const SAMPLE: Duration = Duration::from_secs(10);
 
@@ -64,7 +69,8 @@ impl Plan {
         let (warm_up, idle, starts) = match arguments.find(|a| ["--short", "--long"].contains(a)) {
             Some("--short") => (5, 20, 1),
             Some("--long") => (300, 600, 10),
-            _ => (30, 120, 5),
+            // Everything that was installed is looked at once more after a minute.
+            _ => (90, 120, 5),
         };
         Self { warm_up: Duration::from_secs(warm_up), idle: Duration::from_secs(idle), starts }
     }
@@ -256,11 +262,19 @@ impl Bench {
         for ((name, cluster), (mark, before)) in scene.clusters().into_iter().zip(marks) {
             let (after, requests) = (cluster.traffic(), cluster.requests_since(mark));
             let per_minute = |count: u64| format!("{:.1}", count as f64 / minutes);
-            report.row(
-                format!("idle requests to the {name} per minute"),
-                per_minute(requests.len() as u64),
-                "",
-            );
+            let (all, writes) =
+                (requests.len() as u64, requests.iter().filter(|r| r.is_write()).count() as u64);
+            let title = format!("idle requests to the {name} per minute");
+            if name == "seed" {
+                let mut check = |title: String, count: u64, max: u64| {
+                    let holds = count as f64 <= max as f64 * minutes + EDGE_REQUESTS as f64;
+                    report.check(title, per_minute(count), &max.to_string(), holds);
+                };
+                check(title, all, SEED_REQUESTS_MAX);
+                check("  of them writes".to_owned(), writes, SEED_WRITES_MAX);
+            } else {
+                report.row(title, per_minute(all), "");
+            }
             let bytes = (after.0 - before.0 + after.1 - before.1) as f64 / minutes / 1e3;
             report.row("  bytes per minute, both ways, TLS included", format!("{bytes:.1} kB"), "");
             report.row("  new connections per minute", per_minute(after.2 - before.2), "");

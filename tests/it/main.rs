@@ -59,3 +59,4 @@ mod story_staying;
 mod story_trouble;
 mod story_trust;
 mod story_watch;
+mod story_workload;

@@ -231,6 +231,19 @@ impl Lane {
         self.shared.changed.notify_one();
     }
 
+    /// Asks for one after a while, or earlier if `key` comes back earlier anyway.
+    pub fn add_after(&self, key: Key, delay: Duration) {
+        let at = self.shared.clock.mono().saturating_add(delay);
+        let mut state = self.shared.lock();
+        let lane = &mut state.lanes[self.index];
+        if !lane.queue.add_at(key, at) {
+            log::error!(controller = lane.name; "The queue is full; the key waits for the next list");
+        }
+        drop(state);
+        // Whoever waits for a later timer has to wait for this one.
+        self.shared.changed.notify_all();
+    }
+
     /// Starts the controller, with what its reconciliations are handed.
     pub fn start(&self, reconciler: Arc<dyn Reconciler>, context: Context) {
         self.shared.lock().lanes[self.index].work = Some(Work { reconciler, context });

@@ -1,0 +1,226 @@
+//! Which applied objects are there, kind by kind: one list of metadata serves all ManagedResources of the seed. Workloads are
+//! watched instead (`workload`); what such a list says of them nobody needs.
+
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::error::Error;
+use super::names;
+use super::session::Session;
+use super::{Shared, health, jittered, progress};
+use crate::api::meta::{Key, Metadata, ObjectMeta};
+use crate::base::clock::Mono;
+use crate::kube::ListParams;
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+
+/// However many kinds there are, lists begin no more often than this.
+const LIST_EVERY: Duration = Duration::from_secs(6);
+
+/// A kind as a key: its API version and its name.
+pub(super) fn kind_key(api_version: &str, kind: &str) -> Key {
+    Key::new(api_version, kind)
+}
+
+/// What a list said.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Listing {
+    listed_at: Mono,
+    /// Hashes of the objects' keys.
+    objects: HashSet<u64>,
+    /// By ManagedResource, a hash of its objects, whatever their order.
+    owners: BTreeMap<Key, u64>,
+}
+
+impl Listing {
+    /// `owner` is the ManagedResource of the object; `versions` count if a change of the object matters.
+    fn add(&mut self, object: &ObjectMeta, owner: Option<Key>, versions: bool) {
+        self.objects.insert(hash(&(&object.namespace, &object.name)));
+        let version = if versions { object.resource_version.as_str() } else { "" };
+        if let Some(owner) = owner {
+            let sum = self.owners.entry(owner).or_default();
+            *sum = sum.wrapping_add(hash(&(&object.namespace, &object.name, version)));
+        }
+    }
+
+    /// ManagedResources whose objects are not what they were. Whoever made the first object of one has looked at it.
+    fn changed_since(&self, old: &Self) -> Vec<Key> {
+        let is_other = |(owner, sum): &(&Key, &u64)| self.owners.get(owner) != Some(sum);
+        old.owners.iter().filter(is_other).map(|(owner, _)| owner.clone()).collect()
+    }
+}
+
+fn hash(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The last list of each kind.
+#[derive(Debug, Default)]
+pub(super) struct Inventory(Mutex<BTreeMap<Key, Listing>>);
+
+impl Inventory {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Listing>> {
+        // One map, changed by single calls: no panic can leave it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Time between two lists of a kind, without the jitter.
+    fn period(&self, usual: Duration) -> Duration {
+        let kinds = u32::try_from(self.lock().len()).unwrap_or(u32::MAX);
+        usual.max(LIST_EVERY.saturating_mul(kinds))
+    }
+
+    /// Whether a kind is listed again and again. A list that is too old does not count: nobody may renew it any more.
+    pub(super) fn covers(&self, kind: &Key, now: Mono, usual: Duration) -> bool {
+        let age_max = self.period(usual) * 2;
+        self.lock().get(kind).is_some_and(|listing| now.saturating_sub(listing.listed_at) < age_max)
+    }
+
+    /// Whether the last list of a kind had this object.
+    pub(super) fn has(&self, kind: &Key, namespace: &str, name: &str) -> bool {
+        self.lock().get(kind).is_some_and(|listing| listing.objects.contains(&hash(&(namespace, name))))
+    }
+
+    /// Takes a new list; returns the ManagedResources for which it has news. A kind without objects is forgotten.
+    fn put(&self, kind: &Key, listing: Listing) -> Vec<Key> {
+        let mut all = self.lock();
+        let old = all.remove(kind);
+        let changed = old.map(|old| listing.changed_since(&old)).unwrap_or_default();
+        if !listing.objects.is_empty() {
+            all.insert(kind.clone(), listing);
+        }
+        changed
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+}
+
+/// Lists kinds. Its keys are theirs.
+#[derive(Debug)]
+pub struct InventoryReconciler(pub(super) Arc<Shared>);
+
+impl Reconciler for InventoryReconciler {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let target = &self.0.targets.seed;
+        let listing = list(self.0.session(target, cx), key).map_err(Error::into_failure)?;
+        let is_empty = listing.objects.is_empty();
+        let changed = target.inventory.put(key, listing);
+        if let Some(lanes) = self.0.lanes() {
+            changed.into_iter().for_each(|owner| lanes.check.add(owner));
+        }
+        if is_empty {
+            return Ok(Outcome::Done);
+        }
+        Ok(jittered(target.inventory.period(self.0.settings.check_period)))
+    }
+}
+
+fn list(session: Session<'_>, kind: &Key) -> Result<Listing, Error> {
+    let new = Listing { listed_at: session.cx.clock.mono(), ..Listing::default() };
+    let mut listing = new.clone();
+    let Key { namespace: api_version, name } = kind;
+    let Some(resource) = session.resource(api_version, name)? else { return Ok(listing) };
+    let versions = is_read(api_version, name);
+    let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
+    let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
+    let listed = session.each(&resource, "", &params, &mut |object: Option<Metadata>| match object {
+        Some(Metadata { metadata, .. }) => {
+            let origin = metadata.annotations.get(names::ORIGIN);
+            let owner = origin.and_then(|origin| session.target.owner(origin));
+            listing.add(&metadata, owner, versions);
+        }
+        None => listing = new.clone(),
+    });
+    match listed {
+        // The definition has just gone, or the kind has no lists.
+        Err(error) if error.is_not_found() || error.status_code() == Some(405) => Ok(new),
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(listing),
+    }
+}
+
+/// Whether the objects of a kind say something about their health: others are there or not.
+pub(super) fn is_read(api_version: &str, kind: &str) -> bool {
+    health::check_of(api_version, kind).is_some() || progress::concerns(api_version, kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// Owner, name and version of an object.
+    type Sample = (&'static str, &'static str, &'static str);
+    /// What happened, what is listed now, and who has news by names alone and with versions.
+    type Case<'a> = (&'a str, &'a [Sample], &'a [&'a str], &'a [&'a str]);
+
+    fn listing(at: u64, objects: &[Sample], versions: bool) -> Listing {
+        let mut listing = Listing { listed_at: s(at), ..Listing::default() };
+        for (owner, name, version) in objects {
+            let metadata = ObjectMeta {
+                name: (*name).to_owned(),
+                namespace: "n".to_owned(),
+                resource_version: (*version).to_owned(),
+                ..ObjectMeta::default()
+            };
+            listing.add(&metadata, (!owner.is_empty()).then(|| Key::new("garden", *owner)), versions);
+        }
+        listing
+    }
+
+    #[test]
+    fn who_has_news() {
+        let old = [("one", "a", "1"), ("one", "b", "2"), ("two", "c", "3"), ("", "d", "4")];
+        let table: [Case<'_>; 7] = [
+            ("nothing, in another order", &[old[3], old[2], old[1], old[0]], &[], &[]),
+            ("another version", &[("one", "a", "9"), old[1], old[2], old[3]], &[], &["one"]),
+            ("one object is gone", &[old[0], old[2], old[3]], &["one"], &["one"]),
+            ("all of one are gone", &[old[0], old[1], old[3]], &["two"], &["two"]),
+            ("one that nobody applied is gone", &old[..3], &[], &[]),
+            ("another owner", &[old[0], ("two", "b", "2"), old[2], old[3]], &["one", "two"], &["one", "two"]),
+            ("a new one", &[old[0], old[1], old[2], old[3], ("three", "e", "5")], &[], &[]),
+        ];
+        for (name, now, by_name, by_version) in table {
+            for (versions, expected) in [(false, by_name), (true, by_version)] {
+                let changed = listing(1, now, versions).changed_since(&listing(0, &old, versions));
+                let changed: Vec<_> = changed.iter().map(|key| key.name.as_str()).collect();
+                assert_eq!(changed, expected, "{name}, versions {versions}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_kind_is_known_while_its_list_is_fresh() {
+        let inventory = Inventory::default();
+        let kind = kind_key("v1", "ConfigMap");
+        assert!(!inventory.covers(&kind, s(0), s(60)) && !inventory.has(&kind, "n", "a"));
+        assert!(
+            inventory.put(&kind, listing(100, &[("one", "a", "1")], false)).is_empty(),
+            "nothing is news"
+        );
+        assert!(inventory.has(&kind, "n", "a") && !inventory.has(&kind, "n", "b"));
+        assert!(inventory.covers(&kind, s(219), s(60)) && !inventory.covers(&kind, s(220), s(60)));
+        assert_eq!(inventory.put(&kind, listing(160, &[], false)), [Key::new("garden", "one")]);
+        assert!(!inventory.covers(&kind, s(160), s(60)), "a kind without objects is forgotten");
+    }
+
+    #[test]
+    fn many_kinds_are_listed_less_often() {
+        let inventory = Inventory::default();
+        for (kinds, seconds) in [(1, 60), (10, 60), (20, 120)] {
+            (0..kinds).for_each(|n| {
+                drop(inventory.put(&kind_key("v1", &n.to_string()), listing(0, &[("", "a", "")], false)));
+            });
+            assert_eq!(inventory.period(s(60)), s(seconds), "{kinds}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What becomes of applied workloads: the applier hears of it at once, and asks little.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::http::record::Recorded;
+use crate::world::{MANAGED_RESOURCES, Options, World, condition};
+
+const PLACE: (&str, &str) = ("default", "web");
+/// How soon a change has consequences.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A ManagedResource with a Deployment and a ConfigMap.
+fn manage(world: &World) {
+    let labels = json!({"app": "web"});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let map =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web", "namespace": "default"}});
+    let metadata = json!({"name": "web", "namespace": "garden"});
+    world.seed.create(
+        "v1",
+        "secrets",
+        &json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata,
+        "stringData": {"deployment.json": deployment.to_string(), "map.json": map.to_string()}}),
+    );
+    world.seed.create(
+        "resources.gardener.cloud/v1alpha1",
+        "managedresources",
+        &json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource", "metadata": metadata,
+            "spec": {"class": "seed", "secretRefs": [{"name": "web"}]}}),
+    );
+}
+
+fn deployment(world: &World) -> Option<Value> {
+    world.seed.get("apps", "deployments", PLACE.0, PLACE.1)
+}
+
+fn healthy(world: &World) -> Option<(String, String, String)> {
+    condition(&world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", "web")?, "ResourcesHealthy")
+}
+
+/// Waits until it is so; how long that took in the time of the world.
+fn within<T>(world: &World, what: &str, begin: Duration, is: impl Fn() -> Option<T>) -> T {
+    let found = world.seed.wait_for(what, |_| is());
+    let took = world.clock.mono() - begin;
+    assert!(took <= SOON, "{what} took {took:?}");
+    found
+}
+
+fn wait_until_healthy(world: &World) {
+    world.seed.wait_for("a healthy ManagedResource", |_| healthy(world).filter(|c| c.0 == "True"));
+}
+
+/// What the applier asked about the objects.
+fn asked(world: &World, mark: usize) -> Vec<String> {
+    let mut all = world.seed.requests_since(mark);
+    all.retain(|r| r.user.ends_with(":gardener-resource-manager") && r.info.resource != "leases");
+    all.iter().map(Recorded::line).collect()
+}
+
+#[test]
+fn workloads_are_corrected_and_told_of_at_once() {
+    let world = World::start(&Options::calm("workload"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    manage(&world);
+    wait_until_healthy(&world);
+
+    // Somebody edits it.
+    world.pass(Duration::from_secs(10));
+    let begin = world.clock.mono();
+    world.seed.merge("apps", "deployments", PLACE, &json!({"spec": {"replicas": 5}}));
+    within(&world, "the former replicas", begin, || {
+        deployment(&world).filter(|d| d["spec"]["replicas"] == 1)
+    });
+
+    // Somebody deletes it.
+    world.pass(Duration::from_secs(20));
+    let uid = deployment(&world).unwrap()["metadata"]["uid"].clone();
+    let begin = world.clock.mono();
+    world.seed.delete("apps", "deployments", PLACE.0, PLACE.1);
+    within(&world, "another one", begin, || deployment(&world).filter(|d| d["metadata"]["uid"] != uid));
+    wait_until_healthy(&world);
+
+    // Its pods do not answer any more.
+    world.pass(Duration::from_secs(20));
+    wait_until_healthy(&world);
+    let available = |status: &str| {
+        let conditions = json!([{"type": "Available", "status": status, "reason": "R", "message": "M"}]);
+        world.seed.merge_status("apps", "deployments", PLACE, &json!({"status": {"conditions": conditions}}));
+    };
+    let begin = world.clock.mono();
+    available("False");
+    let found =
+        within(&world, "an unhealthy ManagedResource", begin, || healthy(&world).filter(|c| c.0 == "False"));
+    assert_eq!(found.1, "DeploymentUnhealthy");
+    world.pass(Duration::from_secs(10));
+    let begin = world.clock.mono();
+    available("True");
+    within(&world, "a healthy one again", begin, || healthy(&world).filter(|c| c.0 == "True"));
+    agent.stop();
+}
+
+#[test]
+fn neither_rest_nor_a_busy_rollout_make_a_storm() {
+    let world = World::start(&Options::calm("rollout"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    manage(&world);
+    wait_until_healthy(&world);
+    // Until its kinds are listed instead of its objects read.
+    world.pass(Duration::from_secs(140));
+    let mark = world.seed.request_count();
+    world.pass(Duration::from_secs(120));
+    // Two kinds once a minute, and once more if it comes early.
+    let lines = asked(&world, mark);
+    assert!(lines.len() <= 6, "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("deployments/web")), "{lines:#?}");
+
+    let mark = world.seed.request_count();
+    let begin = world.clock.mono();
+    for n in 0..40 {
+        world.seed.merge_status(
+            "apps",
+            "deployments",
+            PLACE,
+            &json!({"status": {"unavailableReplicas": n % 3}}),
+        );
+        world.skip(Duration::from_millis(500));
+    }
+    world.pass(Duration::from_secs(6));
+    let seconds = usize::try_from((world.clock.mono() - begin).as_secs()).unwrap();
+    let lines = asked(&world, mark);
+    let looks = lines.iter().filter(|line| line.contains("deployments/web")).count();
+    assert!((2..=2 + seconds / 4).contains(&looks), "{looks} in {seconds} s: {lines:#?}");
+    assert!(lines.len() <= 8 + 4 * looks, "{lines:#?}");
+    agent.stop();
+}
