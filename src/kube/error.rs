@@ -123,6 +123,11 @@ impl Error {
             if matches!(source.hop(), Hop::Proxy | Hop::Dns | Hop::Tcp | Hop::Tls))
     }
 
+    /// The connection was shut down from our side, because the client has another one.
+    pub fn is_closed_by_us(&self) -> bool {
+        matches!(self, Self::Transport { source: net::Error::Closed, .. })
+    }
+
     /// The failure that the server reported.
     pub fn failure(&self) -> Option<&Failure> {
         match self {

@@ -108,7 +108,13 @@ pub struct InventoryReconciler(pub(super) Arc<Shared>);
 impl Reconciler for InventoryReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let target = &self.0.targets.seed;
-        let listing = list(self.0.session(target, cx), key).map_err(Error::into_failure)?;
+        let listing = match list(self.0.session(target, cx), key) {
+            // The token has just run out, and the next one is on its way.
+            Err(Error::Request(error)) if error.status_code() == Some(401) => {
+                return Err(Failure::later(LIST_EVERY, error));
+            }
+            other => other.map_err(Error::into_failure)?,
+        };
         let is_empty = listing.objects.is_empty();
         let changed = target.inventory.put(key, listing);
         if let Some(lanes) = self.0.lanes() {

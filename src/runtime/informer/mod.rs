@@ -164,6 +164,12 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
             return;
         }
         let pause = backoff.next_delay();
+        // Our own doing: the client has another token.
+        if error.is_closed_by_us() {
+            log::debug!(watch = feed.name(); "The connection of the watch was replaced; resuming");
+            stop.wait(clock, pause);
+            continue;
+        }
         let delay = match error.verdict() {
             Verdict::Gone => {
                 log::info!(watch = feed.name(); "The resourceVersion is too old; listing again");
