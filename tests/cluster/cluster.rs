@@ -270,6 +270,12 @@ impl Cluster {
         self.kubectl(&["apply", "--filename", &file.display().to_string()]).map(drop)
     }
 
+    /// Waits until a workload such as `deployment/coredns` runs as it is now described.
+    pub(crate) fn rolled_out(&self, namespace: &str, workload: &str, seconds: u32) -> Result<()> {
+        let timeout = format!("--timeout={seconds}s");
+        self.kubectl(&["rollout", "status", workload, "--namespace", namespace, &timeout]).map(drop)
+    }
+
     /// Starts one server; the others keep running.
     pub(crate) fn start(&mut self, server: Server) -> Result<()> {
         let mut command = self.environment.command(server.program())?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::failure::{Failure, Result};
+use crate::image;
 
 /// The folder that the sandboxed second start of this program uses; unset outside.
 pub(crate) const STATE_VARIABLE: &str = "GARDENLET_CLUSTER_STATE";
@@ -14,10 +15,15 @@ const SERVERS: &[&str] = &["etcd", "kube-apiserver", "kube-controller-manager", 
 /// Programs of the node.
 const NODE: &[&str] =
     &["kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "runc", "ctr", "iptables"];
+/// Programs that run in the node: its cluster DNS, and a control plane.
+const CONTROL_PLANE: &[&str] =
+    &[image::DNS.program, image::ETCD.program, image::API_SERVER.program, image::CONTROLLERS.program];
+/// The same in the next minor version.
+const NEXT_CONTROL_PLANE: &[&str] = &[image::NEXT_API_SERVER.program, image::NEXT_CONTROLLERS.program];
 /// Programs of stories about charts in registries.
 const CHARTS: &[&str] = &["helm", "registry"];
 /// Programs of the sandbox.
-const SANDBOX: &[&str] = &["unshare", "ip", "mount"];
+const SANDBOX: &[&str] = &["unshare", "nsenter", "ip", "mount"];
 
 /// Where distributions install CNI plugins.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin"];
@@ -138,9 +144,15 @@ impl Environment {
         })
     }
 
+    /// Why a story with a control plane in a real node cannot run on this machine.
+    pub(crate) fn missing_control_plane(&self) -> Option<String> {
+        let next = if self.long { NEXT_CONTROL_PLANE } else { &[] };
+        self.missing_node().or_else(|| self.missing(&[CONTROL_PLANE, next]))
+    }
+
     /// Why the agent cannot be packed into an image on this machine.
     pub(crate) fn missing_image(&self) -> Option<String> {
-        (!crate::image::can_be_made()).then(|| "no static program (cross/build makes one)".to_owned())
+        (!image::can_be_made()).then(|| "no static program (cross/build makes one)".to_owned())
     }
 
     fn missing(&self, lists: &[&[&str]]) -> Option<String> {

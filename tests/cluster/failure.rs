@@ -50,6 +50,12 @@ impl From<gardenlet::pki::Error> for Failure {
     }
 }
 
+impl From<gardenlet::secrets::Error> for Failure {
+    fn from(err: gardenlet::secrets::Error) -> Self {
+        Self(err.to_string())
+    }
+}
+
 impl From<rcgen::Error> for Failure {
     fn from(err: rcgen::Error) -> Self {
         Self(format!("certificate: {err}"))

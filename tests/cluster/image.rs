@@ -17,6 +17,82 @@ pub(crate) const SERVE: &str = "lab.local/serve:1";
 
 const PROGRAM: &str = include_str!("container.c");
 
+/// A program of a control plane or of the node's own services, built from a Go module (`tools`). Its image has the name that
+/// Gardener's image vector gives it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Component {
+    /// Its name among the programs of the tools.
+    pub(crate) program: &'static str,
+    repository: &'static str,
+    /// Where it is in the image.
+    path: &'static str,
+    /// Who says which version it is: a module, and the line of it.
+    versions: &'static str,
+    module: &'static str,
+}
+
+pub(crate) const ETCD: Component = Component {
+    program: "etcd-3.5",
+    repository: "gcr.io/etcd-development/etcd",
+    path: "/usr/local/bin/etcd",
+    versions: include_str!("tools/etcd-3.5/go.mod"),
+    module: "go.etcd.io/etcd/server/v3",
+};
+pub(crate) const DNS: Component = Component {
+    program: "coredns",
+    repository: "registry.k8s.io/coredns/coredns",
+    path: "/coredns",
+    versions: include_str!("tools/coredns/go.mod"),
+    module: "github.com/coredns/coredns",
+};
+pub(crate) const API_SERVER: Component = Component {
+    program: "kube-apiserver",
+    repository: "registry.k8s.io/kube-apiserver",
+    path: "/usr/local/bin/kube-apiserver",
+    versions: include_str!("tools/k8s/go.mod"),
+    module: "k8s.io/kubernetes",
+};
+pub(crate) const CONTROLLERS: Component = Component {
+    program: "kube-controller-manager",
+    repository: "registry.k8s.io/kube-controller-manager",
+    path: "/usr/local/bin/kube-controller-manager",
+    ..API_SERVER
+};
+/// Of the next minor version.
+pub(crate) const NEXT_API_SERVER: Component = Component {
+    program: "kube-apiserver-1.35",
+    versions: include_str!("tools/k8s-1.35/go.mod"),
+    ..API_SERVER
+};
+/// Of the next minor version.
+pub(crate) const NEXT_CONTROLLERS: Component =
+    Component { program: "kube-controller-manager-1.35", versions: NEXT_API_SERVER.versions, ..CONTROLLERS };
+
+impl Component {
+    /// Its version, which is the tag of its image: a `v`, then numbers.
+    pub(crate) fn version(&self) -> &'static str {
+        let mut words = self.versions.split_whitespace();
+        // After `tool` stands a package, and no version.
+        let version = |words: &mut std::str::SplitWhitespace<'static>| {
+            words.find(|word| *word == self.module).and_then(|_| words.next())
+        };
+        std::iter::from_fn(|| version(&mut words)).find(|word| word.starts_with('v')).unwrap_or_default()
+    }
+
+    pub(crate) fn reference(&self) -> String {
+        format!("{}:{}", self.repository, self.version())
+    }
+
+    /// Writes the archive of its image.
+    pub(crate) fn write(&self, environment: &Environment, folder: &Path) -> Result<PathBuf> {
+        let program = environment.program(self.program);
+        let program = program.ok_or_else(|| Failure::new(format!("{} not found", self.program)))?;
+        let reference = self.reference();
+        let files = vec![(self.path.to_owned(), program)];
+        Image { reference: &reference, files, entrypoint: vec![self.path] }.write(folder)
+    }
+}
+
 /// What an image contains.
 #[derive(Debug)]
 pub(crate) struct Image<'a> {

@@ -11,6 +11,7 @@
 
 mod agent;
 mod audit;
+mod balancer;
 mod chart;
 mod cluster;
 mod environment;
@@ -22,10 +23,14 @@ mod image;
 mod lab;
 mod names;
 mod node;
+mod outside;
 mod process;
 mod registry;
 mod sandbox;
+mod secrets;
+mod site;
 mod snapshot;
+mod storage;
 mod stories;
 #[path = "../support/mod.rs"]
 mod support;

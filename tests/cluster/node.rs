@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::cluster;
 use crate::failure::{Doing, Failure, Result};
-use crate::image;
+use crate::image::{self, Component};
 use crate::lab::Lab;
 use crate::process::{self, Process};
 use crate::sandbox::ADDRESS;
@@ -19,6 +19,11 @@ use crate::wait;
 
 /// The name of the node.
 pub(crate) const NODE: &str = "n1";
+/// Where it is.
+pub(crate) const ZONE: &str = "shed-1";
+/// The cluster DNS, if there is one: the tenth address of the seed's service range, where Gardener expects it.
+pub(crate) const DNS_ADDRESS: &str = "10.1.0.10";
+pub(crate) const DNS_DOMAIN: &str = "cluster.local";
 
 const POD_RANGE: &str = "10.99.0.0/16";
 const SOCKET: &str = "/run/containerd/containerd.sock";
@@ -38,8 +43,10 @@ impl Node {
         let folder = lab.state.join("node");
         fs::create_dir_all(&folder).doing(|| format!("create {}", folder.display()))?;
         let containers = Containers::start(lab, &folder)?;
-        for archive in image::build_basic(&lab.environment, &folder)? {
-            containers.import(&archive)?;
+        if !containers.has(image::PAUSE)? {
+            for archive in image::build_basic(&lab.environment, &folder)? {
+                containers.import(&archive)?;
+            }
         }
         let kubelet = start_kubelet(lab, &folder)?;
         let proxy = start_proxy(lab, &folder)?;
@@ -51,6 +58,17 @@ impl Node {
     /// Makes the images of an archive available to pods.
     pub(crate) fn import(&self, archive: &Path) -> Result<()> {
         self.containers.import(archive)
+    }
+
+    /// Makes the image of a component available to pods. It stays for the nodes that come after this one.
+    pub(crate) fn import_component(&self, lab: &Lab, component: &Component) -> Result<()> {
+        if self.containers.has(&component.reference())? {
+            return Ok(());
+        }
+        let archive = component.write(&lab.environment, &lab.state)?;
+        let imported = self.containers.import(&archive);
+        fs::remove_file(&archive).doing(|| format!("remove {}", archive.display()))?;
+        imported
     }
 
     fn wait_ready(&mut self, lab: &Lab) -> Result<()> {
@@ -99,6 +117,10 @@ impl Containers {
         self.ctr(&["images", "import", &archive.display().to_string()]).map(drop)
     }
 
+    fn has(&self, reference: &str) -> Result<bool> {
+        Ok(self.ctr(&["images", "list", "--quiet"])?.lines().any(|line| line == reference))
+    }
+
     fn ctr(&self, arguments: &[&str]) -> Result<String> {
         let prefix = ["--address", SOCKET, "--namespace", "k8s.io"];
         process::run(Command::new(&self.ctr).args(prefix).args(arguments))
@@ -112,18 +134,23 @@ impl Drop for Containers {
         for task in tasks.lines() {
             let _ = self.ctr(&["tasks", "kill", "--signal", "KILL", task]);
             let _ = self.ctr(&["tasks", "delete", "--force", task]);
-            let _ = self.ctr(&["containers", "delete", task]);
         }
+        // Also those that have ended. What is written in them goes with them.
+        let containers = self.ctr(&["containers", "list", "--quiet"]).unwrap_or_default();
+        let all: Vec<&str> = ["containers", "delete"].into_iter().chain(containers.lines()).collect();
+        let _ = self.ctr(&all);
         self.process.kill();
         // What containerd remembers of them.
         let _ = process::run(Command::new("sh").args(["-c", FORGET]));
     }
 }
 
-/// Unmounts and removes everything of a node's containers, so that the next one starts empty.
+/// Unmounts and removes everything of a node's containers, so that the next one starts with nothing but images: content,
+/// snapshots and the index of both. Their import takes longer than all the rest.
 const FORGET: &str = "\
     awk '$2 ~ \"^/(run|var/lib)/(containerd|netns|kubelet)/\" { print $2 }' /proc/mounts | sort -r | xargs -r umount -l
-    rm -rf /run/containerd /var/lib/containerd /var/lib/kubelet /var/lib/cni /run/netns
+    rm -rf /run/containerd /var/lib/containerd/io.containerd.grpc.* /var/lib/containerd/io.containerd.runtime.*
+    rm -rf /var/lib/kubelet /var/lib/cni /run/netns
     ip link delete cni0 || true";
 
 fn network() -> serde_json::Value {
@@ -167,6 +194,8 @@ fn start_kubelet(lab: &Lab, folder: &Path) -> Result<Process> {
         "authorization": {"mode": "AlwaysAllow"},
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": format!("/{groups}"),
+        "clusterDNS": [DNS_ADDRESS],
+        "clusterDomain": DNS_DOMAIN,
         "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
         "evictionHard": {"nodefs.available": "0%", "imagefs.available": "0%"},
         "failSwapOn": false,
@@ -181,6 +210,7 @@ fn start_kubelet(lab: &Lab, folder: &Path) -> Result<Process> {
     let mut command = lab.command("kubelet")?;
     command.arg("--config").arg(&path).arg("--kubeconfig").arg(&kubeconfig).arg("--cert-dir").arg(folder);
     command.args(["--hostname-override", NODE, "--node-ip", ADDRESS]);
+    command.arg(format!("--node-labels=topology.kubernetes.io/zone={ZONE}"));
     Process::start("node-kubelet", &lab.state, command)
 }
 

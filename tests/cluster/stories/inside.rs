@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::failure::Result;
+use crate::failure::{Result, equal};
 use crate::image;
 use crate::lab::Lab;
-use crate::node::Node;
+use crate::node::{NODE, Node, ZONE};
 use crate::wait;
 
-/// A pod of an imported image gets an address, becomes ready by its probe and answers through its service.
+/// The node says where it is. A pod of an imported image gets an address, becomes ready by its probe and answers through its service.
 pub(crate) fn node(lab: &mut Lab) -> Result<()> {
     let _node = Node::start(lab)?;
+    let zone = r"jsonpath={.metadata.labels.topology\.kubernetes\.io/zone}";
+    equal("the zone", lab.seed.kubectl(&["get", "node", NODE, "--output", zone])?.as_str(), ZONE)?;
     lab.seed.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [
         {
             "apiVersion": "v1",

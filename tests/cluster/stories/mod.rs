@@ -5,6 +5,7 @@ mod applier;
 mod bundle;
 mod client;
 mod components;
+mod control_plane;
 mod crash;
 mod crowd;
 mod faults;
@@ -43,6 +44,8 @@ pub(crate) enum Needs {
     Node,
     /// The same, and a program that can be packed into an image.
     Image,
+    /// A node, and what a control plane in it needs.
+    ControlPlane,
 }
 
 #[derive(Debug)]
@@ -140,6 +143,11 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::Image,
         pod::pod,
     ),
+    story(
+        "a control plane comes up in the node and answers from outside",
+        Needs::ControlPlane,
+        control_plane::comes_up,
+    ),
     story("all that agents asked of the seed is what their role allows", Needs::Clusters, role::is_enough),
 ];
 
@@ -153,6 +161,7 @@ impl Story {
         match self.needs {
             Needs::Node => environment.missing_node(),
             Needs::Image => environment.missing_node().or_else(|| environment.missing_image()),
+            Needs::ControlPlane => environment.missing_control_plane(),
             Needs::Registry => environment.missing_registry(),
             Needs::Filter => environment.missing_filter(),
             Needs::Clusters | Needs::FreshClusters => None,

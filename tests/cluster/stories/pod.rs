@@ -57,13 +57,7 @@ fn chart(lab: &Lab, world: &World) -> Result<String> {
 
 /// All pods become ready, and may do nothing on the machine.
 fn runs(lab: &Lab) -> Result<()> {
-    lab.seed.kubectl(&[
-        "rollout",
-        "status",
-        "deployment/gardenlet",
-        "--namespace=garden",
-        "--timeout=180s",
-    ])?;
+    lab.seed.rolled_out("garden", "deployment/gardenlet", 180)?;
     let processes = processes("/gardenlet")?;
     equal("the agents that run", &processes.len(), &2)?;
     processes.iter().try_for_each(|process| is_confined(process))

@@ -1,0 +1,106 @@
+//! What a seed at the edge has besides a node, so that it can carry control planes: cluster DNS, volumes, load balancer
+//! addresses, and a network from which others call.
+
+use std::fs::File;
+use std::io::Write;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use gardenlet::base::stop::Stop;
+use gardenlet::base::thread;
+use gardenlet::format::yaml;
+use gardenlet::kube::Client;
+use serde_json::{Value, json};
+
+use crate::balancer;
+use crate::failure::{Doing, Failure, Result};
+use crate::image::{self, Component};
+use crate::lab::Lab;
+use crate::node::{DNS_ADDRESS, DNS_DOMAIN, Node};
+use crate::outside::Outside;
+use crate::storage::{self, Folders};
+
+const STACK_BYTES: usize = 512 << 10;
+/// How often the controllers of the site look.
+const LOOK: Duration = Duration::from_millis(250);
+/// Does what there is to do, and is called again.
+type Look = fn(&Client) -> Result<()>;
+const CONTROLLERS: [(&str, Look); 2] = [("storage", storage::look), ("load balancer", balancer::look)];
+/// Cluster DNS, with the image of [`image::DNS`].
+const DNS: &str = include_str!("dns.yaml");
+
+/// A node with all that. It ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Site {
+    // Dropped in this order.
+    _controllers: Controllers,
+    pub(crate) outside: Outside,
+    _node: Node,
+    _folders: Folders,
+}
+
+impl Site {
+    /// Starts a site whose pods can have the images of `components`.
+    pub(crate) fn start(lab: &mut Lab, components: &[Component]) -> Result<Self> {
+        let node = Node::start(lab)?;
+        for component in components.iter().chain([&image::DNS]) {
+            node.import_component(lab, component)?;
+        }
+        balancer::prepare()?;
+        let outside = Outside::start(lab)?;
+        lab.seed.apply(&storage::class())?;
+        lab.seed.apply(&dns()?)?;
+        let controllers = Controllers::start(lab)?;
+        lab.seed.rolled_out("kube-system", "deployment/coredns", 120)?;
+        Ok(Self { _controllers: controllers, outside, _node: node, _folders: Folders })
+    }
+}
+
+/// A thread that does what the controllers of a site do. What they complain about is in `site.log`.
+#[derive(Debug)]
+struct Controllers {
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Controllers {
+    fn start(lab: &Lab) -> Result<Self> {
+        let client = lab.seed.client()?;
+        let log = lab.place.join("site.log");
+        let mut log = File::create(&log).doing(|| format!("create {}", log.display()))?;
+        let stop = Stop::new();
+        let stopped = stop.clone();
+        let thread = thread::spawn("site", STACK_BYTES, move || {
+            while !stopped.is_stopped() {
+                for (name, look) in CONTROLLERS {
+                    if let Err(failure) = look(&client) {
+                        // If even that cannot be written, the story that waits says what is missing.
+                        let _ = writeln!(log, "{name}: {failure}");
+                    }
+                }
+                stopped.wait(client.clock(), LOOK);
+            }
+        })?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Controllers {
+    fn drop(&mut self) {
+        self.stop.stop();
+        // A panic in it has been printed.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A list of the objects.
+fn dns() -> Result<Value> {
+    let text = DNS
+        .replace("${image}", &image::DNS.reference())
+        .replace("${address}", DNS_ADDRESS)
+        .replace("${domain}", DNS_DOMAIN);
+    let objects = yaml::parse_all(&text).into_iter().map(|document| document.value);
+    let objects = objects.collect::<std::result::Result<Vec<Value>, _>>();
+    let objects = objects.map_err(|err| Failure::new(format!("dns.yaml: {err}")))?;
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": objects}))
+}
