@@ -3,16 +3,13 @@
 
 use std::fmt;
 
-use dsa::{Components, KeySize};
-use ring::rand::{SecureRandom as _, SystemRandom};
+use num_bigint::BigUint;
+use ring::rand::SystemRandom;
 use ring::signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair as _, RsaKeyPair};
-use rsa::RsaPrivateKey;
-use rsa::rand_core::{CryptoRng, Error as RandomError, RngCore};
-use rsa::traits::{PrivateKeyParts as _, PublicKeyParts as _};
 use x509_parser::pem::Pem;
 
-use super::PrivateKey;
 use super::key::pem;
+use super::{PrivateKey, prime};
 use crate::base::random;
 use crate::format::base64;
 use crate::format::der::{self, Reader};
@@ -79,64 +76,38 @@ const ED25519_OID: &[u8] = &[0x2b, 0x65, 0x70];
 const CONTEXT_0: u8 = 0xa0;
 const CONTEXT_1: u8 = 0xa1;
 
-/// The system's random numbers, for the crates that make keys.
-struct System;
-
-impl RngCore for System {
-    fn next_u32(&mut self) -> u32 {
-        u32::from_be_bytes(random::bytes())
-    }
-
-    fn next_u64(&mut self) -> u64 {
-        u64::from_be_bytes(random::bytes())
-    }
-
-    fn fill_bytes(&mut self, out: &mut [u8]) {
-        if SystemRandom::new().fill(out).is_err() {
-            log::error!("The system has no random numbers");
-        }
-    }
-
-    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), RandomError> {
-        self.fill_bytes(out);
-        Ok(())
-    }
+fn works() -> Result<(), String> {
+    if random::works() { Ok(()) } else { Err("the system has no random numbers".to_owned()) }
 }
 
-impl CryptoRng for System {}
+fn given_up() -> String {
+    "given up".to_owned()
+}
+
+/// A sequence of numbers after the version of the form, which is 0.
+fn numbered(numbers: &[BigUint]) -> Vec<u8> {
+    let mut parts = vec![der::unsigned(&[])];
+    parts.extend(numbers.iter().map(|number| der::unsigned(&number.to_bytes_be())));
+    der::element(der::SEQUENCE, &parts.concat())
+}
 
 impl Key {
-    /// A new RSA key of so many bits. It takes a processor a second or more.
+    /// A new RSA key of so many bits. It takes a processor a tenth of a second or more. `stopped` gives up.
     ///
     /// # Errors
-    /// If the system has no random numbers.
-    pub fn new_rsa(bits: usize) -> Result<Self, String> {
-        if !random::works() {
-            return Err("the system has no random numbers".to_owned());
-        }
-        let key = RsaPrivateKey::new(&mut System, bits).map_err(|e| e.to_string())?;
-        let incomplete = || "incomplete".to_owned();
-        let [p, q] = key.primes() else { return Err(incomplete()) };
-        let inverse = key.crt_coefficient().ok_or_else(incomplete)?;
-        let (dp, dq) = (key.dp().ok_or_else(incomplete)?, key.dq().ok_or_else(incomplete)?);
-        let mut parts = vec![der::unsigned(&[])];
-        for number in [key.n(), key.e(), key.d(), p, q, dp, dq, &inverse] {
-            parts.push(der::unsigned(&number.to_bytes_be()));
-        }
-        Ok(Self(Kind::Rsa { pkcs1: der::element(der::SEQUENCE, &parts.concat()) }))
+    /// If the system has no random numbers, and if it was given up.
+    pub fn new_rsa(bits: usize, stopped: &dyn Fn() -> bool) -> Result<Self, String> {
+        let numbers = works().and_then(|()| prime::rsa(bits, stopped).ok_or_else(given_up))?;
+        Ok(Self(Kind::Rsa { pkcs1: numbered(&numbers) }))
     }
 
     /// A new DSA key of 2048 bits.
-    pub fn new_dsa() -> Self {
-        let components = Components::generate(&mut System, KeySize::DSA_2048_256);
-        let key = dsa::SigningKey::generate(&mut System, components);
-        let public = key.verifying_key();
-        let c = public.components();
-        let mut parts = vec![der::unsigned(&[])];
-        for number in [c.p(), c.q(), c.g(), public.y(), key.x()] {
-            parts.push(der::unsigned(&number.to_bytes_be()));
-        }
-        Self(Kind::Dsa { parts: der::element(der::SEQUENCE, &parts.concat()) })
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn new_dsa() -> Result<Self, String> {
+        let numbers = works().and_then(|()| prime::dsa(&|| false).ok_or_else(given_up))?;
+        Ok(Self(Kind::Dsa { parts: numbered(&numbers) }))
     }
 
     /// A new Ed25519 key.

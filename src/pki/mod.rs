@@ -5,6 +5,7 @@ pub mod certificate;
 pub mod issue;
 pub mod key;
 pub mod password;
+mod prime;
 pub mod request;
 
 pub use any_key::Key;

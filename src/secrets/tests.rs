@@ -13,7 +13,7 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// Making them takes a second each.
 fn key(index: usize) -> &'static Key {
     static KEYS: OnceLock<[Key; 2]> = OnceLock::new();
-    &KEYS.get_or_init(|| [0, 1].map(|_| Key::new_rsa(2_048).unwrap()))[index]
+    &KEYS.get_or_init(|| [0, 1].map(|_| Key::new_rsa(2_048, &|| false).unwrap()))[index]
 }
 
 fn later(time: Duration) -> Timestamp {

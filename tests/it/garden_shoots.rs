@@ -749,7 +749,7 @@ fn an_exposure_class_says_where_its_shoots_go() {
 
 /// A CA with an RSA key, as the secrets manager keeps it: certificate and key, PEM.
 fn client_authority(now: Timestamp) -> (String, String) {
-    let key = Key::new_rsa(2048).unwrap();
+    let key = Key::new_rsa(2048, &|| false).unwrap();
     let template = Template {
         subject: common_name("ca-client-58f8e9ac"),
         names: Names::default(),

@@ -14,7 +14,7 @@ pub(super) fn generate(a: &Args<'_>) -> Answer {
         }
         "dsa" => {
             a.engine.shared.charge(DSA_STEPS)?;
-            Key::new_dsa()
+            Key::new_dsa().map_err(|e| format!("error generating dsa key: {e}"))?
         }
         "ecdsa" => Key::new_p256()?,
         "ed25519" => Key::new_ed25519(),
@@ -30,5 +30,5 @@ pub(super) fn rsa_2048(a: &Args<'_>) -> Result<Key, Cause> {
 }
 
 fn rsa(bits: usize) -> Result<Key, Cause> {
-    Ok(Key::new_rsa(bits).map_err(|e| format!("error generating rsa key: {e}"))?)
+    Ok(Key::new_rsa(bits, &|| false).map_err(|e| format!("error generating rsa key: {e}"))?)
 }
