@@ -52,6 +52,8 @@ pub const CONFIG_FILE_BYTES_MAX: usize = 1 << 20;
 pub const CONFIG_PROBLEMS_MAX: usize = 200;
 /// A file with the CAs of the system.
 pub const SYSTEM_CAS_BYTES_MAX: usize = 4 << 20;
+/// RSA keys of each length in use that are kept for those who will need one.
+pub const RSA_KEYS_STOCKED: usize = 2;
 /// Files that are looked at in a folder with CAs.
 pub const SYSTEM_CA_FILES_MAX: usize = 2_000;
 /// What an exec plugin may print.

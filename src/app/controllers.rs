@@ -145,6 +145,7 @@ fn site(
         certificate_expiry: Arc::new(move || *expiry.lock().unwrap_or_else(PoisonError::into_inner)),
         workers: shared.clients.workers.clone(),
         renderer: shared.env.renderer.clone(),
+        keys: Arc::clone(&shared.env.keys),
         charts: Arc::new(puller(shared, stop)),
         any_version: shared.env.variable(super::versions::SWITCH) == Some("true"),
         seeds: Source::default(),

@@ -45,6 +45,7 @@ use crate::kube;
 use crate::limits;
 use crate::net::{Dial, ProxyEnv, SystemCas};
 use crate::oci;
+use crate::pki::keys::RsaKeys;
 use crate::resources::Watched;
 use crate::runtime::events::Recorder;
 use crate::runtime::fence::Fence;
@@ -78,6 +79,8 @@ pub struct Environment {
     pub hostname: String,
     /// Renders charts.
     pub renderer: Renderer,
+    /// Where RSA keys come from.
+    pub keys: Arc<dyn RsaKeys>,
     /// Where the kubelet mounts the ServiceAccount.
     pub service_account_dir: PathBuf,
 }

@@ -22,6 +22,7 @@ use crate::format::hex;
 use crate::kube::in_cluster::SERVICE_ACCOUNT_DIRECTORY;
 use crate::limits;
 use crate::net::SystemDialer;
+use crate::pki::keys::Stock;
 
 use super::reload::{Files, Reloader, needs_restart};
 use super::{Environment, Error, Service, Status, rebootstrap, run_reloading};
@@ -90,6 +91,7 @@ pub fn ask_for_identity(loaded: &Loaded, variables: BTreeMap<String, String>) ->
 
 fn environment(clock: Clock, stop: Stop, variables: BTreeMap<String, String>) -> Environment {
     Environment {
+        keys: Arc::new(Stock::new(&stop)),
         clock,
         built: Timestamp::from_unix(BUILT_UNIX_S),
         dialer: Arc::new(SystemDialer),

@@ -16,6 +16,7 @@ use crate::config::settings::Settings;
 use crate::kube;
 use crate::kube::request::ListParams;
 use crate::oci::Puller;
+use crate::pki::keys::RsaKeys;
 use crate::resources::Watched;
 use crate::runtime::group::Group;
 use crate::runtime::informer::{Object, Options};
@@ -52,6 +53,8 @@ pub struct Site {
     pub workers: Workers,
     /// Renders charts.
     pub renderer: Renderer,
+    /// Where RSA keys come from.
+    pub keys: Arc<dyn RsaKeys>,
     /// Gets charts out of registries.
     pub charts: Arc<Puller>,
     /// `EXPERIMENTAL_DISABLE_KUBERNETES_VERSION_CHECK`.

@@ -4,6 +4,7 @@ mod any_key;
 pub mod certificate;
 pub mod issue;
 pub mod key;
+pub mod keys;
 pub mod password;
 mod prime;
 pub mod request;

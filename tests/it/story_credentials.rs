@@ -278,6 +278,7 @@ fn environment(world: &World) -> app::Environment {
         variables: world.pod(),
         hostname: "host-1".to_owned(),
         renderer: gardenlet::chart::child::Renderer::own_program(),
+        keys: std::sync::Arc::new(crate::support::keys::FixtureKeys::default()),
         service_account_dir: world.path("serviceaccount"),
     }
 }

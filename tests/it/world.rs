@@ -32,6 +32,7 @@ use crate::support::garden::prepare::{self, Preparation};
 use crate::support::http::faults::Seen;
 use crate::support::http::record::Recorded;
 use crate::support::json::text;
+use crate::support::keys::FixtureKeys;
 use crate::support::pace;
 use crate::support::{Options as ClusterOptions, TestCluster};
 
@@ -507,6 +508,7 @@ pub struct Agent {
     clock: Clock,
     built: Timestamp,
     renderer: Renderer,
+    pub keys: Arc<FixtureKeys>,
     /// Of the present life.
     pub status: Mutex<Status>,
     pub metrics: Mutex<Metrics>,
@@ -531,6 +533,7 @@ impl Agent {
             clock: world.clock.clone(),
             built: BUILT,
             renderer: Renderer::Child { program: env!("CARGO_BIN_EXE_gardenlet").into() },
+            keys: Arc::default(),
             status: Mutex::new(Status::new(world.clock.clone())),
             metrics: Mutex::new(Metrics::new()),
             life: Mutex::new(None),
@@ -565,6 +568,7 @@ impl Agent {
             variables: self.variables.clone(),
             hostname: self.hostname.clone(),
             renderer: self.renderer.clone(),
+            keys: self.keys.clone(),
             service_account_dir: self.account.clone(),
         };
         *self.status.lock().unwrap() = status.clone();

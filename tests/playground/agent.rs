@@ -13,6 +13,7 @@ use gardenlet::base::thread;
 use gardenlet::chart::child::Renderer;
 use gardenlet::config;
 use gardenlet::net::SystemDialer;
+use gardenlet::pki::keys::Stock;
 use serde_json::json;
 
 use crate::screen::Screen;
@@ -93,6 +94,7 @@ impl Agent {
                 .into(),
             hostname: "playground".to_owned(),
             renderer: Renderer::InProcess,
+            keys: Arc::new(Stock::new(&stop)),
             service_account_dir: folder.path().to_owned(),
         };
         let status = Status::new(world.clock.clone());

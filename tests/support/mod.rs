@@ -8,6 +8,7 @@
 //! - `controllers/` is the share of kube-controller-manager that an agent waits for.
 //! - `garden/` is what gardener-apiserver, gardener-controller-manager and gardener-scheduler do, as far as an agent sees
 //!   it.
+//! - `keys.rs` hands out RSA keys that nobody has to wait for.
 //! - `pace.rs` is the time that simulated clocks follow.
 //! - `semantics.rs` is a list of checks that this server and a real kube-apiserver both pass, so that this one cannot
 //!   drift from the truth.
@@ -20,6 +21,7 @@
 
 pub mod encoding;
 pub mod json;
+pub mod keys;
 pub mod pace;
 pub mod pki;
 

@@ -1,0 +1,178 @@
+//! RSA keys, made before somebody needs them: a key takes a small processor ten seconds, and nobody shall wait for it on a
+//! worker.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::process::setpriority_process;
+
+use super::Key;
+use crate::base::stop::Stop;
+use crate::base::thread;
+use crate::limits;
+
+/// Where RSA keys come from.
+pub trait RsaKeys: Send + Sync + fmt::Debug {
+    /// A key of so many bits that nobody else gets. `None` while it is being made: ask again later. It never waits.
+    fn take(&self, bits: usize) -> Option<Key>;
+}
+
+/// Makes keys on a thread of the lowest priority, and keeps a few of each length that was asked for. The thread runs only
+/// while keys are missing, so a program that needs none makes none.
+pub struct Stock {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    stop: Stop,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By length.
+    keys: BTreeMap<usize, Vec<Key>>,
+    /// The thread looks for missing keys once more before it ends.
+    is_making: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl State {
+    fn begin(&mut self, shared: &Arc<Shared>) {
+        // After a panic the flag alone would say that keys are made.
+        let has_died = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
+        if (self.is_making && !has_died) || shared.stop.is_stopped() {
+            return;
+        }
+        let shared = Arc::clone(shared);
+        match thread::spawn("rsa-keys", limits::SMALL_STACK_BYTES, move || shared.make()) {
+            Ok(thread) => (self.is_making, self.thread) = (true, Some(thread)),
+            Err(error) => log::warn!(err:% = error; "RSA keys cannot be made now"),
+        }
+    }
+}
+
+impl fmt::Debug for Stock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stock")
+    }
+}
+
+impl Stock {
+    /// An empty one, which makes nothing any more after `stop`.
+    pub fn new(stop: &Stop) -> Self {
+        Self { shared: Arc::new(Shared { stop: stop.child(), state: Mutex::default() }) }
+    }
+}
+
+impl RsaKeys for Stock {
+    fn take(&self, bits: usize) -> Option<Key> {
+        let mut state = self.shared.lock();
+        let key = state.keys.entry(bits).or_default().pop();
+        state.begin(&self.shared);
+        key
+    }
+}
+
+impl Drop for Stock {
+    fn drop(&mut self) {
+        self.shared.stop.stop();
+        let thread = self.shared.lock().thread.take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make(&self) {
+        // Of this thread alone. Where the system does not allow it, keys cost others some time.
+        let _ = setpriority_process(None, 19);
+        while let Some(bits) = self.missing() {
+            let made = Key::new_rsa(bits, &|| self.stop.is_stopped());
+            let mut state = self.lock();
+            match made {
+                Ok(key) => state.keys.entry(bits).or_default().push(key),
+                Err(error) => {
+                    state.is_making = false;
+                    log::warn!(err = error.as_str(); "An RSA key could not be made");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The length of which there are fewest, if there are too few.
+    fn missing(&self) -> Option<usize> {
+        let mut state = self.lock();
+        let fewest = state.keys.iter().min_by_key(|(_, keys)| keys.len());
+        let missing = fewest.filter(|(_, keys)| keys.len() < limits::RSA_KEYS_STOCKED).map(|(bits, _)| *bits);
+        let missing = missing.filter(|_| !self.stop.is_stopped());
+        // Under the lock of the look: whoever takes a key from now on begins anew.
+        state.is_making = missing.is_some();
+        missing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::clock::Clock;
+
+    /// Asks until there is a key, as a flow does.
+    fn wait_for(stock: &Stock, bits: usize) -> Key {
+        let (clock, pause) = (Clock::system(), Stop::new());
+        for _ in 0..6_000 {
+            if let Some(key) = stock.take(bits) {
+                return key;
+            }
+            pause.wait(&clock, Duration::from_millis(10));
+        }
+        panic!("no key of {bits} bits");
+    }
+
+    fn wait_until_idle(stock: &Stock) {
+        let (clock, pause) = (Clock::system(), Stop::new());
+        for _ in 0..6_000 {
+            if !stock.shared.lock().is_making {
+                return;
+            }
+            pause.wait(&clock, Duration::from_millis(10));
+        }
+        panic!("keys are made without end");
+    }
+
+    #[test]
+    fn keys_are_made_when_somebody_asks_and_only_so_many() {
+        let stock = Stock::new(&Stop::new());
+        assert!(!stock.shared.lock().is_making && stock.shared.lock().thread.is_none());
+        let stocked = || stock.shared.lock().keys.iter().map(|(bits, keys)| (*bits, keys.len())).collect();
+        assert!(stock.take(512).is_none(), "nobody waits for the first");
+        let (first, second) = (wait_for(&stock, 512), wait_for(&stock, 512));
+        assert_ne!(first.to_pem(), second.to_pem());
+        wait_for(&stock, 640);
+        wait_until_idle(&stock);
+        let stocked: Vec<(usize, usize)> = stocked();
+        assert_eq!(stocked, [(512, 2), (640, 2)]);
+    }
+
+    #[test]
+    fn a_stop_ends_a_key_that_takes_long() {
+        let stop = Stop::new();
+        let stock = Stock::new(&stop);
+        assert!(stock.take(1 << 15).is_none());
+        stop.stop();
+        // Would take hours.
+        drop(stock);
+        let stock = Stock::new(&stop);
+        assert!(stock.take(512).is_none() && stock.shared.lock().thread.is_none());
+    }
+}
