@@ -113,6 +113,12 @@ pub struct Secret {
     /// Base64 by key.
     #[serde(deserialize_with = "or_default")]
     pub data: BTreeMap<String, String>,
+    /// Nobody can change the data.
+    #[serde(deserialize_with = "or_default")]
+    pub immutable: bool,
+    /// Which keys it has, such as `Opaque`.
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    pub kind: String,
 }
 
 impl fmt::Debug for Secret {

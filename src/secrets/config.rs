@@ -2,6 +2,7 @@
 //! same Secret (Gardener's `pkg/utils/secrets`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use ring::digest;
@@ -10,7 +11,7 @@ use super::hash::{Node, hash};
 use crate::pki::issue::{Names, Usage};
 
 /// A Secret that is to be made.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Config {
     /// A certificate authority.
     Ca {
@@ -39,6 +40,23 @@ pub enum Config {
         skip_ca: bool,
         /// The CA follows the certificate in `tls.crt`.
         with_chain: bool,
+    },
+    /// A kubeconfig with a client certificate that a CA of the secrets manager signs (Go's `ControlPlaneSecretConfig`).
+    ClientKubeconfig {
+        /// Name of the configuration, and of the entries for certificate and key.
+        name: String,
+        /// Common name.
+        common_name: String,
+        /// Organizations, which are groups to Kubernetes.
+        organizations: Vec<String>,
+        /// How long the certificate is valid; ten years if unset.
+        validity: Option<Duration>,
+        /// Name of context, cluster and user.
+        context: String,
+        /// The server, without scheme.
+        server: String,
+        /// PEM text of the CAs that the server is verified with.
+        ca: Vec<u8>,
     },
     /// An RSA key that signs ServiceAccount tokens.
     RsaKey {
@@ -118,12 +136,20 @@ pub struct TokenUser {
     pub groups: Vec<String>,
 }
 
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A bundle holds keys.
+        f.debug_tuple("Config").field(&self.name()).finish()
+    }
+}
+
 impl Config {
     /// The name of the configuration.
     pub fn name(&self) -> &str {
         match self {
             Self::Ca { name, .. }
             | Self::Leaf { name, .. }
+            | Self::ClientKubeconfig { name, .. }
             | Self::RsaKey { name, .. }
             | Self::EncryptionKey { name, .. }
             | Self::StaticToken { name, .. }
@@ -141,14 +167,14 @@ impl Config {
 
     /// Whether a CA signs it.
     pub const fn is_leaf(&self) -> bool {
-        matches!(self, Self::Leaf { .. })
+        matches!(self, Self::Leaf { .. } | Self::ClientKubeconfig { .. })
     }
 
     /// Label `checksum-of-config`. That of a certificate which a CA signs is our own: upstream's walks into the structures
     /// of Go's standard library.
     pub fn checksum(&self) -> u64 {
         match self {
-            Self::Leaf { .. } => self.own_checksum(),
+            Self::Leaf { .. } | Self::ClientKubeconfig { .. } => self.own_checksum(),
             _ => hash(&self.node()),
         }
     }
@@ -156,16 +182,19 @@ impl Config {
     /// As Go's structs have it.
     fn node(&self) -> Node {
         let (kind, fields) = match self {
-            Self::Ca { name, common_name, validity } => (
-                "CertificateSecretConfig",
-                vec![
+            Self::Ca { name, common_name, validity } => {
+                let mut fields = vec![
                     ("Name", Node::text(name)),
                     ("CommonName", Node::text(common_name)),
                     ("CertType", Node::text("ca")),
-                    ("Validity", nanoseconds(*validity)),
-                ],
-            ),
+                ];
+                fields.extend(validity.map(|time| ("Validity", nanoseconds(time))));
+                ("CertificateSecretConfig", fields)
+            }
             Self::Leaf { name, .. } => ("CertificateSecretConfig", vec![("Name", Node::text(name))]),
+            Self::ClientKubeconfig { name, .. } => {
+                ("ControlPlaneSecretConfig", vec![("Name", Node::text(name))])
+            }
             Self::RsaKey { name, bits, for_ssh } => (
                 "RSASecretConfig",
                 vec![
@@ -225,11 +254,6 @@ impl Config {
 
     /// Of all that decides what the certificate says, each part with its length: no two configurations look alike.
     fn own_checksum(&self) -> u64 {
-        let Self::Leaf { name, common_name, organizations, usage, names, validity, skip_ca, with_chain } =
-            self
-        else {
-            return 0;
-        };
         let mut context = digest::Context::new(&digest::SHA256);
         let mut add = |bytes: &[u8]| {
             context.update(&u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
@@ -239,12 +263,25 @@ impl Config {
             texts.for_each(|text| add(text.as_bytes()));
             add(&[]);
         };
-        add_all(&mut [name.clone(), common_name.clone()].into_iter());
-        add_all(&mut organizations.iter().cloned());
-        add_all(&mut names.dns.iter().cloned());
-        add_all(&mut names.addresses.iter().map(ToString::to_string));
-        add(&[usage.is_server().into(), usage.is_client().into(), (*skip_ca).into(), (*with_chain).into()]);
-        add(&validity.map_or(0, |time| time.as_secs()).to_le_bytes());
+        let seconds = |validity: &Option<Duration>| validity.map_or(0, |time| time.as_secs()).to_le_bytes();
+        match self {
+            Self::Leaf { name, common_name, organizations, usage, names, validity, skip_ca, with_chain } => {
+                add_all(&mut [name.clone(), common_name.clone()].into_iter());
+                add_all(&mut organizations.iter().cloned());
+                add_all(&mut names.dns.iter().cloned());
+                add_all(&mut names.addresses.iter().map(ToString::to_string));
+                let (server, client) = (usage.is_server(), usage.is_client());
+                add(&[server.into(), client.into(), (*skip_ca).into(), (*with_chain).into()]);
+                add(&seconds(validity));
+            }
+            Self::ClientKubeconfig { name, common_name, organizations, validity, context, server, ca } => {
+                add_all(&mut [name, common_name, context, server].into_iter().cloned());
+                add_all(&mut organizations.iter().cloned());
+                add(&seconds(validity));
+                add(ca);
+            }
+            _ => return 0,
+        }
         let digest = context.finish();
         digest.as_ref().iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
     }
@@ -267,8 +304,9 @@ fn blocks(pems: &[Vec<u8>]) -> Node {
     Node::List(pems.iter().map(|pem| Node::bytes(pem)).collect())
 }
 
-fn nanoseconds(time: Option<Duration>) -> Node {
-    Node::Int(time.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)))
+/// A pointer to a Go duration.
+fn nanoseconds(time: Duration) -> Node {
+    Node::Pointer(Box::new(Node::Int(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))))
 }
 
 #[cfg(test)]

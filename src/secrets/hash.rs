@@ -11,6 +11,8 @@ pub(super) enum Node {
     Text(String),
     List(Vec<Node>),
     Map(Vec<(Node, Node)>),
+    /// A pointer that is not nil: what it points to counts even if it is zero.
+    Pointer(Box<Node>),
     /// The name of the type without its package, and the exported fields in the order of their declaration.
     Struct(&'static str, Vec<(&'static str, Node)>),
 }
@@ -33,6 +35,7 @@ impl Node {
             Self::Text(text) => text.is_empty(),
             Self::List(items) => items.is_empty(),
             Self::Map(entries) => entries.is_empty(),
+            Self::Pointer(_) => false,
             Self::Struct(_, fields) => fields.iter().all(|(_, value)| value.is_zero()),
         }
     }
@@ -50,6 +53,7 @@ pub(super) fn hash(node: &Node) -> u64 {
             let sum = entries.iter().fold(0, |sum, (key, value)| sum ^ ordered(hash(key), hash(value)));
             finished(sum)
         }
+        Node::Pointer(value) => hash(value),
         Node::Struct(name, fields) => {
             let set = fields.iter().filter(|(_, value)| !value.is_zero());
             set.fold(fnv(name.as_bytes()), |sum, (field, value)| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::config::{Config, TokenUser};
 use super::manager::{Plan, Stored};
@@ -12,7 +12,7 @@ use crate::base::random;
 use crate::format::base64;
 use crate::format::time::Civil;
 use crate::format::yaml::{self, Dialect};
-use crate::pki::issue::{Authority, Issuer, Names, Template, common_name, subject};
+use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name, subject};
 use crate::pki::{self, Certificate, Key, password};
 
 /// The entries of a Secret.
@@ -73,6 +73,7 @@ fn make(config: &Config, plan: &Plan, rsa: Option<&Key>, now: Timestamp) -> Resu
             texts([("ca.crt", certificate), ("ca.key", key.to_pem())])
         }
         Config::Leaf { .. } => leaf(config, plan, now)?,
+        Config::ClientKubeconfig { .. } => client_kubeconfig(config, plan, now)?,
         Config::RsaKey { for_ssh, .. } => {
             let mut data = one("id_rsa", rsa()?.to_pem());
             if *for_ssh {
@@ -102,20 +103,53 @@ fn make(config: &Config, plan: &Plan, rsa: Option<&Key>, now: Timestamp) -> Resu
         Config::CertificateBundle { pems, .. } => [("bundle.crt".to_owned(), pems.concat())].into(),
         Config::KeyBundle { pems, .. } => [("bundle.key".to_owned(), pems.concat())].into(),
         Config::Kubeconfig { context, server, ca, token_file, namespace, .. } => {
-            let mut of_context = json!({"cluster": context, "user": context});
-            if !namespace.is_empty() {
-                of_context["namespace"] = json!(namespace);
-            }
-            let kubeconfig = json!({
-                "apiVersion": "v1", "kind": "Config", "current-context": context,
-                "clusters": [{"name": context, "cluster": {
-                    "certificate-authority-data": base64::encode(ca), "server": format!("https://{server}")}}],
-                "contexts": [{"name": context, "context": of_context}],
-                "users": [{"name": context, "user": {"tokenFile": token_file}}],
-            });
-            one("kubeconfig", yaml::emit(&kubeconfig, Dialect::V4))
+            let user = json!({"tokenFile": token_file});
+            one("kubeconfig", kubeconfig(context, namespace, (server, ca), &user))
         }
     })
+}
+
+fn kubeconfig(name: &str, namespace: &str, (server, ca): (&str, &[u8]), user: &Value) -> String {
+    let mut of_context = json!({"cluster": name, "user": name});
+    if !namespace.is_empty() {
+        of_context["namespace"] = json!(namespace);
+    }
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": name,
+        "clusters": [{"name": name, "cluster": {
+            "certificate-authority-data": base64::encode(ca), "server": format!("https://{server}")}}],
+        "contexts": [{"name": name, "context": of_context}],
+        "users": [{"name": name, "user": user}],
+    });
+    yaml::emit(&kubeconfig, Dialect::V4)
+}
+
+fn client_kubeconfig(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error> {
+    let Config::ClientKubeconfig { name, common_name, organizations, validity, context, server, ca } = config
+    else {
+        return Err(pki::Error::Key("this is no kubeconfig"));
+    };
+    let certificate = Config::Leaf {
+        name: name.clone(),
+        common_name: common_name.clone(),
+        organizations: organizations.clone(),
+        usage: Usage::Client,
+        names: Names::default(),
+        validity: *validity,
+        skip_ca: false,
+        with_chain: false,
+    };
+    let mut data = leaf(&certificate, plan, now)?;
+    let (crt, key) = (data.remove("tls.crt").unwrap_or_default(), data.remove("tls.key").unwrap_or_default());
+    let user = json!({
+        "client-certificate-data": base64::encode(&crt), "client-key-data": base64::encode(&key)});
+    let text = kubeconfig(context, "", (server, ca), &user);
+    data.extend([
+        ("kubeconfig".to_owned(), text.into_bytes()),
+        (format!("{name}.crt"), crt),
+        (format!("{name}.key"), key),
+    ]);
+    Ok(data)
 }
 
 fn leaf(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error> {

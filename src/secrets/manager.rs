@@ -2,6 +2,7 @@
 //! writes what is decided here, and says what it wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::base::clock::Timestamp;
 use crate::pki::Certificate;
 
 /// A Secret of the secrets manager.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Stored {
     /// Its name.
     pub name: String,
@@ -25,6 +26,21 @@ pub struct Stored {
     pub created: Timestamp,
     /// Nobody can change it.
     pub is_immutable: bool,
+    /// `Opaque`, or `kubernetes.io/tls`.
+    pub kind: String,
+}
+
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<&str> = self.data.keys().map(String::as_str).collect();
+        let Self { name, labels, kind, .. } = self;
+        f.debug_struct("Stored")
+            .field("name", name)
+            .field("labels", labels)
+            .field("type", kind)
+            .field("keys", &keys)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Stored {
@@ -33,12 +49,17 @@ impl Stored {
         self.data.get(key).map_or(&[], Vec::as_slice)
     }
 
-    fn label(&self, key: &str) -> &str {
+    pub(super) fn label(&self, key: &str) -> &str {
         self.labels.get(key).map_or("", String::as_str)
     }
 
     fn time(&self, key: &str) -> Option<Timestamp> {
         self.label(key).parse().ok().map(Timestamp::from_unix)
+    }
+
+    /// By what the newest of several is found: times of objects have no fractions of a second.
+    fn age(&self) -> (Timestamp, Option<Timestamp>) {
+        (self.created, self.time(labels::LAST_ROTATION))
     }
 
     /// Also one of which a part is lost.
@@ -116,8 +137,8 @@ pub enum Step {
         /// All its labels.
         labels: BTreeMap<String, String>,
     },
-    /// None is known. The caller first reads the Secret of that name: one that has lost its labels is not in the list, and
-    /// is taken over.
+    /// None is known. The caller first reads the Secret of that name, and tells with [`Manager::put`] if there is one: one
+    /// that has lost its labels is not in the list.
     Make(Plan),
 }
 
@@ -139,8 +160,6 @@ pub struct Plan {
 pub struct Manager {
     identity: String,
     known: BTreeMap<String, Arc<Stored>>,
-    /// Secrets of others that lend their data, by name of the configuration.
-    lenders: BTreeMap<String, Vec<Arc<Stored>>>,
     /// When the last rotation began, by name of the configuration.
     rotations: BTreeMap<String, Timestamp>,
     sets: BTreeMap<String, Set>,
@@ -152,22 +171,16 @@ const RENEW_BEFORE: Duration = Duration::from_secs(10 * 24 * 3_600);
 const RENEW_AFTER_PERCENT: i64 = 80;
 
 impl Manager {
-    /// From all Secrets that [`labels::selector`] finds, and those that have the label [`labels::USE_DATA_FOR`].
+    /// From all Secrets that [`labels::selector`] finds.
     ///
     /// # Errors
     /// A label that should hold a time and does not.
-    pub fn new(
-        identity: &str,
-        all: Vec<Stored>,
-        lending: Vec<Stored>,
-        rotation: &Rotation,
-        now: Timestamp,
-    ) -> Result<Self, Error> {
+    pub fn new(identity: &str, all: Vec<Stored>, rotation: &Rotation, now: Timestamp) -> Result<Self, Error> {
         let known: BTreeMap<_, _> = all.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
         let mut newest: BTreeMap<&str, &Stored> = BTreeMap::new();
         for secret in known.values() {
             let place = newest.entry(secret.label(labels::NAME)).or_insert(secret);
-            if place.created < secret.created {
+            if place.age() < secret.age() {
                 *place = secret;
             }
         }
@@ -184,14 +197,9 @@ impl Manager {
             }
         }
         rotations.extend(rotation.initiated.iter().map(|(config, at)| (config.clone(), *at)));
-        let mut lenders = BTreeMap::<String, Vec<_>>::new();
-        for lender in lending {
-            lenders.entry(lender.label(labels::USE_DATA_FOR).to_owned()).or_default().push(Arc::new(lender));
-        }
         Ok(Self {
             identity: identity.to_owned(),
             known,
-            lenders,
             rotations,
             sets: BTreeMap::new(),
             asked: BTreeSet::new(),
@@ -217,15 +225,22 @@ impl Manager {
             {
                 intact(before)?;
             }
-            let source = self.lender(config.name())?;
-            return Ok(Step::Make(Plan { name, labels, source, ca }));
+            return Ok(Step::Make(Plan { name, labels, source: None, ca }));
         };
+        if config.is_ca() {
+            self.own(config, &found)?;
+        }
         lifetime(&mut labels, config, options, &found, now)?;
         if found.labels != labels || !found.is_immutable {
             return Ok(Step::Label { name, labels });
         }
         self.keep(config, options, &found, now)?;
         Ok(Step::Ready(found))
+    }
+
+    /// A Secret is gone.
+    pub fn forget(&mut self, name: &str) {
+        self.known.remove(name);
     }
 
     /// A Secret as it is now.
@@ -267,6 +282,20 @@ impl Manager {
     pub fn unwanted(&self) -> Vec<&str> {
         let all = self.known.keys().map(String::as_str);
         all.filter(|name| !self.asked.contains(*name)).collect()
+    }
+
+    /// A CA must say that it is ours, because everything will trust what it signs.
+    fn own(&self, config: &Config, ca: &Stored) -> Result<(), Error> {
+        let own = [
+            (labels::NAME, config.name()),
+            (labels::MANAGED_BY, labels::SECRETS_MANAGER),
+            (labels::IDENTITY, &self.identity),
+        ];
+        if own.iter().all(|(key, value)| ca.label(key) == *value) {
+            return Ok(());
+        }
+        let labels = own.map(|(key, value)| format!("{key}={value}")).join(",");
+        Err(Error::Foreign { secret: ca.name.clone(), labels })
     }
 
     fn labels(
@@ -345,27 +374,68 @@ impl Manager {
     /// The newest Secret of a configuration, besides one.
     fn newest_other(&self, config: &str, name: &str) -> Option<&Arc<Stored>> {
         let same = |other: &&Arc<Stored>| other.name != name && other.label(labels::NAME) == config;
-        self.known.values().filter(same).max_by_key(|other| other.created)
+        self.known.values().filter(same).max_by_key(|other| other.age())
+    }
+}
+
+impl Plan {
+    /// The same with the data of another Secret: `lenders` are those with the label [`labels::USE_DATA_FOR`] of the
+    /// configuration.
+    ///
+    /// # Errors
+    /// If there are several, and if a CA that is lent is damaged.
+    pub fn lent(mut self, config: &Config, mut lenders: Vec<Stored>) -> Result<Self, Error> {
+        if lenders.len() > 1 {
+            let secrets = lenders.into_iter().map(|secret| secret.name).collect();
+            return Err(Error::Lenders { config: config.name().to_owned(), secrets });
+        }
+        self.source = lenders.pop().map(Arc::new);
+        if let (Some(source), true) = (&self.source, config.is_ca()) {
+            intact(source)?;
+        }
+        Ok(self)
     }
 
-    /// Who lends its data to a configuration.
-    fn lender(&self, config: &str) -> Result<Option<Arc<Stored>>, Error> {
-        match self.lenders.get(config).map_or(&[][..], Vec::as_slice) {
-            [] => Ok(None),
-            [one] => Ok(Some(Arc::clone(one))),
-            several => {
-                let secrets = several.iter().map(|secret| secret.name.clone()).collect();
-                Err(Error::Lenders { config: config.to_owned(), secrets })
-            }
-        }
+    /// The Secret, with the labels that follow from its data.
+    ///
+    /// # Errors
+    /// Data that is not what the configuration asks for.
+    pub fn secret(
+        &self,
+        config: &Config,
+        options: &Options,
+        data: make::Data,
+        now: Timestamp,
+    ) -> Result<Stored, Error> {
+        let is_tls = ["tls.crt", "tls.key"].iter().all(|key| data.contains_key(*key));
+        let kind = if is_tls { TLS } else { OPAQUE };
+        let mut secret = Stored {
+            name: self.name.clone(),
+            labels: self.labels.clone(),
+            data,
+            created: now,
+            is_immutable: true,
+            kind: kind.to_owned(),
+        };
+        let mut labels = self.labels.clone();
+        lifetime(&mut labels, config, options, &secret, now)?;
+        secret.labels = labels;
+        Ok(secret)
     }
 }
 
 /// The end of a bundle's name.
 const BUNDLE: &str = "-bundle";
 
+const OPAQUE: &str = "Opaque";
+const TLS: &str = "kubernetes.io/tls";
+
 /// A CA that is damaged is not replaced, nor trusted.
 fn intact(ca: &Stored) -> Result<(), Error> {
+    if ca.kind != OPAQUE {
+        let why = format!("its type is {:?} and not {OPAQUE}", ca.kind);
+        return Err(Error::Damaged { secret: ca.name.clone(), why });
+    }
     make::check_ca(ca).map_err(|why| Error::Damaged { secret: ca.name.clone(), why })
 }
 
@@ -386,6 +456,7 @@ fn lifetime(
     let key = match config {
         Config::Ca { .. } => "ca.crt",
         Config::Leaf { .. } => "tls.crt",
+        Config::ClientKubeconfig { name, .. } => &format!("{name}.crt"),
         _ => {
             let issued = secret.time(labels::ISSUED_AT).unwrap_or(now);
             let validity = options.validity.and_then(|time| i64::try_from(time.as_secs()).ok());

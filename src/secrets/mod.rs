@@ -2,8 +2,14 @@
 //! `pkg/utils/secrets/manager`, so that the Go gardenlet goes on with them and this program with its.
 //!
 //! A [`Config`] says what is wanted. [`Manager`] decides, without a server: which Secret that is, what it is called, whether it
-//! has to be made, who signs it. `make` fills a new one.
+//! has to be made, who signs it. `make` fills a new one. [`Secrets`] is the manager of a namespace with a client: this is what a
+//! flow uses.
+//!
+//! Upstream finds a Secret by its name and takes it over, whatever its labels are; it sets the labels. So do we, except for
+//! CAs: a CA that is not labelled as ours, or whose key is not that of its certificate, is an error that names it. It is neither
+//! used nor replaced.
 
+use std::error;
 use std::fmt;
 
 mod config;
@@ -12,13 +18,19 @@ pub mod labels;
 mod make;
 mod manager;
 mod name;
+mod session;
 
 pub use config::{Config, TokenUser};
 pub use make::Data;
 pub use manager::{Manager, Options, Plan, Rotation, Set, Signer, Step, Stored};
+pub use session::{KEY_AGAIN, Place, Secrets};
+
+use crate::base::error::chain;
+use crate::flow::Failed;
+use crate::{kube, pki};
 
 /// Why a Secret cannot be had.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum Error {
     /// A certificate is to be signed by a CA that nobody asked for before.
     NoCa {
@@ -46,26 +58,103 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// A CA that has the name of ours and is not labelled as ours.
+    Foreign {
+        /// The Secret.
+        secret: String,
+        /// The labels that it lacks, as `kubectl label` takes them.
+        labels: String,
+    },
+    /// Somebody else changes a Secret as soon as it is written.
+    Unsettled {
+        /// The configuration.
+        config: String,
+        /// The namespace.
+        namespace: String,
+    },
+    /// A Secret could not be made.
+    Make {
+        /// The Secret.
+        secret: String,
+        /// The cause.
+        source: pki::Error,
+    },
+    /// The seed could not be asked.
+    Kube {
+        /// What was to be done, and with what.
+        operation: String,
+        /// The cause.
+        source: kube::Error,
+    },
+}
+
+impl Error {
+    /// The same with the namespace before the names of Secrets.
+    fn within(mut self, namespace: &str) -> Self {
+        let within = |secret: &mut String| *secret = format!("{namespace}/{secret}");
+        match &mut self {
+            Self::NoCa { .. } | Self::Unsettled { .. } | Self::Kube { .. } => {}
+            Self::Lenders { secrets, .. } => secrets.iter_mut().for_each(within),
+            Self::Label { secret, .. }
+            | Self::Damaged { secret, .. }
+            | Self::Foreign { secret, .. }
+            | Self::Make { secret, .. } => within(secret),
+        }
+        self
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCa { ca } => write!(f, "there is no CA {ca:?} yet"),
-            Self::Label { secret, key } => write!(f, "secret {secret:?}: label {key} is no number"),
+            Self::Label { secret, key } => write!(
+                f,
+                "secret {secret}: label {key} is no number; set it to seconds since 1970, or remove it"
+            ),
             Self::Lenders { config, secrets } => {
                 let label = labels::USE_DATA_FOR;
                 write!(f, "secrets {} all have label {label}={config}; leave it on one", secrets.join(", "))
             }
             Self::Damaged { secret, why } => write!(
                 f,
-                "secret {secret:?} is damaged and stays as it is: {why}; restore it from a backup, or delete it to have a new one made"
+                "secret {secret} is damaged and stays as it is: {why}; restore it from a backup, or delete it to have a new one made"
             ),
+            Self::Foreign { secret, labels } => write!(
+                f,
+                "secret {secret} has the name of a CA of the secrets manager but not its labels, and stays as it is; label it \
+                 with {labels} if it is to be that CA, or delete it to have a new one made"
+            ),
+            Self::Unsettled { config, namespace } => write!(
+                f,
+                "somebody else changes the secret of {config} in namespace {namespace} as soon as it is written; look for another \
+                 program that manages it"
+            ),
+            Self::Make { secret, .. } => write!(f, "make secret {secret}"),
+            Self::Kube { operation, .. } => f.write_str(operation),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl error::Error for Error {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::Make { source, .. } => Some(source),
+            Self::Kube { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        let postponed = match &error {
+            Error::Kube { source, .. } => source.postponed(),
+            _ => None,
+        };
+        Self { text: chain(&error), codes: Vec::new(), postponed }
+    }
+}
 
 #[cfg(test)]
 mod tests;

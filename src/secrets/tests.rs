@@ -50,7 +50,7 @@ fn keeping() -> Options {
 }
 
 fn manager(all: Vec<Stored>, rotation: &Rotation, now: Timestamp) -> Manager {
-    Manager::new("gardenlet", all, vec![], rotation, now).unwrap()
+    Manager::new("gardenlet", all, rotation, now).unwrap()
 }
 
 fn rotated(config: &str, at: Timestamp) -> Rotation {
@@ -77,8 +77,7 @@ fn generate(
             Step::Make(plan) => {
                 steps.push("make");
                 let data = plan.fill(config, Some(rsa), now).unwrap();
-                let Plan { name, labels, .. } = plan;
-                manager.put(Stored { name, labels, data, created: now, is_immutable: true });
+                manager.put(plan.secret(config, options, data, now).unwrap());
             }
         }
     }
@@ -94,7 +93,7 @@ fn a_ca_a_certificate_and_their_bundle() {
     let mut secrets = manager(vec![], &Rotation::default(), NOW);
     let plain = Options { plain_name: true, ..keeping() };
     let (ca_secret, steps) = generate(&mut secrets, &ca("ca"), &plain, key(0), NOW);
-    assert_eq!((ca_secret.name.as_str(), steps), ("ca", vec!["make", "label"]));
+    assert_eq!((ca_secret.name.as_str(), steps), ("ca", vec!["make"]));
     let expected: BTreeMap<String, String> = [
         ("checksum-of-config", "12627284116289067259"),
         ("issued-at-time", "1795352480"),
@@ -140,7 +139,7 @@ fn a_rotation_in_all_its_phases() {
     let (at, rotation) = (later(DAY), rotated("ca", later(DAY)));
     let mut secrets = manager(all(&secrets), &rotation, at);
     let (second, steps) = generate(&mut secrets, &ca("ca"), &keeping(), key(1), at);
-    assert_eq!(steps, ["make", "label"]);
+    assert_eq!(steps, ["make"]);
     assert!(second.name.starts_with(&first.name) && second.name.len() == first.name.len() + 6);
     assert_eq!(secrets.get("ca").unwrap().old.as_ref().unwrap().name, first.name);
     let bundle = secrets.bundle_of(&ca("ca")).unwrap();
@@ -269,6 +268,68 @@ fn a_damaged_ca_is_named_and_never_replaced() {
 }
 
 #[test]
+fn a_kubeconfig_with_a_certificate() {
+    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    generate(&mut secrets, &ca("ca-client"), &keeping(), key(0), NOW);
+    let name = "shoot-access-gardener-resource-manager-bootstrap";
+    let of = |server: &str| Config::ClientKubeconfig {
+        name: name.to_owned(),
+        common_name: "gardener.cloud:system:gardener-resource-manager".to_owned(),
+        organizations: vec!["system:masters".to_owned()],
+        validity: Some(Duration::from_secs(600)),
+        context: "shoot--p--s".to_owned(),
+        server: server.to_owned(),
+        ca: b"AB".to_vec(),
+    };
+    let config = of("kube-apiserver");
+    let made = generate(&mut secrets, &config, &signed_by("ca-client"), key(0), NOW).0;
+    let expected =
+        ["ca.crt", "kubeconfig", &format!("{name}.crt"), &format!("{name}.key")].map(str::to_owned);
+    assert_eq!(made.data.keys().cloned().collect::<Vec<_>>(), expected);
+    assert_eq!((made.kind.as_str(), made.labels["valid-until-time"].as_str()), ("Opaque", "1795353140"));
+    let current = secrets.get("ca-client").unwrap().current.clone();
+    assert_eq!(made.get("ca.crt"), current.get("ca.crt"), "who signed it");
+    let kubeconfig = crate::format::yaml::parse(str::from_utf8(made.get("kubeconfig")).unwrap()).unwrap();
+    let base64 = |key: &str| crate::format::base64::encode(made.get(key));
+    let user = &kubeconfig["users"][0]["user"];
+    assert_eq!(user["client-certificate-data"], base64(&format!("{name}.crt")));
+    assert_eq!(user["client-key-data"], base64(&format!("{name}.key")));
+    let cluster = &kubeconfig["clusters"][0]["cluster"];
+    assert_eq!(
+        (cluster["server"].as_str(), cluster["certificate-authority-data"].as_str()),
+        (Some("https://kube-apiserver"), Some("QUI=")),
+        "the server is verified with another CA"
+    );
+    let text = str::from_utf8(made.get(&format!("{name}.crt"))).unwrap();
+    let subject = Certificate::parse_pem(text).unwrap().subject;
+    assert_eq!(subject.organizations, ["system:masters"]);
+    assert_ne!(of("other").checksum(), config.checksum());
+    // Ten minutes are always less than ten days: each run makes another one, as upstream's does.
+    let at = later(Duration::from_secs(60));
+    let mut secrets = manager(all(&secrets), &Rotation::default(), at);
+    generate(&mut secrets, &ca("ca-client"), &keeping(), key(0), at);
+    assert_ne!(generate(&mut secrets, &config, &signed_by("ca-client"), key(0), at).0.name, made.name);
+}
+
+#[test]
+fn nothing_secret_is_formatted() {
+    let bundle = Config::KeyBundle { name: "b".to_owned(), pems: vec![b"secret".to_vec()] };
+    let Ok(Step::Make(plan)) =
+        manager(vec![], &Rotation::default(), NOW).ask(&bundle, &Options::default(), NOW)
+    else {
+        panic!()
+    };
+    let stored =
+        plan.secret(&bundle, &Options::default(), plan.fill(&bundle, None, NOW).unwrap(), NOW).unwrap();
+    assert_eq!(stored.get("bundle.key"), b"secret");
+    let text = format!(
+        "{bundle:?} {stored:?} {plan:?} {:?}",
+        manager(vec![stored.clone()], &Rotation::default(), NOW)
+    );
+    assert!(!text.contains("secret\"") && !text.contains("115, 101, 99"), "{text}");
+}
+
+#[test]
 fn labels_are_set_and_foreign_ones_vanish() {
     let mut secrets = manager(vec![], &Rotation::default(), NOW);
     let made = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW).0;
@@ -287,17 +348,27 @@ fn data_of_another_secret_is_taken_over() {
         name: "older".to_owned(),
         labels: [("secrets-manager-use-data-for-name".to_owned(), "token".to_owned())].into(),
         data: [("static_tokens.csv".to_owned(), b"x,y,z,".to_vec())].into(),
+        kind: "Opaque".to_owned(),
         ..Stored::default()
     };
-    let lent = |lenders| Manager::new("gardenlet", vec![], lenders, &Rotation::default(), NOW).unwrap();
+    let plan = |config: &Config| match manager(vec![], &Rotation::default(), NOW).ask(
+        config,
+        &Options::default(),
+        NOW,
+    ) {
+        Ok(Step::Make(plan)) => plan,
+        other => panic!("{other:?}"),
+    };
     let config = Config::StaticToken { name: "token".to_owned(), tokens: BTreeMap::new() };
-    let mut secrets = lent(vec![lender.clone()]);
-    let made = generate(&mut secrets, &config, &Options::default(), key(0), NOW).0;
-    assert_eq!(made.get("static_tokens.csv"), b"x,y,z,");
-    assert!(secrets.unwanted().is_empty(), "the Secret that lends belongs to somebody else");
+    let lent = plan(&config).lent(&config, vec![lender.clone()]).unwrap();
+    assert_eq!(lent.fill(&config, None, NOW).unwrap()["static_tokens.csv"], b"x,y,z,");
+    let made = plan(&config).lent(&config, vec![]).unwrap().fill(&config, None, NOW).unwrap();
+    assert_ne!(made, lender.data, "nobody lends");
     let other = Stored { name: "other".to_owned(), ..lender.clone() };
-    let error = lent(vec![lender, other]).ask(&config, &Options::default(), NOW).unwrap_err();
+    let error = plan(&config).lent(&config, vec![lender.clone(), other]).unwrap_err();
     assert!(error.to_string().starts_with("secrets older, other all have label"), "{error}");
+    let error = plan(&ca("ca")).lent(&ca("ca"), vec![lender]).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "what is lent must be a CA: {error}");
 }
 
 #[test]
@@ -344,4 +415,84 @@ fn what_stands_in_secrets() {
     let pair = plan.fill(&ssh, Some(key(0)), NOW).unwrap();
     // The length of the name, the name, the length of the exponent, and the exponent.
     assert!(pair["id_rsa.pub"].starts_with(b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABA"), "{pair:?}");
+}
+
+/// `created` or `rotated` of what a Go gardenlet wrote for a Shoot.
+fn golden(part: &str) -> Vec<serde_json::Value> {
+    let text = include_str!("../../tests/fixtures/golden-secrets.json");
+    let all: serde_json::Value = serde_json::from_str(text).unwrap();
+    all[part].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_go_gardenlets_secrets_have_the_names_and_labels_of_ours() {
+    let find = |part: &str, config: &str| {
+        let all = golden(part);
+        all.into_iter()
+            .find(|secret| secret["labels"]["name"] == config)
+            .unwrap_or_else(|| panic!("{config}"))
+    };
+    let pem = |part: &str, ca: &str| find(part, ca)["data"]["ca.crt"].as_str().unwrap().as_bytes().to_vec();
+    // What depends on data and time is compared elsewhere.
+    let check = |config: &Config, options: &Options, rotation: &Rotation, part: &str| {
+        let mut secrets = manager(vec![], rotation, NOW);
+        let Ok(Step::Make(plan)) = secrets.ask(config, options, NOW) else { panic!("{config:?}") };
+        let golden = find(part, config.name());
+        let mut labels: BTreeMap<String, String> = serde_json::from_value(golden["labels"].clone()).unwrap();
+        labels.retain(|key, _| !["issued-at-time", "valid-until-time"].contains(&key.as_str()));
+        assert_eq!(
+            (golden["name"].as_str(), &labels),
+            (Some(plan.name.as_str()), &plan.labels),
+            "{config:?}"
+        );
+    };
+    let (never, persist) = (Rotation::default(), Options { persist: true, ..Options::default() });
+    let plain = Options { plain_name: true, ..keeping() };
+    let bundle = |name: &str, pems| Config::CertificateBundle { name: format!("{name}-bundle"), pems };
+    for name in ["ca", "ca-client", "ca-etcd", "ca-etcd-peer", "ca-front-proxy", "ca-istio-basic-auth-server"]
+    {
+        let common_name = match name {
+            "ca" => "kubernetes",
+            "ca-client" => "kubernetes-client",
+            other => other.trim_start_matches("ca-"),
+        };
+        let config =
+            Config::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None };
+        let options = if name == "ca-client" { keeping() } else { plain.clone() };
+        check(&config, &options, &never, "created");
+        check(&bundle(name, vec![pem("created", name)]), &Options::default(), &never, "created");
+    }
+    check(
+        &Config::RsaKey { name: "service-account-key".into(), bits: 4_096, for_ssh: false },
+        &keeping(),
+        &never,
+        "created",
+    );
+    let name = "kube-apiserver-etcd-encryption-key".to_owned();
+    check(
+        &Config::EncryptionKey { name, provider: String::new(), length: 32 },
+        &keeping(),
+        &never,
+        "created",
+    );
+    let health =
+        TokenUser { username: "health-check".into(), user_id: "health-check".into(), groups: vec![] };
+    let tokens = [("health-check".to_owned(), health)].into();
+    let name = "kube-apiserver-static-token".to_owned();
+    check(&Config::StaticToken { name, tokens }, &persist, &never, "created");
+    let kubeconfig = |pems: &[Vec<u8>]| Config::Kubeconfig {
+        name: "generic-token-kubeconfig".into(),
+        context: "shoot--p--s1".into(),
+        server: "api.s1.p.internal.lab.local".into(),
+        ca: pems.concat(),
+        token_file: "/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig/token".into(),
+        namespace: String::new(),
+    };
+    check(&kubeconfig(&[pem("created", "ca")]), &Options::default(), &never, "created");
+    // After a rotation has begun.
+    let began = find("rotated", "ca")["labels"]["last-rotation-initiation-time"].as_str().unwrap().parse();
+    check(&ca("ca"), &keeping(), &rotated("ca", Timestamp::from_unix(began.unwrap())), "rotated");
+    let both = vec![pem("rotated", "ca"), pem("created", "ca")];
+    check(&bundle("ca", both.clone()), &Options::default(), &never, "rotated");
+    check(&kubeconfig(&both), &Options::default(), &never, "rotated");
 }

@@ -28,6 +28,7 @@ mod render_child;
 mod resources;
 mod role;
 mod sample;
+mod secrets;
 mod server;
 mod story_applier;
 mod story_bootstrap;

@@ -1,0 +1,269 @@
+//! The secrets manager of a namespace: reads its Secrets once, and writes what [`Manager`] decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::config::Config;
+use super::make::Data;
+use super::manager::{Manager, Options, Plan, Rotation, Set, Step, Stored};
+use super::{Error, labels};
+use crate::api::core::{SECRET, Secret};
+use crate::base::clock::Clock;
+use crate::format::base64;
+use crate::kube::request::ListParams;
+use crate::kube::{self, DeleteParams, Patch, Seed};
+use crate::pki::Key;
+use crate::pki::keys::RsaKeys;
+
+/// When to ask again for a Secret whose RSA key is being made.
+pub const KEY_AGAIN: Duration = Duration::from_millis(500);
+
+/// Decisions about one Secret: read, make, label. A server that undoes each of them is given up.
+const STEPS_MAX: usize = 8;
+
+/// Where the Secrets are, and what is needed to make them.
+#[derive(Clone)]
+pub struct Place {
+    /// The seed, through a client that asks the lease before it writes.
+    pub client: Seed,
+    /// The namespace.
+    pub namespace: String,
+    /// Label `manager-identity`: `gardenlet`.
+    pub identity: String,
+    /// Where RSA keys come from.
+    pub keys: Arc<dyn RsaKeys>,
+    /// Time.
+    pub clock: Clock,
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, identity, .. } = self;
+        f.debug_struct("Place")
+            .field("namespace", namespace)
+            .field("identity", identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The Secrets of one run of a flow. The flow's context holds it from [`Secrets::load`] to [`Secrets::clean_up`]:
+///
+/// ```text
+/// let mut secrets = Secrets::load(place, &Rotation { renews_cas: true, ..Rotation::default() })?;
+/// // In a task:
+/// match secrets.ensure(&ca_seed, &options)? {
+///     Some(ca) => ...
+///     None => return Ok(Step::again(KEY_AGAIN, "an RSA key is being made")),
+/// }
+/// ```
+///
+/// CAs come before what they sign. An [`Error`] becomes a [`crate::flow::Failed`] with `?`.
+#[derive(Debug)]
+pub struct Secrets {
+    place: Place,
+    manager: Manager,
+    /// Names that were looked for and do not exist, while a key is being made.
+    absent: BTreeSet<String>,
+    /// Keys that were taken for a request that was not sent, by length.
+    taken: BTreeMap<usize, Key>,
+}
+
+impl Secrets {
+    /// Lists the Secrets of the manager.
+    ///
+    /// # Errors
+    /// The seed's, and a label that should hold a time and does not.
+    pub fn load(place: Place, rotation: &Rotation) -> Result<Self, Error> {
+        let all = place.list(labels::selector(&place.identity))?;
+        let manager = Manager::new(&place.identity, all, rotation, place.clock.now())
+            .map_err(|error| error.within(&place.namespace))?;
+        Ok(Self { place, manager, absent: BTreeSet::new(), taken: BTreeMap::new() })
+    }
+
+    /// The Secret of a configuration: found, labelled or made; so is its bundle, if it has one. `None` while an RSA key is
+    /// being made for it: ask again after [`KEY_AGAIN`]. It never waits.
+    ///
+    /// # Errors
+    /// The seed's, and Secrets that are damaged or belong to somebody else; see the module.
+    pub fn ensure(&mut self, config: &Config, options: &Options) -> Result<Option<Arc<Stored>>, Error> {
+        let Some(secret) = self.ensure_one(config, options)? else { return Ok(None) };
+        if let Some(bundle) = self.manager.bundle_of(config) {
+            // It needs no key.
+            self.ensure_one(&bundle, &Options::default())?;
+        }
+        Ok(Some(secret))
+    }
+
+    /// The Secrets of a configuration that was asked for: current, old, bundle.
+    pub fn get(&self, config: &str) -> Option<&Set> {
+        self.manager.get(config)
+    }
+
+    /// Deletes what nobody asked for in this run. For the end of a flow that has asked for everything that there should be.
+    ///
+    /// # Errors
+    /// The first one of the seed; the others are deleted nevertheless.
+    pub fn clean_up(&mut self) -> Result<(), Error> {
+        let unwanted: Vec<String> = self.manager.unwanted().into_iter().map(str::to_owned).collect();
+        let mut first = Ok(());
+        for name in unwanted {
+            let Place { client, namespace, .. } = &self.place;
+            match client.delete(&SECRET, namespace, &name, &DeleteParams::default()) {
+                Err(error) if !error.is_not_found() => {
+                    first = first.and(Err(self.place.failed("delete", &name)(error)));
+                }
+                _ => self.manager.forget(&name),
+            }
+        }
+        first
+    }
+
+    fn ensure_one(&mut self, config: &Config, options: &Options) -> Result<Option<Arc<Stored>>, Error> {
+        for _ in 0..STEPS_MAX {
+            let now = self.place.clock.now();
+            let step = self.manager.ask(config, options, now);
+            match step.map_err(|error| error.within(&self.place.namespace))? {
+                Step::Ready(secret) => return Ok(Some(secret)),
+                Step::Label { name, labels } => self.label(&name, &labels)?,
+                Step::Make(plan) => {
+                    if !self.adopt(&plan)? && !self.make(config, options, plan)? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        Err(Error::Unsettled { config: config.name().to_owned(), namespace: self.place.namespace.clone() })
+    }
+
+    /// Sets all labels, and that nobody may change the data.
+    fn label(&mut self, name: &str, wanted: &BTreeMap<String, String>) -> Result<(), Error> {
+        let Some(known) = self.manager.known(name).cloned() else { return Ok(()) };
+        let mut changes: serde_json::Map<String, Value> =
+            wanted.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+        changes.retain(|key, value| known.labels.get(key).map(String::as_str) != value.as_str());
+        let gone = known.labels.keys().filter(|key| !wanted.contains_key(*key));
+        changes.extend(gone.map(|key| (key.clone(), Value::Null)));
+        let mut patch = json!({"metadata": {"labels": changes}});
+        if !known.is_immutable {
+            patch["immutable"] = json!(true);
+        }
+        let Place { client, namespace, .. } = &self.place;
+        match client.patch_blindly(&SECRET, namespace, name, "", &Patch::Merge(patch)) {
+            Ok(()) => {
+                self.manager.put(Stored { labels: wanted.clone(), is_immutable: true, ..known });
+                Ok(())
+            }
+            // Deleted since it was listed: it is made anew.
+            Err(error) if error.is_not_found() => {
+                self.manager.forget(name);
+                Ok(())
+            }
+            Err(error) => Err(self.place.failed("label", name)(error)),
+        }
+    }
+
+    /// Whether there is a Secret of the plan's name.
+    fn adopt(&mut self, plan: &Plan) -> Result<bool, Error> {
+        if self.absent.contains(&plan.name) {
+            return Ok(false);
+        }
+        let Some(found) = self.place.find(&plan.name)? else {
+            self.absent.insert(plan.name.clone());
+            return Ok(false);
+        };
+        self.manager.put(found);
+        Ok(true)
+    }
+
+    /// Whether it could be made: there may be no key yet.
+    fn make(&mut self, config: &Config, options: &Options, plan: Plan) -> Result<bool, Error> {
+        let Place { client, namespace, keys, clock, .. } = &self.place;
+        let lenders = self.place.list(format!("{}={}", labels::USE_DATA_FOR, config.name()))?;
+        let plan = plan.lent(config, lenders).map_err(|error| error.within(namespace))?;
+        let bits = config.rsa_bits().filter(|_| plan.source.is_none());
+        let key = bits.and_then(|bits| self.taken.remove(&bits).or_else(|| keys.take(bits)));
+        if bits.is_some() && key.is_none() {
+            return Ok(false);
+        }
+        let now = clock.now();
+        let data = plan.fill(config, key.as_ref(), now);
+        let data =
+            data.map_err(|source| Error::Make { secret: plan.name.clone(), source }.within(namespace))?;
+        let secret = plan.secret(config, options, data, now).map_err(|error| error.within(namespace))?;
+        self.absent.remove(&secret.name);
+        match client.create::<Secret>(&SECRET, namespace, &object(namespace, &secret)) {
+            Ok(created) => self.manager.put(self.place.stored(created)?),
+            // Somebody was quicker: the next step finds it.
+            Err(error) if error.is_already_exists() => {}
+            Err(error) => {
+                // Only a key that nobody has seen may become that of another Secret.
+                if error.postponed().is_some() {
+                    self.taken.extend(bits.zip(key));
+                }
+                return Err(self.place.failed("create", &secret.name)(error));
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Place {
+    fn list(&self, label_selector: String) -> Result<Vec<Stored>, Error> {
+        let params = ListParams { label_selector, ..ListParams::default() };
+        let mut all = Vec::new();
+        self.client
+            .list_all::<Secret>(&SECRET, &self.namespace, &params, &mut |secret| all.push(secret))
+            .map_err(self.failed("list", ""))?;
+        all.into_iter().map(|secret| self.stored(secret)).collect()
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Stored>, Error> {
+        let found = self.client.find::<Secret>(&SECRET, &self.namespace, name);
+        found.map_err(self.failed("read", name))?.map(|secret| self.stored(secret)).transpose()
+    }
+
+    fn stored(&self, secret: Secret) -> Result<Stored, Error> {
+        let Secret { metadata, data, immutable, kind } = secret;
+        let mut decoded = Data::new();
+        for (key, text) in data {
+            let bytes = base64::decode(text.as_bytes()).map_err(|_| {
+                let why = format!("{key} is no base64");
+                Error::Damaged { secret: metadata.name.clone(), why }.within(&self.namespace)
+            })?;
+            decoded.insert(key, bytes);
+        }
+        Ok(Stored {
+            name: metadata.name,
+            labels: metadata.labels,
+            data: decoded,
+            created: metadata.creation_timestamp.unwrap_or_default(),
+            is_immutable: immutable,
+            kind,
+        })
+    }
+
+    fn failed(&self, verb: &str, name: &str) -> impl FnOnce(kube::Error) -> Error + use<> {
+        let operation = match name {
+            "" => format!("{verb} secrets of namespace {}", self.namespace),
+            name => format!("{verb} secret {}/{name}", self.namespace),
+        };
+        move |source| Error::Kube { operation, source }
+    }
+}
+
+fn object(namespace: &str, secret: &Stored) -> Value {
+    let data: serde_json::Map<String, Value> =
+        secret.data.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value)))).collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": secret.name, "namespace": namespace, "labels": secret.labels},
+        "type": secret.kind,
+        "immutable": true,
+        "data": data,
+    })
+}
