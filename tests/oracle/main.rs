@@ -1,5 +1,5 @@
 //! Random templates, rendered by this engine and by real Helm: what both print must be equal, and where one fails, the
-//! other must fail, too.
+//! other must fail, too. And random configurations of Secrets, whose checksums must be those of Go's library.
 //!
 //! `cargo test --test oracle [-- --seed=N --cases=N]`. The seed is printed. It is always the same, so that a change fails
 //! for what it changes; with `tests/run --long` it is new on each day, and the cases are many more. Cases that our engine renders go to Helm hundreds at a time; of those that
@@ -9,6 +9,7 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods)]
 
 mod grammar;
+mod hashes;
 mod oracle;
 mod random;
 mod tree;
@@ -24,6 +25,9 @@ use tree::Tree;
 const SEED: u64 = 11;
 const CASES: usize = 8_000;
 const CASES_LONG: usize = 200_000;
+/// Configurations of Secrets.
+const CONFIGS: usize = 1_000;
+const CONFIGS_LONG: usize = 50_000;
 /// Cases that Helm renders at a time: its start takes as long as some hundred of them.
 const BATCH: usize = 400;
 /// Of the cases that our engine refuses, one in so many is shown to Helm.
@@ -40,6 +44,7 @@ const BROKEN: char = '\u{fffd}';
 struct Plan {
     seed: u64,
     cases: usize,
+    configs: usize,
 }
 
 fn main() -> ExitCode {
@@ -50,38 +55,52 @@ fn main() -> ExitCode {
 
 fn compare() -> ExitCode {
     let plan = Plan::read();
-    let program = variable("GARDENLET_TEST_CACHE")
-        .map_or_else(
-            || PathBuf::from(variable("HOME").unwrap_or_default()).join(".cache/gardenlet-tests"),
-            PathBuf::from,
-        )
-        .join("bin/helm");
-    if !program.is_file() {
-        println!("LEFT OUT: random templates against helm: there is no helm (tests/run builds it)");
-        let ci = variable("CI").is_some_and(|value| value != "false");
-        println!("{}", if ci { "0 passed, 1 failed, 0 skipped" } else { "0 passed, 0 failed, 1 skipped" });
-        return if ci { ExitCode::FAILURE } else { ExitCode::SUCCESS };
-    }
     let folder = std::env::temp_dir().join(format!("gardenlet-oracle-{}", std::process::id()));
-    let helm = Helm::new(program, folder.clone());
-    let result = run(&plan, &helm);
-    let _ = std::fs::remove_dir_all(folder);
-    match result {
-        Ok(0) => {
-            println!("1 passed, 0 failed, 0 skipped");
-            ExitCode::SUCCESS
-        }
+    let templates = against("helm", "random templates", |program| {
+        let result = run(&plan, &Helm::new(program, folder.clone()));
+        let _ = std::fs::remove_dir_all(&folder);
+        result
+    });
+    let hashes = against("config-hash", "checksums of Secrets", |program| {
+        hashes::run(plan.seed, plan.configs, &program)
+    });
+    let count = |wanted: Verdict| [templates, hashes].iter().filter(|verdict| **verdict == wanted).count();
+    let failed = count(Verdict::Failed);
+    if failed > 0 {
+        println!("repeat with: cargo test --test oracle -- --seed={}", plan.seed);
+    }
+    println!("{} passed, {failed} failed, {} skipped", count(Verdict::Passed), count(Verdict::Skipped));
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Verdict {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// Compares with a program of the tools, if it is there; `run` returns how many cases differ.
+fn against(name: &str, what: &str, run: impl FnOnce(PathBuf) -> Result<usize, String>) -> Verdict {
+    let cache = variable("GARDENLET_TEST_CACHE").map_or_else(
+        || PathBuf::from(variable("HOME").unwrap_or_default()).join(".cache/gardenlet-tests"),
+        PathBuf::from,
+    );
+    let program = cache.join("bin").join(name);
+    if !program.is_file() {
+        println!("LEFT OUT: {what} against {name}: it is not there (tests/run builds it)");
+        let ci = variable("CI").is_some_and(|value| value != "false");
+        return if ci { Verdict::Failed } else { Verdict::Skipped };
+    }
+    match run(program) {
+        Ok(0) => Verdict::Passed,
         Ok(different) => {
-            println!(
-                "{different} cases differ; repeat with: cargo test --test oracle -- --seed={}",
-                plan.seed
-            );
-            println!("0 passed, 1 failed, 0 skipped");
-            ExitCode::FAILURE
+            println!("{what}: {different} cases differ");
+            Verdict::Failed
         }
         Err(message) => {
-            println!("{message}\n0 passed, 1 failed, 0 skipped");
-            ExitCode::FAILURE
+            println!("{what}: {message}");
+            Verdict::Failed
         }
     }
 }
@@ -97,7 +116,8 @@ impl Plan {
         let long = variable("GARDENLET_TESTS_LONG").is_some();
         let usual = if long { CASES_LONG } else { CASES };
         let cases = option("--cases=").and_then(|cases| usize::try_from(cases).ok()).unwrap_or(usual);
-        Self { seed: option("--seed=").unwrap_or(if long { today } else { SEED }), cases }
+        let configs = if long { CONFIGS_LONG } else { CONFIGS };
+        Self { seed: option("--seed=").unwrap_or(if long { today } else { SEED }), cases, configs }
     }
 }
 
