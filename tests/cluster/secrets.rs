@@ -1,93 +1,74 @@
-//! The secrets manager with a real API server: what an agent does with it for a Seed or a Shoot.
+//! The secrets manager with a real API server and keys that are really made: what an agent does with it for a Shoot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gardenlet::api::core::SECRET;
-use gardenlet::base::clock::{Clock, Timestamp};
-use gardenlet::format::base64;
-use gardenlet::kube::Client;
-use gardenlet::pki::Key;
-use gardenlet::secrets::{Config, Manager, Options, Rotation, Step, Stored};
-use serde_json::{Value, json};
+use gardenlet::base::clock::Clock;
+use gardenlet::base::stop::Stop;
+use gardenlet::kube::{Client, Seed};
+use gardenlet::pki::keys::Stock;
+use gardenlet::secrets::{self, Config, Options, Place, Rotation};
 
 use crate::failure::{Failure, Result};
+use crate::wait;
 
 /// Secrets of one namespace.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    manager: Manager,
-    client: Client,
-    namespace: String,
-    now: Timestamp,
+    run: secrets::Secrets,
+    configs: Vec<String>,
 }
 
 impl Secrets {
-    /// For a namespace without Secrets.
+    /// Begins a run of the manager.
     pub(crate) fn new(client: Client, namespace: &str) -> Result<Self> {
-        let now = Clock::system().now();
-        let manager = Manager::new("gardenlet", Vec::new(), Vec::new(), &Rotation::default(), now)?;
-        Ok(Self { manager, client, namespace: namespace.to_owned(), now })
+        let place = Place {
+            client: Seed(client),
+            namespace: namespace.to_owned(),
+            identity: "gardenlet".to_owned(),
+            keys: Arc::new(Stock::new(&Stop::new())),
+            clock: Clock::system(),
+        };
+        let run = secrets::Secrets::load(place, &Rotation::default())?;
+        Ok(Self { run, configs: Vec::new() })
     }
 
     /// A CA or a key, and its bundle.
     pub(crate) fn with_bundle(&mut self, config: &Config) -> Result<()> {
-        self.one(config, &Options { plain_name: true, keep_old: true, persist: true, ..Options::default() })?;
-        let bundle = self.manager.bundle_of(config);
-        let bundle = bundle.ok_or_else(|| Failure::new(format!("{} has no bundle", config.name())))?;
-        self.one(&bundle, &Options::default()).map(drop)
+        self.one(config, &Options { plain_name: true, keep_old: true, persist: true, ..Options::default() })
     }
 
     /// A certificate that a CA signs.
-    pub(crate) fn signed(&mut self, config: &Config, ca: &str) -> Result<Arc<Stored>> {
+    pub(crate) fn signed(&mut self, config: &Config, ca: &str) -> Result<()> {
         self.one(config, &Options { signed_by: Some(ca.to_owned()), ..Options::default() })
     }
 
-    /// Makes a Secret, or whatever else the manager finds to do, until it is as it should be; then writes it.
-    pub(crate) fn one(&mut self, config: &Config, options: &Options) -> Result<Arc<Stored>> {
-        loop {
-            match self.manager.ask(config, options, self.now)? {
-                Step::Make(plan) => {
-                    let key = config.rsa_bits().map(Key::new_rsa).transpose().map_err(Failure::new)?;
-                    let data = plan.fill(config, key.as_ref(), self.now)?;
-                    let (name, labels) = (plan.name, plan.labels);
-                    self.manager.put(Stored { name, labels, data, created: self.now, is_immutable: false });
-                }
-                Step::Label { name, labels } => {
-                    let old = self.manager.known(&name).cloned().unwrap_or_default();
-                    self.manager.put(Stored { labels, is_immutable: true, ..old });
-                }
-                Step::Ready(secret) => {
-                    self.client.create::<Value>(&SECRET, &self.namespace, &self.object(&secret))?;
-                    return Ok(secret);
-                }
-            }
-        }
-    }
-
-    fn object(&self, secret: &Stored) -> Value {
-        let data: BTreeMap<&str, String> =
-            secret.data.iter().map(|(key, value)| (key.as_str(), base64::encode(value))).collect();
-        json!({
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": if data.contains_key("tls.crt") { "kubernetes.io/tls" } else { "Opaque" },
-            "metadata": {"name": secret.name, "namespace": self.namespace, "labels": secret.labels},
-            "immutable": secret.is_immutable,
-            "data": data,
-        })
+    /// Waits until a Secret is there.
+    pub(crate) fn one(&mut self, config: &Config, options: &Options) -> Result<()> {
+        self.configs.push(config.name().to_owned());
+        let run = &mut self.run;
+        wait::until(&format!("Secret {}", config.name()), 120, || run.ensure(config, options)).map(drop)
     }
 
     /// The name of each Secret, by the name of its configuration.
     pub(crate) fn names(&self) -> BTreeMap<String, String> {
-        let label = |secret: &Stored| secret.labels.get(gardenlet::secrets::labels::NAME).cloned();
-        self.manager.all().filter_map(|secret| Some((label(secret)?, secret.name.clone()))).collect()
+        let mut names = BTreeMap::new();
+        for config in &self.configs {
+            let Some(set) = self.run.get(config) else { continue };
+            names.insert(config.clone(), set.current.name.clone());
+            if let Some(bundle) = &set.bundle {
+                names.insert(format!("{config}-bundle"), bundle.name.clone());
+            }
+        }
+        names
     }
 
-    /// One entry of the Secret in use of a configuration.
+    /// One entry of the Secret in use of a configuration, or of its bundle.
     pub(crate) fn entry(&self, config: &str, key: &str) -> Result<String> {
-        let set =
-            self.manager.get(config).map(|set| String::from_utf8_lossy(set.current.get(key)).into_owned());
-        set.ok_or_else(|| Failure::new(format!("there is no Secret of {config}")))
+        let set = |name| self.run.get(name);
+        let bundle = || set(config.strip_suffix("-bundle")?)?.bundle.clone();
+        let secret = set(config).map(|set| Arc::clone(&set.current)).or_else(bundle);
+        let secret = secret.ok_or_else(|| Failure::new(format!("there is no Secret of {config}")))?;
+        Ok(String::from_utf8_lossy(secret.get(key)).into_owned())
     }
 }
