@@ -9,7 +9,7 @@ use crate::charts;
 use crate::story_extension::installed;
 use crate::support::http::faults::Action;
 use crate::support::http::record::Recorded;
-use crate::world::{Agent, MANAGED_RESOURCES, Options, World, condition, leader_renewed};
+use crate::world::{Agent, MANAGED_RESOURCES, Options, World, condition, renewed};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// What may be logged in a day without a garden.
@@ -25,15 +25,17 @@ fn config(world: &World) -> Value {
     config
 }
 
-/// Lets time pass in jumps; the agent renews its lease of the seed after each.
+/// Lets time pass in jumps; the agent and its applier renew their leases of the seed after each, with the applier's token.
 fn pass(world: &World, total: Duration, jump: Duration) {
     let until = world.clock.mono() + total;
     while world.clock.mono() < until {
         world.time.advance(jump);
         let now = world.clock.now().minus(jump);
-        world.seed.wait_for("the next renewal of the leader's lease", |seed| {
-            leader_renewed(seed).filter(|renewed| *renewed > now)
-        });
+        for lease in ["gardenlet-leader-election", "gardener-resource-manager"] {
+            world.seed.wait_for(&format!("the next renewal of Lease {lease}"), |seed| {
+                renewed(seed, lease).filter(|renewed| *renewed > now)
+            });
+        }
     }
 }
 

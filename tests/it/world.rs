@@ -381,7 +381,12 @@ impl Drop for World {
 
 /// When the leader of a seed has renewed its Lease.
 pub fn leader_renewed(seed: &TestCluster) -> Option<Timestamp> {
-    let lease = seed.get(LEASES, "leases", "garden", "gardenlet-leader-election")?;
+    renewed(seed, "gardenlet-leader-election")
+}
+
+/// When a Lease of the seed was renewed.
+pub fn renewed(seed: &TestCluster, lease: &str) -> Option<Timestamp> {
+    let lease = seed.get(LEASES, "leases", "garden", lease)?;
     from_rfc3339(text(&lease, "/spec/renewTime"))
 }
 
