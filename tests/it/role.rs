@@ -9,6 +9,7 @@ use crate::charts;
 use crate::packaging;
 use crate::story_extension::installed;
 use crate::story_operating::Desk;
+use crate::story_operating::events;
 use crate::support::TestCluster;
 use crate::support::garden::prepare;
 use crate::support::http::record::Recorded;
@@ -110,6 +111,15 @@ fn what_is_rarely_done_is_allowed() {
         let deployment = seed.get("apps", "deployments", "garden", "gardener-resource-manager")?;
         (deployment["spec"]["replicas"] == 0).then_some(())
     });
+    // The event of a certificate that cannot be renewed is told once, and then counted.
+    let refused = world.garden.faults().on("POST", "/certificatesigningrequests").answer(503);
+    let renew = json!({"metadata": {"annotations": {"gardener.cloud/operation": "renew"}}});
+    world.seed.merge("", "secrets", ("garden", "gardenlet-kubeconfig"), &renew);
+    world.seed.wait_for("an event that is counted", |seed| {
+        let told = events(seed, world.name, "GardenletCertificateRotationFailed").pop()?;
+        (told["series"]["count"].as_i64() >= Some(2)).then_some(())
+    });
+    refused.cancel();
     world.garden.delete(CORE, "controllerregistrations", "", "echo");
     world.garden.wait_for("the end of the installation", |garden| {
         garden.installations("echo").is_empty().then_some(())

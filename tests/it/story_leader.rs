@@ -196,7 +196,7 @@ fn leases_are_renewed_every_four_seconds_or_as_somebody_says() {
         for lease in ["gardenlet-leader-election", "gardener-resource-manager"] {
             wait_for_holder(&world, lease, "host-1");
             let between = renewals(&world, lease);
-            assert!(between.len() >= 50 / seconds, "{lease}: {between:?}");
+            assert!(between.len() >= 40 / seconds, "{lease}: {between:?}");
             // One may be late on a busy machine; the usual one is not.
             let usual = between[between.len() / 2].as_secs_f64();
             assert!((usual - seconds as f64).abs() < 0.5, "{lease}: {between:?}");
