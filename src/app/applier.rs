@@ -19,7 +19,7 @@ use crate::config::settings::ResourceManager;
 use crate::controllers::is_garden;
 use crate::kube::{self, Applier, Patch};
 use crate::limits;
-use crate::resources::{self, Resources, SecretVersion, Watched};
+use crate::resources::{self, Head, Resources, Watched};
 use crate::runtime::fence::Fence;
 use crate::runtime::group::Group;
 use crate::runtime::leader::{self, Elector, Listener};
@@ -320,7 +320,7 @@ struct ApplierPart {
     resources: Resources,
     standing: Mutex<Option<Standing>>,
     /// Secrets with manifests.
-    secrets: Source<SecretVersion>,
+    secrets: Source<Head>,
     /// Keeps them from the first time on: what it knows stays true without the lease.
     watching: Mutex<Option<Group>>,
     /// The reconcilers while the lease is held.

@@ -30,6 +30,7 @@ mod check;
 mod decode;
 mod error;
 mod garbage;
+mod head;
 mod health;
 mod inventory;
 mod memory;
@@ -55,9 +56,10 @@ mod workload;
 pub use check::ChecksReconciler;
 pub use error::Error;
 pub use garbage::GarbageCollector;
+pub use head::Head;
 pub use inventory::InventoryReconciler;
 pub use reconcile::ResourcesReconciler;
-pub use secrets::{SecretVersion, watch_secrets};
+pub use secrets::watch_secrets;
 pub use target::{Class, Target};
 pub use trigger::{REPORTED, Watched, WatchedCondition, WatchedSpec, WatchedStatus};
 pub use workload::watch_workloads;
@@ -69,12 +71,7 @@ const APPLY_WORKERS: u32 = 20;
 const CHECK_WORKERS: u32 = 5;
 
 /// Adds the applier's controllers.
-pub fn add(
-    resources: &Resources,
-    managed: &Source<Watched>,
-    secrets: &Source<SecretVersion>,
-    group: &mut Group,
-) {
+pub fn add(resources: &Resources, managed: &Source<Watched>, secrets: &Source<Head>, group: &mut Group) {
     let lane = group.lane("managedresource", APPLY_WORKERS, RETRY_DEFAULT);
     wake(resources, &lane, managed, group, wants_apply);
     let (known, shared) = (managed.store().clone(), Arc::clone(&resources.0));

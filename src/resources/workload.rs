@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde::Deserialize;
-
+use super::head::Head;
 use super::names;
 use super::{Resources, Shared};
 use crate::api::core::{DAEMON_SET, DEPLOYMENT, STATEFUL_SET};
-use crate::api::meta::{Key, Metadata, ObjectMeta};
+use crate::api::meta::{Key, ObjectMeta};
 use crate::base::clock::Mono;
 use crate::runtime::group::Group;
 use crate::runtime::informer::{Object, Options};
@@ -32,38 +31,9 @@ const CORRECT_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A correction that is due goes before the look.
 const LOOK_AFTER_CORRECTION: Duration = Duration::from_secs(1);
 
-/// What an informer keeps of a workload: its versions, and to whom it belongs.
-#[derive(Debug, Default)]
-pub(super) struct Workload {
-    metadata: ObjectMeta,
-}
-
-impl<'de> Deserialize<'de> for Workload {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let mut full = Metadata::deserialize(d)?.metadata;
-        full.annotations.retain(|name, _| name == names::ORIGIN);
-        let metadata = ObjectMeta {
-            name: full.name,
-            namespace: full.namespace,
-            resource_version: full.resource_version,
-            generation: full.generation,
-            deletion_timestamp: full.deletion_timestamp,
-            annotations: full.annotations,
-            ..ObjectMeta::default()
-        };
-        Ok(Self { metadata })
-    }
-}
-
-impl Object for Workload {
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-}
-
 /// The workloads of the seed, by kind.
 #[derive(Debug, Default)]
-pub(super) struct Workloads([Source<Workload>; 3]);
+pub(super) struct Workloads([Source<Head>; 3]);
 
 impl Workloads {
     /// Whether somebody watches the objects of a kind.
@@ -113,10 +83,9 @@ pub(super) fn wake(resources: &Resources, correct: &Lane, look: &Lane, group: &m
 }
 
 /// The ManagedResources that an object belongs to, or belonged to before somebody changed that.
-fn owners(shared: &Shared, change: &Change<Workload>) -> Vec<Key> {
-    let owner = |workload: &Arc<Workload>| {
-        shared.targets.seed.owner(workload.metadata.annotations.get(names::ORIGIN)?)
-    };
+fn owners(shared: &Shared, change: &Change<Head>) -> Vec<Key> {
+    let owner =
+        |workload: &Arc<Head>| shared.targets.seed.owner(workload.metadata().annotations.get(names::ORIGIN)?);
     let mut owners: Vec<Key> = change.old.iter().chain(&change.new).filter_map(owner).collect();
     owners.dedup();
     owners
@@ -130,12 +99,12 @@ enum Reason {
     Correct,
 }
 
-fn reason(change: &Change<Workload>) -> Reason {
+fn reason(change: &Change<Head>) -> Reason {
     let (old, new) = match (&change.old, &change.new) {
         // Whoever applied it looks at it, too, or it was there before we came.
         (None, _) => return Reason::None,
         (Some(_), None) => return Reason::Correct,
-        (Some(old), Some(new)) => (&old.metadata, &new.metadata),
+        (Some(old), Some(new)) => (old.metadata(), new.metadata()),
     };
     let wanted = |m: &ObjectMeta| (m.generation, m.deletion_timestamp, m.annotations.clone());
     if wanted(old) == wanted(new) { Reason::Look } else { Reason::Correct }
@@ -212,7 +181,7 @@ mod tests {
             let mut object = json!({"metadata": {"name": "x", "namespace": "n", "generation": 1, "resourceVersion": "1",
                 "labels": {"a": "b"}, "annotations": {"resources.gardener.cloud/origin": "garden/mr", "else": "1"}}});
             object["metadata"].as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-            Some(Arc::new(serde_json::from_value::<Workload>(object).unwrap()))
+            Some(Arc::new(serde_json::from_value::<Head>(object).unwrap()))
         };
         let known = || of(json!({}));
         let table = [
@@ -227,7 +196,7 @@ mod tests {
             let change = Change { key: Key::new("n", "x"), old, new };
             assert_eq!(reason(&change), expected, "{name}");
         }
-        assert!(known().unwrap().metadata.labels.is_empty(), "nobody reads them");
+        assert!(known().unwrap().metadata().labels.is_empty(), "nobody reads them");
     }
 
     #[test]

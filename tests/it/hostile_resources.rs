@@ -1,6 +1,8 @@
 //! ManagedResources that mean harm, given to the program as a process of its own: each gets a condition that says what is
 //! wrong, none takes much memory, and a good one beside them is applied.
 
+use std::time::Duration;
+
 use gardenlet::format::{base64, brotli};
 use serde_json::{Value, json};
 
@@ -213,7 +215,9 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
         let almost = Value::Array((0..count).map(|n| json!({"name": format!("s{n}")})).collect());
         group.iter().for_each(|name| install(&world, name, &json!({}), &almost));
         for name in group {
-            let (reason, message) = world.seed.wait_for(name, |_| applied(&world, name));
+            // One after the other is read, and six megabytes each take their time on a busy machine.
+            let found = world.seed.wait_within(Duration::from_secs(180), name, |_| applied(&world, name));
+            let (reason, message) = found.unwrap_or_else(|| panic!("waited in vain for {name}"));
             let words = if count > 16_000 { "more than 50000 values" } else { "more than 6 MiB" };
             assert!(reason == DECODING && message.contains(words), "{reason}: {message}");
         }
