@@ -47,7 +47,7 @@ impl Reconciler for ResourcesReconciler {
                 return Ok(super::jittered(self.0.settings.sync_period));
             }
         };
-        let resource = ManagedResource::deserialize(raw.clone()).map_err(Failure::terminal)?;
+        let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
         let Some(target) = self.0.targets.of(&resource.metadata, &resource.spec.class) else {
             return Ok(Outcome::Done);
         };

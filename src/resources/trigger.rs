@@ -112,7 +112,7 @@ impl informer::Object for Watched {
 
     /// Enough to know whose it is, so that it gets a condition; the class comes before all lists.
     fn of_head(head: &Value) -> Option<Self> {
-        let metadata = ObjectMeta::deserialize(head["metadata"].clone()).ok()?;
+        let metadata = ObjectMeta::deserialize(&head["metadata"]).ok()?;
         let class = head["spec"]["class"].as_str().unwrap_or_default().to_owned();
         let spec = WatchedSpec { class, ..WatchedSpec::default() };
         Some(Whole { metadata, spec, ..Whole::default() }.into())
