@@ -1,8 +1,8 @@
 //! Large primes, and the RSA and DSA keys that are made of them, as numbers.
 //!
-//! Candidates follow each other at a fixed distance from a random one. Those with a small factor are crossed out first, as in
-//! the sieve of Eratosthenes; what is left is tried with Miller and Rabin's test on random bases. Nothing here runs in constant
-//! time: keys are made where nobody can measure it, and used by ring.
+//! The search begins at a random number and goes on in steps of equal size. A sieve removes candidates with a small factor, and
+//! the Miller-Rabin test with random bases checks the others. This code does not run in constant time: an attacker cannot
+//! measure how a key is made, and ring uses the key.
 
 use num_bigint::BigUint;
 

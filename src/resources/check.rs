@@ -1,8 +1,8 @@
 //! Looks at applied objects: are they healthy, are they rolled out.
 //!
-//! Upstream runs two controllers with watches on every kind that was ever applied. Here one controller reads the bodies of those
-//! kinds that have something to say, and of the others only, list by list, who is there. It comes when `workload` or
-//! `inventory` have news, and by itself where they have no eye on everything.
+//! Upstream runs two controllers with watches on every kind that was ever applied. Here one controller reads the bodies of
+//! kinds that report health or progress. For other kinds it only needs to know which objects exist. `workload` and `inventory`
+//! wake it when an object changes; objects that neither of them covers are polled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::base::clock::Mono;
 use crate::kube::ListParams;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
-/// However many kinds there are, lists begin no more often than this.
+/// The shortest average time between the beginnings of two lists, of whatever kinds.
 const LIST_EVERY: Duration = Duration::from_secs(6);
 
 /// A kind as a key: its API version and its name.
@@ -166,7 +166,7 @@ mod tests {
 
     /// Owner, name and version of an object.
     type Sample = (&'static str, &'static str, &'static str);
-    /// What happened, what is listed now, and who has news by names alone and with versions.
+    /// What happened, the objects now, and the owners whose objects changed: compared by name, and by name and version.
     type Case<'a> = (&'a str, &'a [Sample], &'a [&'a str], &'a [&'a str]);
 
     fn listing(at: u64, objects: &[Sample], versions: bool) -> Listing {

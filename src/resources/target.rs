@@ -1,4 +1,4 @@
-//! Where the objects of ManagedResources are applied, and who is responsible for which ManagedResource.
+//! The clusters to which ManagedResources are applied, and which ManagedResource belongs to which cluster.
 //!
 //! ManagedResources and their Secrets are always in the seed. Those of class `seed` are applied there; those without a class
 //! are for the cluster of the shoot in whose namespace they are. Such targets come and go while the applier runs.

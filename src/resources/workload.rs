@@ -1,8 +1,8 @@
-//! Applied Deployments, StatefulSets and DaemonSets are watched, without their bodies: whoever changes one is corrected, and
-//! what becomes of its pods is told, within seconds.
+//! Watches the metadata of applied Deployments, StatefulSets and DaemonSets. The applier reverts a change of one within seconds,
+//! and reports the health of its pods as quickly.
 //!
-//! A busy rollout changes the status of a workload many times, and another program may insist on its own idea of one. So for
-//! one ManagedResource looks follow each other at a distance, and corrections at a distance that grows.
+//! A rollout changes the status of a workload many times, and another program may keep changing its spec. So checks of one
+//! ManagedResource keep a minimum distance, and the distance between corrections grows.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

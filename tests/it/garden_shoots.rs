@@ -322,7 +322,7 @@ fn what_is_fixed_stays() {
         let (code, message) = refusal(patch(&client, "s1", "status", &json!({"status": status})));
         assert!(code == 422 && message.contains("field is immutable"), "{message}");
     }
-    // The profile no longer has the version; finalizers and labels may change all the same.
+    // The version leaves the profile. Finalizers and labels of the Shoot can still change.
     garden.merge(
         CORE,
         "cloudprofiles",
@@ -653,7 +653,7 @@ fn a_binding_changes_the_seed_and_nothing_else() {
     assert_eq!((text(&moved, "/spec/seedName"), generation(&moved)), ("edge-2", 3));
     let (code, message) = refusal(bind(Value::Null));
     assert!(code == 422, "{message}");
-    // A whole object works as well: that is how users are told to do it.
+    // The documentation sends the whole object. That works, too.
     let mut whole = shoot(&garden, "s1");
     whole["spec"]["seedName"] = "edge-1".into();
     let kind = garden.api().kind(CORE, "shoots").unwrap();

@@ -878,7 +878,7 @@ fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
     };
     assert_eq!((status("ResourcesApplied"), status("ResourcesHealthy")), (json!("True"), json!("True")));
 
-    // The target goes: what is there stays, whatever becomes of the ManagedResource.
+    // Without the target, the objects stay in its cluster, even if the ManagedResource is deleted.
     rig.resources.set_target(&key.namespace, None, &managed);
     rig.seed.delete(GROUP, "managedresources", &key.namespace, &key.name);
     assert_eq!(round(&rig.resources), Outcome::Done);

@@ -111,7 +111,7 @@ fn what_is_rarely_done_is_allowed() {
         let deployment = seed.get("apps", "deployments", "garden", "gardener-resource-manager")?;
         (deployment["spec"]["replicas"] == 0).then_some(())
     });
-    // The event of a certificate that cannot be renewed is told once, and then counted.
+    // The agent creates one event for a certificate that it cannot renew, and then counts repetitions in it.
     let refused = world.garden.faults().on("POST", "/certificatesigningrequests").answer(503);
     let renew = json!({"metadata": {"annotations": {"gardener.cloud/operation": "renew"}}});
     world.seed.merge("", "secrets", ("garden", "gardenlet-kubeconfig"), &renew);
