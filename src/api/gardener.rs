@@ -246,13 +246,16 @@ pub struct ControllerRegistrationSpec {
 
 /// A kind and type of extension objects.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ControllerResource {
     /// Such as `Infrastructure`.
     pub kind: String,
     /// Such as `local`.
     #[serde(rename = "type")]
     pub type_name: String,
+    /// The classes of objects (`shoot`, `seed`) for which an Extension of this type exists unless it is disabled.
+    #[serde(deserialize_with = "or_default")]
+    pub auto_enable: Vec<String>,
 }
 
 /// A ControllerDeployment (core.gardener.cloud/v1) as the program reads it.

@@ -3,6 +3,9 @@
 use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::DeflateDecoder;
+use serde_json::Value;
+
+use crate::format::yaml;
 
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/components"));
 
@@ -20,6 +23,19 @@ pub fn files(folder: &str) -> Vec<File> {
     // The archive is part of the binary and a test reads all of it: an error here is no state of the world.
     #[expect(clippy::expect_used)]
     select(PACKED, folder).expect("build.rs wrote the archive")
+}
+
+/// The text of one file.
+pub fn text(path: &str) -> String {
+    #[expect(clippy::expect_used)]
+    files(path).pop().expect("build.rs packed the file").text
+}
+
+/// The object in a file of one manifest.
+pub fn object(path: &str) -> Value {
+    // Files of our own, all of which a test parses.
+    #[expect(clippy::expect_used)]
+    yaml::parse(&text(path)).expect("a manifest of our own parses")
 }
 
 /// Reads the stream once, keeping only what was asked for.

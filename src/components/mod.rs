@@ -2,7 +2,10 @@
 //! packs them into the binary.
 
 pub mod archive;
+pub mod cluster_identity;
 pub mod crds;
 pub mod hosting;
 pub mod install;
+pub mod managed;
+pub mod system;
 pub mod webhooks;

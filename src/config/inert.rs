@@ -36,13 +36,12 @@ pub(super) const TABLE: &[(&str, &str)] = &[
     ("seedConfig.spec.backup", "this version has no controller for BackupBuckets"),
     ("seedConfig.spec.ingress.controller.providerConfig", "this version installs no ingress controller"),
     ("seedConfig.spec.extensions", "this version creates no Extensions in the seed"),
-    ("seedConfig.spec.resources", "this version copies no referenced resources into the seed"),
     (
-        "seedConfig.spec.settings.{excessCapacityReservation,loadBalancerServices,verticalPodAutoscaler,\
-         persistentVolumeClaimAutoscaler,dependencyWatchdog,topologyAwareRouting,zoneSelection}",
+        "seedConfig.spec.settings.{excessCapacityReservation,loadBalancerServices,verticalPodAutoscaler.featureGates,\
+         verticalPodAutoscaler.maxAllowed,persistentVolumeClaimAutoscaler,dependencyWatchdog,topologyAwareRouting,zoneSelection}",
         "the garden stores it, but this version installs no components that it is for",
     ),
-    ("edge.{components,etcd}", "this version installs no components"),
+    ("edge.etcd", "this version installs no etcd"),
 ];
 
 /// Whether `value` asks for something: it is not what an absent field means, and does not only switch off.

@@ -331,6 +331,10 @@ const SEED: &[Field] = &[
     ),
 ];
 
+/// What `edge.components.disabled` can name.
+pub(super) const COMPONENTS: [&str; 5] =
+    ["cluster-identity", "etcd-crds", "machine-crds", "system", "vpa-crds"];
+
 const EDGE: &[Field] = &[
     field("edge.workers", Int).default("8"),
     field("edge.resourceManager", Text).default(r#""Auto""#).rule(OneOf(&["Auto", "Embedded", "External"])),
@@ -348,9 +352,9 @@ const EDGE: &[Field] = &[
     field("edge.registries[].rewrites[].to", Text),
     field("edge.registries[].{caFile,certificateFile,keyFile,layoutDir}", Text),
     field("edge.registries[].insecure", Bool),
-    field("edge.components.profile", Text).rule(OneOf(&["core", "full"])),
+    field("edge.components.profile", Text).default(r#""core""#).rule(OneOf(&["core", "full"])),
     field("edge.components.disabled", List),
-    field("edge.components.disabled[]", Text),
+    field("edge.components.disabled[]", Text).rule(OneOf(&COMPONENTS)),
     field("edge.bootstrap.keep", Bool).default("false"),
     field("edge.bootstrap.kubeconfig", Text),
     field("edge.etcd", Any),

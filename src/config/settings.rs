@@ -191,12 +191,28 @@ pub struct Edge {
     pub liveness_tolerate_offline: bool,
     /// Bytes of the chart cache in the state directory.
     pub chart_cache_bytes_max: u64,
+    /// What the agent installs in the seed.
+    pub components: Components,
     /// How registries are reached that need more than their name.
     pub registries: Vec<Registry>,
     /// Bootstrap credentials stay where they are after they were used: the Secret in the seed, the token in the garden.
     pub bootstrap_keep: bool,
     /// A file with a bootstrap kubeconfig. It may come later, and it is never deleted.
     pub bootstrap_kubeconfig: Option<PathBuf>,
+}
+
+/// `edge.components`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Components {
+    /// Components that the agent leaves alone.
+    pub disabled: Vec<String>,
+}
+
+impl Components {
+    /// Whether the agent leaves this component alone.
+    pub fn is_disabled(&self, name: &str) -> bool {
+        self.disabled.iter().any(|disabled| disabled == name)
+    }
 }
 
 /// An item of `edge.registries`. What belongs to the connection counts wherever that host is talked to, as a mirror too.
@@ -404,6 +420,12 @@ impl Edge {
             liveness_stall_timeout: r.duration("liveness.stallTimeout"),
             liveness_tolerate_offline: r.flag("liveness.tolerateOffline"),
             chart_cache_bytes_max: r.bytes("chartCache.maxSize"),
+            components: Components {
+                disabled: r
+                    .items("components.disabled")
+                    .filter_map(|item| item.value().as_str().map(str::to_owned))
+                    .collect(),
+            },
             registries: r.items("registries").map(Registry::read).collect(),
             bootstrap_keep: r.flag("bootstrap.keep"),
             bootstrap_kubeconfig: r.path("bootstrap.kubeconfig"),

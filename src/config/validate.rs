@@ -65,6 +65,11 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
     resources(r.at("resources"), problems);
     listeners(r.at("server"), problems);
     registries(r.at("edge"), problems);
+    if r.str("edge.components.profile") == "full" {
+        let message =
+            "full is not there yet: this version installs what the applier and Shoots need; write core";
+        problems.error("edge.components.profile", message);
+    }
     heartbeat(r, problems);
 }
 

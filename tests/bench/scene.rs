@@ -47,6 +47,7 @@ impl Scene {
         let garden = Garden::start(&clock);
         let preparation = Preparation::new(SEED, clock.now());
         garden.apply(&preparation.garden());
+        garden.apply(&prepare::provider());
         let mut options = support::Options::new("seed", &clock);
         options.authorization = Authorization::Rbac;
         let seed = TestCluster::start(options);

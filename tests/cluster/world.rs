@@ -69,6 +69,7 @@ impl World {
             client: lab.garden.client()?,
         });
         register(&lab.garden, &gardener)?;
+        lab.garden.apply(&list(&prepare::provider()))?;
         lab.seed.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "garden"}}))?;
         Ok(Self { gardener, preparation })
     }

@@ -1,18 +1,12 @@
 //! Charts of the stories: archives made from texts.
 
-use flate2::{Compression, write::GzEncoder};
+use crate::support::garden::prepare;
 
 /// A chart's archive.
 pub fn archive(name: &str, files: &[(&str, &str)]) -> Vec<u8> {
-    let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     let chart = format!("apiVersion: v2\nname: {name}\nversion: 0.1.0\n");
-    for (path, content) in std::iter::once(("Chart.yaml", chart.as_str())).chain(files.iter().copied()) {
-        let mut header = tar::Header::new_gnu();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o644);
-        tar.append_data(&mut header, format!("{name}/{path}"), content.as_bytes()).unwrap();
-    }
-    tar.into_inner().unwrap().finish().unwrap()
+    let all: Vec<_> = std::iter::once(("Chart.yaml", chart.as_str())).chain(files.iter().copied()).collect();
+    prepare::archive(name, &all)
 }
 
 /// An extension: Deployment, ConfigMap, RBAC, a CRD and an instance of it.

@@ -292,6 +292,10 @@ fn left_in(cluster: &TestCluster) -> Vec<(String, Value)> {
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
         (r"seed-csr-[A-Za-z0-9_-]{43}", "seed-csr-<hash>"),
         (r"echo-[a-z0-9]{5}(-[0-9a-f]{8})?\b", "echo-<random>"),
+        (r"provider-local-[a-z0-9]{5}(-[0-9a-f]{8})?\b", "provider-local-<random>"),
+        // They hold the name of the cluster, which is new in each run.
+        (r"cluster-identity-[0-9a-f]{8}\b", "cluster-identity-<hash>"),
+        (r"/secret-[0-9a-f]{8}\b", "/secret-<hash>"),
         (r"[0-9a-f]{64}", "<id>"),
         (r"127\.0\.0\.1:\d+", "<address>"),
     ]

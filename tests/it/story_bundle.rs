@@ -76,8 +76,12 @@ fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
     );
     let (code, output, errors) = export(&["--all"]);
     assert_eq!(code, 0, "{output}{errors}");
-    assert!(errors.starts_with(&format!("1/1 echo {reference} sha256:")), "{errors}");
-    assert!(errors.ends_with(" bytes\n") && !errors.contains("hunter"), "{errors}");
+    assert!(errors.starts_with(&format!("1/2 echo {reference} sha256:")), "{errors}");
+    assert!(
+        errors.ends_with(" bytes\n2/2 provider-local in its ControllerDeployment\n")
+            && !errors.contains("hunter"),
+        "{errors}"
+    );
     let (first, rest) = output.split_once('\n').unwrap();
     assert!(first.starts_with(&format!("{archive}: 1 charts with ")), "{output}");
     assert!(first.ends_with(", a list of 1 images"), "{output}");

@@ -41,7 +41,13 @@ fn a_chart_is_installed_renewed_and_removed() {
     world.time.advance(Duration::from_secs(11 * 60));
     agent.launch();
     world.seed.wait_for("the collection of garbage", |seed| {
-        (seed.store().names("", "secrets", "garden") == ["gardenlet-kubeconfig"]).then_some(())
+        // Secrets of ManagedResources that are there, and what the agent has copied from the garden.
+        let managed = seed.store().list(MANAGED_RESOURCES, "managedresources", "garden");
+        let mut expected: Vec<String> =
+            managed.iter().map(|m| text(m, "/spec/secretRefs/0/name").to_owned()).collect();
+        expected.extend(["gardenlet-kubeconfig", "seed-global-monitoring"].map(str::to_owned));
+        expected.sort();
+        (seed.store().names("", "secrets", "garden") == expected).then_some(())
     });
     agent.stop();
 }

@@ -281,7 +281,7 @@ fn explain_says_what_an_object_waits_for() {
         "{told}"
     );
     let told = desk.explain(&["Seed", "explained"]);
-    assert!(told.contains(&format!("- in use by ControllerInstallation {name}\n")), "{told}");
+    assert!(told.contains(&format!("- in use by ControllerInstallation {name}, provider-local-")), "{told}");
 
     let namespace = format!("extension-{name}");
     let cm = ["explain", "cm", "echo", "-n", &namespace, "--config", &desk.config];

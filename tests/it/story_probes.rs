@@ -166,7 +166,8 @@ fn readiness_comes_once_and_stays() {
     let all_secrets = |seen: &Seen| seen.path == "/api/v1/secrets" && !seen.query.contains("labelSelector");
     let late = world.seed.faults().when(all_secrets).answer(500);
     let agent = world.agent();
-    world.wait_until_ready();
+    // The Seed is not reconciled before somebody applies what it needs.
+    world.wait_for_condition("GardenletReady", "True");
     assert_eq!(agent.get(2728, "/readyz").0, 500);
     first.cancel();
     wait_for("readiness", || (agent.get(2728, "/readyz").0 == 200).then_some(()));
@@ -182,6 +183,7 @@ fn readiness_comes_once_and_stays() {
         agent.get(2728, "/statusz").1.contains("watch seed/secrets: synced").then_some(())
     });
     assert_eq!(agent.get(2728, "/readyz").0, 200);
+    world.wait_until_ready();
     agent.stop();
 }
 

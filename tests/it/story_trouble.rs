@@ -277,8 +277,9 @@ fn a_chart_whose_objects_are_refused() {
     world.extend("bad", &charts::archive("bad", &[("templates/map.yaml", &map)]), &json!({}));
     let agent = world.agent();
     let (_, _, message) = world.seed.wait_for("ResourcesApplied=False", |seed| {
-        let managed = seed.store().list(MANAGED_RESOURCES, "managedresources", "garden").pop()?;
-        condition(&managed, "ResourcesApplied").filter(|c| c.0 == "False" && c.1 == "ApplyFailed")
+        let mut all = seed.store().list(MANAGED_RESOURCES, "managedresources", "garden");
+        all.retain(|managed| managed["metadata"]["labels"]["controllerregistration-name"] == "bad");
+        condition(&all.pop()?, "ResourcesApplied").filter(|c| c.0 == "False" && c.1 == "ApplyFailed")
     });
     assert!(message.contains("Not_A_Name") && message.contains("422"), "{message}");
     world.garden.wait_for("Installed=False", |_| {

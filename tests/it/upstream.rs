@@ -26,7 +26,7 @@ const COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-referenc
 const MANAGED_BY: &str = "resources.gardener.cloud/managed-by";
 const DESCRIPTION: &str = "DO NOT EDIT - This resource is managed by gardener-resource-manager.\nAny modifications \
     are discarded and the resource is returned to the original state.";
-/// ManagedResources that the Go gardenlet's Seed flow owns, and this program does not know.
+/// ManagedResources of the Go gardenlet's Seed flow, which this program finds as it would write them.
 pub const SYSTEM: [&str; 2] = ["cluster-identity", "system"];
 
 /// How the Go gardenlet ended.
@@ -43,13 +43,19 @@ pub enum End {
 pub fn leave(world: &World, end: End) -> String {
     kubeconfig(world);
     let installation = registration(world);
+    let provider = installed_by_go(world, prepare::PROVIDER);
     namespaces(world);
     world.seed.apply(&crds::all().collect::<Vec<_>>());
+    let foreign = crds::Foreign { is_garden: false, vpa: true, machines: true, etcd: true };
+    world.seed.apply(&crds::foreign(foreign).collect::<Vec<_>>());
     world.seed.wait_for("the kinds", |seed| seed.api().kind(MANAGED_RESOURCES, "managedresources"));
     components(world);
-    extension(world, &installation);
+    let manifests = MANIFESTS.map(|(file, text)| (format!("extension-echo_templates_{file}"), text));
+    extension(world, &installation, "echo", &manifests);
+    let map = ("no-provider_templates_configmap.yaml".to_owned(), PROVIDER_MANIFEST);
+    extension(world, &provider, prepare::PROVIDER, &[map]);
     leases(world, end);
-    conditions(world, &installation);
+    conditions(world, &[&installation, &provider]);
     installation
 }
 
@@ -95,7 +101,12 @@ fn registration(world: &World) -> String {
     let namespace = format!("seed-{}", world.name);
     world.garden.wait_for("the seed's namespace", |g| g.get("", "namespaces", "", &namespace));
     world.garden.apply(&prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"})));
-    let found = world.garden.wait_for("an installation", |g| g.installations("echo").pop());
+    installed_by_go(world, "echo")
+}
+
+/// The name of the installation of a registration, which has the finalizer.
+fn installed_by_go(world: &World, registration: &str) -> String {
+    let found = world.garden.wait_for("an installation", |g| g.installations(registration).pop());
     let name = text(&found, "/metadata/name").to_owned();
     let finalizers = json!({"metadata": {"finalizers": ["core.gardener.cloud/controllerinstallation"]}});
     world.garden.merge(CORE, "controllerinstallations", ("", &name), &finalizers);
@@ -113,7 +124,7 @@ fn since(world: &World) -> String {
 }
 
 /// What is in the garden when all is well.
-fn conditions(world: &World, installation: &str) {
+fn conditions(world: &World, installations: &[&str]) {
     let at = since(world);
     let of = |kind, told| condition(kind, told, &at);
     let status = json!({"status": {"conditions": [
@@ -124,7 +135,9 @@ fn conditions(world: &World, installation: &str) {
         of("Required", ("False", "NoExtensionObjects", "no extension objects exist in the seed having the kind/type \
             combinations the controller is responsible for")),
     ]}});
-    world.garden.merge_status(CORE, "controllerinstallations", ("", installation), &status);
+    for installation in installations {
+        world.garden.merge_status(CORE, "controllerinstallations", ("", installation), &status);
+    }
     let certificate = world.certificate().unwrap();
     let status = json!({"status": {
     "gardener": {"id": "9f".repeat(32), "name": "gardenlet-6bb7f9cd6b-kk2jz", "version": "v1.150.0"},
@@ -239,12 +252,26 @@ fn components(world: &World) {
                     "containers": [{"name": GRM.1, "image": "registry.example.org/gardener-resource-manager:v1.150.0"}]}}}}),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shoot--a--b", "labels": {"gardener.cloud/role": "shoot"}}}),
     ]);
-    let class = |name: &str, value: i64| {
+    let class = |name: &str, value: i64, of: &str| {
         json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
-        "metadata": {"name": name}, "value": value, "description": "PriorityClass for Seed system components"})
+        "metadata": {"name": name}, "value": value, "description": format!("PriorityClass for {of}")})
     };
-    let all = [class("gardener-reserve-excess-capacity", -5), class("gardener-system-900", 999_998_900)];
-    component(world, "system", &all.map(|object| yaml::emit(&object, yaml::Dialect::V4)).join("---\n"));
+    // In upstream's order.
+    let system = |level: i64, of| class(&format!("gardener-system-{level}"), 999_998_000 + level, of);
+    let mut all = [900, 800, 700, 600].map(|level| system(level, "Seed system components")).to_vec();
+    all.push(class("gardener-reserve-excess-capacity", -5, "reserving excess capacity on a Seed cluster"));
+    all.extend([500, 400, 300, 200, 100].map(|level| system(level, "Shoot control plane components")));
+    let all: Vec<String> = all.iter().map(|object| yaml::emit(object, yaml::Dialect::V4)).collect();
+    component(world, "system", &all.join("---\n"));
+    let references = format!("referenced-resources-{}", world.name);
+    let spec = json!({"class": "seed", "keepObjects": false, "forceOverwriteAnnotations": false});
+    managed(&world.seed, (&references, &references), &json!({}), spec, &BTreeMap::new());
+    resource_manager_applies(world, &references);
+    let text = |text: &str| base64(text.as_bytes());
+    world.seed.apply(&[json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": "seed-global-monitoring", "namespace": "garden", "labels": {
+            "gardener.cloud/role": "global-monitoring", "gardener.cloud/purpose": "global-monitoring-secret-replica"}},
+        "data": {"username": text("admin"), "password": text("admin"), "auth": text("admin:$2a$10$as-upstream-made-it")}})]);
     let identity = json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
         "metadata": {"name": "cluster-identity", "namespace": "kube-system"},
         "data": {"cluster-identity": cluster_identity(world), "origin": "seed"}});
@@ -257,9 +284,13 @@ fn components(world: &World) {
             "injectLabels": {"shoot.gardener.cloud/no-cleanup": "true"}}})]);
 }
 
-/// A component of the Seed flow.
+/// A component of the Seed flow. Its stream has other bytes than ours, as that of Go's encoder: an empty block of metadata
+/// before its end.
 fn component(world: &World, name: &str, manifests: &str) {
-    let data = BTreeMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
+    let mut stream = brotli::encode(manifests.as_bytes());
+    let end = stream.pop().unwrap();
+    stream.extend([0b0000_0110, end]);
+    let data = BTreeMap::from([("data.yaml.br".to_owned(), stream)]);
     let labels = json!({"gardener.cloud/role": "seed-system-component"});
     let spec = json!({"class": "seed", "keepObjects": false});
     managed(&world.seed, (name, &format!("managedresource-{name}")), &labels, spec, &data);
@@ -304,21 +335,23 @@ pub fn secret_name(seed: &TestCluster, managed: &str) -> String {
 }
 
 /// An installed extension.
-fn extension(world: &World, installation: &str) {
+fn extension(world: &World, installation: &str, registration: &str, manifests: &[(String, &str)]) {
     let namespace = format!("extension-{installation}");
     world.seed.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace,
-        "labels": {"gardener.cloud/role": "extension", "controllerregistration.core.gardener.cloud/name": "echo",
+        "labels": {"gardener.cloud/role": "extension", "controllerregistration.core.gardener.cloud/name": registration,
             "high-availability-config.resources.gardener.cloud/consider": "true"},
         "annotations": {"high-availability-config.resources.gardener.cloud/zones": "a"}}})]);
-    let labels = json!({"controllerinstallation-name": installation, "controllerregistration-name": "echo"});
-    let data = MANIFESTS.map(|(file, manifest)| {
+    let labels =
+        json!({"controllerinstallation-name": installation, "controllerregistration-name": registration});
+    let manifest = |(file, manifest): &(String, &str)| {
         let manifest = manifest
             .replace("NAMESPACE", &namespace)
             .replace("value: SEED", &format!("value: {}", world.name));
-        (format!("extension-echo_templates_{file}"), format!("\n---\n{manifest}\n---\n").into_bytes())
-    });
+        (file.clone(), format!("\n---\n{manifest}\n---\n").into_bytes())
+    };
+    let data = manifests.iter().map(manifest).collect();
     let spec = json!({"class": "seed"});
-    managed(&world.seed, (installation, installation), &labels, spec, &data.into());
+    managed(&world.seed, (installation, installation), &labels, spec, &data);
     resource_manager_applies(world, installation);
 }
 
@@ -448,6 +481,11 @@ pub fn versions(cluster: &TestCluster) -> BTreeMap<String, String> {
     };
     all.map(|(id, object)| (place(id), text(object, "/metadata/resourceVersion").to_owned())).collect()
 }
+
+/// The chart of `packaging/no-provider` as the Go gardenlet writes it.
+const PROVIDER_MANIFEST: &str = "apiVersion: v1\ndata:\n  about: |\n    This seed has no infrastructure provider. Objects of the \
+     kinds Infrastructure, ControlPlane and Worker stay as they\n    are, and DNS records are made by hand.\nkind: ConfigMap\n\
+     metadata:\n  name: no-provider\n  namespace: NAMESPACE\n";
 
 /// The chart of `charts::extension` as the Go gardenlet writes it for greeting `hello`: keys in alphabetical order, fields
 /// of apps/v1 that Go never leaves out, `SEED_NAME` in each container.

@@ -120,6 +120,7 @@ impl World {
         let garden = Garden::start(&clock);
         let preparation = Preparation::new(options.seed, clock.now());
         garden.apply(&preparation.garden());
+        garden.apply(&prepare::provider());
         let mut seed = ClusterOptions::new("seed", &clock);
         seed.authorization = Authorization::Rbac;
         let seed = TestCluster::start(seed);

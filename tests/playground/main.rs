@@ -60,6 +60,7 @@ impl World {
         let garden = Garden::start(&clock);
         let preparation = Preparation::new(SEED, clock.now());
         garden.apply(&preparation.garden());
+        garden.apply(&prepare::provider());
         screen.say(
             "garden",
             &format!("is up at {}: gardener.cloud groups, SeedAuthorizer, a bootstrap token", garden.url()),

@@ -21,6 +21,7 @@ pub fn serve(folder: &Path, stop: &Stop) {
     let garden = Garden::start(&clock);
     let preparation = Preparation::new(SEED, clock.now());
     garden.apply(&preparation.garden());
+    garden.apply(&prepare::provider());
     let mut options = Options::new("seed", &clock);
     options.authorization = Authorization::Rbac;
     let seed = TestCluster::start(options);

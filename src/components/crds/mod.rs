@@ -35,6 +35,31 @@ pub fn extensions() -> impl Iterator<Item = Value> {
     group("extensions.gardener.cloud")
 }
 
+/// Definitions of other projects, whose kinds charts of extensions and control planes use: VerticalPodAutoscaler, the
+/// machine kinds, Etcd. They have the fields that an API server must know and leave all others unchecked, for the project
+/// that owns them may install its own.
+pub fn foreign(facts: Foreign) -> impl Iterator<Item = Value> {
+    let wanted = [
+        (facts.vpa && !facts.is_garden, "autoscaling.k8s.io"),
+        (facts.machines, "machine.sapcloud.io"),
+        (facts.etcd && !facts.is_garden, "druid.gardener.cloud"),
+    ];
+    wanted.into_iter().filter(|(is_wanted, _)| *is_wanted).flat_map(|(_, name)| group(name))
+}
+
+/// Which of the definitions of other projects a seed needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreign {
+    /// The seed's cluster runs the garden, whose operator installs some of them.
+    pub is_garden: bool,
+    /// VerticalPodAutoscaler.
+    pub vpa: bool,
+    /// Machines and their sets.
+    pub machines: bool,
+    /// Etcd.
+    pub etcd: bool,
+}
+
 /// All definitions of one API group. They are unpacked anew with each call, and each is parsed when its turn comes: as
 /// values they take ten times the memory of their text.
 fn group(name: &str) -> impl Iterator<Item = Value> {

@@ -162,3 +162,40 @@ fn the_operator_of_a_garden_installs_what_gardens_need() {
     ];
     assert_eq!(names(true), expected);
 }
+
+#[test]
+fn definitions_of_other_projects() {
+    let all = Foreign { is_garden: false, vpa: true, machines: true, etcd: true };
+    let names = |facts| -> Vec<String> {
+        let name = |crd: Value| crd["metadata"]["name"].as_str().unwrap().to_owned();
+        foreign(facts).map(name).collect()
+    };
+    let machines = [
+        "machineclasses.machine.sapcloud.io",
+        "machinedeployments.machine.sapcloud.io",
+        "machines.machine.sapcloud.io",
+        "machinesets.machine.sapcloud.io",
+    ];
+    assert_eq!(names(Foreign { is_garden: true, ..all }), machines);
+    assert_eq!(names(Foreign { vpa: false, etcd: false, ..all }), machines);
+    let mut expected = vec![
+        "verticalpodautoscalercheckpoints.autoscaling.k8s.io",
+        "verticalpodautoscalers.autoscaling.k8s.io",
+    ];
+    expected.extend(machines);
+    expected.extend(["etcdcopybackupstasks.druid.gardener.cloud", "etcds.druid.gardener.cloud"]);
+    assert_eq!(names(all), expected);
+    for crd in foreign(all) {
+        let (name, spec) = (&crd["metadata"]["name"], &crd["spec"]);
+        assert_eq!(
+            *name,
+            format!("{}.{}", spec["names"]["plural"].as_str().unwrap(), spec["group"].as_str().unwrap())
+        );
+        // An API server takes definitions of this group only with a reference to their review.
+        let is_kubernetes = spec["group"] == "autoscaling.k8s.io";
+        let approved = &crd["metadata"]["annotations"]["api-approved.kubernetes.io"];
+        assert_eq!(approved.is_string(), is_kubernetes, "{name}");
+        let stored = |version: &&Value| version["storage"] == true;
+        assert_eq!(spec["versions"].as_array().unwrap().iter().filter(stored).count(), 1, "{name}");
+    }
+}

@@ -184,9 +184,9 @@ fn fields_that_nothing_reads_warn_unless_they_are_as_by_default_or_off() {
         settings(&[change]);
     }
     assert_eq!(
-        errors(&[("edge.components.disabled", json!([1]))]).len(),
+        errors(&[("edge.etcd", json!({"a": 1})), ("edge.workers", json!("x"))]).len(),
         2,
-        "the warning stands behind the error"
+        "the warning follows the error"
     );
 }
 

@@ -790,7 +790,7 @@ fn fields_without_effect_are_warnings() {
             json!("/b"),
             "edge.bootstrap.kubeconfig: has no effect without gardenClientConnection.kubeconfigSecret",
         ),
-        ("edge.etcd", json!({"a": 1}), "edge.etcd: has no effect: this version installs no components"),
+        ("edge.etcd", json!({"a": 1}), "edge.etcd: has no effect: this version installs no etcd"),
         (
             "edge.registries",
             json!([{"host": "r.example.org", "rewrites": [{"from": "a/", "to": "b/"}]}]),
@@ -992,14 +992,24 @@ fn a_rich_seed_has_no_unknown_fields() {
 }
 
 #[test]
-fn options_without_effect_so_far_are_known_and_checked() {
-    let table =
-        [("edge.components.profile", json!("full")), ("edge.components.disabled", json!(["etcd-druid"]))];
-    for (path, value) in table {
-        let expected = "edge.components: has no effect: this version installs no components";
-        assert_eq!(warnings(&[(path, value)]), [expected]);
+fn components_are_chosen() {
+    let chosen = json!({"profile": "core", "disabled": ["vpa-crds"]});
+    let settings = settings(&[("edge.components", chosen)]);
+    assert!(
+        settings.edge.components.is_disabled("vpa-crds") && !settings.edge.components.is_disabled("system")
+    );
+    let table = [
+        ("edge.components.profile", json!("full"), "full is not there yet"),
+        ("edge.components.profile", json!("big"), "known: core, full"),
+        (
+            "edge.components.disabled",
+            json!(["istio"]),
+            "known: cluster-identity, etcd-crds, machine-crds, system",
+        ),
+    ];
+    for (path, value, expected) in table {
+        assert!(errors(&[(path, value)])[0].contains(expected), "{path}");
     }
-    assert!(errors(&[("edge.components.profile", json!("big"))])[0].contains("known: core, full"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
+use crate::components::managed;
 use crate::format::{base64, yaml};
 use crate::kube::{Connection, Trust};
 use crate::runtime::controller::Failure;
@@ -27,7 +28,7 @@ pub(super) fn ensure_kubeconfig(this: &InstallationReconciler, namespace: &str) 
     let connection = this.garden.connection();
     let text = kubeconfig(&connection, this.garden_address.as_deref())?;
     let data = BTreeMap::from([("kubeconfig".to_owned(), text)]);
-    let (key, object) = objects::unique_secret(namespace, "generic-garden-kubeconfig", &data);
+    let (key, object) = managed::unique_secret(namespace, "generic-garden-kubeconfig", &data);
     match this.seed.create::<Value>(&SECRET, namespace, &object) {
         // Its name is its content, and it is immutable.
         Err(e) if !e.is_already_exists() => Err(e.into()),

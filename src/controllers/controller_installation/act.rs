@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::condition::Status;
-use crate::api::core::{NAMESPACE, SECRET};
+use crate::api::core::NAMESPACE;
 use crate::api::gardener::ControllerInstallation;
-use crate::api::meta::{Key, Metadata};
-use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
+use crate::api::meta::Key;
+use crate::components::managed;
 use crate::controllers::site::is_garden;
-use crate::kube::Patch;
 use crate::runtime::controller::Failure;
 use crate::runtime::write;
 
@@ -59,40 +58,16 @@ impl InstallationReconciler {
         Ok(())
     }
 
-    /// Secret first: a ManagedResource never refers to one that does not exist.
     fn write_manifests(
         &self,
         name: &str,
         registration: &str,
         data: &BTreeMap<String, String>,
     ) -> Result<(), Failure> {
-        let (secret, wanted) = objects::secret(name, data);
-        write::ensure(&self.seed, &SECRET, &secret, |object| objects::set_secret(object, &wanted))?;
-        let key = Key::new(GARDEN_NAMESPACE, name);
-        self.release_old_secrets(&key, &secret)?;
-        write::ensure(&self.seed, &MANAGED_RESOURCE, &key, |object| {
-            objects::set_managed_resource(object, name, registration, &secret.name);
+        let (key, secret) = managed::secret(name, data);
+        managed::bring(&self.seed, name, (&key, &secret), |object| {
+            objects::set_managed_resource(object, name, registration, &key.name);
         })?;
-        Ok(())
-    }
-
-    /// Secrets that were referred to may be collected as garbage once they are not: older agents did not say so.
-    fn release_old_secrets(&self, managed_resource: &Key, present: &Key) -> Result<(), Failure> {
-        let live = self.seed.find::<Value>(
-            &MANAGED_RESOURCE,
-            &managed_resource.namespace,
-            &managed_resource.name,
-        )?;
-        let old = live.as_ref().map(objects::referenced_secrets).unwrap_or_default();
-        for secret in old.into_iter().filter(|secret| secret != present) {
-            if let Some(found) = self.seed.find::<Metadata>(&SECRET, &secret.namespace, &secret.name)?
-                && found.metadata.labels.get(objects::GARBAGE_LABEL).is_none_or(|value| value != "true")
-            {
-                let patch = json!({"metadata": {"labels": {objects::GARBAGE_LABEL: "true"}}});
-                let patch = Patch::Strategic(patch);
-                self.seed.patch::<Value>(&SECRET, &secret.namespace, &secret.name, "", &patch)?;
-            }
-        }
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation, seed
 use crate::api::meta::Key;
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
 use crate::base::error::chain;
+use crate::components::managed;
 use crate::runtime::controller::Failure;
 use crate::runtime::write;
 
@@ -73,7 +74,7 @@ pub(super) fn step(
 fn managed_resource(this: &InstallationReconciler, name: &str) -> Result<bool, Failure> {
     let key = Key::new(GARDEN_NAMESPACE, name);
     let live = this.seed.find::<serde_json::Value>(&MANAGED_RESOURCE, &key.namespace, &key.name)?;
-    let mut secrets = live.as_ref().map(objects::referenced_secrets).unwrap_or_default();
+    let mut secrets = live.as_ref().map(managed::referenced_secrets).unwrap_or_default();
     secrets.push(key.clone());
     for secret in secrets {
         write::delete(&this.seed, &SECRET, &secret)?;

@@ -7,9 +7,9 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::objects::{REFERENCE_PREFIX, sha256_hex};
 use super::typed;
 use crate::api::meta::text;
+use crate::components::managed::{REFERENCE_PREFIX, sha256_hex};
 
 /// Where the kubeconfig and its token are mounted.
 pub(super) const MOUNT_PATH: &str = "/var/run/secrets/gardener.cloud/garden/generic-kubeconfig";

@@ -217,8 +217,11 @@ mod tests {
     use super::*;
 
     fn served() -> Vec<ControllerResource> {
-        let resource =
-            |kind: &str, name: &str| ControllerResource { kind: kind.to_owned(), type_name: name.to_owned() };
+        let resource = |kind: &str, name: &str| ControllerResource {
+            kind: kind.to_owned(),
+            type_name: name.to_owned(),
+            ..ControllerResource::default()
+        };
         vec![resource("Infrastructure", "local"), resource("Worker", "local")]
     }
 

@@ -1,33 +1,43 @@
-//! What a round writes: the finalizer of the Seed, and namespaces and definitions in its cluster.
+//! A round of the Seed: what comes before the flow, the flow's turns, and what is reported of them.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::Value;
 
 use crate::api::core::NAMESPACE;
 use crate::api::gardener::{SEED, seed_namespace};
-use crate::api::meta::{Key, Metadata};
-use crate::api::resources::GARDEN_NAMESPACE;
-use crate::components::{crds, install};
-use crate::controllers::site::is_garden;
-use crate::runtime::controller::{Context, Failure};
+use crate::api::meta::{Key, Metadata, text};
+use crate::base::clock::Mono;
+use crate::base::error::chain;
+use crate::flow::{Ended, Flow, Observer, Pacer, Progress, Turn};
+use crate::kube::{Garden, Patch};
+use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::write;
 
 use super::decide::{self, Observed, Phase};
 use super::error::{Error, GET_NAMESPACE, kube_error};
+use super::flow::{self, Work};
+use super::operations::ANNOTATION;
 use super::{CONFLICT_RETRY, FINALIZER, SeedReconciler, delete};
 
-const DEFINITIONS_PERIOD: Duration = Duration::from_secs(3_600);
+/// How often the progress of a flow is written, as upstream.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
+
+/// A flow between its turns.
+pub(super) struct Running {
+    flow: Flow<Work>,
+    work: Work,
+    observed: Observed,
+    phase: Phase,
+    pacer: Pacer,
+    is_complete: bool,
+}
 
 impl SeedReconciler {
-    /// Finalizer, namespaces and definitions; each write only if something differs.
-    pub(super) fn prepare(
-        &self,
-        key: &Key,
-        observed: &Observed,
-        cx: &Context,
-    ) -> Result<delete::Step, Failure> {
+    /// What must hold before anything is written into the seed; whether to look again soon.
+    pub(super) fn prepare(&self, key: &Key, observed: &Observed) -> Result<Option<Duration>, Failure> {
         let namespace = seed_namespace(&key.name);
         let found = self.garden.find::<Metadata>(&NAMESPACE, "", &namespace);
         if found.map_err(kube_error(GET_NAMESPACE))?.is_none() {
@@ -36,49 +46,123 @@ impl SeedReconciler {
         let live = serde_json::from_value::<Metadata>(observed.live.clone())?.metadata;
         let read = (live.finalizers.as_slice(), live.resource_version.as_str());
         match write::finalizer(&self.garden, &SEED, key, read, FINALIZER, true) {
-            Err(e) if e.is_conflict() => return Ok(delete::Step::Again(CONFLICT_RETRY)),
+            Err(e) if e.is_conflict() => return Ok(Some(CONFLICT_RETRY)),
             other => other?,
         }
         if !self.any_version && !decide::is_supported(&observed.kubernetes_version) {
             return Err(Error::Version(observed.kubernetes_version.clone()).into());
         }
-        self.namespaces(&observed.zones())?;
-        if self.definitions_are_due(observed, cx) {
-            if let Some(waiting) = self.definitions()? {
-                // At the start the seed's side of the agent installs them at the same time.
-                if cx.clock.mono() < self.patient_until {
-                    return Ok(delete::Step::Again(install::AGAIN));
-                }
-                return Err(Error::Definitions(waiting).into());
-            }
-            *self.definitions_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.clock.mono());
+        Ok(None)
+    }
+
+    /// A round that begins now.
+    pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &Context) -> Running {
+        let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono());
+        let work = Work {
+            garden: self.garden.clone(),
+            seed: self.seed.clone(),
+            installations: self.installations.clone(),
+            registrations: self.registrations.clone(),
+            managed: self.managed.clone(),
+            components: self.components.clone(),
+            kubeconfig: self.kubeconfig.clone(),
+            live: observed.live.clone(),
+            zones: observed.zones(),
+            cluster_identity: observed.cluster_identity.clone(),
+            generations: BTreeMap::new(),
+        };
+        Running {
+            flow: flow::build(&work, is_complete),
+            work,
+            observed: observed.clone(),
+            phase,
+            pacer: Pacer::new(PROGRESS_PERIOD),
+            is_complete,
         }
-        Ok(delete::Step::Wait(self.sync_period))
     }
 
-    fn namespaces(&self, zones: &[String]) -> Result<(), Failure> {
-        let is_garden = is_garden(&self.seed)?;
-        let garden = Key::new("", GARDEN_NAMESPACE);
-        write::ensure(&self.seed, &NAMESPACE, &garden, |ns| decide::label_garden(ns, zones, is_garden))?;
-        let system = Key::new("", "kube-system");
-        write::ensure(&self.seed, &NAMESPACE, &system, |ns| {
-            ns["metadata"]["labels"]["role"] = json!("kube-system");
-        })?;
-        Ok(())
+    /// The round that waits for its next turn, if the Seed still asks for the same.
+    pub(super) fn unfinished(&self, key: &Key) -> Option<Running> {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let now = self.seeds.get(key)?;
+        let then = &running.observed.live["metadata"];
+        let asked = now.metadata.annotations.get(ANNOTATION).map_or("", String::as_str);
+        let is_same = then["uid"] == now.metadata.uid.as_str()
+            && then["generation"] == now.metadata.generation
+            && text(&then["annotations"][ANNOTATION]) == asked
+            && now.metadata.deletion_timestamp.is_none();
+        is_same.then_some(running)
     }
 
-    /// They are some hundred kilobytes to unpack and compare: once per life and generation, and then each hour.
-    fn definitions_are_due(&self, observed: &Observed, cx: &Context) -> bool {
-        let last = *self.definitions_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let recent = last.is_some_and(|at| cx.clock.mono() < at.saturating_add(DEFINITIONS_PERIOD));
-        !recent || matches!(decide::phase(observed), Phase::Begin)
+    /// Lets the flow do what it can do now.
+    pub(super) fn turn(&self, key: &Key, mut running: Running, cx: &Context) -> Result<Outcome, Failure> {
+        let now = || cx.clock.mono();
+        let mut teller = Teller {
+            garden: &self.garden,
+            key,
+            pacer: &mut running.pacer,
+            // What has to be written is said to be in progress.
+            is_silent: matches!(running.phase, Phase::Steady),
+            cx,
+        };
+        match running.flow.turn(&mut running.work, &now, &mut teller) {
+            Turn::Again(after) => {
+                *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
+                Ok(Outcome::After(after))
+            }
+            Turn::Ended(ended) => self
+                .end(key, running, &ended, now())
+                .and_then(|(observed, phase, result)| self.finish(key, &observed, phase, result, cx)),
+        }
     }
 
-    /// What is not ready yet, if something is not.
-    fn definitions(&self) -> Result<Option<Vec<install::Waiting>>, Failure> {
-        Ok(match install::ensure(&self.seed, crds::own(is_garden(&self.seed)?))? {
-            install::Step::Done => None,
-            install::Step::Again(waiting) => Some(waiting),
-        })
+    /// What the end of a flow comes to.
+    fn end(
+        &self,
+        key: &Key,
+        running: Running,
+        ended: &Ended,
+        now: Mono,
+    ) -> Result<(Observed, Phase, Result<delete::Step, Failure>), Failure> {
+        let Running { mut observed, phase, is_complete, .. } = running;
+        let result = if ended.errors.is_empty() {
+            if is_complete {
+                self.memory.completed(now);
+            }
+            Ok(delete::Step::Wait(self.sync_period))
+        } else {
+            Err(Failure::retry(Error::Tasks(ended.errors.clone())))
+        };
+        if matches!(phase, Phase::Begin)
+            && let Some(live) = self.garden.find::<Value>(&SEED, "", &key.name)?
+        {
+            // Conditions have changed while the flow ran.
+            observed.live = live;
+        }
+        Ok((observed, phase, result))
+    }
+}
+
+/// Writes the progress of a flow into the Seed.
+struct Teller<'a> {
+    garden: &'a Garden,
+    key: &'a Key,
+    pacer: &'a mut Pacer,
+    is_silent: bool,
+    cx: &'a Context,
+}
+
+impl Observer for Teller<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        // The beginning and the end are written anyway.
+        let is_between = (1..100).contains(&progress.percent);
+        if self.is_silent || !is_between || !self.pacer.tells(progress, self.cx.clock.mono()) {
+            return;
+        }
+        let patch = Patch::Strategic(decide::going_on(progress, self.cx.clock.now()));
+        if let Err(e) = write::status_patch::<Value>(self.garden, &SEED, self.key, &patch) {
+            let err = chain(&e);
+            log::debug!(seed = self.key.name.as_str(), err = err.as_str(); "The progress was not written");
+        }
     }
 }

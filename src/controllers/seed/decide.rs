@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::api::condition::{Condition, Status};
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
+use crate::flow::Progress;
 use crate::format::quantity::{self, Quantity};
 use crate::format::time::rfc3339 as time;
 
@@ -155,6 +156,12 @@ pub(super) fn failed(observed: &Observed, error: &str, now: Timestamp) -> Value 
         observed.live.pointer("/status/lastOperation/progress").and_then(Value::as_u64).unwrap_or(0);
     let progress = if progress >= 100 { 0 } else { progress };
     json!({"status": {"lastOperation": operation(kind, "Error", progress, &description, now)}})
+}
+
+/// The patch while a round goes on.
+pub(super) fn going_on(progress: &Progress, now: Timestamp) -> Value {
+    let (percent, description) = (u64::from(progress.percent), progress.description.as_str());
+    json!({"status": {"lastOperation": operation("Reconcile", "Processing", percent, description, now)}})
 }
 
 /// Whether the last operation already says this.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::api::gardener::{BACKUP_BUCKET, CONTROLLER_INSTALLATION, SEED, SHOOT};
 use crate::api::meta::{Key, Resource};
 use crate::api::resources::MANAGED_RESOURCE;
+use crate::components::managed::{self, Removal};
 use crate::kube::request::ListParams;
 use crate::kube::{Client, Error as KubeError, Patch};
 use crate::runtime::controller::Failure;
@@ -14,7 +15,7 @@ use crate::runtime::write;
 
 use super::decide::Observed;
 use super::error::kube_error;
-use super::{FINALIZER, SeedReconciler};
+use super::{FINALIZER, SeedReconciler, own_managed_resources};
 
 /// How far a round came.
 pub(super) enum Step {
@@ -31,6 +32,8 @@ pub(super) enum Step {
 /// How often to look whether Shoots have gone, and other things.
 const SHOOTS_PERIOD: Duration = Duration::from_secs(60);
 const PERIOD: Duration = Duration::from_secs(5);
+/// The applier removes objects within moments.
+const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
 /// Objects that are named; others are counted.
 const NAMED_MAX: usize = 3;
 
@@ -57,6 +60,9 @@ pub(super) fn step(this: &SeedReconciler, key: &Key, observed: &Observed) -> Res
             "the garden deletes it when no object in the seed needs its extension: see its conditions";
         return Ok(found.block("ControllerInstallation", remedy, PERIOD));
     }
+    if has_begun_to_remove(this, seed)? {
+        return Ok(Step::Again(REMOVAL_PERIOD));
+    }
     let of_seed = |object: &Value| object["spec"]["class"] == "seed";
     if let Some(found) = list(&this.seed, &MANAGED_RESOURCE, "", "", of_seed)? {
         let remedy = "whoever made it in the seed cluster must delete it: see its conditions";
@@ -75,6 +81,20 @@ pub(super) fn step(this: &SeedReconciler, key: &Key, observed: &Observed) -> Res
             Ok(Step::Gone)
         }
     }
+}
+
+/// Deletes what the Seed's own rounds have written, `system` last. True if something was deleted now: the applier has not
+/// seen it yet.
+fn has_begun_to_remove(this: &SeedReconciler, seed: &str) -> Result<bool, Failure> {
+    let [system, others @ ..] = own_managed_resources(seed);
+    let mut removals = Vec::new();
+    for key in &others {
+        removals.push(managed::remove(&this.seed, key)?);
+    }
+    if removals.iter().all(|removal| *removal == Removal::Gone) {
+        removals.push(managed::remove(&this.seed, &system)?);
+    }
+    Ok(removals.contains(&Removal::Begun))
 }
 
 fn has_finalizer(object: &Value) -> bool {

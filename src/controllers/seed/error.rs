@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::components::install;
+use crate::flow::TaskError;
 use crate::kube;
 
 /// What upstream says when the seed's namespace cannot be read, whatever the reason.
@@ -15,8 +15,8 @@ pub enum Error {
     Version(String),
     /// The garden has not made the seed's namespace.
     NoNamespace(String),
-    /// A definition is not served yet.
-    Definitions(Vec<install::Waiting>),
+    /// Tasks of the flow failed.
+    Tasks(Vec<TaskError>),
     /// A request failed.
     Kube {
         /// What was tried.
@@ -39,9 +39,13 @@ impl fmt::Display for Error {
             Self::NoNamespace(name) => {
                 write!(f, "{GET_NAMESPACE}: Namespace {name:?} not found")
             }
-            Self::Definitions(waiting) => {
-                let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
-                write!(f, "custom resource definitions are not ready: {}", all.join("; "))
+            // As upstream's flows say it.
+            Self::Tasks(errors) => {
+                for (index, error) in errors.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { "; " };
+                    write!(f, "{separator}task {:?} failed: {}", error.task, error.failed)?;
+                }
+                Ok(())
             }
             Self::Kube { operation, .. } => f.write_str(operation),
         }

@@ -8,9 +8,14 @@ mod act;
 mod decide;
 mod delete;
 mod error;
+mod flow;
+mod garden_secrets;
 mod observe;
+mod operations;
+mod references;
 pub mod register;
 mod registration;
+mod required;
 mod status;
 
 use std::collections::BTreeMap;
@@ -19,13 +24,18 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::gardener::{self, SEED};
+use crate::api::gardener::{self, ControllerInstallation, ControllerRegistration, SEED};
 use crate::api::meta::Key;
-use crate::base::clock::{Mono, Timestamp};
+use crate::api::resources::GARDEN_NAMESPACE;
+use crate::base::clock::Timestamp;
+use crate::components::{cluster_identity, system};
+use crate::config::settings::{Components, SecretReference};
 use crate::kube::{Garden, Seed};
+use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
+use crate::runtime::store::Store;
 
 use super::Site;
 
@@ -46,6 +56,16 @@ pub fn add(site: &Site, group: &mut Group) {
     });
     let key = site.seed_key();
     group.wake_on(&lane, &site.certificate_changed, move || [key.clone()]);
+    let memory = Arc::new(flow::Memory::default());
+    let (key, forget) = (site.seed_key(), Arc::clone(&memory));
+    let own = own_managed_resources(&key.name);
+    group.wake(&lane, &site.managed, move |change| {
+        let is_lost = change.new.is_none() && own.contains(&change.key);
+        is_lost.then(|| {
+            forget.forget();
+            key.clone()
+        })
+    });
     let settings = &site.settings;
     let reconciler = SeedReconciler {
         garden: site.garden.clone(),
@@ -57,10 +77,23 @@ pub fn add(site: &Site, group: &mut Group) {
         sync_period: settings.controllers.seed.sync_period,
         registration: site.registration.clone(),
         any_version: site.any_version,
-        definitions_at: Mutex::default(),
-        patient_until: site.clock.mono().saturating_add(DEFINITIONS_PATIENCE),
+        seeds: site.seeds.store().clone(),
+        installations: site.installations.store().clone(),
+        registrations: site.registrations.store().clone(),
+        managed: site.managed.store().clone(),
+        components: settings.edge.components.clone(),
+        kubeconfig: settings.garden_client_connection.kubeconfig_secret.clone(),
+        memory,
+        running: Mutex::default(),
     };
     group.run(lane, reconciler);
+}
+
+/// What the Seed's own round writes.
+fn own_managed_resources(seed: &str) -> [Key; 3] {
+    let names =
+        [system::NAME.to_owned(), cluster_identity::NAME.to_owned(), references::managed_resource_name(seed)];
+    names.map(|name| Key::new(GARDEN_NAMESPACE, name))
 }
 
 /// Until when the agent's certificate is valid; the rotation replaces it.
@@ -80,22 +113,29 @@ struct SeedReconciler {
     /// Which Seed is served.
     registration: Registration,
     any_version: bool,
-    /// When the definitions were last made right.
-    definitions_at: Mutex<Option<Mono>>,
-    /// Until then definitions that are not ready are no error.
-    patient_until: Mono,
+    seeds: Store<gardener::Seed>,
+    installations: Store<ControllerInstallation>,
+    registrations: Store<ControllerRegistration>,
+    managed: Store<Watched>,
+    components: Components,
+    /// `gardenClientConnection.kubeconfigSecret`.
+    kubeconfig: Option<SecretReference>,
+    memory: Arc<flow::Memory>,
+    /// The round that waits for its next turn.
+    running: Mutex<Option<act::Running>>,
 }
 
 /// After a conflicting write of others.
 const CONFLICT_RETRY: Duration = Duration::from_millis(50);
 
-/// How long definitions may take at the start.
-const DEFINITIONS_PATIENCE: Duration = Duration::from_secs(30);
 /// The longest delay after a failure.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 impl Reconciler for SeedReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        if let Some(running) = self.unfinished(key) {
+            return self.turn(key, running, cx);
+        }
         let Some(live) = self.garden.find::<Value>(&SEED, "", &key.name)? else {
             return Ok(Outcome::Done);
         };
@@ -117,19 +157,24 @@ impl Reconciler for SeedReconciler {
                 other => observed.live = other?,
             }
         }
-        let result = if observed.deleting() {
-            delete::step(self, key, &observed)
-        } else {
-            self.prepare(key, &observed, cx)
-        };
-        self.finish(key, &observed, &phase, result, cx)
+        if observed.deleting() {
+            let result = delete::step(self, key, &observed);
+            return self.finish(key, &observed, phase, result, cx);
+        }
+        match self.prepare(key, &observed) {
+            Ok(None) => self.turn(key, self.round(&observed, phase, cx), cx),
+            Ok(Some(after)) => Ok(Outcome::After(after)),
+            Err(failure) => self.finish(key, &observed, phase, Err(failure), cx),
+        }
     }
 }
 
-/// Whether a change of the Seed needs a round: a new generation, or a deletion.
+/// Whether a change of the Seed needs a round: a new generation, a deletion, an operation.
 fn wants_reconcile(old: Option<&gardener::Seed>, new: &gardener::Seed) -> bool {
+    let operation = |seed: &gardener::Seed| seed.metadata.annotations.get(operations::ANNOTATION).cloned();
     old.is_none_or(|old| {
         old.metadata.generation != new.metadata.generation
             || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
+            || operation(new).is_some() && operation(old) != operation(new)
     })
 }

@@ -19,7 +19,7 @@ impl SeedReconciler {
         &self,
         key: &Key,
         observed: &Observed,
-        phase: &Phase,
+        phase: Phase,
         result: Result<delete::Step, Failure>,
         cx: &Context,
     ) -> Result<Outcome, Failure> {

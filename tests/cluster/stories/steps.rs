@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::chart;
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
-use crate::support::garden::prepare;
+use crate::support::garden::prepare::{self, PROVIDER};
 use crate::wait;
 use crate::world::SEED;
 
@@ -44,9 +44,10 @@ pub(crate) fn installed(garden: &Client, agent: &mut Agent) -> Result<String> {
     while_running("the installation to be healthy", 90, agent, || is_installed(garden))
 }
 
-/// The name of the one ControllerInstallation, once it has all its conditions.
+/// The name of the one ControllerInstallation, besides that of the provider, once it has all its conditions.
 pub(crate) fn is_installed(garden: &Client) -> Result<Option<String>> {
-    let found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+    let mut found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+    found.retain(|installation| installation["spec"]["registrationRef"]["name"] != PROVIDER);
     let [installation] = found.as_slice() else { return Ok(None) };
     let conditions =
         ["Valid", "Installed", "Healthy", "Progressing"].map(|kind| condition(installation, kind));

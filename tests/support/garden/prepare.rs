@@ -1,6 +1,7 @@
 //! What is in a garden and in a seed before an agent starts: the shares of gardener-operator and of whoever installed
 //! the seed. Plain lists of objects, for the stand-ins and for real API servers.
 
+use flate2::{Compression, write::GzEncoder};
 use gardenlet::base::clock::Timestamp;
 use gardenlet::format::yaml;
 use serde_json::{Value, json};
@@ -187,6 +188,41 @@ pub fn extension(name: &str, chart: &[u8], values: &Value) -> Vec<Value> {
             "spec": {"deployment": {"policy": "Always", "deploymentRefs": [{"name": name}]},
                 "resources": [{"kind": "Extension", "type": name}]}}),
     ]
+}
+
+/// What the operator of a site without a cloud applies to the garden (`packaging/no-provider`): a Seed is not ready before
+/// its provider is installed.
+pub fn provider() -> Vec<Value> {
+    const FILES: [(&str, &str); 2] = [
+        ("Chart.yaml", include_str!("../../../packaging/no-provider/chart/Chart.yaml")),
+        (
+            "templates/configmap.yaml",
+            include_str!("../../../packaging/no-provider/chart/templates/configmap.yaml"),
+        ),
+    ];
+    let resources = ["ControlPlane", "DNSRecord", "Infrastructure", "Worker"]
+        .map(|kind| json!({"kind": kind, "type": "local"}));
+    vec![
+        json!({"apiVersion": "core.gardener.cloud/v1", "kind": "ControllerDeployment", "metadata": {"name": PROVIDER},
+            "helm": {"rawChart": base64(&archive("no-provider", &FILES))}}),
+        json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ControllerRegistration", "metadata": {"name": PROVIDER},
+            "spec": {"deployment": {"policy": "OnDemand", "deploymentRefs": [{"name": PROVIDER}]}, "resources": resources}}),
+    ]
+}
+
+/// The registration of [`provider`].
+pub const PROVIDER: &str = "provider-local";
+
+/// An archive of a chart, as a repository has it.
+pub fn archive(chart: &str, files: &[(&str, &str)]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (path, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        tar.append_data(&mut header, format!("{chart}/{path}"), content.as_bytes()).unwrap();
+    }
+    tar.into_inner().unwrap().finish().unwrap()
 }
 
 fn namespace(name: &str) -> Value {

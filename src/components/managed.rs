@@ -1,0 +1,331 @@
+//! ManagedResources that the agent writes into the seed, and the Secrets that hold their manifests. Names, labels and
+//! checksums are those of Gardener (`pkg/utils/managedresources`): another agent, or gardener-resource-manager, finds
+//! them as if it had written them.
+
+use std::collections::BTreeMap;
+
+use ring::digest;
+use serde_json::{Map, Value, json};
+
+use crate::api::core::SECRET;
+use crate::api::meta::{Key, Metadata};
+use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
+use crate::format::{base64, brotli, hex};
+use crate::kube::{Error, Patch, Seed};
+use crate::runtime::write;
+
+/// A Secret or ConfigMap with this label is deleted when no object refers to it any more.
+pub const GARBAGE_LABEL: &str = "resources.gardener.cloud/garbage-collectable-reference";
+/// Annotations with this prefix keep the object that they name from being collected as garbage.
+pub const REFERENCE_PREFIX: &str = "reference.resources.gardener.cloud/";
+
+const ROLE_LABEL: &str = "gardener.cloud/role";
+const COMPONENT_ROLE: &str = "seed-system-component";
+
+/// A ManagedResource of class `seed` in namespace `garden`.
+#[derive(Clone, Debug)]
+pub struct Managed {
+    /// Its name.
+    pub name: String,
+    /// The name of its Secret and the Secret itself.
+    secret: (Key, Value),
+    /// The seed's health depends on it: it has the label of a system component.
+    is_component: bool,
+}
+
+impl Managed {
+    /// A system component of the seed, from manifests in one text.
+    pub fn component(name: &str, manifests: &str) -> Self {
+        let data = BTreeMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
+        let secret = secret(&format!("managedresource-{name}"), &data);
+        Self { name: name.to_owned(), secret, is_component: true }
+    }
+
+    /// Copies of objects, as they are. Annotations that others set on the copies stay (upstream's
+    /// `CreateFromUnstructured`).
+    pub fn copies(name: &str, objects: &[Value]) -> Self {
+        let mut data = BTreeMap::new();
+        if !objects.is_empty() {
+            let text: String = objects.iter().map(|object| format!("\n---\n{object}")).collect();
+            data.insert(name.to_owned(), text);
+        }
+        Self { name: name.to_owned(), secret: secret(name, &data), is_component: false }
+    }
+
+    fn set(&self, object: &mut Value, secret: &str) {
+        set_managed_resource(object, secret);
+        let spec = &mut object["spec"];
+        spec["keepObjects"] = json!(false);
+        if self.is_component {
+            object["metadata"]["labels"][ROLE_LABEL] = json!(COMPONENT_ROLE);
+        } else {
+            spec["forceOverwriteAnnotations"] = json!(false);
+        }
+    }
+}
+
+/// Writes the Secret and the ManagedResource; nothing if they are right. Returns the generation of the ManagedResource.
+///
+/// Another program may have compressed the same manifests into other bytes, and so into a Secret of another name. That
+/// Secret stays in use.
+///
+/// # Errors
+/// The first request that fails.
+pub fn deploy(seed: &Seed, managed: &Managed) -> Result<i64, Error> {
+    let (key, secret) = &managed.secret;
+    let object = Key::new(GARDEN_NAMESPACE, managed.name.as_str());
+    let live = seed.find::<Value>(&MANAGED_RESOURCE, &object.namespace, &object.name)?;
+    let others = live.as_ref().map(referenced_secrets).unwrap_or_default();
+    if let [other] = others.as_slice()
+        && other != key
+        && let Some(found) = seed.find::<Value>(&SECRET, &other.namespace, &other.name)?
+        && plain(&found) == plain(secret)
+    {
+        let set = |object: &mut Value| managed.set(object, &other.name);
+        return write::ensure(seed, &MANAGED_RESOURCE, &object, set).map(|object| generation(&object));
+    }
+    bring(seed, &managed.name, (key, secret), |object| managed.set(object, &key.name))
+}
+
+fn generation(object: &Value) -> i64 {
+    object["metadata"]["generation"].as_i64().unwrap_or_default()
+}
+
+/// The entries of a Secret, uncompressed; nothing if one is not what its name says.
+fn plain(secret: &Value) -> Option<BTreeMap<&str, Vec<u8>>> {
+    let data = secret["data"].as_object();
+    data.into_iter()
+        .flatten()
+        .map(|(key, value)| {
+            let bytes = base64::decode(value.as_str()?.as_bytes()).ok()?;
+            let is_compressed = key.ends_with(".br");
+            let bytes = if is_compressed { brotli::decode(&bytes, PLAIN_BYTES_MAX).ok()? } else { bytes };
+            Some((key.as_str(), bytes))
+        })
+        .collect()
+}
+
+/// No component has more manifests.
+const PLAIN_BYTES_MAX: usize = 1 << 20;
+
+/// Writes a Secret and the ManagedResource that refers to it, and returns the generation of the ManagedResource. The
+/// Secret comes first: a ManagedResource never refers to one that does not exist.
+///
+/// # Errors
+/// The first request that fails.
+pub fn bring(
+    seed: &Seed,
+    name: &str,
+    (key, wanted): (&Key, &Value),
+    set: impl Fn(&mut Value),
+) -> Result<i64, Error> {
+    write::ensure(seed, &SECRET, key, |object| set_secret(object, wanted))?;
+    let managed = Key::new(GARDEN_NAMESPACE, name);
+    release_old_secrets(seed, &managed, key)?;
+    write::ensure(seed, &MANAGED_RESOURCE, &managed, set).map(|object| generation(&object))
+}
+
+/// How far the removal of a ManagedResource is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Removal {
+    /// It is deleted now.
+    Begun,
+    /// Its objects are being deleted.
+    Pending,
+    /// It is gone. Its Secret is garbage.
+    Gone,
+}
+
+/// Deletes a ManagedResource.
+///
+/// # Errors
+/// The request's; a missing object, or a missing kind, is none.
+pub fn remove(seed: &Seed, key: &Key) -> Result<Removal, Error> {
+    let Some(live) = seed.find::<Metadata>(&MANAGED_RESOURCE, &key.namespace, &key.name)? else {
+        return Ok(Removal::Gone);
+    };
+    if live.metadata.deletion_timestamp.is_some() {
+        return Ok(Removal::Pending);
+    }
+    let is_gone = write::delete(seed, &MANAGED_RESOURCE, key)?;
+    Ok(if is_gone { Removal::Gone } else { Removal::Begun })
+}
+
+/// Secrets that were referred to may be collected as garbage once they are not: older agents did not say so.
+fn release_old_secrets(seed: &Seed, managed: &Key, present: &Key) -> Result<(), Error> {
+    let live = seed.find::<Value>(&MANAGED_RESOURCE, &managed.namespace, &managed.name)?;
+    let old = live.as_ref().map(referenced_secrets).unwrap_or_default();
+    for secret in old.into_iter().filter(|secret| secret != present) {
+        if let Some(found) = seed.find::<Metadata>(&SECRET, &secret.namespace, &secret.name)?
+            && found.metadata.labels.get(GARBAGE_LABEL).is_none_or(|value| value != "true")
+        {
+            let patch = Patch::Strategic(json!({"metadata": {"labels": {GARBAGE_LABEL: "true"}}}));
+            seed.patch::<Value>(&SECRET, &secret.namespace, &secret.name, "", &patch)?;
+        }
+    }
+    Ok(())
+}
+
+/// SHA-256 in hexadecimal digits.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    hex::encode(digest::digest(&digest::SHA256, bytes).as_ref())
+}
+
+/// First eight digits of SHA-256 over the digests of the values, in the order of their keys. Keys do not enter.
+fn checksum<V: AsRef<[u8]>>(data: &BTreeMap<String, V>) -> String {
+    let digests: String = data.values().map(|value| sha256_hex(value.as_ref())).collect();
+    let mut sum = sha256_hex(digests.as_bytes());
+    sum.truncate(8);
+    sum
+}
+
+/// The immutable Secret with the manifests of a ManagedResource.
+pub fn secret<V: AsRef<[u8]>>(name: &str, data: &BTreeMap<String, V>) -> (Key, Value) {
+    let (key, mut object) = unique_secret(GARDEN_NAMESPACE, name, data);
+    object["type"] = json!("Opaque");
+    (key, object)
+}
+
+/// An immutable Secret whose name ends with the digest of its content; it is deleted when no object refers to it any more.
+pub fn unique_secret<V: AsRef<[u8]>>(
+    namespace: &str,
+    name: &str,
+    data: &BTreeMap<String, V>,
+) -> (Key, Value) {
+    let name = format!("{name}-{}", checksum(data));
+    let encoded: Map<String, Value> =
+        data.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value.as_ref())))).collect();
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "labels": {GARBAGE_LABEL: "true"}},
+        "immutable": true,
+        "data": encoded,
+    });
+    (Key::new(namespace, name), object)
+}
+
+/// Brings a Secret to `wanted`: labels and content exactly, no annotations.
+fn set_secret(object: &mut Value, wanted: &Value) {
+    for field in ["type", "immutable", "data"] {
+        object[field] = wanted[field].clone();
+    }
+    let metadata = &mut object["metadata"];
+    metadata["labels"] = wanted["metadata"]["labels"].clone();
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.remove("annotations");
+    }
+}
+
+/// Brings a ManagedResource to what it should be: class `seed`, one Secret, no old references.
+pub fn set_managed_resource(object: &mut Value, secret: &str) {
+    let metadata = &mut object["metadata"];
+    if let Some(annotations) = metadata["annotations"].as_object_mut() {
+        annotations.retain(|key, _| !key.starts_with(REFERENCE_PREFIX));
+    }
+    let sum = &sha256_hex(secret.as_bytes())[..8];
+    metadata["annotations"][format!("{REFERENCE_PREFIX}secret-{sum}")] = json!(secret);
+    object["spec"] = json!({"class": "seed", "secretRefs": [{"name": secret}]});
+}
+
+/// The Secrets that a ManagedResource refers to.
+pub fn referenced_secrets(managed_resource: &Value) -> Vec<Key> {
+    let refs = managed_resource.pointer("/spec/secretRefs").and_then(Value::as_array);
+    let names = refs.into_iter().flatten().filter_map(|r| r["name"].as_str());
+    names.map(|name| Key::new(GARDEN_NAMESPACE, name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_secret_is_named_by_its_content() {
+        let data = BTreeMap::from([("a.yaml".to_owned(), "x"), ("b.yaml".to_owned(), "y")]);
+        let (key, object) = secret("ext-abcde", &data);
+        // sha256(hex(sha256("x")) + hex(sha256("y")))
+        assert_eq!(key.to_string(), "garden/ext-abcde-80d88848");
+        let expected = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": "ext-abcde-80d88848",
+                "namespace": "garden",
+                "labels": {"resources.gardener.cloud/garbage-collectable-reference": "true"},
+            },
+            "type": "Opaque",
+            "immutable": true,
+            "data": {"a.yaml": "eA==", "b.yaml": "eQ=="},
+        });
+        assert_eq!(object, expected);
+    }
+
+    #[test]
+    fn a_component_is_labelled_and_refers_to_one_secret() {
+        let mut object = json!({
+            "metadata": {
+                "name": "system", "labels": {"foreign": "1"},
+                "annotations": {"foreign": "1", "reference.resources.gardener.cloud/secret-00000000": "old"},
+            },
+            "spec": {"class": "seed", "keepObjects": true, "secretRefs": [{"name": "old"}]},
+        });
+        let component = Managed::component("system", "a: b\n");
+        let secret = component.secret.0.name.as_str();
+        component.set(&mut object, secret);
+        assert!(secret.starts_with("managedresource-system-"), "{secret}");
+        let reference =
+            format!("reference.resources.gardener.cloud/secret-{}", &sha256_hex(secret.as_bytes())[..8]);
+        assert_eq!(
+            object,
+            json!({
+                "metadata": {
+                    "name": "system",
+                    "labels": {"foreign": "1", "gardener.cloud/role": "seed-system-component"},
+                    "annotations": {"foreign": "1", reference: secret},
+                },
+                "spec": {"class": "seed", "keepObjects": false, "secretRefs": [{"name": secret}]},
+            })
+        );
+    }
+
+    /// As the Go gardenlet wrote it for a Shoot without references.
+    #[test]
+    fn copies_of_nothing_are_an_empty_secret() {
+        let nothing = Managed::copies("referenced-resources", &[]);
+        let mut object = json!({"metadata": {"name": "referenced-resources"}});
+        let secret = "referenced-resources-e3b0c442";
+        assert_eq!(nothing.secret.0.name, secret);
+        nothing.set(&mut object, secret);
+        assert_eq!(
+            object,
+            json!({
+                "metadata": {
+                    "name": "referenced-resources",
+                    "annotations": {"reference.resources.gardener.cloud/secret-1503ea48": secret},
+                },
+                "spec": {
+                    "class": "seed", "forceOverwriteAnnotations": false, "keepObjects": false,
+                    "secretRefs": [{"name": secret}],
+                },
+            })
+        );
+        assert_eq!(nothing.secret.1["data"], json!({}));
+    }
+
+    #[test]
+    fn the_same_manifests_in_other_bytes_are_the_same() {
+        let text = "kind: A\n".repeat(9_000);
+        let ours = Managed::component("system", &text).secret.1;
+        let mut other = ours.clone();
+        let mut stream = brotli::encode(text.as_bytes());
+        let end = stream.pop().unwrap();
+        // An empty block of metadata before the end: another stream of the same content.
+        stream.extend([0b0000_0110, end]);
+        other["data"]["data.yaml.br"] = json!(base64::encode(&stream));
+        assert_ne!(ours, other);
+        assert!(plain(&ours).is_some());
+        assert_eq!(plain(&ours), plain(&other));
+        other["data"]["data.yaml.br"] = json!(base64::encode(b"no stream"));
+        assert_eq!(plain(&other), None);
+    }
+}

@@ -1,0 +1,263 @@
+//! The tasks that prepare the seed cluster, and in which order (Gardener's `reconciler_reconcile.go`).
+//!
+//! A round that finds nothing new skips what it did within the last hour: what is in the cluster then was right, and the
+//! applier keeps it so.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::condition::Status;
+use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE};
+use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
+use crate::api::gardener::{ControllerInstallation, ControllerRegistration};
+use crate::api::meta::{Key, Metadata, text};
+use crate::api::resources::GARDEN_NAMESPACE;
+use crate::base::clock::Mono;
+use crate::components::crds::Foreign;
+use crate::components::managed::{self, Managed};
+use crate::components::{cluster_identity, crds, install, system};
+use crate::config::settings::{Components, SecretReference};
+use crate::controllers::site::is_garden;
+use crate::flow::{Attempt, Failed, Flow, Step};
+use crate::kube::{Garden, Seed};
+use crate::resources::Watched;
+use crate::runtime::store::Store;
+use crate::runtime::write;
+
+use super::decide;
+use super::operations::{self, Operation};
+use super::{garden_secrets, references, required};
+
+/// What the tasks work with.
+pub(super) struct Work {
+    pub(super) garden: Garden,
+    pub(super) seed: Seed,
+    pub(super) installations: Store<ControllerInstallation>,
+    pub(super) registrations: Store<ControllerRegistration>,
+    pub(super) managed: Store<Watched>,
+    pub(super) components: Components,
+    pub(super) kubeconfig: Option<SecretReference>,
+    /// The Seed as it was when the flow began.
+    pub(super) live: Value,
+    pub(super) zones: Vec<String>,
+    pub(super) cluster_identity: String,
+    /// The generations of ManagedResources that this round has written or found right, by name.
+    pub(super) generations: BTreeMap<String, i64>,
+}
+
+/// What the last rounds found out, for the next ones.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// When all tasks were done.
+    complete_at: Mutex<Option<Mono>>,
+}
+
+/// How long what was deployed is taken for right.
+const COMPLETE_PERIOD: Duration = Duration::from_secs(3_600);
+
+impl Memory {
+    /// The next round does everything.
+    pub(super) fn forget(&self) {
+        *self.complete_at.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(super) fn is_recent(&self, now: Mono) -> bool {
+        let at = *self.complete_at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.is_some_and(|at| now < at.saturating_add(COMPLETE_PERIOD))
+    }
+
+    pub(super) fn completed(&self, now: Mono) {
+        *self.complete_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+}
+
+/// The definitions take a fraction of a second, unless somebody else's are in the way.
+const DEFINITIONS_WITHIN: Duration = Duration::from_secs(30);
+/// As long as upstream waits for a ManagedResource.
+const MANAGED_WITHIN: Duration = Duration::from_secs(120);
+/// Looking at a store costs nothing.
+const STORE_PERIOD: Duration = Duration::from_secs(1);
+/// As long as upstream waits for extensions.
+const EXTENSIONS_WITHIN: Duration = Duration::from_secs(60);
+
+/// The flow of one round. Without `is_complete`, only what may change without a new generation is looked at.
+pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
+    let mut flow = Flow::new("Seed reconciliation");
+    let spec = &work.live["spec"];
+    let vpa = spec["settings"]["verticalPodAutoscaler"]["enabled"] != false;
+    let asked = text(&work.live["metadata"]["annotations"][operations::ANNOTATION]).to_owned();
+    let operation = Operation::named(&asked);
+    let without = |component: &str| !is_complete || work.components.is_disabled(component);
+
+    let namespaces = flow.task("Labelling namespaces", |work: &mut Work, _| namespaces(work)).add();
+    let definitions = flow
+        .task("Deploying custom resource definitions", |work: &mut Work, _| {
+            let is_garden = is_garden(&work.seed)?;
+            install_definitions(work, crds::own(is_garden))
+        })
+        .skip_if(!is_complete)
+        .within(DEFINITIONS_WITHIN)
+        .add();
+    let components = work.components.clone();
+    let foreign = flow
+        .task("Deploying custom resource definitions of other projects", move |work: &mut Work, _| {
+            let wanted = Foreign {
+                is_garden: is_garden(&work.seed)?,
+                vpa: vpa && !components.is_disabled("vpa-crds"),
+                machines: !components.is_disabled("machine-crds"),
+                etcd: !components.is_disabled("etcd-crds"),
+            };
+            install_definitions(work, crds::foreign(wanted))
+        })
+        .skip_if(!is_complete)
+        .within(DEFINITIONS_WITHIN)
+        .add();
+    let vpa = flow
+        .task("Looking for VerticalPodAutoscaler", |work: &mut Work, _| require_vpa(work))
+        .skip_if(!is_complete || vpa)
+        .add();
+    let system = flow
+        .task("Deploying system resources", |work: &mut Work, attempt| {
+            deploy_and_wait(work, attempt, &system::fill())
+        })
+        .after(&[namespaces, definitions, foreign, vpa])
+        .skip_if(without(system::NAME))
+        .within(MANAGED_WITHIN)
+        .add();
+    let referenced = flow
+        .task("Deploying referenced resources", |work: &mut Work, _| {
+            references::deploy(&work.garden, &work.seed, &work.live)?;
+            Ok(Step::Done)
+        })
+        .after(&[system])
+        .skip_if(!is_complete)
+        .add();
+    let extensions = flow
+        .task("Waiting until required extensions are ready", |work: &mut Work, _| extensions(work))
+        .after(&[referenced])
+        .within(EXTENSIONS_WITHIN)
+        .add();
+    flow.task("Deploying cluster-identity", |work: &mut Work, attempt| deploy_identity(work, attempt))
+        .after(&[extensions])
+        .skip_if(without(cluster_identity::NAME))
+        .within(MANAGED_WITHIN)
+        .add();
+    flow.task("Reading the Secrets of the seed's namespace", |work: &mut Work, _| {
+        garden_secrets::reconcile(&work.garden, &work.seed, text(&work.live["metadata"]["name"]))?;
+        Ok(Step::Done)
+    })
+    .after(&[namespaces])
+    .skip_if(!is_complete)
+    .add();
+    flow.task("Performing the operation of the annotation", move |work: &mut Work, _| {
+        if let Some(operation) = Operation::named(&asked) {
+            operations::perform(&work.seed, operation, work.kubeconfig.as_ref())?;
+        }
+        operations::acknowledge(&work.garden, text(&work.live["metadata"]["name"]), &asked)
+    })
+    .skip_if(operation.is_none())
+    .add();
+    flow
+}
+
+fn namespaces(work: &Work) -> Result<Step, Failed> {
+    let is_garden = is_garden(&work.seed)?;
+    let garden = Key::new("", GARDEN_NAMESPACE);
+    write::ensure(&work.seed, &NAMESPACE, &garden, |namespace| {
+        decide::label_garden(namespace, &work.zones, is_garden);
+    })?;
+    let system = Key::new("", "kube-system");
+    write::ensure(&work.seed, &NAMESPACE, &system, |namespace| {
+        namespace["metadata"]["labels"]["role"] = json!("kube-system");
+    })?;
+    Ok(Step::Done)
+}
+
+fn install_definitions(work: &Work, wanted: impl IntoIterator<Item = Value>) -> Result<Step, Failed> {
+    Ok(match install::ensure(&work.seed, wanted)? {
+        install::Step::Done => Step::Done,
+        install::Step::Again(waiting) => {
+            let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
+            let why = format!("custom resource definitions are not ready: {}", all.join("; "));
+            Step::again(install::AGAIN, why)
+        }
+    })
+}
+
+/// The Seed says that somebody else installs it.
+fn require_vpa(work: &Work) -> Result<Step, Failed> {
+    const NAME: &str = "verticalpodautoscalers.autoscaling.k8s.io";
+    match work.seed.find::<Metadata>(&CUSTOM_RESOURCE_DEFINITION, "", NAME)? {
+        Some(_) => Ok(Step::Done),
+        None => Err(Failed::new(
+            "VPA is required for seed cluster: install it, or remove spec.settings.verticalPodAutoscaler.enabled=false \
+             from the Seed",
+        )),
+    }
+}
+
+/// Writes a ManagedResource at the first attempt, then waits until its objects are healthy.
+fn deploy_and_wait(work: &mut Work, attempt: &Attempt, managed: &Managed) -> Result<Step, Failed> {
+    if attempt.tries == 0 {
+        let generation = managed::deploy(&work.seed, managed)?;
+        work.generations.insert(managed.name.clone(), generation);
+    }
+    let generation = work.generations.get(&managed.name).copied().unwrap_or_default();
+    let key = Key::new(GARDEN_NAMESPACE, managed.name.as_str());
+    let found = work.managed.get(&key);
+    let why =
+        found.map_or_else(|| Some("is not there yet".to_owned()), |found| unhealthy(&found, generation));
+    Ok(match why {
+        None => Step::Done,
+        Some(why) => Step::again(STORE_PERIOD, format!("ManagedResource {key} {why}")),
+    })
+}
+
+/// Why a ManagedResource is not healthy, in this generation or a later one.
+fn unhealthy(managed: &Watched, generation: i64) -> Option<String> {
+    if managed.metadata.generation < generation
+        || managed.status.observed_generation != managed.metadata.generation
+    {
+        let why = managed.apply_problem().map(|why| format!(": {why}")).unwrap_or_default();
+        return Some(format!("is not applied yet{why}"));
+    }
+    ["ResourcesApplied", "ResourcesHealthy"].into_iter().find_map(|kind| {
+        match managed.status.conditions.iter().find(|condition| condition.kind == kind) {
+            Some(condition) if condition.status == Status::True => None,
+            Some(condition) => {
+                Some(format!("has condition {kind} {}: {}", condition.status, condition.message))
+            }
+            None => Some(format!("has no condition {kind} yet")),
+        }
+    })
+}
+
+fn extensions(work: &Work) -> Result<Step, Failed> {
+    if !(work.registrations.is_synced() && work.installations.is_synced()) {
+        return Ok(Step::again(STORE_PERIOD, "registrations and installations were not read yet"));
+    }
+    let registrations = values(&work.registrations);
+    let required = required::required(&work.live, &registrations);
+    let missing = required::missing(&required, &registrations, &values(&work.installations));
+    Ok(missing.map_or(Step::Done, |why| Step::again(STORE_PERIOD, why)))
+}
+
+fn values<T>(store: &Store<T>) -> Vec<Arc<T>> {
+    store.all().into_iter().map(|(_, object)| object).collect()
+}
+
+/// The identity is written once. A cluster that got it from somebody else keeps it.
+fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let found =
+        work.seed.find::<ConfigMap>(&CONFIG_MAP, cluster_identity::NAMESPACE, cluster_identity::NAME)?;
+    let origin =
+        found.as_ref().map(|map| map.data.get(cluster_identity::ORIGIN_KEY).map_or("", String::as_str));
+    if origin.is_some_and(|origin| origin != cluster_identity::ORIGIN) {
+        return Ok(Step::Done);
+    }
+    let managed = cluster_identity::fill(&work.cluster_identity);
+    deploy_and_wait(work, attempt, &managed)
+}

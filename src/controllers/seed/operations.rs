@@ -1,0 +1,101 @@
+//! Operations that an administrator, or gardener-operator, asks for with the annotation `gardener.cloud/operation` of the
+//! Seed. The annotation is removed once the operation is done: gardener-operator waits for that before it goes on with the
+//! rotation of its credentials.
+
+use serde_json::{Value, json};
+
+use crate::api::core::SECRET;
+use crate::api::gardener::SEED;
+use crate::api::meta::Metadata;
+use crate::config::settings::SecretReference;
+use crate::flow::{Failed, Step};
+use crate::kube::{Garden, ListParams, Patch, Seed};
+
+/// The annotation.
+pub(super) const ANNOTATION: &str = "gardener.cloud/operation";
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// Tokens for the garden are requested anew.
+    RenewGardenAccessSecrets,
+    /// Tokens of workload identities are requested anew.
+    RenewWorkloadIdentityTokens,
+    /// The agent gets a new certificate.
+    RenewKubeconfig,
+}
+
+impl Operation {
+    /// The operation of that name; others are left to whoever knows them.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        match name {
+            "renew-garden-access-secrets" => Some(Self::RenewGardenAccessSecrets),
+            "renew-workload-identity-tokens" => Some(Self::RenewWorkloadIdentityTokens),
+            "renew-kubeconfig" => Some(Self::RenewKubeconfig),
+            _ => None,
+        }
+    }
+
+    /// Which Secrets tell when their tokens are due, and in which annotation.
+    const fn tokens(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::RenewGardenAccessSecrets => Some((
+                "resources.gardener.cloud/purpose=token-requestor,resources.gardener.cloud/class=garden",
+                "serviceaccount.resources.gardener.cloud/token-renew-timestamp",
+            )),
+            Self::RenewWorkloadIdentityTokens => Some((
+                "security.gardener.cloud/purpose=workload-identity-token-requestor",
+                "workloadidentity.security.gardener.cloud/token-renew-timestamp",
+            )),
+            Self::RenewKubeconfig => None,
+        }
+    }
+}
+
+/// Does it. It can be repeated: a Secret whose token was renewed meanwhile gets another one.
+pub(super) fn perform(
+    seed: &Seed,
+    operation: Operation,
+    kubeconfig: Option<&SecretReference>,
+) -> Result<(), Failed> {
+    if let Some((labels, annotation)) = operation.tokens() {
+        let params = ListParams { label_selector: labels.to_owned(), ..ListParams::default() };
+        let mut due = Vec::new();
+        seed.list_all::<Metadata>(&SECRET, "", &params, &mut |secret| {
+            if secret.metadata.annotations.contains_key(annotation) {
+                due.push(secret.metadata.key());
+            }
+        })?;
+        for key in due {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: null}}}));
+            match seed.patch::<Value>(&SECRET, &key.namespace, &key.name, "", &patch) {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        return Ok(());
+    }
+    let Some(secret) = kubeconfig else {
+        return Err(Failed::new(
+            "the agent has no kubeconfig Secret (gardenClientConnection.kubeconfigSecret), so its credentials cannot be \
+             renewed here: renew them where they come from, then remove the annotation",
+        ));
+    };
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {ANNOTATION: "renew"}}}));
+    seed.patch::<Value>(&SECRET, &secret.namespace, &secret.name, "", &patch)?;
+    Ok(())
+}
+
+/// Removes the annotation, if it still asks for what was done.
+pub(super) fn acknowledge(garden: &Garden, name: &str, asked: &str) -> Result<Step, Failed> {
+    let Some(live) = garden.find::<Value>(&SEED, "", name)? else { return Ok(Step::Done) };
+    if live["metadata"]["annotations"][ANNOTATION] != asked {
+        return Ok(Step::Done);
+    }
+    let patch = json!({"metadata": {
+        "annotations": {ANNOTATION: null}, "resourceVersion": live["metadata"]["resourceVersion"],
+    }});
+    garden.patch::<Value>(&SEED, "", name, "", &Patch::Merge(patch))?;
+    log::info!(seed = name, operation = asked; "Performed the operation that the Seed asked for");
+    Ok(Step::Done)
+}

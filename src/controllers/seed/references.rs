@@ -1,0 +1,86 @@
+//! `spec.resources` of a Seed: Secrets and ConfigMaps of the garden that extensions of the seed read there as
+//! `garden/ref-<name>`.
+
+use serde_json::{Value, json};
+
+use crate::api::core::{CONFIG_MAP, SECRET};
+use crate::api::meta::text;
+use crate::api::resources::GARDEN_NAMESPACE;
+use crate::components::managed::{self, Managed};
+use crate::flow::Failed;
+use crate::kube::{Garden, Seed};
+
+/// The name of the ManagedResource that holds the copies.
+pub(super) fn managed_resource_name(seed: &str) -> String {
+    format!("referenced-resources-{seed}")
+}
+
+/// Reads what the Seed refers to, and writes the copies. A reference that cannot be resolved changes nothing.
+pub(super) fn deploy(garden: &Garden, seed: &Seed, live: &Value) -> Result<(), Failed> {
+    let references = live["spec"]["resources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut copies = Vec::new();
+    for reference in references {
+        let target = &reference["resourceRef"];
+        let (kind, name) = (text(&target["kind"]), text(&target["name"]));
+        let resource = match kind {
+            "Secret" => &SECRET,
+            "ConfigMap" => &CONFIG_MAP,
+            _ => {
+                return Err(Failed::new(format!(
+                    "spec.resources of the Seed refers to {kind} {name}: this version copies Secrets and ConfigMaps only"
+                )));
+            }
+        };
+        let source = garden.find::<Value>(resource, GARDEN_NAMESPACE, name)?.ok_or_else(|| {
+            Failed::new(format!(
+                "spec.resources of the Seed refers to {kind} {GARDEN_NAMESPACE}/{name}, which the garden does not have"
+            ))
+        })?;
+        copies.push(copy(kind, &source));
+    }
+    let name = managed_resource_name(text(&live["metadata"]["name"]));
+    managed::deploy(seed, &Managed::copies(&name, &copies))?;
+    Ok(())
+}
+
+/// The object as the seed gets it: content and name, no labels, and replaced where an update is refused.
+fn copy(kind: &str, source: &Value) -> Value {
+    let mut copy = json!({
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {
+            "name": format!("ref-{}", text(&source["metadata"]["name"])),
+            "namespace": GARDEN_NAMESPACE,
+            "annotations": {"resources.gardener.cloud/delete-on-invalid-update": "true"},
+        },
+    });
+    for field in ["type", "immutable", "data", "binaryData"] {
+        if let Some(value) = source.get(field) {
+            copy[field] = value.clone();
+        }
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_content_and_nothing_else() {
+        let source = json!({
+            "metadata": {"name": "a", "namespace": "garden", "labels": {"x": "y"}, "uid": "u"},
+            "type": "Opaque", "immutable": true, "data": {"k": "dg=="},
+        });
+        assert_eq!(
+            copy("Secret", &source),
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true, "data": {"k": "dg=="},
+                "metadata": {
+                    "name": "ref-a", "namespace": "garden",
+                    "annotations": {"resources.gardener.cloud/delete-on-invalid-update": "true"},
+                },
+            })
+        );
+    }
+}

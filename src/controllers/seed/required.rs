@@ -1,0 +1,212 @@
+//! Which extensions a seed needs before it is ready, and which of them are missing. Pure.
+//!
+//! Source: `pkg/utils/gardener` (`ComputeRequiredExtensionsForSeed`, `RequiredExtensionsReady`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::condition::Status;
+use crate::api::gardener::{ControllerInstallation, ControllerRegistration, ControllerResource};
+use crate::api::meta::text;
+
+/// A kind of extension objects and the type of an object, such as `Infrastructure` and `local`.
+pub(super) type Required = BTreeSet<(&'static str, String)>;
+
+/// Kinds that the provider of a seed must have.
+const OF_PROVIDER: [&str; 3] = ["ControlPlane", "Infrastructure", "Worker"];
+
+/// What the spec of a Seed asks for.
+pub(super) fn required(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Required {
+    let provider = text(&seed["spec"]["provider"]["type"]);
+    let mut all: Required = OF_PROVIDER.map(|kind| (kind, provider.to_owned())).into();
+    if let Some(dns) = seed["spec"]["dns"]["provider"]["type"].as_str() {
+        all.insert(("DNSRecord", dns.to_owned()));
+    }
+    all.extend(extension_types(seed, registrations).into_iter().map(|name| ("Extension", name)));
+    all
+}
+
+/// The types of the Extension objects of class `seed`: those that the Seed names, and those that are enabled for all seeds.
+pub(super) fn extension_types(
+    seed: &Value,
+    registrations: &[Arc<ControllerRegistration>],
+) -> BTreeSet<String> {
+    let named = seed["spec"]["extensions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut all = BTreeSet::new();
+    for resource in registrations.iter().flat_map(|registration| &registration.spec.resources) {
+        if resource.kind == "Extension" && resource.auto_enable.iter().any(|class| class == "seed") {
+            all.insert(resource.type_name.clone());
+        }
+    }
+    for extension in named {
+        let name = text(&extension["type"]);
+        if extension["disabled"] == true {
+            all.remove(name);
+        } else {
+            all.insert(name.to_owned());
+        }
+    }
+    all
+}
+
+/// What is missing, in words; nothing if every extension is installed and healthy.
+pub(super) fn missing(
+    required: &Required,
+    registrations: &[Arc<ControllerRegistration>],
+    installations: &[Arc<ControllerInstallation>],
+) -> Option<String> {
+    let mut complaints: Vec<String> = Vec::new();
+    let mut unsupported: Vec<String> = Vec::new();
+    for (kind, name) in required {
+        let supports = |resource: &ControllerResource| {
+            resource.kind == *kind && resource.type_name.eq_ignore_ascii_case(name)
+        };
+        let mut installed = registrations
+            .iter()
+            .filter(|registration| registration.spec.resources.iter().any(supports))
+            .flat_map(|registration| installations_of(installations, &registration.metadata.name));
+        let complaint = match installed.next() {
+            None => {
+                unsupported.push(format!("{kind}/{name}"));
+                continue;
+            }
+            Some(first) => std::iter::once(first)
+                .chain(installed)
+                .map(unready)
+                // One that works is enough.
+                .reduce(|one, other| one.and_then(|why| other.map(|_| why))),
+        };
+        if let Some(Some(why)) = complaint
+            && !complaints.contains(&why)
+        {
+            complaints.push(why);
+        }
+    }
+    if !unsupported.is_empty() {
+        let all = unsupported.join(", ");
+        complaints.insert(0, format!("no ControllerInstallation of this seed supports {all}"));
+    }
+    (!complaints.is_empty())
+        .then(|| format!("extension controllers missing or unready: {}", complaints.join("; ")))
+}
+
+fn installations_of<'a>(
+    installations: &'a [Arc<ControllerInstallation>],
+    registration: &'a str,
+) -> impl Iterator<Item = &'a ControllerInstallation> {
+    installations.iter().map(|i| &**i).filter(move |i| i.spec.registration_ref.name == registration)
+}
+
+/// Why an installation does not count.
+fn unready(installation: &ControllerInstallation) -> Option<String> {
+    let wanted = [("Installed", Status::True), ("Healthy", Status::True), ("Progressing", Status::False)];
+    let name = &installation.metadata.name;
+    wanted.into_iter().find_map(|(kind, status)| {
+        match installation.status.conditions.iter().find(|condition| condition.kind == kind) {
+            None => Some(format!("ControllerInstallation {name} has no condition {kind} yet")),
+            Some(condition) if condition.status == status => None,
+            Some(condition) => Some(format!(
+                "ControllerInstallation {name}: condition {kind} is {}: {}",
+                condition.status, condition.message
+            )),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn registration(name: &str, resources: &Value) -> Arc<ControllerRegistration> {
+        let object = json!({"metadata": {"name": name}, "spec": {"resources": resources}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    fn installation(name: &str, registration: &str, statuses: [&str; 3]) -> Arc<ControllerInstallation> {
+        let conditions: Vec<Value> = ["Installed", "Healthy", "Progressing"]
+            .into_iter()
+            .zip(statuses)
+            .filter(|(_, status)| !status.is_empty())
+            .map(|(kind, status)| json!({"type": kind, "status": status, "message": format!("about {kind}")}))
+            .collect();
+        let object = json!({"metadata": {"name": name}, "spec": {"registrationRef": {"name": registration}},
+            "status": {"conditions": conditions}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn what_a_seed_asks_for() {
+        let registrations = [
+            registration(
+                "a",
+                &json!([{"kind": "Extension", "type": "auto", "autoEnable": ["shoot", "seed"]}]),
+            ),
+            registration(
+                "b",
+                &json!([{"kind": "Extension", "type": "off", "autoEnable": ["seed"]},
+                {"kind": "Extension", "type": "shoots", "autoEnable": ["shoot"]},
+                {"kind": "Network", "type": "net", "autoEnable": ["seed"]}]),
+            ),
+        ];
+        let seed = json!({"spec": {"provider": {"type": "lab"}, "dns": {"provider": {"type": "dyn"}},
+            "extensions": [{"type": "named"}, {"type": "off", "disabled": true}]}});
+        let found: Vec<String> = required(&seed, &registrations)
+            .into_iter()
+            .map(|(kind, name)| format!("{kind}/{name}"))
+            .collect();
+        let expected = [
+            "ControlPlane/lab",
+            "DNSRecord/dyn",
+            "Extension/auto",
+            "Extension/named",
+            "Infrastructure/lab",
+            "Worker/lab",
+        ];
+        assert_eq!(found, expected);
+        let plain = json!({"spec": {"provider": {"type": "lab"}}});
+        assert_eq!(required(&plain, &[]).len(), 3);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let required = Required::from([("ControlPlane", "Lab".to_owned()), ("Worker", "Lab".to_owned())]);
+        let both = json!([{"kind": "ControlPlane", "type": "lab"}, {"kind": "Worker", "type": "lab"}]);
+        let registrations = [registration("lab", &both)];
+        let good = ["True", "True", "False"];
+        let table = [
+            (vec![installation("lab-1", "lab", good)], None),
+            (vec![], Some("no ControllerInstallation of this seed supports ControlPlane/Lab, Worker/Lab")),
+            (
+                vec![installation("other-1", "other", good)],
+                Some("no ControllerInstallation of this seed supports ControlPlane/Lab, Worker/Lab"),
+            ),
+            (
+                vec![installation("lab-1", "lab", ["True", "False", "False"])],
+                Some("ControllerInstallation lab-1: condition Healthy is False: about Healthy"),
+            ),
+            (
+                vec![installation("lab-1", "lab", ["True", "True", "True"])],
+                Some("ControllerInstallation lab-1: condition Progressing is True: about Progressing"),
+            ),
+            (
+                vec![installation("lab-1", "lab", ["", "", ""])],
+                Some("ControllerInstallation lab-1 has no condition Installed yet"),
+            ),
+            (
+                vec![
+                    installation("lab-1", "lab", ["False", "True", "False"]),
+                    installation("lab-2", "lab", good),
+                ],
+                None,
+            ),
+        ];
+        for (installations, expected) in table {
+            let expected = expected.map(|text| format!("extension controllers missing or unready: {text}"));
+            assert_eq!(missing(&required, &registrations, &installations), expected);
+        }
+    }
+}
