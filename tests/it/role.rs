@@ -172,7 +172,8 @@ fn nobody_but_the_applier_works_under_its_account() {
     let agent = world.agent_with(&config);
     world.garden.apply(&extension());
     let name = world.seed.wait_for("the ManagedResource", |seed| {
-        seed.store().names(MANAGED_RESOURCES, "managedresources", "garden").pop()
+        let names = seed.store().names(MANAGED_RESOURCES, "managedresources", "garden");
+        names.into_iter().find(|name| name.starts_with("echo-"))
     });
     let condition = |(kind, status): (&str, &str)| {
         json!({"type": kind, "status": status, "reason": "R", "message": "m",

@@ -125,7 +125,8 @@ fn what_another_resource_manager_reports_is_told_at_once() {
     config["controllers"] = json!({"controllerInstallationCare": {"syncPeriod": "24h"}});
     let agent = world.agent_with(&config);
     let name = world.seed.wait_for("the ManagedResource", |seed| {
-        seed.store().names(MANAGED_RESOURCES, "managedresources", "garden").pop()
+        let names = seed.store().names(MANAGED_RESOURCES, "managedresources", "garden");
+        names.into_iter().find(|name| name.starts_with("echo-"))
     });
     let report = |status: &str, message: &str| {
         let condition = |kind: &str, status: &str| {

@@ -205,6 +205,10 @@ fn an_idle_round_asks_for_little_and_writes_nothing() {
     let agent = world.agent();
     world.wait_until_ready();
     wait_until_well(&world);
+    world.garden.wait_for("all conditions of the Seed", |garden| {
+        let seed = garden.seed(world.name)?;
+        seed["status"]["conditions"].as_array()?.iter().all(|c| c["status"] == "True").then_some(())
+    });
     let mark = (world.seed.request_count(), world.garden.request_count());
     world.pass(Duration::from_secs(600));
     let of_pods = world.seed.requests_since(mark.0).iter().filter(|r| r.info.resource == "pods").count();
