@@ -18,20 +18,20 @@ pub(super) const ANNOTATION: &str = "gardener.cloud/operation";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// Tokens for the garden are requested anew.
-    RenewGardenAccessSecrets,
+    GardenAccessSecrets,
     /// Tokens of workload identities are requested anew.
-    RenewWorkloadIdentityTokens,
+    WorkloadIdentityTokens,
     /// The agent gets a new certificate.
-    RenewKubeconfig,
+    Kubeconfig,
 }
 
 impl Operation {
     /// The operation of that name; others are left to whoever knows them.
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
-            "renew-garden-access-secrets" => Some(Self::RenewGardenAccessSecrets),
-            "renew-workload-identity-tokens" => Some(Self::RenewWorkloadIdentityTokens),
-            "renew-kubeconfig" => Some(Self::RenewKubeconfig),
+            "renew-garden-access-secrets" => Some(Self::GardenAccessSecrets),
+            "renew-workload-identity-tokens" => Some(Self::WorkloadIdentityTokens),
+            "renew-kubeconfig" => Some(Self::Kubeconfig),
             _ => None,
         }
     }
@@ -39,15 +39,15 @@ impl Operation {
     /// Which Secrets tell when their tokens are due, and in which annotation.
     const fn tokens(self) -> Option<(&'static str, &'static str)> {
         match self {
-            Self::RenewGardenAccessSecrets => Some((
+            Self::GardenAccessSecrets => Some((
                 "resources.gardener.cloud/purpose=token-requestor,resources.gardener.cloud/class=garden",
                 "serviceaccount.resources.gardener.cloud/token-renew-timestamp",
             )),
-            Self::RenewWorkloadIdentityTokens => Some((
+            Self::WorkloadIdentityTokens => Some((
                 "security.gardener.cloud/purpose=workload-identity-token-requestor",
                 "workloadidentity.security.gardener.cloud/token-renew-timestamp",
             )),
-            Self::RenewKubeconfig => None,
+            Self::Kubeconfig => None,
         }
     }
 }
