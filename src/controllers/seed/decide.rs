@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::api::condition::{Condition, Status};
+use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::flow::Progress;
@@ -134,14 +134,37 @@ pub(super) fn begun(observed: &Observed, now: Timestamp) -> Value {
         ("Reconcile", "Reconciliation of Seed cluster initialized.")
     };
     object["status"]["lastOperation"] = operation(kind, "Processing", 0, description, now);
+    let first =
+        (!observed.deleting()).then(|| bootstrapped(&observed.conditions(), Status::Progressing, now));
+    if let Some(first) = first.flatten() {
+        let mut list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        list.retain(|condition| condition["type"] != BOOTSTRAPPED);
+        list.push(json!(first));
+        object["status"]["conditions"] = Value::Array(list);
+    }
     object
+}
+
+/// What older gardenlets said of a Seed in this condition, others say in the last operation. Some tools still wait for it.
+const BOOTSTRAPPED: &str = "Bootstrapped";
+
+/// The condition, if it changes: a Seed that was ready once has been bootstrapped. No patch is written for it alone.
+fn bootstrapped(conditions: &[Condition], status: Status, now: Timestamp) -> Option<Condition> {
+    let before = condition::find_or_init(conditions, BOOTSTRAPPED, now);
+    let (reason, message) = match status {
+        Status::True => ("BootstrappingSucceeded", "Seed cluster has been bootstrapped successfully."),
+        _ => ("BootstrapProgressing", "Seed cluster is currently being bootstrapped."),
+    };
+    (before.status != Status::True).then(|| before.updated(now, status, Finding::new(reason, message)))
 }
 
 /// The patch at the end of a round that worked: the conditions are to be checked anew.
 pub(super) fn succeeded(observed: &Observed, now: Timestamp) -> Value {
     let description = "Seed cluster has been successfully reconciled.";
     let mut status = json!({"lastOperation": operation("Reconcile", "Succeeded", 100, description, now)});
-    let conditions = reset(&observed.conditions(), now);
+    let before = observed.conditions();
+    let mut conditions = reset(&before, now);
+    conditions.extend(bootstrapped(&before, Status::True, now));
     if !conditions.is_empty() {
         status["conditions"] = json!(conditions);
     }
@@ -315,7 +338,7 @@ mod tests {
     fn success_asks_for_new_checks_of_what_was_not_false() {
         let patch = succeeded(&observed(), NOW);
         let conditions = patch["status"]["conditions"].as_array().unwrap();
-        assert_eq!(conditions.len(), 1);
+        assert_eq!(conditions.len(), 2);
         assert_eq!(
             (&conditions[0]["type"], &conditions[0]["status"]),
             (&json!("GardenletReady"), &json!("Progressing"))
@@ -324,6 +347,39 @@ mod tests {
             patch["status"]["lastOperation"]["description"],
             "Seed cluster has been successfully reconciled."
         );
+    }
+
+    #[test]
+    fn the_first_rounds_bootstrap_the_seed() {
+        let mut observed = observed();
+        let of = |object: &Value| {
+            let list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let mut found = list.into_iter().filter(|c| c["type"] == "Bootstrapped");
+            let first = found.next().map(|c| (c["status"].clone(), c["reason"].clone()));
+            assert_eq!(found.next(), None);
+            first
+        };
+        let progressing = Some((json!("Progressing"), json!("BootstrapProgressing")));
+        assert_eq!(of(&begun(&observed, NOW)), progressing);
+        // One that failed before, under another gardenlet.
+        observed.live["status"]["conditions"].as_array_mut().unwrap().push(json!({
+            "type": "Bootstrapped", "status": "False", "lastTransitionTime": "2025-01-01T00:00:00Z",
+            "lastUpdateTime": "2025-01-01T00:00:00Z", "reason": "BootstrappingFailed", "message": "m",
+        }));
+        let begun_again = begun(&observed, NOW);
+        assert_eq!(of(&begun_again), progressing);
+        assert_eq!(begun_again["status"]["conditions"].as_array().unwrap().len(), 3);
+        observed.live = begun_again;
+        assert_eq!(of(&succeeded(&observed, NOW)), Some((json!("True"), json!("BootstrappingSucceeded"))));
+        observed.live["status"]["conditions"] = succeeded(&observed, NOW)["status"]["conditions"].clone();
+        // From then on it stays, and asks for no write.
+        let later = Timestamp::from_unix(NOW.unix() + 1);
+        assert_eq!(of(&begun(&observed, later)), of(&observed.live));
+        assert_eq!(of(&succeeded(&observed, later)), None);
+        let mut deleting = observed.clone();
+        deleting.live["status"]["conditions"] = Value::Null;
+        deleting.live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(of(&begun(&deleting, NOW)), None);
     }
 
     #[test]
