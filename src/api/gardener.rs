@@ -256,6 +256,9 @@ pub struct ControllerResource {
     /// The classes of objects (`shoot`, `seed`) for which an Extension of this type exists unless it is disabled.
     #[serde(deserialize_with = "or_default")]
     pub auto_enable: Vec<String>,
+    /// How long the extension may take for an object, as Go writes durations; empty for the usual time.
+    #[serde(deserialize_with = "or_default")]
+    pub reconcile_timeout: String,
 }
 
 /// A ControllerDeployment (core.gardener.cloud/v1) as the program reads it.

@@ -25,7 +25,10 @@ pub(super) const TABLE: &[(&str, &str)] = &[
     ("debugging.enableContentionProfiling", "this agent has no such profile"),
     ("logging", "this version installs no logging"),
     ("monitoring", "this version installs no monitoring"),
-    ("{sni,exposureClassHandlers}", "this version installs no ingress gateway"),
+    (
+        "{sni.ingress.labels,sni.ingress.serviceExternalIP,exposureClassHandlers}",
+        "this version installs no ingress gateway",
+    ),
     ("etcdConfig", "this version installs no etcd-druid"),
     ("nodeToleration", "this version sets no tolerations"),
     (
@@ -35,7 +38,6 @@ pub(super) const TABLE: &[(&str, &str)] = &[
     ),
     ("seedConfig.spec.backup", "this version has no controller for BackupBuckets"),
     ("seedConfig.spec.ingress.controller.providerConfig", "this version installs no ingress controller"),
-    ("seedConfig.spec.extensions", "this version creates no Extensions in the seed"),
     (
         "seedConfig.spec.settings.{excessCapacityReservation,loadBalancerServices,verticalPodAutoscaler.featureGates,\
          verticalPodAutoscaler.maxAllowed,persistentVolumeClaimAutoscaler,dependencyWatchdog,topologyAwareRouting,zoneSelection}",

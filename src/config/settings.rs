@@ -8,6 +8,7 @@ use std::time::Duration;
 use log::LevelFilter;
 use serde_json::{Map, Value};
 
+use crate::api::meta::Key;
 use crate::base::log::Format;
 
 use super::features;
@@ -38,6 +39,8 @@ pub struct Settings {
     pub profiling: bool,
     /// Every known gate with its effective value.
     pub feature_gates: BTreeMap<String, bool>,
+    /// `sni.ingress`: the Service of the ingress gateway, if the seed has one.
+    pub ingress_gateway: Key,
     /// The Seed that is registered.
     pub seed_config: SeedConfig,
     /// Our own options.
@@ -290,6 +293,7 @@ impl Settings {
             feature_gates: features::effective(
                 r.at("featureGates").value().as_object().unwrap_or(&Map::new()),
             ),
+            ingress_gateway: Key::new(r.str("sni.ingress.namespace"), r.str("sni.ingress.serviceName")),
             seed_config: SeedConfig::read(r.at("seedConfig")),
             edge: Edge::read(r.at("edge")),
             document: document.clone(),

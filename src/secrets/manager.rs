@@ -279,9 +279,17 @@ impl Manager {
     }
 
     /// What nobody asked for in this run.
-    pub fn unwanted(&self) -> Vec<&str> {
-        let all = self.known.keys().map(String::as_str);
-        all.filter(|name| !self.asked.contains(*name)).collect()
+    pub fn unwanted(&self) -> Vec<String> {
+        self.known.keys().filter(|name| !self.asked.contains(*name)).cloned().collect()
+    }
+
+    /// What nobody asked for in this run of the configurations that were asked for.
+    pub fn outdated(&self) -> Vec<String> {
+        let mut all = self.unwanted();
+        all.retain(|name| {
+            self.known.get(name).is_some_and(|secret| self.sets.contains_key(secret.label(labels::NAME)))
+        });
+        all
     }
 
     /// A CA must say that it is ours, because everything will trust what it signs.

@@ -108,7 +108,19 @@ impl Secrets {
     /// # Errors
     /// The first one of the seed; the others are deleted nevertheless.
     pub fn clean_up(&mut self) -> Result<(), Error> {
-        let unwanted: Vec<String> = self.manager.unwanted().into_iter().map(str::to_owned).collect();
+        self.delete_all(self.manager.unwanted())
+    }
+
+    /// The same where another gardenlet may have made Secrets that this program does not ask for and that are in use: they
+    /// stay. Deletes older Secrets of the configurations that were asked for.
+    ///
+    /// # Errors
+    /// The first one of the seed; the others are deleted nevertheless.
+    pub fn clean_up_asked(&mut self) -> Result<(), Error> {
+        self.delete_all(self.manager.outdated())
+    }
+
+    fn delete_all(&mut self, unwanted: Vec<String>) -> Result<(), Error> {
         let mut first = Ok(());
         for name in unwanted {
             let Place { client, namespace, .. } = &self.place;

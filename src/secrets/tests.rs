@@ -164,6 +164,11 @@ fn a_rotation_in_all_its_phases() {
     let mut expected = [first.name.as_str(), &bundle.name, &client.name, &forced.name, &server.name];
     expected.sort_unstable();
     assert_eq!(unwanted, expected);
+    let mut outdated = secrets.outdated();
+    outdated.sort_unstable();
+    let mut expected = [first.name.as_str(), &server.name];
+    expected.sort_unstable();
+    assert_eq!(outdated, expected, "others may need what nobody asked for at all");
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn fields_that_nothing_reads_warn_unless_they_are_as_by_default_or_off() {
             json!(true),
             "seedConfig.spec.settings.dependencyWatchdog",
         ),
-        ("seedConfig.spec.extensions", json!([{"type": "x"}]), "seedConfig.spec.extensions"),
+        ("sni.ingress.serviceExternalIP", json!("10.0.0.1"), "sni.ingress.serviceExternalIP"),
     ];
     for (path, value, place) in table {
         let found = warnings(&[(path, value)]);

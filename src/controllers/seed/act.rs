@@ -20,7 +20,7 @@ use super::decide::{self, Observed, Phase};
 use super::error::{Error, GET_NAMESPACE, kube_error};
 use super::flow::{self, Work};
 use super::operations::ANNOTATION;
-use super::{CONFLICT_RETRY, FINALIZER, SeedReconciler, delete};
+use super::{CONFLICT_RETRY, FINALIZER, SeedReconciler, authorities, delete, extensions};
 
 /// How often the progress of a flow is written, as upstream.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
@@ -57,7 +57,8 @@ impl SeedReconciler {
 
     /// A round that begins now.
     pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &Context) -> Running {
-        let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono());
+        let wanted = extensions::wanted(&observed.live, &flow::values(&self.registrations));
+        let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono(), &wanted);
         let work = Work {
             garden: self.garden.clone(),
             seed: self.seed.clone(),
@@ -70,6 +71,12 @@ impl SeedReconciler {
             zones: observed.zones(),
             cluster_identity: observed.cluster_identity.clone(),
             generations: BTreeMap::new(),
+            place: authorities::place(&self.seed, &self.keys, &cx.clock),
+            secrets: None,
+            wanted: Vec::new(),
+            stale: Vec::new(),
+            gateway: self.gateway.clone(),
+            has_record: false,
         };
         Running {
             flow: flow::build(&work, is_complete),
@@ -124,10 +131,10 @@ impl SeedReconciler {
         ended: &Ended,
         now: Mono,
     ) -> Result<(Observed, Phase, Result<delete::Step, Failure>), Failure> {
-        let Running { mut observed, phase, is_complete, .. } = running;
+        let Running { mut observed, phase, is_complete, work, .. } = running;
         let result = if ended.errors.is_empty() {
             if is_complete {
-                self.memory.completed(now);
+                self.memory.completed(now, work.wanted);
             }
             Ok(delete::Step::Wait(self.sync_period))
         } else {

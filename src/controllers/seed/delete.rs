@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::api::core::SECRET;
+use crate::api::extensions::EXTENSION;
 use crate::api::gardener::{BACKUP_BUCKET, CONTROLLER_INSTALLATION, SEED, SHOOT};
-use crate::api::meta::{Key, Resource};
-use crate::api::resources::MANAGED_RESOURCE;
+use crate::api::meta::{Key, Metadata, Resource};
+use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
+use crate::base::clock::Timestamp;
 use crate::components::managed::{self, Removal};
+use crate::extension::Target;
 use crate::kube::request::ListParams;
 use crate::kube::{Client, Error as KubeError, Patch};
 use crate::runtime::controller::Failure;
@@ -15,7 +19,7 @@ use crate::runtime::write;
 
 use super::decide::Observed;
 use super::error::kube_error;
-use super::{FINALIZER, SeedReconciler, own_managed_resources};
+use super::{FINALIZER, SeedReconciler, extensions, ingress, own_managed_resources};
 
 /// How far a round came.
 pub(super) enum Step {
@@ -38,7 +42,12 @@ const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
 const NAMED_MAX: usize = 3;
 
 /// One round of a deletion.
-pub(super) fn step(this: &SeedReconciler, key: &Key, observed: &Observed) -> Result<Step, Failure> {
+pub(super) fn step(
+    this: &SeedReconciler,
+    key: &Key,
+    observed: &Observed,
+    now: Timestamp,
+) -> Result<Step, Failure> {
     if !has_finalizer(&observed.live) {
         return Ok(Step::Gone);
     }
@@ -53,6 +62,9 @@ pub(super) fn step(this: &SeedReconciler, key: &Key, observed: &Observed) -> Res
     }
     if let Some(found) = list(&this.garden, &BACKUP_BUCKET, "", "", own)? {
         return Ok(found.block("BackupBucket", bucket_remedy(&found.first), PERIOD));
+    }
+    if let Some(step) = remove_extension_objects(this, seed, &observed.live, now)? {
+        return Ok(step);
     }
     let fields = format!("spec.seedRef.name={seed}");
     if let Some(found) = list(&this.garden, &CONTROLLER_INSTALLATION, "", &fields, |_| true)? {
@@ -81,6 +93,52 @@ pub(super) fn step(this: &SeedReconciler, key: &Key, observed: &Observed) -> Res
             Ok(Step::Gone)
         }
     }
+}
+
+/// Deletes what extensions have to clean up, as long as they are installed: the garden takes them away when no object needs
+/// them any more. The identity of the cluster goes at the same time, as upstream. `None` once all is gone.
+fn remove_extension_objects(
+    this: &SeedReconciler,
+    seed: &str,
+    live: &Value,
+    now: Timestamp,
+) -> Result<Option<Step>, Failure> {
+    let [_, identity, _] = own_managed_resources(seed);
+    let mut has_begun = managed::remove(&this.seed, &identity)? == Removal::Begun;
+    let (record, mut left) = (ingress::target(), Vec::new());
+    if let Some(object) = record.find(&this.seed)? {
+        if !is_deleting(&object) {
+            // Credentials may have changed since. If they are gone, those that made the record have to do.
+            if let Err(failed) = ingress::bring_credentials(&this.garden, &this.seed, live) {
+                log::warn!(seed, err = failed.text.as_str(); "The record of the ingress domain is deleted with old credentials");
+            }
+            record.delete(&this.seed, now)?;
+            has_begun = true;
+        }
+        let mut found = None;
+        add(&mut found, object);
+        left.extend(found.map(|found| (found, "DNSRecord")));
+    } else if this.seed.find::<Metadata>(&SECRET, GARDEN_NAMESPACE, &ingress::secret().name)?.is_some() {
+        write::delete(&this.seed, &SECRET, &ingress::secret())?;
+    }
+    let is_ours = |object: &Value| {
+        object["metadata"]["namespace"] == GARDEN_NAMESPACE && object["spec"]["class"] == extensions::CLASS
+    };
+    if let Some(found) = list(&this.seed, &EXTENSION, "", "", is_ours)? {
+        if found.has_others_than_deleting {
+            for target in Target::of_class(&this.seed, &EXTENSION, GARDEN_NAMESPACE, extensions::CLASS)? {
+                target.delete(&this.seed, now)?;
+            }
+            has_begun = true;
+        }
+        left.push((found, "Extension"));
+    }
+    let remedy = "its extension has to clean up: see status.lastError of the object in the seed cluster";
+    Ok(match left.first() {
+        _ if has_begun => Some(Step::Again(REMOVAL_PERIOD)),
+        Some((found, kind)) => Some(found.block(kind, remedy, PERIOD)),
+        None => None,
+    })
 }
 
 /// Deletes what the Seed's own rounds have written, `system` last. True if something was deleted now: the applier has not
@@ -138,6 +196,8 @@ struct Found {
     first: Value,
     names: Vec<String>,
     count: usize,
+    /// Somebody has to delete some of them.
+    has_others_than_deleting: bool,
 }
 
 impl Found {
@@ -180,8 +240,15 @@ fn unlisted(error: KubeError) -> super::Error {
 
 fn add(found: &mut Option<Found>, object: Value) {
     let name = described(&object);
-    let found = found.get_or_insert_with(|| Found { first: object, names: Vec::new(), count: 0 });
+    let is_deleting = is_deleting(&object);
+    let found = found.get_or_insert_with(|| Found {
+        first: object,
+        names: Vec::new(),
+        count: 0,
+        has_others_than_deleting: false,
+    });
     found.count += 1;
+    found.has_others_than_deleting |= !is_deleting;
     if found.names.len() < NAMED_MAX {
         found.names.push(name);
     }

@@ -1,7 +1,7 @@
 //! The tasks that prepare the seed cluster, and in which order (Gardener's `reconciler_reconcile.go`).
 //!
 //! A round that finds nothing new skips what it did within the last hour: what is in the cluster then was right, and the
-//! applier keeps it so.
+//! applier keeps it so. Upstream writes Extensions each minute, and so has them reconciled each minute.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,15 +21,17 @@ use crate::components::managed::{self, Managed};
 use crate::components::{cluster_identity, crds, install, system};
 use crate::config::settings::{Components, SecretReference};
 use crate::controllers::site::is_garden;
-use crate::flow::{Attempt, Failed, Flow, Step};
+use crate::extension::Target;
+use crate::flow::{Attempt, Failed, Flow, Step, TaskId};
 use crate::kube::{Garden, Seed};
 use crate::resources::Watched;
 use crate::runtime::store::Store;
 use crate::runtime::write;
+use crate::secrets::{Place, Secrets};
 
 use super::decide;
 use super::operations::{self, Operation};
-use super::{garden_secrets, references, required};
+use super::{authorities, extensions, garden_secrets, ingress, references, required};
 
 /// What the tasks work with.
 pub(super) struct Work {
@@ -46,13 +48,31 @@ pub(super) struct Work {
     pub(super) cluster_identity: String,
     /// The generations of ManagedResources that this round has written or found right, by name.
     pub(super) generations: BTreeMap<String, i64>,
+    /// Where the Secrets of the seed are.
+    pub(super) place: Place,
+    /// Those that this round has asked for.
+    pub(super) secrets: Option<Secrets>,
+    /// The Extension objects of this round.
+    pub(super) wanted: Vec<extensions::Wanted>,
+    /// Extension objects that this round has deleted.
+    pub(super) stale: Vec<Target>,
+    /// `sni.ingress`: the Service of the ingress gateway.
+    pub(super) gateway: Key,
+    /// This round has found the ingress gateway, and written its record.
+    pub(super) has_record: bool,
+}
+
+impl Work {
+    pub(super) fn registered(&self) -> Vec<Arc<ControllerRegistration>> {
+        values(&self.registrations)
+    }
 }
 
 /// What the last rounds found out, for the next ones.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// When all tasks were done.
-    complete_at: Mutex<Option<Mono>>,
+    /// When all tasks were done, and which Extension objects there were then: registrations come and go.
+    complete: Mutex<Option<(Mono, Vec<extensions::Wanted>)>>,
 }
 
 /// How long what was deployed is taken for right.
@@ -61,16 +81,19 @@ const COMPLETE_PERIOD: Duration = Duration::from_secs(3_600);
 impl Memory {
     /// The next round does everything.
     pub(super) fn forget(&self) {
-        *self.complete_at.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(super) fn is_recent(&self, now: Mono) -> bool {
-        let at = *self.complete_at.lock().unwrap_or_else(PoisonError::into_inner);
-        at.is_some_and(|at| now < at.saturating_add(COMPLETE_PERIOD))
+    pub(super) fn is_recent(&self, now: Mono, wanted: &[extensions::Wanted]) -> bool {
+        let complete = self.complete.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |(at, then): &(Mono, Vec<extensions::Wanted>)| {
+            now < at.saturating_add(COMPLETE_PERIOD) && then == wanted
+        };
+        complete.as_ref().is_some_and(is_recent)
     }
 
-    pub(super) fn completed(&self, now: Mono) {
-        *self.complete_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    pub(super) fn completed(&self, now: Mono, wanted: Vec<extensions::Wanted>) {
+        *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, wanted));
     }
 }
 
@@ -86,13 +109,76 @@ const EXTENSIONS_WITHIN: Duration = Duration::from_secs(60);
 /// The flow of one round. Without `is_complete`, only what may change without a new generation is looked at.
 pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
     let mut flow = Flow::new("Seed reconciliation");
-    let spec = &work.live["spec"];
-    let vpa = spec["settings"]["verticalPodAutoscaler"]["enabled"] != false;
     let asked = text(&work.live["metadata"]["annotations"][operations::ANNOTATION]).to_owned();
     let operation = Operation::named(&asked);
     let without = |component: &str| !is_complete || work.components.is_disabled(component);
 
     let namespaces = flow.task("Labelling namespaces", |work: &mut Work, _| namespaces(work)).add();
+    // Nothing waits for it: what this agent installs has no certificates, and a key takes a small board half a minute.
+    let authorities = flow
+        .task("Generating CA certificates for seed cluster", |work: &mut Work, _| authorities::ensure(work))
+        .after(&[namespaces])
+        .skip_if(!is_complete)
+        .within(authorities::WITHIN)
+        .add();
+    let definitions = add_definitions(&mut flow, work, is_complete);
+    let system = flow
+        .task("Deploying system resources", |work: &mut Work, attempt| {
+            deploy_and_wait(work, attempt, &system::fill())
+        })
+        .after(&definitions)
+        .after(&[namespaces])
+        .skip_if(without(system::NAME))
+        .within(MANAGED_WITHIN)
+        .add();
+    let referenced = flow
+        .task("Deploying referenced resources", |work: &mut Work, _| {
+            references::deploy(&work.garden, &work.seed, &work.live)?;
+            Ok(Step::Done)
+        })
+        .after(&[system])
+        .skip_if(!is_complete)
+        .add();
+    let required = flow
+        .task("Waiting until required extensions are ready", |work: &mut Work, _| required_extensions(work))
+        .after(&[referenced])
+        .within(EXTENSIONS_WITHIN)
+        .add();
+    let identity = flow
+        .task("Deploying cluster-identity", |work: &mut Work, attempt| deploy_identity(work, attempt))
+        .after(&[required])
+        .skip_if(without(cluster_identity::NAME))
+        .within(MANAGED_WITHIN)
+        .add();
+    let objects = add_extension_objects(&mut flow, work, (required, identity), is_complete);
+    let secrets = flow
+        .task("Reading the Secrets of the seed's namespace", |work: &mut Work, _| {
+            garden_secrets::reconcile(&work.garden, &work.seed, text(&work.live["metadata"]["name"]))?;
+            Ok(Step::Done)
+        })
+        .after(&[namespaces])
+        .skip_if(!is_complete)
+        .add();
+    let operation = flow
+        .task("Performing the operation of the annotation", move |work: &mut Work, _| {
+            if let Some(operation) = Operation::named(&asked) {
+                operations::perform(&work.seed, operation, work.kubeconfig.as_ref())?;
+            }
+            operations::acknowledge(&work.garden, text(&work.live["metadata"]["name"]), &asked)
+        })
+        .skip_if(operation.is_none())
+        .add();
+    flow.task("Cleaning up CA certificates", |work: &mut Work, _| authorities::clean_up(work))
+        .after(&objects)
+        .after(&[authorities, secrets, operation])
+        .skip_if(!is_complete)
+        .add();
+    flow
+}
+
+/// What must be defined before objects of these kinds can be written.
+fn add_definitions(flow: &mut Flow<Work>, work: &Work, is_complete: bool) -> [TaskId; 3] {
+    let vpa = work.live["spec"]["settings"]["verticalPodAutoscaler"]["enabled"] != false;
     let definitions = flow
         .task("Deploying custom resource definitions", |work: &mut Work, _| {
             let is_garden = is_garden(&work.seed)?;
@@ -119,48 +205,57 @@ pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
         .task("Looking for VerticalPodAutoscaler", |work: &mut Work, _| require_vpa(work))
         .skip_if(!is_complete || vpa)
         .add();
-    let system = flow
-        .task("Deploying system resources", |work: &mut Work, attempt| {
-            deploy_and_wait(work, attempt, &system::fill())
-        })
-        .after(&[namespaces, definitions, foreign, vpa])
-        .skip_if(without(system::NAME))
-        .within(MANAGED_WITHIN)
-        .add();
-    let referenced = flow
-        .task("Deploying referenced resources", |work: &mut Work, _| {
-            references::deploy(&work.garden, &work.seed, &work.live)?;
-            Ok(Step::Done)
-        })
-        .after(&[system])
+    [definitions, foreign, vpa]
+}
+
+/// The objects that extensions reconcile for the seed itself. Returns the tasks that nothing waits for yet.
+fn add_extension_objects(
+    flow: &mut Flow<Work>,
+    work: &Work,
+    (required, identity): (TaskId, TaskId),
+    is_complete: bool,
+) -> [TaskId; 2] {
+    let deployed = flow
+        .task("Deploying extension resources", |work: &mut Work, _| extensions::deploy(work))
+        .after(&[required])
         .skip_if(!is_complete)
         .add();
-    let extensions = flow
-        .task("Waiting until required extensions are ready", |work: &mut Work, _| extensions(work))
-        .after(&[referenced])
-        .within(EXTENSIONS_WITHIN)
+    let ready = flow
+        .task("Waiting until extension resources are ready", |work: &mut Work, attempt| {
+            extensions::wait(work, attempt)
+        })
+        .after(&[deployed])
+        .skip_if(!is_complete)
         .add();
-    flow.task("Deploying cluster-identity", |work: &mut Work, attempt| deploy_identity(work, attempt))
-        .after(&[extensions])
-        .skip_if(without(cluster_identity::NAME))
-        .within(MANAGED_WITHIN)
+    let deleted = flow
+        .task("Deleting stale extension resources", |work: &mut Work, _| extensions::delete_stale(work))
+        .after(&[ready, identity])
+        .skip_if(!is_complete)
         .add();
-    flow.task("Reading the Secrets of the seed's namespace", |work: &mut Work, _| {
-        garden_secrets::reconcile(&work.garden, &work.seed, text(&work.live["metadata"]["name"]))?;
-        Ok(Step::Done)
-    })
-    .after(&[namespaces])
-    .skip_if(!is_complete)
-    .add();
-    flow.task("Performing the operation of the annotation", move |work: &mut Work, _| {
-        if let Some(operation) = Operation::named(&asked) {
-            operations::perform(&work.seed, operation, work.kubeconfig.as_ref())?;
-        }
-        operations::acknowledge(&work.garden, text(&work.live["metadata"]["name"]), &asked)
-    })
-    .skip_if(operation.is_none())
-    .add();
-    flow
+    let gone = flow
+        .task("Waiting until stale extension resources are deleted", |work: &mut Work, attempt| {
+            extensions::wait_gone(work, attempt)
+        })
+        .after(&[deleted])
+        .skip_if(!is_complete)
+        .add();
+    let has_record = ingress::is_managed(&work.live);
+    let record = flow
+        .task("Deploying managed ingress DNS record", |work: &mut Work, attempt| {
+            ingress::deploy(work, attempt)
+        })
+        .after(&[ready, identity])
+        .skip_if(!is_complete || !has_record)
+        .within(ingress::WITHIN)
+        .add();
+    let reconciled = flow
+        .task("Waiting until managed ingress DNS record is reconciled", |work: &mut Work, attempt| {
+            ingress::wait(work, attempt)
+        })
+        .after(&[record])
+        .skip_if(!is_complete || !has_record)
+        .add();
+    [gone, reconciled]
 }
 
 fn namespaces(work: &Work) -> Result<Step, Failed> {
@@ -235,17 +330,17 @@ fn unhealthy(managed: &Watched, generation: i64) -> Option<String> {
     })
 }
 
-fn extensions(work: &Work) -> Result<Step, Failed> {
+fn required_extensions(work: &Work) -> Result<Step, Failed> {
     if !(work.registrations.is_synced() && work.installations.is_synced()) {
         return Ok(Step::again(STORE_PERIOD, "registrations and installations were not read yet"));
     }
-    let registrations = values(&work.registrations);
+    let registrations = work.registered();
     let required = required::required(&work.live, &registrations);
     let missing = required::missing(&required, &registrations, &values(&work.installations));
     Ok(missing.map_or(Step::Done, |why| Step::again(STORE_PERIOD, why)))
 }
 
-fn values<T>(store: &Store<T>) -> Vec<Arc<T>> {
+pub(super) fn values<T>(store: &Store<T>) -> Vec<Arc<T>> {
     store.all().into_iter().map(|(_, object)| object).collect()
 }
 

@@ -5,11 +5,14 @@
 //! each period; readers look at state, generation and the agent's identity, which stay true.
 
 mod act;
+mod authorities;
 mod decide;
 mod delete;
 mod error;
+mod extensions;
 mod flow;
 mod garden_secrets;
+mod ingress;
 mod observe;
 mod operations;
 mod references;
@@ -31,6 +34,7 @@ use crate::base::clock::Timestamp;
 use crate::components::{cluster_identity, system};
 use crate::config::settings::{Components, SecretReference};
 use crate::kube::{Garden, Seed};
+use crate::pki::keys::RsaKeys;
 use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
@@ -83,6 +87,8 @@ pub fn add(site: &Site, group: &mut Group) {
         managed: site.managed.store().clone(),
         components: settings.edge.components.clone(),
         kubeconfig: settings.garden_client_connection.kubeconfig_secret.clone(),
+        keys: Arc::clone(&site.keys),
+        gateway: settings.ingress_gateway.clone(),
         memory,
         running: Mutex::default(),
     };
@@ -120,6 +126,10 @@ struct SeedReconciler {
     components: Components,
     /// `gardenClientConnection.kubeconfigSecret`.
     kubeconfig: Option<SecretReference>,
+    /// Where RSA keys come from.
+    keys: Arc<dyn RsaKeys>,
+    /// `sni.ingress`: the Service of the ingress gateway.
+    gateway: Key,
     memory: Arc<flow::Memory>,
     /// The round that waits for its next turn.
     running: Mutex<Option<act::Running>>,
@@ -158,7 +168,7 @@ impl Reconciler for SeedReconciler {
             }
         }
         if observed.deleting() {
-            let result = delete::step(self, key, &observed);
+            let result = delete::step(self, key, &observed, cx.clock.now());
             return self.finish(key, &observed, phase, result, cx);
         }
         match self.prepare(key, &observed) {

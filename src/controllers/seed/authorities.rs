@@ -1,0 +1,72 @@
+//! The CA of the seed, `garden/ca-seed-…`: what Gardener installs in a seed has its certificates from it.
+//!
+//! Upstream keeps a second one, `ca-istio-basic-auth-server`, for a server of its monitoring. This agent installs no
+//! monitoring, so it makes none, and leaves one that is there alone with all that it has signed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::resources::GARDEN_NAMESPACE;
+use crate::base::clock::Clock;
+use crate::flow::{Failed, Step};
+use crate::kube::Seed;
+use crate::pki::keys::RsaKeys;
+use crate::secrets::{Config, KEY_AGAIN, Options, Place, Rotation, Secrets};
+
+use super::flow::Work;
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// Small processors take half a minute for a key.
+pub(super) const WITHIN: Duration = Duration::from_secs(300);
+
+/// Where the Secrets of the seed are.
+pub(super) fn place(seed: &Seed, keys: &Arc<dyn RsaKeys>, clock: &Clock) -> Place {
+    Place {
+        client: seed.clone(),
+        namespace: GARDEN_NAMESPACE.to_owned(),
+        identity: "gardenlet".to_owned(),
+        keys: Arc::clone(keys),
+        clock: clock.clone(),
+    }
+}
+
+fn config() -> Config {
+    Config::Ca { name: "ca-seed".to_owned(), common_name: "kubernetes".to_owned(), validity: Some(30 * DAY) }
+}
+
+/// As upstream: no `persist`, because a seed does not move.
+fn options() -> Options {
+    Options { keep_old: true, ignore_old_after: Some(DAY), ..Options::default() }
+}
+
+/// Finds the CA, makes it or renews it.
+pub(super) fn ensure(work: &mut Work) -> Result<Step, Failed> {
+    let secrets = match &mut work.secrets {
+        Some(secrets) => secrets,
+        none => {
+            let rotation = Rotation { renews_cas: true, ..Rotation::default() };
+            none.insert(Secrets::load(work.place.clone(), &rotation)?)
+        }
+    };
+    Ok(match secrets.ensure(&config(), &options())? {
+        Some(_) => Step::Done,
+        None => Step::again(KEY_AGAIN, "an RSA key is being made"),
+    })
+}
+
+/// Deletes the CAs of the past.
+pub(super) fn clean_up(work: &mut Work) -> Result<Step, Failed> {
+    work.secrets.iter_mut().try_for_each(Secrets::clean_up_asked)?;
+    Ok(Step::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_go_gardenlet_files_it_under_the_same_checksum() {
+        assert_eq!(config().checksum(), 16_473_382_070_636_541_080);
+    }
+}
