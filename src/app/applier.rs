@@ -19,11 +19,11 @@ use crate::config::settings::ResourceManager;
 use crate::controllers::is_garden;
 use crate::kube::{self, Applier, Patch};
 use crate::limits;
-use crate::resources::{self, Head, Resources, Watched};
+use crate::resources::{self, Resources, Watched};
 use crate::runtime::fence::Fence;
 use crate::runtime::group::Group;
 use crate::runtime::leader::{self, Elector, Listener};
-use crate::runtime::source::Source;
+use crate::runtime::marks::Marks;
 
 use super::controllers::group;
 use super::status::complain;
@@ -285,7 +285,7 @@ fn start_elector(
         stop: stop.clone(),
         resources: Resources::new(identity.applier.clone(), resources::Settings::default()),
         standing: Mutex::default(),
-        secrets: Source::default(),
+        secrets: Marks::default(),
         watching: Mutex::default(),
         working: Mutex::default(),
     });
@@ -320,7 +320,7 @@ struct ApplierPart {
     resources: Resources,
     standing: Mutex<Option<Standing>>,
     /// Secrets with manifests.
-    secrets: Source<Head>,
+    secrets: Marks,
     /// Keeps them from the first time on: what it knows stays true without the lease.
     watching: Mutex<Option<Group>>,
     /// The reconcilers while the lease is held.

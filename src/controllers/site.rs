@@ -152,9 +152,3 @@ impl Object for ControllerRegistration {
         &self.metadata
     }
 }
-
-impl Object for Metadata {
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-}

@@ -13,7 +13,7 @@ use serde::de::{
 use serde_json::{Map, Value};
 
 use super::request::Undecodable;
-use crate::api::meta::Key;
+use crate::api::meta::{Key, text};
 use crate::limits;
 
 const TOO_MANY: &str = "the object has too many values";
@@ -32,15 +32,21 @@ pub fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<Value> {
 
 /// An object of a list or a watch, of at most [`limits::STREAMED_NODES_MAX`] values.
 #[derive(Debug)]
-pub(super) struct Streamed {
+pub struct Streamed {
     object: Value,
     is_cut: bool,
 }
 
 impl Streamed {
-    /// The object for a look at its head only: kind, metadata.
-    pub(super) const fn head(&self) -> &Value {
-        &self.object
+    /// Its key, whatever else it looks like.
+    pub fn key(&self) -> Key {
+        let part = |field: &str| text(&self.object["metadata"][field]).to_owned();
+        Key { namespace: part("namespace"), name: part("name") }
+    }
+
+    /// Its version; empty if it says none.
+    pub fn version(&self) -> &str {
+        text(&self.object["metadata"]["resourceVersion"])
     }
 
     /// The whole object.
@@ -55,17 +61,17 @@ impl Streamed {
     ///
     /// # Errors
     /// If it has another shape, or more values than an object may have.
-    pub(super) fn decode<T: DeserializeOwned>(self) -> Result<T, Undecodable> {
+    pub fn decode<T: DeserializeOwned>(self) -> Result<T, Undecodable> {
         if self.is_cut {
             return Err(self.refused(TOO_MANY));
         }
-        let key = key_of(&self.object);
+        let key = self.key();
         T::deserialize(self.object).map_err(|why| Undecodable { key, head: Value::Null, why })
     }
 
     /// The object, as one that cannot be decoded.
     pub(super) fn refused(self, why: &str) -> Undecodable {
-        let (key, why) = (key_of(&self.object), serde::de::Error::custom(why));
+        let (key, why) = (self.key(), serde::de::Error::custom(why));
         Undecodable { key, head: if self.is_cut { self.object } else { Value::Null }, why }
     }
 
@@ -87,12 +93,6 @@ impl<'de> Deserialize<'de> for Streamed {
         let object = Node { left: &left, cut: Some(&cut), place: Place::Object }.deserialize(from)?;
         Ok(Self { object, is_cut: cut.get() })
     }
-}
-
-/// The key of an object of any shape.
-fn key_of(object: &Value) -> Key {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-    Key { namespace: text("namespace"), name: text("name") }
 }
 
 /// Where a value stands, as far as it matters.
@@ -301,7 +301,7 @@ mod tests {
             r#"[{{"metadata":{{"name":"small"}}}},{{"metadata":{{"name":"large"}},"spec":[{many}],"status":{{}}}},{{"kind":"Last"}}]"#
         );
         let all: Vec<Streamed> = serde_json::from_str(&text).unwrap();
-        let names: Vec<_> = all.iter().map(|object| object.head()["metadata"]["name"].clone()).collect();
+        let names: Vec<_> = all.iter().map(|object| object.object["metadata"]["name"].clone()).collect();
         assert_eq!(names, [json!("small"), json!("large"), Value::Null]);
         let whole: Vec<_> = all.into_iter().map(|object| object.whole().map_err(|e| e.to_string())).collect();
         assert_eq!(whole[0], Ok(json!({"metadata": {"name": "small"}})));

@@ -32,30 +32,64 @@ pub enum WatchEvent<T> {
     Undecodable(Undecodable),
 }
 
-/// A running watch. It ends on the server after its timeout; begin the next one at the last resourceVersion seen.
+/// A running watch whose objects are decoded as `T`.
+#[derive(Debug)]
 pub struct Watch<T> {
-    line: Arc<Line>,
-    request: String,
-    events: Lines,
-    done: bool,
+    events: Events,
     marker: PhantomData<fn() -> T>,
 }
 
-impl<T> fmt::Debug for Watch<T> {
+impl<T: DeserializeOwned> Watch<T> {
+    pub(super) const fn new(events: Events) -> Self {
+        Self { events, marker: PhantomData }
+    }
+
+    /// As [`Events::next`].
+    #[allow(clippy::should_implement_trait)] // it blocks and its errors end it: not a collection
+    pub fn next(&mut self) -> Option<Result<WatchEvent<T>, Error>> {
+        let decoded = |object: Streamed, event: fn(T) -> WatchEvent<T>| {
+            object.decode().map_or_else(WatchEvent::Undecodable, event)
+        };
+        let event = match self.events.next()? {
+            Ok(WatchEvent::Added(object)) => decoded(object, WatchEvent::Added),
+            Ok(WatchEvent::Modified(object)) => decoded(object, WatchEvent::Modified),
+            Ok(WatchEvent::Deleted(last)) => WatchEvent::Deleted(last),
+            Ok(WatchEvent::Bookmark(version)) => WatchEvent::Bookmark(version),
+            Ok(WatchEvent::Undecodable(object)) => WatchEvent::Undecodable(object),
+            Err(error) => return Some(Err(error)),
+        };
+        Some(Ok(event))
+    }
+
+    /// As [`Events::handle`].
+    pub fn handle(&self) -> WatchHandle {
+        self.events.handle()
+    }
+}
+
+/// A running watch. It ends on the server after its timeout; begin the next one at the last resourceVersion seen.
+pub struct Events {
+    line: Arc<Line>,
+    request: String,
+    lines: Lines,
+    done: bool,
+}
+
+impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Watch").field(&self.request).finish()
     }
 }
 
-impl<T: DeserializeOwned> Watch<T> {
+impl Events {
     pub(super) fn new(line: Arc<Line>, request: String, body: Body) -> Self {
-        Self { line, request, events: Lines::new(body), done: false, marker: PhantomData }
+        Self { line, request, lines: Lines::new(body), done: false }
     }
 
     /// Waits for the next event. `None` when the watch has ended in order: on the server, or because the client was given
     /// another connection. After an error there is nothing more.
     #[allow(clippy::should_implement_trait)] // it blocks and its errors end it: not a collection
-    pub fn next(&mut self) -> Option<Result<WatchEvent<T>, Error>> {
+    pub fn next(&mut self) -> Option<Result<WatchEvent<Streamed>, Error>> {
         if self.done {
             return None;
         }
@@ -73,8 +107,8 @@ impl<T: DeserializeOwned> Watch<T> {
         WatchHandle(Arc::clone(&self.line))
     }
 
-    fn step(&mut self) -> Option<Result<WatchEvent<T>, Error>> {
-        match self.events.next() {
+    fn step(&mut self) -> Option<Result<WatchEvent<Streamed>, Error>> {
+        match self.lines.next() {
             Ok(Some(bytes)) => Some(decode(bytes).map_err(|problem| problem.into_error(&self.request))),
             Ok(None) => None,
             Err(Broken::Net(source)) => Some(Err(Error::Transport { request: self.request.clone(), source })),
@@ -162,19 +196,18 @@ impl Problem {
     }
 }
 
-fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<WatchEvent<T>, Problem> {
+fn decode(bytes: &[u8]) -> Result<WatchEvent<Streamed>, Problem> {
     let RawEvent { kind, object } = serde_json::from_slice(bytes)
         .map_err(|_| Problem::Text(format!("not an event: {}", status::excerpt(bytes))))?;
     if kind == "ERROR" {
         return Err(Problem::Failure(Box::new(status::event_failure(object.whole().unwrap_or_default()))));
     }
     if kind == "BOOKMARK" {
-        let version = object.head()["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        return Ok(WatchEvent::Bookmark(version.to_owned()));
+        return Ok(WatchEvent::Bookmark(object.version().to_owned()));
     }
     let event = match kind.as_str() {
-        "ADDED" => object.decode().map(WatchEvent::Added),
-        "MODIFIED" => object.decode().map(WatchEvent::Modified),
+        "ADDED" => Ok(WatchEvent::Added(object)),
+        "MODIFIED" => Ok(WatchEvent::Modified(object)),
         // Whatever it looked like, it is gone.
         "DELETED" => object.only_head().decode::<Metadata>().map(|last| WatchEvent::Deleted(last.metadata)),
         _ => Err(object.refused(&format!("event of unknown type {kind:?}"))),

@@ -9,7 +9,7 @@ use crate::runtime::informer::Object;
 
 /// The name and versions of an object, and the ManagedResource that it comes from.
 #[derive(Debug, Default)]
-pub struct Head {
+pub(super) struct Head {
     metadata: ObjectMeta,
 }
 

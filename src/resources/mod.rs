@@ -21,6 +21,7 @@ use crate::base::random;
 use crate::kube;
 use crate::runtime::controller::{Context, Outcome};
 use crate::runtime::group::Group;
+use crate::runtime::marks::Marks;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::{RETRY_DEFAULT, Retry};
 use crate::runtime::source::Source;
@@ -56,7 +57,6 @@ mod workload;
 pub use check::ChecksReconciler;
 pub use error::Error;
 pub use garbage::GarbageCollector;
-pub use head::Head;
 pub use inventory::InventoryReconciler;
 pub use reconcile::ResourcesReconciler;
 pub use secrets::watch_secrets;
@@ -71,11 +71,11 @@ const APPLY_WORKERS: u32 = 20;
 const CHECK_WORKERS: u32 = 5;
 
 /// Adds the applier's controllers.
-pub fn add(resources: &Resources, managed: &Source<Watched>, secrets: &Source<Head>, group: &mut Group) {
+pub fn add(resources: &Resources, managed: &Source<Watched>, secrets: &Marks, group: &mut Group) {
     let lane = group.lane("managedresource", APPLY_WORKERS, RETRY_DEFAULT);
     wake(resources, &lane, managed, group, wants_apply);
     let (known, shared) = (managed.store().clone(), Arc::clone(&resources.0));
-    group.wake(&lane, secrets, move |change| secrets::readers(&known, &shared.targets, change));
+    group.wake_seen(&lane, secrets, move |secret| secrets::readers(&known, &shared.targets, secret));
     let apply = lane.clone();
     group.run(lane, resources.applying());
 

@@ -5,26 +5,25 @@ use crate::api::meta::Key;
 use crate::kube::Client;
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
-use crate::runtime::source::Source;
-use crate::runtime::store::{Change, Store};
+use crate::runtime::marks::{Marks, Seen};
+use crate::runtime::store::Store;
 
-use super::head::Head;
 use super::target::Targets;
 use super::trigger::{Watched, reads_secret};
 
 /// Watches the Secrets of the seed, without their data.
-pub fn watch_secrets(seed: &Client, secrets: &Source<Head>, group: &mut Group) {
+pub fn watch_secrets(seed: &Client, secrets: &Marks, group: &mut Group) {
     let options = Options { metadata_only: true, ..Options::all("seed/secrets", SECRET) };
     group.watch(seed, options, secrets);
 }
 
 /// Updates only: a Secret that appears after its ManagedResource is found by the retry.
-pub(super) fn readers(managed: &Store<Watched>, targets: &Targets, change: &Change<Head>) -> Vec<Key> {
-    if change.old.is_none() || change.new.is_none() {
+pub(super) fn readers(managed: &Store<Watched>, targets: &Targets, secret: &Seen) -> Vec<Key> {
+    if secret.is_new {
         return Vec::new();
     }
     let reads = |watched: &Watched| {
-        reads_secret(watched, &change.key) && targets.of(&watched.metadata, &watched.spec.class).is_some()
+        reads_secret(watched, &secret.key) && targets.of(&watched.metadata, &watched.spec.class).is_some()
     };
     managed.all().into_iter().filter(|(_, watched)| reads(watched)).map(|(key, _)| key).collect()
 }

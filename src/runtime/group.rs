@@ -13,7 +13,8 @@ use crate::base::error::chain;
 use crate::kube::Client;
 
 use super::controller::{Context, Reconciler};
-use super::informer::{self, Object, Options};
+use super::informer::{self, Keep, Options};
+use super::marks::{Marks, Seen};
 use super::pool::{Lane, Lanes};
 use super::queue::Retry;
 use super::source::{Listening, Notice, Source};
@@ -52,19 +53,21 @@ impl Group {
         self.lanes.lane(name, usize::try_from(permits).unwrap_or(usize::MAX), retry)
     }
 
-    /// Keeps the store of `source` equal to what the server has.
-    pub fn watch<T: Object>(&mut self, client: &Client, options: Options, source: &Source<T>) {
+    /// Keeps `source` equal to what the server has.
+    pub fn watch(&mut self, client: &Client, options: Options, source: &(impl Keep + Clone + 'static)) {
+        self.follow(client, options, Arc::new(source.clone()));
+    }
+
+    fn follow(&mut self, client: &Client, options: Options, kept: Arc<dyn Keep>) {
         let (stop, name) = (&self.context.stop, options.name);
-        let (store, ending) = (source.store().clone(), stop.clone());
+        let (known, ending) = (Arc::clone(&kept), stop.clone());
         // An informer that is to end knows nothing and need not.
         let look = move || {
-            let view = store.view();
+            let view = known.view();
             StoreView { synced: view.synced || ending.is_stopped(), ..view }
         };
         (self.announce)(name, Box::new(look));
-        let clock = self.context.clock.clone();
-        let (store, handler) = (source.store().clone(), source.handler());
-        match informer::start(client.clone(), clock, stop, options, store, handler) {
+        match informer::start(client, self.context.clock.clone(), stop, options, kept) {
             Ok(handle) => self.informers.push(handle),
             Err(e) => {
                 let err = chain(&e);
@@ -86,6 +89,17 @@ impl Group {
     {
         let lane = lane.clone();
         self.listen(source, move |change| keys(change).into_iter().for_each(|key| lane.add(key)));
+    }
+
+    /// Wakes the lane with the keys that `keys` makes of each object that is seen.
+    pub fn wake_seen(
+        &mut self,
+        lane: &Lane,
+        marks: &Marks,
+        keys: impl Fn(&Seen) -> Vec<Key> + Send + Sync + 'static,
+    ) {
+        let lane = lane.clone();
+        self.listening.push(marks.listen(move |seen| keys(seen).into_iter().for_each(|key| lane.add(key))));
     }
 
     /// Hands over what is known, as new, and each change, as long as the controllers run.

@@ -8,6 +8,7 @@ pub mod group;
 pub mod health;
 pub mod informer;
 pub mod leader;
+pub mod marks;
 pub mod pool;
 pub mod queue;
 pub mod source;

@@ -1,10 +1,18 @@
 //! What several controllers watch: one informer, one store, and listeners to its changes.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::informer::Handler;
-use super::store::{Change, Store};
+use serde_json::Value;
+
+use super::informer::{Keep, Object};
+use super::marks::Mark;
+use super::store::{Change, Store, StoreView};
+use crate::api::meta::Key;
+use crate::base::clock::Mono;
+use crate::kube::Undecodable;
+use crate::kube::value::Streamed;
 
 type Listener<E> = Arc<dyn Fn(&E) + Send + Sync>;
 
@@ -120,11 +128,47 @@ impl<T: Send + Sync + 'static> Source<T> {
         }
         listening
     }
+}
 
-    /// For the informer that fills the store.
-    pub(super) fn handler(&self) -> Handler<T> {
-        let listeners = self.listeners.clone();
-        Box::new(move |change| listeners.tell(change))
+impl<T: Object> Keep for Source<T> {
+    fn view(&self) -> StoreView {
+        self.store.view()
+    }
+
+    fn heard(&self, at: Mono) {
+        self.store.heard(at);
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.store.get(key).is_some()
+    }
+
+    fn has_version(&self, key: &Key, version: &str) -> bool {
+        self.store.get(key).is_some_and(|known| known.metadata().resource_version == version)
+    }
+
+    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
+        let object = object.decode()?;
+        self.listeners.tell(&self.store.put(key, object));
+        Ok(())
+    }
+
+    fn put_head(&self, key: Key, head: &Value) {
+        if let Some(object) = T::of_head(head) {
+            self.listeners.tell(&self.store.put(key, object));
+        }
+    }
+
+    fn remove(&self, key: &Key) {
+        self.listeners.tell(&self.store.remove(key));
+    }
+
+    fn retain(&self, listed: &BTreeSet<Mark>) {
+        self.store.keep(listed).iter().for_each(|change| self.listeners.tell(change));
+    }
+
+    fn clear(&self) {
+        self.store.clear();
     }
 }
 
@@ -133,25 +177,24 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::api::meta::Key;
 
     #[test]
     fn whoever_comes_later_hears_what_is_known_and_then_the_changes() {
         let source = Source::<u8>::default();
-        let tell = source.handler();
-        tell(&source.store.put(Key::new("", "before"), 1));
+        let tell = |change: Change<u8>| source.listeners.tell(&change);
+        tell(source.store.put(Key::new("", "before"), 1));
         let (sender, told) = mpsc::channel();
         let listening = source.listen(move |change| {
             let (old, new) = (change.old.as_deref().copied(), change.new.as_deref().copied());
             sender.send((change.key.name.clone(), old, new)).unwrap();
         });
-        tell(&source.store.put(Key::new("", "before"), 2));
-        tell(&source.store.remove(&Key::new("", "before")));
+        tell(source.store.put(Key::new("", "before"), 2));
+        tell(source.store.remove(&Key::new("", "before")));
         let all: Vec<_> = told.try_iter().collect();
         let name = || "before".to_owned();
         assert_eq!(all, [(name(), None, Some(1)), (name(), Some(1), Some(2)), (name(), Some(2), None)]);
         drop(listening);
-        tell(&source.store.put(Key::new("", "after"), 3));
+        tell(source.store.put(Key::new("", "after"), 3));
         assert!(told.try_recv().is_err(), "nobody listens any more");
     }
 

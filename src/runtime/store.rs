@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::marks::Mark;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
 
@@ -125,9 +126,9 @@ impl<T> Store<T> {
     }
 
     /// A complete list ended: whatever it did not contain is gone.
-    pub(in crate::runtime) fn keep(&self, listed: &BTreeSet<Key>) -> Vec<Change<T>> {
-        let gone: Vec<Key> =
-            self.read(|inner| inner.objects.keys().filter(|key| !listed.contains(key)).cloned().collect());
+    pub(in crate::runtime) fn keep(&self, listed: &BTreeSet<Mark>) -> Vec<Change<T>> {
+        let is_gone = |key: &&Key| !listed.contains(&Mark::of(key));
+        let gone: Vec<Key> = self.read(|inner| inner.objects.keys().filter(is_gone).cloned().collect());
         let changes = gone.iter().map(|key| self.remove(key)).collect();
         self.write(|inner| inner.synced = true);
         changes
@@ -159,7 +160,7 @@ mod tests {
             assert!(change.old.is_none());
         }
         assert!(!store.is_synced());
-        let gone = store.keep(&BTreeSet::from([key("a"), key("c")]));
+        let gone = store.keep(&BTreeSet::from([key("a"), key("c")].map(|key| Mark::of(&key))));
         assert_eq!(gone.iter().map(|c| c.key.clone()).collect::<Vec<_>>(), [key("b")]);
         assert!(store.is_synced() && store.len() == 2);
         assert_eq!(store.put(key("a"), 2).old.as_deref(), Some(&1));

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::api::core::{SECRET, SERVICE_ACCOUNT, token_request};
 use crate::api::gardener::seed_namespace;
-use crate::api::meta::{Key, Metadata, Resource, annotation, is_true, or_default, text};
+use crate::api::meta::{Key, Resource, annotation, is_true, or_default, text};
 use crate::base::clock::Timestamp;
 use crate::base::random;
 use crate::format::{duration, time};
@@ -21,8 +21,8 @@ use crate::kube::{Garden, Patch, Seed, Trust};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
+use crate::runtime::marks::Marks;
 use crate::runtime::queue::RETRY_DEFAULT;
-use crate::runtime::source::Source;
 use crate::runtime::write;
 
 use super::Site;
@@ -43,8 +43,8 @@ const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3_600);
 pub fn add(site: &Site, group: &mut Group) {
     let workers = site.settings.controllers.token_requestor_workers;
     let lane = group.lane("token-requestor", workers, RETRY_DEFAULT);
-    let secrets = Source::<Metadata>::default();
-    group.wake(&lane, &secrets, |change| [change.key.clone()]);
+    let secrets = Marks::default();
+    group.wake_seen(&lane, &secrets, |secret| vec![secret.key.clone()]);
     let labelled = Options {
         label_selector: SELECTOR.to_owned(),
         metadata_only: true,

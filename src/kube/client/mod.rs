@@ -18,7 +18,8 @@ use super::request::{
 };
 use super::send::{Sender, Terms};
 use super::status;
-use super::watch::Watch;
+use super::value::Streamed;
+use super::watch::{Events, Watch};
 use crate::api::meta::Resource;
 use crate::base::clock::{Clock, Mono};
 use crate::base::garden_time::GardenTime;
@@ -285,10 +286,24 @@ impl Client {
         params: &ListParams,
         each: &mut dyn FnMut(ListItem<T>),
     ) -> Result<String, Error> {
-        self.shared.pages(r, namespace, params, self.terms, &mut |object| match object {
+        self.list_streamed(r, namespace, params, &mut |object| match object {
             None => each(ListItem::Restart),
             Some(object) => each(object.decode().map_or_else(ListItem::Undecodable, ListItem::Object)),
         })
+    }
+
+    /// The same, for a caller that decodes the objects itself. `None` means that the list begins again.
+    ///
+    /// # Errors
+    /// All of [`Error`].
+    pub fn list_streamed(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        params: &ListParams,
+        each: &mut dyn FnMut(Option<Streamed>),
+    ) -> Result<String, Error> {
+        self.shared.pages(r, namespace, params, self.terms, each)
     }
 
     /// Reads all pages of a list, then hands over each object; returns the resourceVersion at which a watch may begin.
@@ -431,6 +446,19 @@ impl Client {
         namespace: &str,
         params: &WatchParams,
     ) -> Result<Watch<T>, Error> {
+        self.watch_streamed(r, namespace, params).map(Watch::new)
+    }
+
+    /// The same, for a caller that decodes the objects itself.
+    ///
+    /// # Errors
+    /// As [`Client::watch`].
+    pub fn watch_streamed(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        params: &WatchParams,
+    ) -> Result<Events, Error> {
         let seconds = match params.timeout_seconds {
             // Random, so that the watches of many agents do not begin anew together.
             0 => (300.0 + 300.0 * random::unit()).round(),
@@ -440,7 +468,7 @@ impl Client {
         let whole_seconds = u32::try_from(length.as_secs()).unwrap_or(u32::MAX);
         let request = Request::watch(r, namespace, params, whole_seconds);
         let (line, name, body) = self.shared.open_watch(&request, length, self.terms.timeout)?;
-        Ok(Watch::new(line, name, body))
+        Ok(Events::new(line, name, body))
     }
 
     /// Any request below the server's URL. A status of failure is a response, not an error.

@@ -1,4 +1,5 @@
-//! An informer keeps a [`Store`] equal to a list of the API server and tells what changed.
+//! An informer keeps what somebody reads of a kind equal to a list of the API server: a [`Store`](super::store::Store) of objects,
+//! or [`Marks`](super::marks::Marks).
 //!
 //! A state machine: *empty* (list, page by page) -> *watching* (resume after each end at the last resourceVersion that an
 //! event or a bookmark named) -> *empty* again only when the server has forgotten that version, or has never known it: its
@@ -16,18 +17,20 @@ use serde_json::Value;
 
 use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
 use crate::base::backoff::Backoff;
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
 use crate::base::random;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::kube::error::Failure;
-use crate::kube::request::{ListItem, ListParams, WatchParams};
+use crate::kube::request::{ListParams, Undecodable, WatchParams};
+use crate::kube::value::Streamed;
 use crate::kube::watch::{WatchEvent, WatchHandle};
 use crate::kube::{Client, Error, Verdict};
 use crate::limits;
 
-use super::store::{Change, Store};
+use super::marks::Mark;
+use super::store::StoreView;
 
 /// A view of a kind: the fields that somebody reads.
 pub trait Object: DeserializeOwned + Send + Sync + 'static {
@@ -72,20 +75,50 @@ impl Options {
     }
 }
 
-/// Called for each change, in the informer's thread: it puts keys into queues and does nothing else.
-pub type Handler<T> = Box<dyn Fn(&Change<T>) + Send>;
+/// Keeps of the objects of a kind what somebody reads, and tells of changes, in the informer's thread: listeners put keys into
+/// queues and do nothing else. One informer writes.
+pub trait Keep: Send + Sync {
+    /// What is known, as it looks from outside.
+    fn view(&self) -> StoreView;
 
-/// Starts an informer that ends with `stop` and leaves an empty store.
+    /// The server said something.
+    fn heard(&self, at: Mono);
+
+    /// Whether the object is known.
+    fn has(&self, key: &Key) -> bool;
+
+    /// Whether this is the version that is known.
+    fn has_version(&self, key: &Key, version: &str) -> bool;
+
+    /// The object is there, in a version that is not known.
+    ///
+    /// # Errors
+    /// If it cannot be decoded. What was known of it stays.
+    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable>;
+
+    /// The same, for one that cannot be decoded, if something can be known of it.
+    fn put_head(&self, key: Key, head: &Value);
+
+    /// The object is gone.
+    fn remove(&self, key: &Key);
+
+    /// A complete list ended: whatever it did not contain is gone.
+    fn retain(&self, listed: &BTreeSet<Mark>);
+
+    /// Nobody follows the kind any more: nothing is known.
+    fn clear(&self);
+}
+
+/// Starts an informer that ends with `stop` and leaves nothing in what it fills.
 ///
 /// # Errors
 /// The system's, if it has no room for a thread.
-pub fn start<T: Object>(
-    client: Client,
+pub fn start(
+    client: &Client,
     clock: Clock,
     stop: &Stop,
     options: Options,
-    store: Store<T>,
-    handler: Handler<T>,
+    kept: Arc<dyn Keep>,
 ) -> io::Result<JoinHandle<()>> {
     let name = format!("watch {}", options.name);
     let stop = stop.clone();
@@ -96,19 +129,18 @@ pub fn start<T: Object>(
             watch.close();
         }
     });
+    let mut feed = KindFeed::new(client.ungated(), options, kept, running, stop.clone());
     thread::spawn(&name, limits::WATCH_STACK_BYTES, move || {
-        let mut feed =
-            KindFeed::new(client.ungated(), options, store.clone(), handler, running, stop.clone());
         run(&mut feed, &clock, &stop);
         // What it said is not looked after any more: the next term must not take it for true.
-        store.clear();
+        feed.kept.clear();
     })
 }
 
 /// The watch that is being read, so that a stop can end it.
 type Running = Arc<Mutex<Option<WatchHandle>>>;
 
-/// What differs between kinds; the loop is compiled once.
+/// What the loop asks a server; tests play it.
 trait Feed {
     fn name(&self) -> &'static str;
     /// Brings the store to the state of a list; returns its resourceVersion.
@@ -196,11 +228,10 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
     }
 }
 
-struct KindFeed<T> {
+struct KindFeed {
     client: Client,
     options: Options,
-    store: Store<T>,
-    handler: Handler<T>,
+    kept: Arc<dyn Keep>,
     running: Running,
     stop: Stop,
     /// The last watch broke off, or could not begin: the server may not be the one that it was.
@@ -211,7 +242,7 @@ struct KindFeed<T> {
     past: usize,
 }
 
-impl<T: Object> Feed for KindFeed<T> {
+impl Feed for KindFeed {
     fn name(&self) -> &'static str {
         self.options.name
     }
@@ -221,27 +252,21 @@ impl<T: Object> Feed for KindFeed<T> {
         let (o, params) = (&self.options, self.selection());
         let (mut listed, mut undecodable) = (BTreeSet::new(), Vec::new());
         let version =
-            self.client.list_each::<T>(&o.resource, &o.namespace, &params, &mut |item| match item {
-                ListItem::Object(object) => {
-                    listed.insert(self.put(object));
+            self.client.list_streamed(&o.resource, &o.namespace, &params, &mut |item| match item {
+                Some(object) => {
+                    // One that cannot be decoded is not gone, either.
+                    listed.insert(Mark::of(&object.key()));
+                    undecodable.extend(self.put(object).err());
                 }
-                ListItem::Undecodable(object) => {
-                    // It is not gone: what was known of it stays.
-                    listed.insert(object.key.clone());
-                    self.put_head(&object.head);
-                    undecodable.push((object.key, object.why.to_string()));
-                }
-                ListItem::Restart => {
+                None => {
                     listed.clear();
                     undecodable.clear();
                 }
             })?;
         (self.doubtful, self.other_past, self.past) = (false, false, past);
-        undecodable.iter().for_each(|(key, why)| self.complain(key, why));
-        self.store.heard(self.client.clock().mono());
-        for change in self.store.keep(&listed) {
-            (self.handler)(&change);
-        }
+        undecodable.iter().for_each(|object| self.complain(object));
+        self.kept.heard(self.client.clock().mono());
+        self.kept.retain(&listed);
         Ok(version)
     }
 
@@ -258,7 +283,7 @@ impl<T: Object> Feed for KindFeed<T> {
             timeout_seconds: 0,
             metadata_only: o.metadata_only,
         };
-        let mut watch = self.client.watch::<T>(&o.resource, &o.namespace, &params)?;
+        let mut watch = self.client.watch_streamed(&o.resource, &o.namespace, &params)?;
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch.handle());
         if self.stop.is_stopped() {
             return Err(Error::Stopped);
@@ -269,21 +294,20 @@ impl<T: Object> Feed for KindFeed<T> {
         }
         while let Some(event) = watch.next() {
             let event = event?;
-            self.store.heard(self.client.clock().mono());
+            self.kept.heard(self.client.clock().mono());
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    advance(version, &object.metadata().resource_version);
-                    self.put(object);
+                    advance(version, object.version());
+                    if let Err(object) = self.put(object) {
+                        self.complain(&object);
+                    }
                 }
                 WatchEvent::Deleted(last) => {
                     advance(version, &last.resource_version);
-                    (self.handler)(&self.store.remove(&key(&last)));
+                    self.kept.remove(&last.key());
                 }
                 WatchEvent::Bookmark(seen) => advance(version, &seen),
-                WatchEvent::Undecodable(object) => {
-                    self.complain(&object.key, &object.why.to_string());
-                    self.put_head(&object.head);
-                }
+                WatchEvent::Undecodable(object) => self.complain(&object),
             }
         }
         self.doubtful = false;
@@ -291,17 +315,10 @@ impl<T: Object> Feed for KindFeed<T> {
     }
 }
 
-impl<T: Object> KindFeed<T> {
-    fn new(
-        client: Client,
-        options: Options,
-        store: Store<T>,
-        handler: Handler<T>,
-        running: Running,
-        stop: Stop,
-    ) -> Self {
+impl KindFeed {
+    fn new(client: Client, options: Options, kept: Arc<dyn Keep>, running: Running, stop: Stop) -> Self {
         let past = client.past();
-        Self { client, options, store, handler, running, stop, doubtful: false, other_past: false, past }
+        Self { client, options, kept, running, stop, doubtful: false, other_past: false, past }
     }
 
     /// Whether somebody has found out since the list that the server's storage went back.
@@ -336,32 +353,26 @@ impl<T: Object> KindFeed<T> {
         Ok(matches!((now.parse::<u64>(), version.parse::<u64>()), (Ok(now), Ok(known)) if now < known))
     }
 
-    /// Stores one object and tells of it, unless it is the version that is known.
-    fn put(&self, object: T) -> Key {
-        let key = key(object.metadata());
-        let known = self.store.get(&key);
-        let version = &object.metadata().resource_version;
-        if !self.other_past && known.is_some_and(|known| known.metadata().resource_version == *version) {
-            return key;
+    /// Keeps one object, unless it is the version that is known. Of one that cannot be decoded only what its kind wants.
+    fn put(&self, object: Streamed) -> Result<(), Undecodable> {
+        let key = object.key();
+        if !self.other_past && self.kept.has_version(&key, object.version()) {
+            return Ok(());
         }
-        if self.store.len() >= limits::STORE_OBJECTS_MAX && self.store.get(&key).is_none() {
+        if self.kept.view().objects >= limits::STORE_OBJECTS_MAX && !self.kept.has(&key) {
             log::error!(watch = self.options.name; "The store is full; objects are left out");
-            return key;
+            return Ok(());
         }
-        (self.handler)(&self.store.put(key.clone(), object));
-        key
+        let result = self.kept.put(key, object);
+        if let Err(object) = &result {
+            self.kept.put_head(object.key.clone(), &object.head);
+        }
+        result
     }
 
-    /// Stores what can be known of an object that cannot be decoded, if its kind wants that.
-    fn put_head(&self, head: &Value) {
-        if let Some(object) = T::of_head(head) {
-            self.put(object);
-        }
-    }
-
-    fn complain(&self, key: &Key, why: &str) {
-        let key = key.to_string();
-        log::warn!(watch = self.options.name, key = key.as_str(), err = why; "An object cannot be decoded");
+    fn complain(&self, object: &Undecodable) {
+        let (key, err) = (object.key.to_string(), object.why.to_string());
+        log::warn!(watch = self.options.name, key = key.as_str(), err = err.as_str(); "An object cannot be decoded");
     }
 }
 
@@ -371,10 +382,6 @@ fn advance(version: &mut String, seen: &str) {
     if !seen.is_empty() {
         seen.clone_into(version);
     }
-}
-
-fn key(metadata: &ObjectMeta) -> Key {
-    Key::new(metadata.namespace.clone(), metadata.name.clone())
 }
 
 #[cfg(test)]

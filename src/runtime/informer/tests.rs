@@ -1,6 +1,9 @@
 use super::*;
+use crate::api::meta::ObjectMeta;
 use crate::base::clock::{Simulated, Timestamp};
 use crate::net::testing::{Act, Server, chunk, chunked_head};
+use crate::runtime::marks::Marks;
+use crate::runtime::source::{Listening, Source};
 
 /// Plays a list of results and writes down what it was asked.
 struct Script {
@@ -104,11 +107,11 @@ fn a_server_cannot_send_a_watch_to_sleep() {
     assert!(time > Duration::from_secs(100) && time < Duration::from_secs(3_600), "{time:?}");
 }
 
-fn feed(server: &Server, store: Store<Plain>) -> KindFeed<Plain> {
+fn feed(server: &Server, kept: Arc<dyn Keep>) -> KindFeed {
     let connection = crate::kube::Connection::new(server.url());
     let client = Client::new(connection, crate::kube::Options::default()).unwrap();
     let options = Options::all("test", crate::api::core::NAMESPACE);
-    KindFeed::new(client, options, store, Box::new(|_| {}), Running::default(), Stop::new())
+    KindFeed::new(client, options, kept, Running::default(), Stop::new())
 }
 
 /// `ADDED a 5` as a line of a watch.
@@ -124,12 +127,12 @@ fn answer(events: &[&str]) -> Vec<Act> {
     [chunked_head(), chunk(text.as_bytes())].map(Act::Raw).into()
 }
 
-/// A feed that writes down the keys of the changes that it tells, and what they were.
-fn telling(server: &Server, store: &Store<Plain>) -> (KindFeed<Plain>, Arc<Mutex<Vec<String>>>) {
+/// A source that writes down the keys of the changes that it tells, and what they were.
+fn telling() -> (Source<Plain>, Arc<Mutex<Vec<String>>>, Listening) {
     let told = Arc::<Mutex<Vec<String>>>::default();
     let telling = Arc::clone(&told);
-    let mut feed = feed(server, store.clone());
-    feed.handler = Box::new(move |change| {
+    let source = Source::<Plain>::default();
+    let listening = source.listen(move |change| {
         let sign = match (&change.old, &change.new) {
             (None, Some(_)) => "+",
             (Some(_), Some(_)) => "~",
@@ -137,7 +140,7 @@ fn telling(server: &Server, store: &Store<Plain>) -> (KindFeed<Plain>, Arc<Mutex
         };
         telling.lock().unwrap().push(format!("{sign}{}", change.key.name));
     });
-    (feed, told)
+    (source, told, listening)
 }
 
 #[test]
@@ -162,7 +165,8 @@ fn what_a_watch_may_tell() {
             acts.push(Act::Raw(chunk(b"")));
             acts
         });
-        let (mut feed, told) = telling(&server, &Store::new());
+        let (source, told, _listening) = telling();
+        let mut feed = feed(&server, Arc::new(source));
         let mut version = "4".to_owned();
         feed.follow(&mut version).unwrap();
         let owned: Vec<String> = expected.iter().map(|told| (*told).to_owned()).collect();
@@ -186,7 +190,8 @@ fn a_server_that_was_restored_is_listed_anew() {
         );
         Act::json(200, &page)
     });
-    let (mut feed, told) = telling(&server, &Store::new());
+    let (source, told, _listening) = telling();
+    let mut feed = feed(&server, Arc::new(source));
     let mut version = "4".to_owned();
     assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Unreachable);
     assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Gone);
@@ -210,7 +215,7 @@ fn a_restored_server_is_noticed_while_a_watch_begins() {
         known.get().unwrap().begin_anew().unwrap();
         Act::json(200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#)
     });
-    let mut feed = feed(&server, Store::new());
+    let mut feed = feed(&server, Arc::new(Source::<Plain>::default()));
     client.set(feed.client.clone()).unwrap();
     feed.doubtful = true;
     assert_eq!(feed.follow(&mut "4".to_owned()).unwrap_err().verdict(), Verdict::Gone);
@@ -221,12 +226,13 @@ fn one_odd_object_does_not_break_the_list() {
     let page = r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},
         {"metadata":{"name":"b","labels":7}},{"metadata":{"name":"c"}}]}"#;
     let server = Server::plain(move |_| Act::json(200, page));
-    let store = Store::<Plain>::new();
-    let known = Plain { metadata: ObjectMeta { name: "b".to_owned(), ..ObjectMeta::default() } };
-    store.put(Key::new("", "b"), known);
-    let mut feed = feed(&server, store.clone());
+    let source = Source::<Plain>::default();
+    let known = ObjectMeta { resource_version: "1".to_owned(), ..ObjectMeta::default() };
+    source.store().put(Key::new("", "b"), Plain { metadata: known });
+    let mut feed = feed(&server, Arc::new(source.clone()));
     assert_eq!(feed.list().unwrap(), "9");
     // What was known of the odd one stays: it is not gone.
+    let store = source.store();
     let names: Vec<String> = store.all().into_iter().map(|(key, _)| key.name).collect();
     assert_eq!(names, ["a", "b", "c"]);
     assert!(store.is_synced());
@@ -252,8 +258,8 @@ fn an_object_that_is_too_large_is_kept_by_its_head() {
             Act::Raw(chunk(b"")),
         ]
     });
-    let store = Store::new();
-    let (mut feed, told) = telling(&server, &store);
+    let (source, told, _listening) = telling();
+    let mut feed = feed(&server, Arc::new(source));
     let mut version = feed.list().unwrap();
     feed.follow(&mut version).unwrap();
     assert_eq!((told.lock().unwrap().join(" ").as_str(), version.as_str()), ("+large ~large -large", "6"));
@@ -272,4 +278,39 @@ impl Object for Plain {
     fn of_head(head: &Value) -> Option<Self> {
         serde_json::from_value(head["metadata"].clone()).ok().map(|metadata| Self { metadata })
     }
+}
+
+/// What the marks of tens of thousands of objects may take; the names of one alone are longer.
+#[test]
+fn marks_notice_versions_and_take_few_bytes() {
+    const OBJECTS: usize = 20_000;
+    let item = |n: usize, version: usize| {
+        format!(
+            r#"{{"metadata":{{"name":"component-server-{n}-5b2f1c3d","namespace":"shoot--team--cluster-{}","resourceVersion":"{version}",
+            "labels":{{"managed-by":"secrets-manager","checksum-of-config":"13498283712004218231"}}}}}}"#,
+            n % 50
+        )
+    };
+    let page = |items: Vec<String>| {
+        Act::json(200, &format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#, items.join(",")))
+    };
+    let lists = std::sync::atomic::AtomicUsize::new(0);
+    let server = Server::plain(move |_| match lists.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+        0 => page((0..OBJECTS).map(|n| item(n, 5)).collect()),
+        // One is gone, one has changed, one is new.
+        _ => page((1..=OBJECTS).map(|n| item(n, if n == 7 { 6 } else { 5 })).collect()),
+    });
+    let (marks, seen) = (Marks::default(), Arc::<Mutex<Vec<(String, bool)>>>::default());
+    let seeing = Arc::clone(&seen);
+    let _listening = marks.listen(move |s| seeing.lock().unwrap().push((s.key.name.clone(), s.is_new)));
+    let mut feed = feed(&server, Arc::new(marks.clone()));
+    feed.list().unwrap();
+    assert_eq!((marks.view().objects, marks.view().synced), (OBJECTS, true));
+    assert!(seen.lock().unwrap().drain(..).all(|(_, is_new)| is_new));
+    feed.list().unwrap();
+    let name = |n: usize| format!("component-server-{n}-5b2f1c3d");
+    assert_eq!(*seen.lock().unwrap(), [(name(7), false), (name(OBJECTS), true)]);
+    assert_eq!(marks.view().objects, OBJECTS);
+    marks.clear();
+    assert_eq!((marks.view().objects, marks.view().synced), (0, false));
 }

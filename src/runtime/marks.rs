@@ -1,0 +1,140 @@
+//! What an informer knows of objects that are many, when it is enough to notice that one is new or another version: two hashes
+//! of each, no name. A seed with many shoots has tens of thousands of Secrets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ring::digest::{Context, SHA256};
+use serde_json::Value;
+
+use super::informer::Keep;
+use super::source::{Listeners, Listening};
+use super::store::StoreView;
+use crate::api::meta::Key;
+use crate::base::clock::Mono;
+use crate::kube::Undecodable;
+use crate::kube::value::Streamed;
+
+/// A key in 16 bytes: so much of a SHA-256 that no two keys have the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Mark([u8; 16]);
+
+impl Mark {
+    /// The mark of a key.
+    pub fn of(key: &Key) -> Self {
+        // No namespace contains a slash.
+        Self(first(&[&key.namespace, "/", &key.name]))
+    }
+}
+
+/// The first bytes of the SHA-256 of a text.
+fn first<const N: usize>(parts: &[&str]) -> [u8; N] {
+    let mut context = Context::new(&SHA256);
+    parts.iter().for_each(|part| context.update(part.as_bytes()));
+    let (mut bytes, hash) = ([0; N], context.finish());
+    bytes.iter_mut().zip(hash.as_ref()).for_each(|(byte, hashed)| *byte = *hashed);
+    bytes
+}
+
+/// Which version of an object is known. Another version has another hash, but for one in 2^64.
+type Version = [u8; 8];
+
+/// An object is new, or another version of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Which.
+    pub key: Key,
+    /// It was not known.
+    pub is_new: bool,
+}
+
+#[derive(Default)]
+struct Inner {
+    known: BTreeMap<Mark, Version>,
+    view: StoreView,
+}
+
+/// The marks of one kind, and the listeners to what is seen. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Marks {
+    inner: Arc<Mutex<Inner>>,
+    listeners: Listeners<Seen>,
+}
+
+impl fmt::Debug for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Marks").field(&self.view().objects).finish()
+    }
+}
+
+impl Marks {
+    /// Tells `listener` of what is seen from now on, until the result is dropped. Nothing tells when an object is gone.
+    pub fn listen(&self, listener: impl Fn(&Seen) + Send + Sync + 'static) -> Listening {
+        self.listeners.add(listener)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Single calls change the map: no panic can leave it half changed.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Keep for Marks {
+    fn view(&self) -> StoreView {
+        let inner = self.lock();
+        StoreView { objects: inner.known.len(), ..inner.view }
+    }
+
+    fn heard(&self, at: Mono) {
+        self.lock().view.heard_at = Some(at);
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.lock().known.contains_key(&Mark::of(key))
+    }
+
+    fn has_version(&self, key: &Key, version: &str) -> bool {
+        self.lock().known.get(&Mark::of(key)).is_some_and(|known| *known == first(&[version]))
+    }
+
+    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
+        let before = self.lock().known.insert(Mark::of(&key), first(&[object.version()]));
+        self.listeners.tell(&Seen { key, is_new: before.is_none() });
+        Ok(())
+    }
+
+    /// Nothing is decoded, so nothing fails.
+    fn put_head(&self, _key: Key, _head: &Value) {}
+
+    fn remove(&self, key: &Key) {
+        self.lock().known.remove(&Mark::of(key));
+    }
+
+    fn retain(&self, listed: &BTreeSet<Mark>) {
+        let mut inner = self.lock();
+        inner.known.retain(|mark, _| listed.contains(mark));
+        inner.view.synced = true;
+    }
+
+    fn clear(&self) {
+        let mut inner = self.lock();
+        inner.known.clear();
+        inner.view.synced = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_tell_keys_and_versions_apart() {
+        let key = Key::new;
+        let all = [key("a", "b"), key("", "b"), key("a", ""), key("", "ab"), key("ab", "")];
+        let marks: BTreeSet<Mark> = all.iter().map(Mark::of).collect();
+        assert_eq!(marks.len(), all.len());
+        assert_eq!(Mark::of(&all[0]), Mark::of(&key("a", "b")));
+        assert_ne!(first::<8>(&["1"]), first::<8>(&["2"]));
+    }
+}
