@@ -11,4 +11,5 @@ pub mod percent;
 pub mod quantity;
 pub mod semver;
 pub mod time;
+pub mod view;
 pub mod yaml;

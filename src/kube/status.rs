@@ -9,6 +9,7 @@ use super::error::{Error, Failure, StatusDetails};
 use super::request::{ListMeta, Request};
 use crate::api::meta::or_default;
 use crate::base::clock::Timestamp;
+use crate::format::view;
 
 /// Text of a response that is no `Status`, in an error.
 const EXCERPT_CHARS: usize = 200;
@@ -38,7 +39,7 @@ pub(super) fn failure(
     body: &[u8],
     now: Timestamp,
 ) -> Failure {
-    let mut failure = match serde_json::from_slice::<Status>(body) {
+    let mut failure = match view::parse::<Status>(body) {
         Ok(status) if status.kind == "Status" => from_status(status),
         _ => Failure { message: excerpt(body), ..Failure::default() },
     };
@@ -52,7 +53,7 @@ pub(super) fn failure(
 
 /// The failure in an `ERROR` event of a watch.
 pub(super) fn event_failure(object: Value) -> Failure {
-    match Status::deserialize(object) {
+    match view::read::<Status>(object) {
         Ok(status) if status.kind == "Status" => from_status(status),
         _ => Failure { code: 500, message: "an ERROR event without Status".to_owned(), ..Failure::default() },
     }

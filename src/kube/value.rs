@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use super::request::Undecodable;
 use crate::api::meta::{Key, text};
+use crate::format::view;
 use crate::limits;
 
 const TOO_MANY: &str = "the object has too many values";
@@ -28,6 +29,63 @@ pub fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<Value> {
     let value = Node { left: &left, cut: None, place: Place::Object }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
+}
+
+/// Reads of one object what these paths lead to, and makes no values of the rest.
+///
+/// # Errors
+/// Text that is no JSON, and something else than an object on the way.
+pub fn read_parts(text: &[u8], paths: &[&[&str]]) -> serde_json::Result<Value> {
+    let left = Cell::new(usize::MAX);
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let node = Node { left: &left, cut: None, place: Place::Object };
+    let value = Parts { paths: paths.to_vec(), node }.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+/// What some paths lead to.
+struct Parts<'a> {
+    paths: Vec<&'a [&'a str]>,
+    node: Node<'a>,
+}
+
+impl<'de> DeserializeSeed<'de> for Parts<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Parts<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let node = Node { place: self.node.place.of(&key), ..self.node };
+            let mut paths = self.paths.clone();
+            paths.retain(|path| path.first() == Some(&key.as_str()));
+            paths.iter_mut().for_each(|path| *path = &path[1..]);
+            if paths.is_empty() {
+                entries.next_value::<IgnoredAny>()?;
+            } else if paths.contains(&&[][..]) {
+                map.insert(key, entries.next_value_seed(node)?);
+            } else {
+                map.insert(key, entries.next_value_seed(Parts { paths, node })?);
+            }
+        }
+        Ok(Value::Object(map))
+    }
 }
 
 /// An object of a list or a watch, of at most [`limits::STREAMED_NODES_MAX`] values.
@@ -66,7 +124,7 @@ impl Streamed {
             return Err(self.refused(TOO_MANY));
         }
         let key = self.key();
-        T::deserialize(self.object).map_err(|why| Undecodable { key, head: Value::Null, why })
+        view::read(self.object).map_err(|why| Undecodable { key, head: Value::Null, why })
     }
 
     /// The object, as one that cannot be decoded.
@@ -292,6 +350,26 @@ mod tests {
         assert_eq!(read_within(text.as_bytes(), usize::MAX).unwrap(), expected);
         assert!(read_within(b"{} x", usize::MAX).is_err());
         assert!(read_within(b"{", usize::MAX).is_err());
+    }
+
+    #[test]
+    fn parts_are_read_without_the_rest() {
+        let paths: &[&[&str]] = &[&["metadata"], &["spec", "class"], &["status", "conditions"]];
+        let table = [
+            (
+                r#"{"kind":"K","metadata":{"name":"n","managedFields":[1]},"spec":{"class":"c","other":{"class":1}},
+                "status":{"resources":[{}],"conditions":[{"a":null}]}}"#,
+                json!({"metadata": {"name": "n"}, "spec": {"class": "c"}, "status": {"conditions": [{"a": null}]}}),
+            ),
+            (r#"{"spec":null}"#, json!({"spec": null})),
+            ("{}", json!({})),
+        ];
+        for (text, expected) in table {
+            assert_eq!(read_parts(text.as_bytes(), paths).unwrap(), expected);
+        }
+        for text in [r#"{"spec":[]}"#, r#"{"spec":"x"}"#, "[]", "{} x", "{"] {
+            assert!(read_parts(text.as_bytes(), paths).is_err(), "{text}");
+        }
     }
 
     #[test]

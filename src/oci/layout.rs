@@ -15,6 +15,7 @@ use super::error::Error;
 use super::file;
 use super::manifest::Blob;
 use super::reference::{Reference, Target};
+use crate::format::view;
 use crate::limits;
 
 pub(super) const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -55,7 +56,7 @@ impl Layout {
             Target::Tag(tag) => tag,
         };
         let text = self.small(&self.0.join("index.json"))?;
-        let index: Index = serde_json::from_slice(&text).map_err(|_| Error::NotInLayout)?;
+        let index: Index = view::parse(&text).map_err(|_| Error::NotInLayout)?;
         let names = [
             format!("{}/{}:{tag}", reference.registry, reference.repository),
             format!("{}:{tag}", reference.repository),

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use crate::base::redact::Secret;
-use crate::format::base64;
+use crate::format::{base64, view};
 
 /// The key of Docker Hub in configuration files, for historical reasons.
 const DOCKER_HUB_KEY: &str = "https://index.docker.io/v1/";
@@ -61,7 +61,7 @@ impl Keychain {
     /// # Errors
     /// What is wrong with it, without its content. One bad entry spoils the whole, as with upstream.
     pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
-        let document: Document = serde_json::from_slice(text).map_err(|_| "is no docker configuration")?;
+        let document: Document = view::parse(text).map_err(|_| "is no docker configuration")?;
         let mut logins = BTreeMap::new();
         for (key, entry) in document.auths.unwrap_or_default() {
             if let Some(login) = login(entry.unwrap_or_default())? {

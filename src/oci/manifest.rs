@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::digest::Digest;
+use crate::format::view;
 use crate::limits;
 
 /// The layer that holds a chart (Helm's media type).
@@ -89,7 +90,7 @@ struct Platform {
 ///
 /// Of an index, the first entry counts that has no platform or is for linux/amd64, as upstream resolves it.
 pub(super) fn read(content: &[u8]) -> Result<Next, Problem> {
-    let document: Document = serde_json::from_slice(content).map_err(|_| Problem::NotAManifest)?;
+    let document: Document = view::parse(content).map_err(|_| Problem::NotAManifest)?;
     if document.schema_version != 2 {
         return Err(Problem::NotAManifest);
     }

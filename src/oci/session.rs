@@ -11,7 +11,7 @@ use super::login::Login;
 use super::source::{Endpoint, host_key};
 use super::wire::Wire;
 use crate::base::redact::Secret;
-use crate::format::percent;
+use crate::format::{percent, view};
 use crate::limits;
 use crate::net::{self, Request, Response, Url, Zone, login};
 
@@ -217,7 +217,7 @@ struct TokenAnswer {
 }
 
 fn read_token(body: &[u8]) -> Option<Secret<String>> {
-    let answer: TokenAnswer = serde_json::from_slice(body).ok()?;
+    let answer: TokenAnswer = view::parse(body).ok()?;
     let token = if answer.access_token.is_empty() { answer.token } else { answer.access_token };
     let is_token = !token.is_empty()
         && token.len() <= limits::OCI_TOKEN_BYTES_MAX
@@ -305,7 +305,7 @@ fn refusal(host: &str, path: &str, response: &mut Response) -> Error {
 
 /// The code of a registry's error. Nothing else of it is shown: it may repeat what was sent.
 fn error_code(body: &[u8]) -> Option<String> {
-    let code = serde_json::from_slice::<Refusal>(body).ok()?.errors.into_iter().next()?.code;
+    let code = view::parse::<Refusal>(body).ok()?.errors.into_iter().next()?.code;
     let is_code = (1..=40).contains(&code.len()) && code.bytes().all(|c| c.is_ascii_uppercase() || c == b'_');
     is_code.then_some(code)
 }

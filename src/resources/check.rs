@@ -28,6 +28,7 @@ use crate::api::core::POD;
 use crate::api::meta::{Key, Metadata, annotation};
 use crate::api::resources::{ManagedResource, ObjectReference};
 use crate::base::clock::Timestamp;
+use crate::format::view;
 use crate::kube::{ListParams, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
@@ -45,7 +46,7 @@ impl Reconciler for ChecksReconciler {
             // The applier says so in a condition.
             Own::Gone | Own::TooLarge(_) => return Ok(Outcome::Done),
         };
-        let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
+        let resource = view::look::<ManagedResource>(&raw).map_err(Failure::terminal)?;
         let target = self.0.targets.of(&resource.metadata, &resource.spec.class);
         let is_checked = |t: &Arc<Target>| is_checked(t.class, &resource.metadata, &resource.spec.class);
         let Some(target) = target.filter(is_checked) else { return Ok(Outcome::Done) };

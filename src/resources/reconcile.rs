@@ -22,10 +22,10 @@ use super::trigger::{Duty, duty, is_ours, operation};
 use super::{Shared, later};
 use crate::api::condition::{self, Condition};
 use crate::api::core::SECRET;
-use crate::api::meta::{Key, ObjectMeta, annotation, is_true, or_default};
+use crate::api::meta::{Key, ObjectMeta, annotation, is_true};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference, SecretReference};
-use crate::format::base64;
-use crate::kube::Patch;
+use crate::format::{base64, view};
+use crate::kube::{Patch, value};
 use crate::limits;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
@@ -47,7 +47,7 @@ impl Reconciler for ResourcesReconciler {
                 return Ok(super::jittered(self.0.settings.sync_period));
             }
         };
-        let resource = ManagedResource::deserialize(&raw).map_err(Failure::terminal)?;
+        let resource = view::look::<ManagedResource>(&raw).map_err(Failure::terminal)?;
         let Some(target) = self.0.targets.of(&resource.metadata, &resource.spec.class) else {
             return Ok(Outcome::Done);
         };
@@ -65,34 +65,15 @@ impl Reconciler for ResourcesReconciler {
 }
 
 /// What can be read of any ManagedResource.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Outline {
-    metadata: ObjectMeta,
-    spec: OutlineSpec,
-    #[serde(deserialize_with = "or_default")]
-    status: OutlineStatus,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct OutlineSpec {
-    #[serde(deserialize_with = "or_default")]
-    class: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct OutlineStatus {
-    #[serde(deserialize_with = "or_default")]
-    conditions: Vec<Condition>,
-}
+const OUTLINE: [&[&str]; 3] = [&["metadata"], &["spec", "class"], &["status", "conditions"]];
 
 /// A ManagedResource that is too large says so, and nothing is done about it.
 fn unread(shared: &Shared, cx: &Context, key: &Key, why: String) -> Result<(), Failure> {
     let Key { namespace, name } = key;
-    let found: Option<Outline> = shared.client.find_plain(&MANAGED_RESOURCE, namespace, name)?;
-    let Some(Outline { metadata, spec, status }) = found else { return Ok(()) };
+    let found = shared.client.find_with(&MANAGED_RESOURCE, namespace, name, &mut |body| {
+        value::read_parts(body, &OUTLINE).and_then(view::read)
+    })?;
+    let Some(ManagedResource { metadata, spec, status }) = found else { return Ok(()) };
     let Some(target) = shared.targets.of(&metadata, &spec.class) else { return Ok(()) };
     let present = Present { conditions: &status.conditions, now: cx.clock.now() };
     let changed = match duty(target.class, &metadata, &spec.class) {

@@ -15,6 +15,7 @@ use super::session::Session;
 use crate::api::core::{NAMESPACE, PERSISTENT_VOLUME_CLAIM};
 use crate::api::meta::{Metadata, Resource, annotation};
 use crate::api::resources::ObjectReference;
+use crate::format::view;
 use crate::kube::{DeleteParams, ListParams, Propagation};
 
 /// How long to wait before looking again whether deleted objects are gone.
@@ -81,7 +82,7 @@ fn remove_one(session: Session<'_>, object: &ObjectReference, rules: Rules) -> R
 
 fn metadata(live: &Value) -> crate::api::meta::ObjectMeta {
     // Whatever is not readable counts as missing.
-    Metadata::deserialize(live.clone()).unwrap_or_default().metadata
+    view::look::<Metadata>(live).unwrap_or_default().metadata
 }
 
 fn delete(session: Session<'_>, resource: &Resource, live: &Value, deletion: &Deletion) -> Result<(), Error> {

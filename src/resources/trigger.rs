@@ -8,6 +8,7 @@ use super::target::Class;
 use crate::api::condition::Status;
 use crate::api::meta::{Key, ObjectMeta, is_true, or_default};
 use crate::api::resources::{INSTALLATION_LABEL, SecretReference};
+use crate::format::view;
 use crate::limits;
 use crate::runtime::informer;
 
@@ -112,7 +113,7 @@ impl informer::Object for Watched {
 
     /// Enough to know whose it is, so that it gets a condition; the class comes before all lists.
     fn of_head(head: &Value) -> Option<Self> {
-        let metadata = ObjectMeta::deserialize(&head["metadata"]).ok()?;
+        let metadata = view::look::<ObjectMeta>(&head["metadata"]).ok()?;
         let class = head["spec"]["class"].as_str().unwrap_or_default().to_owned();
         let spec = WatchedSpec { class, ..WatchedSpec::default() };
         Some(Whole { metadata, spec, ..Whole::default() }.into())

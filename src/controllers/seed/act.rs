@@ -12,6 +12,7 @@ use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
 use crate::base::error::chain;
 use crate::flow::{Ended, Flow, Observer, Pacer, Progress, Turn};
+use crate::format::view;
 use crate::kube::{Garden, Patch};
 use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::write;
@@ -43,7 +44,7 @@ impl SeedReconciler {
         if found.map_err(kube_error(GET_NAMESPACE))?.is_none() {
             return Err(Error::NoNamespace(namespace).into());
         }
-        let live = serde_json::from_value::<Metadata>(observed.live.clone())?.metadata;
+        let live = view::look::<Metadata>(&observed.live)?.metadata;
         let read = (live.finalizers.as_slice(), live.resource_version.as_str());
         match write::finalizer(&self.garden, &SEED, key, read, FINALIZER, true) {
             Err(e) if e.is_conflict() => return Ok(Some(CONFLICT_RETRY)),

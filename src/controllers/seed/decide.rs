@@ -10,6 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::flow::Progress;
 use crate::format::quantity::{self, Quantity};
 use crate::format::time::rfc3339 as time;
+use crate::format::view;
 
 /// `status.gardener`: shoots are reconciled only by the agent that stands there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,8 +46,7 @@ impl Observed {
     }
 
     fn conditions(&self) -> Vec<Condition> {
-        let list = self.live.pointer("/status/conditions").cloned().unwrap_or_default();
-        serde_json::from_value(list).unwrap_or_default()
+        view::look(&self.live["status"]["conditions"]).unwrap_or_default()
     }
 }
 

@@ -27,6 +27,7 @@ use crate::base::metrics::Metrics;
 use crate::base::random;
 use crate::base::redact;
 use crate::base::stop::Stop;
+use crate::format::view;
 use crate::limits;
 use crate::net::{Daily, Dial, ProxyEnv, SystemCas, SystemDialer};
 
@@ -509,9 +510,8 @@ impl Client {
     /// The same, for an answer of at most so many values.
     fn fetch_within<T: DeserializeOwned>(&self, request: &Request, nodes_max: usize) -> Result<T, Error> {
         let response = self.call(request)?;
-        // By way of a value, as lists and watches: one decoder per type is enough for the size of the program.
         super::value::read_within(&response.body, nodes_max)
-            .and_then(T::deserialize)
+            .and_then(view::read)
             .map_err(|source| status::undecodable(request, &response.body, source))
     }
 

@@ -19,8 +19,8 @@ use crate::base::notify;
 use crate::base::redact::Secret;
 use crate::base::stop::Stop;
 use crate::base::thread;
-use crate::format::base64;
 use crate::format::time::parse_rfc3339;
+use crate::format::{base64, view};
 use crate::kube::connection::{Connection, Trust};
 use crate::limits;
 use crate::net::CertificatePair;
@@ -186,7 +186,7 @@ impl ExecCache {
     }
 
     fn parse(&self, bytes: &[u8]) -> Result<Printed, Error> {
-        let credential: Credential = serde_json::from_slice(bytes).map_err(|error| {
+        let credential: Credential = view::parse(bytes).map_err(|error| {
             self.error(format!("output is no ExecCredential: {:?} in it", error.classify()))
         })?;
         if credential.kind != "ExecCredential" || credential.api_version != self.plugin.api_version {

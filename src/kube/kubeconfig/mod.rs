@@ -13,7 +13,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::exec::ExecPlugin;
@@ -21,7 +20,7 @@ use self::file::{Cluster, Exec, File, User};
 use super::connection::{Certificate, Connection, Credentials, Identity, Material, Trust, read_small};
 pub use super::in_cluster::connection as in_cluster;
 use crate::base::redact::Secret;
-use crate::format::{base64, yaml};
+use crate::format::{base64, view, yaml};
 use crate::limits;
 
 /// Why a kubeconfig, or what it names, cannot be used.
@@ -91,7 +90,7 @@ pub fn parse(text: &str, directory: &Path) -> Result<Kubeconfig, Error> {
         return Err(Error::Parse("its kind is not Config".to_owned()));
     }
     let mut file =
-        File::deserialize(value).map_err(|error| Error::Parse(without_values(&error.to_string())))?;
+        view::read::<File>(value).map_err(|error| Error::Parse(without_values(&error.to_string())))?;
     file.clusters.values_mut().for_each(|cluster| resolve(&mut cluster.certificate_authority, directory));
     for user in file.users.values_mut() {
         for path in [&mut user.client_certificate, &mut user.client_key, &mut user.token_file] {
