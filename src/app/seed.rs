@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::resources::MANAGED_RESOURCE;
-use crate::base::backoff::Backoff;
+use crate::base::backoff::{Backoff, delay_after};
 use crate::base::stop::Stop;
 use crate::components::{crds, hosting, install};
 use crate::config::settings::ResourceManager;
@@ -81,7 +81,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
 
 fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
     shared.status.stage(PART, "installing custom resource definitions");
-    let mut backoff = Backoff::new(RETRY.0, RETRY.1);
+    let (mut backoff, mut looks) = (Backoff::new(RETRY.0, RETRY.1), 0);
     while !stop.is_stopped() {
         shared.status.progress.beat(PART, Duration::from_secs(600));
         let wait = match ensure_definitions(&shared.clients.seed) {
@@ -92,7 +92,10 @@ fn install_definitions(shared: &Shared, stop: &Stop) -> bool {
             Ok(install::Step::Again(waiting)) => {
                 let first = waiting.first().map(ToString::to_string).unwrap_or_default();
                 shared.status.problem(PART, &first);
-                install::AGAIN
+                // Each look reads all of them.
+                let wait = delay_after(install::AGAIN, install::AGAIN_MAX, looks);
+                looks = looks.saturating_add(1);
+                wait
             }
             Err(error) if error.is_postponed() => RETRY.0,
             Err(error) => {

@@ -10,6 +10,10 @@ use crate::kube::{Error, Patch, Seed, Verdict};
 
 /// When to look again at what was not ready. An API server takes a fraction of a second to serve a new kind.
 pub const AGAIN: Duration = Duration::from_millis(500);
+/// When to look again at what is not ready for a long time: each look reads all definitions.
+pub const AGAIN_MAX: Duration = Duration::from_secs(8);
+
+const NAMES_ACCEPTED: &str = "NamesAccepted";
 
 /// Groups whose definitions are ours and Gardener's alone: they are brought back to what we know. Definitions of any
 /// other group are left as they are found.
@@ -42,6 +46,20 @@ pub enum Pending {
         /// What the API server says.
         message: String,
     },
+    /// Somebody else installed it, and it is not the one that is needed.
+    Unsuitable(String),
+}
+
+impl Pending {
+    /// Whether it stays so until a person does something.
+    pub fn needs_a_person(&self) -> bool {
+        match self {
+            // `Established` is False for a moment in the life of each definition.
+            Self::Refused { condition, .. } => *condition == NAMES_ACCEPTED,
+            Self::Unsuitable(_) => true,
+            Self::Changed | Self::Terminating | Self::Unknown(_) => false,
+        }
+    }
 }
 
 /// A definition that cannot be used yet.
@@ -71,7 +89,7 @@ pub fn ensure(seed: &Seed, crds: impl IntoIterator<Item = Value>) -> Result<Step
     for desired in crds {
         let name = text(&desired, "/metadata/name");
         let state = match write(seed, name, &desired) {
-            Ok(live) => established(&live),
+            Ok(live) => established(&live).and_then(|()| suitable(&live, &desired)),
             Err(e) if matches!(e.verdict(), Verdict::AlreadyExists | Verdict::Conflict) => {
                 Err(Pending::Changed)
             }
@@ -131,7 +149,7 @@ pub fn established(crd: &Value) -> Result<(), Pending> {
     if crd.pointer("/metadata/deletionTimestamp").is_some() {
         return Err(Pending::Terminating);
     }
-    for condition in ["NamesAccepted", "Established"] {
+    for condition in [NAMES_ACCEPTED, "Established"] {
         let found = crd["status"]["conditions"].as_array().into_iter().flatten();
         let Some(found) = found.into_iter().find(|c| c["type"] == condition) else {
             return Err(Pending::Unknown(condition));
@@ -145,6 +163,29 @@ pub fn established(crd: &Value) -> Result<(), Pending> {
         }
     }
     Ok(())
+}
+
+/// Whether a definition, whoever installed it, serves what the agent and the extensions ask for.
+///
+/// # Errors
+/// What it lacks, and the remedy.
+fn suitable(live: &Value, desired: &Value) -> Result<(), Pending> {
+    let versions = |crd: &Value, flag: &str| -> Vec<String> {
+        let all = crd["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let named = all.iter().filter(|version| version[flag] == true);
+        named.map(|version| text(version, "/name").to_owned()).collect()
+    };
+    let served = versions(live, "served");
+    let missing = versions(desired, "storage").into_iter().find(|version| !served.contains(version));
+    let lacks = match (missing, text(live, "/spec/scope"), text(desired, "/spec/scope")) {
+        (Some(version), ..) => format!("does not serve {version}"),
+        (None, live, desired) if live != desired => format!("has scope {live} and not {desired}"),
+        _ => return Ok(()),
+    };
+    Err(Pending::Unsuitable(format!(
+        "was installed by somebody else, and {lacks}: update it, or delete it if it has no objects, and the agent \
+         installs its own"
+    )))
 }
 
 /// Entries of a map that are missing or other than wanted.
@@ -178,7 +219,14 @@ impl fmt::Display for Pending {
             Self::Changed => f.write_str("was changed by somebody else"),
             Self::Terminating => f.write_str("is being deleted"),
             Self::Unknown(condition) => write!(f, "has no condition {condition} yet"),
-            Self::Refused { condition, message } => write!(f, "condition {condition} is False: {message}"),
+            Self::Refused { condition, message } => {
+                write!(f, "condition {condition} is False: {message}")?;
+                if self.needs_a_person() {
+                    f.write_str(": another definition has this name; delete one of the two")?;
+                }
+                Ok(())
+            }
+            Self::Unsuitable(why) => f.write_str(why),
         }
     }
 }
@@ -316,7 +364,40 @@ mod tests {
         let waiting = Waiting { crd: "managedresources.resources.gardener.cloud".to_owned(), why };
         assert_eq!(
             waiting.to_string(),
-            "managedresources.resources.gardener.cloud condition NamesAccepted is False: \"mr\" is already in use"
+            "managedresources.resources.gardener.cloud condition NamesAccepted is False: \"mr\" is already in use: \
+             another definition has this name; delete one of the two"
         );
+        assert!(waiting.why.needs_a_person());
+        let installing = Pending::Refused { condition: "Established", message: "installing".to_owned() };
+        assert_eq!(installing.to_string(), "condition Established is False: installing");
+        assert!(!installing.needs_a_person());
+    }
+
+    #[test]
+    fn a_definition_of_others_must_serve_what_is_needed() {
+        let version = |name: &str, served: bool, storage: bool| json!({"name": name, "served": served, "storage": storage});
+        let definition =
+            |scope: &str, versions: &[Value]| json!({"spec": {"scope": scope, "versions": versions}});
+        let ours = [version("v1beta2", true, false), version("v1", true, true)];
+        let desired = definition("Namespaced", &ours);
+        let remedy = "update it, or delete it if it has no objects, and the agent installs its own";
+        let table = [
+            (desired.clone(), None),
+            (definition("Namespaced", &[version("v1", true, false), version("v2", true, true)]), None),
+            (
+                definition("Namespaced", &[version("v1beta1", true, true), version("v1beta2", true, false)]),
+                Some("does not serve v1"),
+            ),
+            (definition("Namespaced", &[version("v1", false, true)]), Some("does not serve v1")),
+            (definition("Cluster", &ours), Some("has scope Cluster and not Namespaced")),
+        ];
+        for (live, lacks) in table {
+            let expected = lacks.map(|lacks| {
+                let why = format!("was installed by somebody else, and {lacks}: {remedy}");
+                assert!(Pending::Unsuitable(why.clone()).needs_a_person());
+                Pending::Unsuitable(why)
+            });
+            assert_eq!(suitable(&live, &desired).err(), expected, "{live}");
+        }
     }
 }

@@ -125,6 +125,19 @@ pub fn bring(
     write::ensure(seed, &MANAGED_RESOURCE, &managed, set).map(|object| generation(&object))
 }
 
+/// Asks whoever applies a ManagedResource to do so now.
+///
+/// # Errors
+/// The request's; one that is gone is none.
+pub fn apply_again(seed: &Seed, key: &Key) -> Result<(), Error> {
+    let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
+    let answer = seed.patch::<Value>(&MANAGED_RESOURCE, &key.namespace, &key.name, "", &Patch::Merge(patch));
+    match answer {
+        Err(e) if e.is_not_found() => Ok(()),
+        other => other.map(drop),
+    }
+}
+
 /// How far the removal of a ManagedResource is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Removal {

@@ -22,6 +22,8 @@ pub enum Outcome {
     Done,
     /// Nothing to do until something changes or the time has passed.
     After(Duration),
+    /// It goes on after this time: whether it works will be known then. Earlier failures still count.
+    GoOn(Duration),
 }
 
 /// What went wrong, in words for a log.

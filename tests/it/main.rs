@@ -56,6 +56,7 @@ mod story_seed;
 mod story_seed_care;
 mod story_seed_flow;
 mod story_seed_objects;
+mod story_seed_trouble;
 mod story_shoot;
 mod story_starving;
 mod story_staying;

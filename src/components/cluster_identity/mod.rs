@@ -1,5 +1,7 @@
 //! ManagedResource `cluster-identity`: the ConfigMap that tells what the seed cluster is called.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::archive;
@@ -20,4 +22,49 @@ pub fn fill(identity: &str) -> Managed {
     let mut map = archive::object("cluster_identity/config-map.yaml");
     map["data"][NAME] = json!(identity);
     Managed::component(NAME, &yaml::emit(&map, Dialect::V4))
+}
+
+/// Whether others look after the ConfigMap that is there; then it stays as it is. Its identity must be that of the Seed
+/// (name, identity): two names for one cluster mean that it is a copy of another one, or that it was another seed.
+///
+/// # Errors
+/// The two differ: what is in the way, and the remedy.
+pub fn is_of_others(data: &BTreeMap<String, String>, (seed, identity): (&str, &str)) -> Result<bool, String> {
+    let entry = |key: &str| data.get(key).map_or("", String::as_str);
+    let (found, origin) = (entry(NAME), entry(ORIGIN_KEY));
+    if found == identity {
+        return Ok(origin != ORIGIN);
+    }
+    Err(format!(
+        "ConfigMap {NAMESPACE}/{NAME} of the seed says that this cluster is {found:?} (origin {origin:?}), and Seed {seed} has \
+         status.clusterIdentity {identity:?}, which never changes: if the ConfigMap is wrong, delete it, and the agent makes \
+         it anew; if it is right, delete the Seed and register this cluster again"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_kept_and_never_disputed() {
+        let map = |entries: &[(&str, &str)]| -> BTreeMap<String, String> {
+            entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let table = [
+            (map(&[(NAME, "a"), (ORIGIN_KEY, ORIGIN)]), Ok(false)),
+            (map(&[(NAME, "a"), (ORIGIN_KEY, "shoot")]), Ok(true)),
+            (map(&[(NAME, "a")]), Ok(true)),
+            (map(&[(NAME, "b"), (ORIGIN_KEY, ORIGIN)]), Err("\"b\" (origin \"seed\"), and Seed edge has")),
+            (map(&[(NAME, "b"), (ORIGIN_KEY, "shoot")]), Err("\"b\" (origin \"shoot\"), and Seed edge has")),
+            (map(&[]), Err("\"\" (origin \"\"), and Seed edge has status.clusterIdentity \"a\"")),
+        ];
+        for (data, expected) in table {
+            match (is_of_others(&data, ("edge", "a")), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{data:?}"),
+                (Err(found), Err(words)) => assert!(found.contains(words), "{found}"),
+                (found, _) => panic!("{data:?}: {found:?}"),
+            }
+        }
+    }
 }

@@ -116,7 +116,7 @@ impl SeedReconciler {
         match running.flow.turn(&mut running.work, &now, &mut teller) {
             Turn::Again(after) => {
                 *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
-                Ok(Outcome::After(after))
+                Ok(Outcome::GoOn(after))
             }
             Turn::Ended(ended) => self
                 .end(key, running, &ended, now())

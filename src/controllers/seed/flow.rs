@@ -15,6 +15,7 @@ use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration};
 use crate::api::meta::{Key, Metadata, text};
 use crate::api::resources::GARDEN_NAMESPACE;
+use crate::base::backoff::delay_after;
 use crate::base::clock::Mono;
 use crate::components::crds::Foreign;
 use crate::components::managed::{self, Managed};
@@ -101,6 +102,8 @@ impl Memory {
 const DEFINITIONS_WITHIN: Duration = Duration::from_secs(30);
 /// As long as upstream waits for a ManagedResource.
 const MANAGED_WITHIN: Duration = Duration::from_secs(120);
+/// The applier has looked again by then: what only a person can change is an error.
+const APPLY_WITHIN: Duration = Duration::from_secs(10);
 /// Looking at a store costs nothing.
 const STORE_PERIOD: Duration = Duration::from_secs(1);
 /// As long as upstream waits for extensions.
@@ -180,23 +183,23 @@ pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
 fn add_definitions(flow: &mut Flow<Work>, work: &Work, is_complete: bool) -> [TaskId; 3] {
     let vpa = work.live["spec"]["settings"]["verticalPodAutoscaler"]["enabled"] != false;
     let definitions = flow
-        .task("Deploying custom resource definitions", |work: &mut Work, _| {
+        .task("Deploying custom resource definitions", |work: &mut Work, attempt| {
             let is_garden = is_garden(&work.seed)?;
-            install_definitions(work, crds::own(is_garden))
+            install_definitions(work, attempt, crds::own(is_garden))
         })
         .skip_if(!is_complete)
         .within(DEFINITIONS_WITHIN)
         .add();
     let components = work.components.clone();
     let foreign = flow
-        .task("Deploying custom resource definitions of other projects", move |work: &mut Work, _| {
+        .task("Deploying custom resource definitions of other projects", move |work: &mut Work, attempt| {
             let wanted = Foreign {
                 is_garden: is_garden(&work.seed)?,
                 vpa: vpa && !components.is_disabled("vpa-crds"),
                 machines: !components.is_disabled("machine-crds"),
                 etcd: !components.is_disabled("etcd-crds"),
             };
-            install_definitions(work, crds::foreign(wanted))
+            install_definitions(work, attempt, crds::foreign(wanted))
         })
         .skip_if(!is_complete)
         .within(DEFINITIONS_WITHIN)
@@ -271,13 +274,21 @@ fn namespaces(work: &Work) -> Result<Step, Failed> {
     Ok(Step::Done)
 }
 
-fn install_definitions(work: &Work, wanted: impl IntoIterator<Item = Value>) -> Result<Step, Failed> {
+fn install_definitions(
+    work: &Work,
+    attempt: &Attempt,
+    wanted: impl IntoIterator<Item = Value>,
+) -> Result<Step, Failed> {
     Ok(match install::ensure(&work.seed, wanted)? {
         install::Step::Done => Step::Done,
         install::Step::Again(waiting) => {
             let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
             let why = format!("custom resource definitions are not ready: {}", all.join("; "));
-            Step::again(install::AGAIN, why)
+            if waiting.iter().any(|waiting| waiting.why.needs_a_person()) {
+                return Err(Failed::new(why));
+            }
+            // Each look reads all of them: whoever is slow is asked less and less often.
+            Step::again(delay_after(install::AGAIN, install::AGAIN_MAX, attempt.tries), why)
         }
     })
 }
@@ -296,19 +307,38 @@ fn require_vpa(work: &Work) -> Result<Step, Failed> {
 
 /// Writes a ManagedResource at the first attempt, then waits until its objects are healthy.
 fn deploy_and_wait(work: &mut Work, attempt: &Attempt, managed: &Managed) -> Result<Step, Failed> {
+    let key = Key::new(GARDEN_NAMESPACE, managed.name.as_str());
+    let found = work.managed.get(&key);
     if attempt.tries == 0 {
+        if found.is_some_and(|found| found.apply_problem().is_some()) {
+            // The applier's own pauses grow to five minutes; what was in its way may be gone.
+            managed::apply_again(&work.seed, &key)?;
+        }
         let generation = managed::deploy(&work.seed, managed)?;
         work.generations.insert(managed.name.clone(), generation);
     }
     let generation = work.generations.get(&managed.name).copied().unwrap_or_default();
-    let key = Key::new(GARDEN_NAMESPACE, managed.name.as_str());
     let found = work.managed.get(&key);
     let why =
         found.map_or_else(|| Some("is not there yet".to_owned()), |found| unhealthy(&found, generation));
     Ok(match why {
         None => Step::Done,
-        Some(why) => Step::again(STORE_PERIOD, format!("ManagedResource {key} {why}")),
+        Some(why) => {
+            let remedy = remedy(&why);
+            let why = format!("ManagedResource {key} {why}{remedy}");
+            if !remedy.is_empty() && attempt.now.saturating_sub(attempt.begun) >= APPLY_WITHIN {
+                return Err(Failed::new(why));
+            }
+            Step::again(STORE_PERIOD, why)
+        }
     })
+}
+
+/// What a person can do about an object with a field that cannot be changed. The API server says in one of two ways that
+/// it cannot.
+fn remedy(why: &str) -> &'static str {
+    let is_fixed = why.contains("may not be changed") || why.contains("field is immutable");
+    if is_fixed { ": delete this object unless others need it as it is; the agent makes it anew" } else { "" }
 }
 
 /// Why a ManagedResource is not healthy, in this generation or a later one.
@@ -344,13 +374,14 @@ pub(super) fn values<T>(store: &Store<T>) -> Vec<Arc<T>> {
     store.all().into_iter().map(|(_, object)| object).collect()
 }
 
-/// The identity is written once. A cluster that got it from somebody else keeps it.
+/// The identity is written once. A cluster that got it from somebody else keeps it, and the Seed has to agree.
 fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let found =
         work.seed.find::<ConfigMap>(&CONFIG_MAP, cluster_identity::NAMESPACE, cluster_identity::NAME)?;
-    let origin =
-        found.as_ref().map(|map| map.data.get(cluster_identity::ORIGIN_KEY).map_or("", String::as_str));
-    if origin.is_some_and(|origin| origin != cluster_identity::ORIGIN) {
+    let seed = (text(&work.live["metadata"]["name"]), work.cluster_identity.as_str());
+    if let Some(map) = found
+        && cluster_identity::is_of_others(&map.data, seed)?
+    {
         return Ok(Step::Done);
     }
     let managed = cluster_identity::fill(&work.cluster_identity);

@@ -53,7 +53,7 @@ pub const FINALIZER: &str = "gardener";
 
 /// Adds the controller.
 pub fn add(site: &Site, group: &mut Group) {
-    let lane = group.lane("seed", 1, Retry::up_to(RETRY_MAX));
+    let lane = group.lane("seed", 1, RETRY);
     let own = site.own_seed();
     group.wake(&lane, &site.seeds, move |change| {
         wants_reconcile(change.old.as_deref(), own(change)?).then(|| change.key.clone())
@@ -138,8 +138,8 @@ struct SeedReconciler {
 /// After a conflicting write of others.
 const CONFLICT_RETRY: Duration = Duration::from_millis(50);
 
-/// The longest delay after a failure.
-const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Upstream's first delay is 5 ms. A round asks for some sixty objects, and what a person has to mend takes longer.
+const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(60) };
 
 impl Reconciler for SeedReconciler {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
@@ -163,7 +163,7 @@ impl Reconciler for SeedReconciler {
             let object = decide::begun(&observed, cx.clock.now());
             match self.garden.replace_object::<Value>(&SEED, "", &key.name, "status", &object) {
                 // The garden and our own heartbeat write conditions at the same time: look again.
-                Err(e) if e.is_conflict() => return Ok(Outcome::After(CONFLICT_RETRY)),
+                Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
                 other => observed.live = other?,
             }
         }
@@ -173,7 +173,7 @@ impl Reconciler for SeedReconciler {
         }
         match self.prepare(key, &observed) {
             Ok(None) => self.turn(key, self.round(&observed, phase, cx), cx),
-            Ok(Some(after)) => Ok(Outcome::After(after)),
+            Ok(Some(after)) => Ok(Outcome::GoOn(after)),
             Err(failure) => self.finish(key, &observed, phase, Err(failure), cx),
         }
     }

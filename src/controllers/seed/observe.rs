@@ -32,7 +32,8 @@ impl SeedReconciler {
         let failed = || kube_error("read the identity of the seed cluster");
         let found =
             self.seed.find::<ConfigMap>(&CONFIG_MAP, "kube-system", "cluster-identity").map_err(failed())?;
-        if let Some(identity) = found.and_then(|map| map.data.get("cluster-identity").cloned()) {
+        let identity = found.and_then(|map| map.data.get("cluster-identity").cloned());
+        if let Some(identity) = identity.filter(|identity| !identity.is_empty()) {
             return Ok(identity);
         }
         let namespace = self.seed.get::<Metadata>(&NAMESPACE, "", "kube-system").map_err(failed())?;

@@ -86,7 +86,9 @@ pub(super) fn missing(
     }
     if !unsupported.is_empty() {
         let all = unsupported.join(", ");
-        complaints.insert(0, format!("no ControllerInstallation of this seed supports {all}"));
+        complaints.insert(0, format!(
+                "no ControllerInstallation of this seed supports {all}: register an extension for it in the garden"
+            ));
     }
     (!complaints.is_empty())
         .then(|| format!("extension controllers missing or unready: {}", complaints.join("; ")))
@@ -171,6 +173,9 @@ mod tests {
         assert_eq!(required(&plain, &[]).len(), 3);
     }
 
+    const NOBODY: &str = "no ControllerInstallation of this seed supports ControlPlane/Lab, Worker/Lab: register an \
+        extension for it in the garden";
+
     #[test]
     fn what_is_missing_is_named() {
         let required = Required::from([("ControlPlane", "Lab".to_owned()), ("Worker", "Lab".to_owned())]);
@@ -179,11 +184,8 @@ mod tests {
         let good = ["True", "True", "False"];
         let table = [
             (vec![installation("lab-1", "lab", good)], None),
-            (vec![], Some("no ControllerInstallation of this seed supports ControlPlane/Lab, Worker/Lab")),
-            (
-                vec![installation("other-1", "other", good)],
-                Some("no ControllerInstallation of this seed supports ControlPlane/Lab, Worker/Lab"),
-            ),
+            (vec![], Some(NOBODY)),
+            (vec![installation("other-1", "other", good)], Some(NOBODY)),
             (
                 vec![installation("lab-1", "lab", ["True", "False", "False"])],
                 Some("ControllerInstallation lab-1: condition Healthy is False: about Healthy"),

@@ -375,8 +375,10 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
             lane.queue.forget(&job.key);
             None
         }
-        Ok(Outcome::After(d)) => {
-            lane.queue.forget(&job.key);
+        Ok(outcome @ (Outcome::After(d) | Outcome::GoOn(d))) => {
+            if matches!(outcome, Outcome::After(_)) {
+                lane.queue.forget(&job.key);
+            }
             if current {
                 lane.queue.add_at(job.key.clone(), now.saturating_add(*d));
             }
@@ -426,7 +428,7 @@ fn report(
 ) {
     let label = match result {
         Ok(Outcome::Done) => "success",
-        Ok(Outcome::After(_)) => "requeue_after",
+        Ok(Outcome::After(_) | Outcome::GoOn(_)) => "requeue_after",
         Err(failure) if failure.postponed().is_some() => "postponed",
         Err(_) => "error",
     };

@@ -100,6 +100,29 @@ fn a_key_is_worked_on_and_comes_back_when_it_asked_to() {
     b.end();
 }
 
+/// What takes several turns waits longer after each failure, too.
+#[test]
+fn what_goes_on_keeps_the_count_of_its_failures() {
+    const SOON: Duration = Duration::from_millis(1);
+    let b = bench(|_, count| match count {
+        1 | 3 => Err(Failure::retry("broken")),
+        2 | 4 => Ok(Outcome::GoOn(SOON)),
+        5 => Ok(Outcome::After(SOON)),
+        _ => Ok(Outcome::Done),
+    });
+    b.lane.add(key("a"));
+    for (count, failures) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 0)] {
+        assert_eq!(b.next().1, count);
+        while !b.lane.is_drained() {
+            std::thread::yield_now();
+        }
+        assert_eq!(b.pool.shared.lock().lanes[0].queue.failures(&key("a")), failures, "{count}");
+        b.sim.advance(Duration::from_secs(1));
+    }
+    assert_eq!(b.next().1, 6);
+    b.end();
+}
+
 #[test]
 fn a_panic_costs_one_reconciliation() {
     let b = bench(|_, count| if count == 1 { panic!("boom") } else { Ok(Outcome::Done) });

@@ -1,7 +1,7 @@
 //! The kinds that every Kubernetes cluster serves.
 
 use super::kinds::Kind;
-use super::rules::{Csr, Definition, Frozen, Namespace, Seconds, ServiceRules, Workload};
+use super::rules::{Csr, Definition, Frozen, Namespace, Priority, Seconds, ServiceRules, Workload};
 
 const POD_FIELDS: &[(&str, &str)] = &[
     ("spec.nodeName", "/spec/nodeName"),
@@ -76,7 +76,10 @@ fn apps_and_batch() -> Vec<Kind> {
         plain("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true)
             .short(&["pdb"])
             .flags("sgr"),
-        plain("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false).short(&["pc"]).flags("g"),
+        plain("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false)
+            .short(&["pc"])
+            .flags("g")
+            .rules(Priority),
         plain("storage.k8s.io", "v1", "StorageClass", "storageclasses", false).short(&["sc"]),
         plain("storage.k8s.io", "v1", "CSIDriver", "csidrivers", false),
         plain("networking.k8s.io", "v1", "Ingress", "ingresses", true).short(&["ing"]).flags("sg"),

@@ -167,6 +167,24 @@ impl Rules for Frozen {
     }
 }
 
+/// PriorityClasses: the value stays.
+pub struct Priority;
+
+impl Rules for Priority {
+    fn create(&self, object: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
+        default(object, "/preemptionPolicy", "PreemptLowerPriority");
+        Ok(())
+    }
+
+    fn update(&self, old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
+        self.create(new, write)?;
+        if old["value"] != new["value"] {
+            return Err(invalid(write, new, "value", "Forbidden: may not be changed in an update."));
+        }
+        Ok(())
+    }
+}
+
 /// Namespaces: the name as a label, the finalizer of the spec, the phase.
 pub struct Namespace;
 

@@ -52,7 +52,9 @@ fn copy_secrets(manager: &Manager, namespace: &str) -> Result<(), Failure> {
             }
             Some(copy)
                 if copy["data"] != source["data"]
-                    || copy["metadata"]["labels"] != source["metadata"]["labels"] =>
+                    || ["labels", "annotations"]
+                        .iter()
+                        .any(|field| copy["metadata"][field] != source["metadata"][field]) =>
             {
                 manager.cluster.patch(&SECRET, (namespace, name), "", &Patch::Merge(fields))?;
             }

@@ -13,6 +13,7 @@ pub(super) const CHECKS: &[Named] = &[
     ("a namespace that is missing", missing_namespace),
     ("names, labels and bodies that are wrong", wrong_objects),
     ("a workload whose selector does not fit", selector),
+    ("another value for a PriorityClass", priority),
     ("methods and media types that are not served", methods),
     ("kinds and subresources that do not exist", unknown),
     ("a resourceVersion of the future", future),
@@ -32,6 +33,20 @@ fn names(place: &Place<'_>) -> Outcome {
     )?;
     let gone = place.client.delete(&CONFIG_MAP, &place.namespace, "z", &DeleteParams::default());
     refused("delete", gone, 404, "NotFound").map(drop)
+}
+
+fn priority(place: &Place<'_>) -> Outcome {
+    let classes = Resource::new("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false);
+    // Kinds without a namespace share their names with other checks.
+    let name = format!("{}-high", place.namespace);
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 5});
+    let made: Value = ok("create", place.client.create(&classes, "", &class))?;
+    equal("preemptionPolicy", made["preemptionPolicy"].as_str().unwrap_or_default(), "PreemptLowerPriority")?;
+    let other = Patch::Merge(json!({"value": 6}));
+    let changed = place.client.patch::<Value>(&classes, "", &name, "", &other);
+    let message = refused("change", changed, 422, "Invalid")?;
+    ok("delete", place.client.delete(&classes, "", &name, &DeleteParams::default()))?;
+    ensure(message.contains("value: Forbidden: may not be changed in an update."), message)
 }
 
 fn missing_namespace(place: &Place<'_>) -> Outcome {
