@@ -37,6 +37,7 @@ mod support;
 mod tokens;
 mod wait;
 mod world;
+mod writer;
 
 use std::process::ExitCode;
 

@@ -44,11 +44,7 @@ impl World {
     pub(crate) fn build(lab: &Lab) -> Result<Self> {
         let world = Self::without_access(lab)?;
         // Accounts and roles are those that an operator is told to apply.
-        lab.seed.kubectl(&[
-            "apply",
-            "--filename",
-            concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/rbac.yaml"),
-        ])?;
+        lab.seed.apply(&list(&prepare::access().0))?;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"kubeconfig": world.bootstrap(lab)},
             "metadata": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"}});
         lab.seed.apply(&secret)?;

@@ -402,7 +402,7 @@ fn literals(path: &str) -> Vec<String> {
 }
 
 /// Texts of `doctor` that tell how something is, and not what to do.
-const STATES: [&str; 25] = [
+const STATES: [&str; 28] = [
     "none: what is pending is lost with the process",
     "it stands in the seed",
     "expired at {until}",
@@ -420,6 +420,9 @@ const STATES: [&str; 25] = [
     "{} is not writable: {error}",
     "the {server} did not answer",
     "the garden runs in it, so gardener-operator installs what gardens need, too",
+    "may run Shoots",
+    "cannot run Shoots: may not {}",
+    ", and {} more",
     "agrees with the {server}",
     "{seconds} s behind the {server}",
     "{} s ahead of the {server}",

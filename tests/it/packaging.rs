@@ -82,7 +82,7 @@ fn the_chart_allows_what_the_manifest_beside_it_allows() {
         objects.iter().filter(is_access).map(of).collect::<BTreeMap<_, _>>()
     };
     let manifest = access(&objects(include_str!("../../packaging/rbac.yaml")));
-    assert_eq!(manifest.len(), 11);
+    assert_eq!(manifest.len(), 13);
     assert_eq!(access(&rendered("bootstrap")), manifest);
 }
 
@@ -95,6 +95,16 @@ fn whoever_applies_brings_the_powerful_account() {
         named.filter(|o| o.contains("gardener-resource-manager")).collect::<Vec<_>>(),
         Vec::<String>::new()
     );
+}
+
+#[test]
+fn the_role_for_shoots_may_be_left_out() {
+    let is_there = |values: &str| {
+        let all = rendered(values);
+        let is_role = |o: &&Value| text(o, "/metadata/name").contains("gardenlet:shoots");
+        all.iter().filter(is_role).count()
+    };
+    assert_eq!((is_there("bootstrap"), is_there("everything")), (2, 0));
 }
 
 #[test]

@@ -104,6 +104,7 @@ fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
         "good         state directory: ",
         "in use by a running agent",
         "good         seed: permissions",
+        "odd          seed: Shoots: cannot run Shoots: may not create configmaps, delete configmaps, get configmaps, and 46 more\n",
         "good         garden: identity: secret garden/gardenlet-kubeconfig of the seed",
         "good         garden: own certificate: valid until ",
         "good         garden: permissions",
@@ -112,6 +113,9 @@ fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
         assert!(well.contains(line), "{line}: {well}");
     }
 
+    world.seed.apply(&prepare::access().1);
+    let (_, allowed) = desk.doctor();
+    assert!(allowed.contains("good         seed: Shoots: may run Shoots\n"), "{allowed}");
     let late = world.garden.faults().when(|_| true).then(Action::WrongDate(60));
     assert!(desk.broken("clock", "offset").contains("behind the garden"));
     late.cancel();

@@ -18,15 +18,16 @@ const ROLES: &str = include_str!("../../../packaging/roles.txt");
 /// A line of [`ROLES`].
 struct Rule<'a> {
     place: &'a str,
-    is_appliers: bool,
+    /// For what it is: `applier`, `shoots`, or empty for what every agent does.
+    purpose: &'a str,
     words: [&'a str; 4],
 }
 
 fn rules(table: &str) -> impl Iterator<Item = Rule<'_>> {
-    let (mut place, mut is_appliers) = ("", false);
+    let (mut place, mut purpose) = ("", "");
     table.lines().filter_map(move |line| {
         if let Some(head) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            (place, is_appliers) = head.strip_suffix(" applier").map_or((head, false), |place| (place, true));
+            (place, purpose) = head.split_once(' ').unwrap_or((head, ""));
             return None;
         }
         // The rest of a long line has only further objects of the same rule.
@@ -35,7 +36,7 @@ fn rules(table: &str) -> impl Iterator<Item = Rule<'_>> {
         }
         let mut words = line.split_whitespace();
         let words = std::array::from_fn(|_| words.next().unwrap_or_default());
-        Some(Rule { place, is_appliers, words })
+        Some(Rule { place, purpose, words })
     })
 }
 
@@ -45,11 +46,20 @@ fn first(list: &str) -> &str {
 
 /// In the seed, with these settings: the first object of each rule.
 pub(super) fn seed(settings: &Settings) -> Vec<Access<'_>> {
-    let election = &settings.leader_election;
     let has_applier = settings.edge.resource_manager.is_here();
-    let asked = |Rule { place, is_appliers, words: [verbs, group, resources, names] }| {
+    of(settings, |purpose| purpose.is_empty() || purpose == "applier" && has_applier)
+}
+
+/// In the seed, for control planes of Shoots: the same.
+pub(super) fn shoots(settings: &Settings) -> Vec<Access<'_>> {
+    of(settings, |purpose| purpose == "shoots")
+}
+
+fn of(settings: &Settings, is_wanted: impl Fn(&str) -> bool) -> Vec<Access<'_>> {
+    let election = &settings.leader_election;
+    let asked = |Rule { place, purpose, words: [verbs, group, resources, names] }| {
         // Whether /version may be asked is known when the seed has answered.
-        if group == "path" || (is_appliers && !has_applier) {
+        if group == "path" || !is_wanted(purpose) {
             return None;
         }
         let group = if group == "core" { "" } else { group };
@@ -195,7 +205,8 @@ mod tests {
         settings.leader_election.resource_namespace = "elsewhere".to_owned();
         settings.leader_election.resource_name = "mine".to_owned();
         let asked = seed(&settings);
-        assert_eq!(asked.len(), rules(ROLES).count() - 1, "all but the paths");
+        let shoots = shoots(&settings);
+        assert_eq!(asked.len() + shoots.len(), rules(ROLES).count() - 1, "all but the paths");
         for access in [
             ("create,delete,get,list,patch,watch", "", "secrets", "", ""),
             ("list", "", "nodes", "", ""),
@@ -213,6 +224,8 @@ mod tests {
         ] {
             assert!(asked.contains(&access), "{access:?} is not in {asked:#?}");
         }
+        let deployments = ("create,delete,get,patch", "apps", "deployments", "", "");
+        assert!(shoots.contains(&deployments) && !asked.contains(&deployments), "{shoots:#?}");
         settings.edge.resource_manager = ResourceManager::External;
         assert!(!seed(&settings).iter().any(|access| access.4 == "gardener-resource-manager"));
     }

@@ -181,6 +181,27 @@ pub(super) fn way(place: &str, proxy: Option<&str>, is_tls: bool, stopped: Optio
     HOPS.into_iter().filter(|(hop, _)| takes_part(*hop)).map(finding).collect()
 }
 
+/// The check whether the agent may write control planes of Shoots.
+pub(super) const SHOOTS: &str = "Shoots";
+/// More are not named: without the role it is all of them.
+const MISSING_NAMED_MAX: usize = 3;
+
+/// What the agent lacks for control planes of Shoots.
+pub(super) fn shoots(missing: &[String]) -> Finding {
+    let finding = |state, text| Finding::new("seed", SHOOTS, state, text);
+    if missing.is_empty() {
+        return finding(State::Good, "may run Shoots".to_owned());
+    }
+    let (named, others) = missing.split_at(missing.len().min(MISSING_NAMED_MAX));
+    let mut text = format!("cannot run Shoots: may not {}", named.join(", "));
+    if !others.is_empty() {
+        text.push_str(&format!(", and {} more", others.len()));
+    }
+    finding(State::Odd, text).with(
+        "apply ClusterRole gardener.cloud:system:gardenlet:shoots of packaging/rbac.yaml, or set shoots.allowed of the chart",
+    )
+}
+
 /// Below this the clocks agree; Gardener calls a seed lost that is 40 s late.
 const SKEW_ODD_S: i64 = 5;
 const SKEW_BROKEN_S: i64 = 30;
@@ -326,6 +347,22 @@ mod tests {
         let proxy = Stopped::net(&net::Error::Proxy("p:1: no".to_owned()));
         let found = way("garden", Some("p:1"), false, Some(&proxy));
         assert_eq!(states(&found), "configuration=g proxy=b authentication=n answer=n");
+    }
+
+    #[test]
+    fn a_seed_without_the_role_cannot_run_shoots() {
+        let all = ["get a", "get b", "get c", "get d", "get e"].map(str::to_owned);
+        let table = [
+            (0, State::Good, "may run Shoots"),
+            (1, State::Odd, "cannot run Shoots: may not get a"),
+            (3, State::Odd, "cannot run Shoots: may not get a, get b, get c"),
+            (5, State::Odd, "cannot run Shoots: may not get a, get b, get c, and 2 more"),
+        ];
+        for (count, state, text) in table {
+            let found = shoots(&all[..count]);
+            assert_eq!((found.state, found.text.as_str()), (state, text));
+            assert_eq!(found.remedy.is_empty(), count == 0);
+        }
     }
 
     #[test]

@@ -124,9 +124,19 @@ impl Doctor<'_> {
             &access::seed(self.settings),
             "apply packaging/rbac.yaml, or the roles of the chart",
         );
+        self.shoots(&client);
         self.host(&client);
         self.webhooks(&client);
         Some(client)
+    }
+
+    /// Whether the role for control planes of Shoots is there. An agent without Shoots works without it.
+    fn shoots(&mut self, seed: &Client) {
+        let finding = match access::missing(seed, &access::shoots(self.settings)) {
+            Ok(missing) => finding::shoots(&missing),
+            Err(error) => Finding::new("seed", finding::SHOOTS, State::Odd, chain(&error)),
+        };
+        self.found.push(finding);
     }
 
     /// What else the cluster of the seed is.

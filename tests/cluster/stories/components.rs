@@ -28,7 +28,7 @@ pub(crate) fn definitions(lab: &mut Lab) -> Result<()> {
         &folder("src/components/crds"),
     ])?;
 
-    installed(&seed)?;
+    installed(&seed, &all)?;
     let written = versions(&seed, &definitions)?;
     equal("the second step", &install::ensure(&seed, all())?, &install::Step::Done)?;
     equal("versions after the second step", &versions(&seed, &definitions)?, &written)?;
@@ -39,7 +39,7 @@ pub(crate) fn definitions(lab: &mut Lab) -> Result<()> {
     });
     let name = "managedresources.resources.gardener.cloud";
     seed.patch::<Value>(&CUSTOM_RESOURCE_DEFINITION, "", name, "", &Patch::Merge(damage))?;
-    installed(&seed)?;
+    installed(&seed, &all)?;
     let repaired: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, "", name)?;
     equal("short names", &repaired["spec"]["names"]["shortNames"], &json!(["mr"]))?;
     let labels = json!({ "gardener.cloud/deletion-protected": "true", "mine": "stays" });
@@ -50,7 +50,7 @@ pub(crate) fn definitions(lab: &mut Lab) -> Result<()> {
 /// sample names.
 pub(crate) fn samples(lab: &mut Lab) -> Result<()> {
     let seed = Seed(lab.seed.client()?);
-    installed(&seed)?;
+    installed(&seed, &all)?;
     let valid = folder("tests/fixtures/extensions/valid");
     // kubectl asks the server to refuse unknown fields: a field that a schema lacks is found here.
     wait::until("the samples to be taken", 20, || {
@@ -82,8 +82,9 @@ fn folder(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name).display().to_string()
 }
 
-fn installed(seed: &Seed) -> Result<()> {
-    wait::until("the definitions to be established", 30, || match install::ensure(seed, all()) {
+/// Installs definitions as an agent does.
+pub(crate) fn installed(seed: &Seed, definitions: &dyn Fn() -> Vec<Value>) -> Result<()> {
+    wait::until("the definitions to be established", 30, || match install::ensure(seed, definitions()) {
         Ok(install::Step::Done) => Ok(Some(())),
         Ok(install::Step::Again(waiting)) => Err(Failure::new(waiting[0].to_string())),
         Err(err) => Err(Failure::from(err)),

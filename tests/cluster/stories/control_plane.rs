@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use gardenlet::api::core::{PERSISTENT_VOLUME_CLAIM, SERVICE};
+use gardenlet::components::crds;
 use gardenlet::format::base64;
-use gardenlet::kube::{Client, ListParams};
+use gardenlet::kube::{Client, ListParams, Seed};
 use gardenlet::pki::issue::{Names, Usage};
 use gardenlet::secrets::{Config, Options, TokenUser};
 use serde_json::{Value, json};
@@ -19,8 +20,13 @@ use crate::process;
 use crate::secrets::Secrets;
 use crate::site::Site;
 use crate::wait;
+use crate::writer::Writer;
+
+use super::components;
 
 const NAMESPACE: &str = "shoot--test--one";
+/// What a Shoot has besides workloads: an object of each kind that Gardener writes for one without workers.
+const AROUND: &str = include_str!("control_plane/around.yaml");
 /// The workloads in the order in which each finds what it needs, with their manifests.
 const WORKLOADS: [(&str, &str); 3] = [
     ("statefulset/etcd-main", include_str!("control_plane/etcd.yaml")),
@@ -33,19 +39,25 @@ const NEXT: [Component; 3] = [image::ETCD, image::NEXT_API_SERVER, image::NEXT_C
 
 /// etcd keeps its data on a volume, kube-apiserver finds it by name and listens on port 443 without rights, both with
 /// certificates of the secrets manager. A client outside reaches it through a load balancer, and nobody who trusts
-/// another CA. kube-controller-manager works, and data survive the end of etcd. With `--long` a new minor version takes
-/// over, too.
+/// another CA. kube-controller-manager works, and data survive the end of etcd. Everything is written and removed by an
+/// account that has only the agent's roles, and needs all of the one that is for control planes. With `--long` a new minor
+/// version takes over, too.
 pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     let versions = if lab.environment.long { vec![FIRST, NEXT] } else { vec![FIRST] };
     let site = Site::start(lab, &versions.concat())?;
-    let seed = lab.seed.client()?;
-    lab.seed.apply(&namespace_and_service())?;
-    let address = wait::until("the address of the load balancer", 10, || address(&seed))?;
-    let secrets = make_secrets(seed.clone(), address)?;
+    let seed = Seed(lab.seed.client()?);
+    components::installed(&seed, &all_definitions)?;
+    let mut writer = Writer::new(lab)?;
+    for object in namespace_and_service() {
+        writer.put(&object)?;
+    }
+    writer.put_all(&AROUND.replace("${namespace}", NAMESPACE))?;
+    let address = wait::until("the address of the load balancer", 10, || address(&writer.client))?;
+    let secrets = make_secrets(writer.client.clone(), address)?;
     let kubeconfig_with = |bundle| kubeconfig(lab, &secrets, address, bundle);
     let shoot = Shoot { outside: Some(&site.outside), lab, kubeconfig: kubeconfig_with("ca-bundle")? };
     for components in versions {
-        deploy(lab, &secrets, components)?;
+        deploy(lab, &mut writer, &secrets, components)?;
         let version = components[1].version();
         shoot.answers(version)?;
         // Where an agent runs that is no pod.
@@ -57,16 +69,26 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     let says = refusal.unwrap_or_default();
     ensure(says.contains("unknown authority"), || format!("whoever trusts another CA: {says:?}"))?;
     survives(lab, &shoot)?;
-    is_removed(lab, &seed)
+    writer.touch()?;
+    let log = writer.log(NAMESPACE, "role=apiserver")?;
+    ensure(!log.is_empty(), || "the log of kube-apiserver is empty".to_owned())?;
+    is_removed(lab, &seed, &mut writer)?;
+    writer.needed_its_role()
 }
 
-fn namespace_and_service() -> Value {
+/// What every seed of this agent has.
+fn all_definitions() -> Vec<Value> {
+    let foreign = crds::Foreign { is_garden: false, vpa: true, machines: true, etcd: true };
+    crds::all().chain(crds::foreign(foreign)).collect()
+}
+
+fn namespace_and_service() -> [Value; 2] {
     let ports = json!([{"name": "kube-apiserver", "port": 443, "targetPort": 443}]);
-    json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kube-apiserver", "namespace": NAMESPACE},
-            "spec": {"type": "LoadBalancer", "ports": ports, "selector": {"app": "kubernetes", "role": "apiserver"}}},
-    ]})
+    [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kube-apiserver", "namespace": NAMESPACE},
+            "spec": {"type": "LoadBalancer", "ports": ports, "selector": {"app": "kubernetes", "role": "apiserver"}}}),
+    ]
 }
 
 fn address(seed: &Client) -> Result<Option<IpAddr>> {
@@ -144,11 +166,9 @@ fn kubeconfig(lab: &Lab, secrets: &Secrets, address: IpAddr, bundle: &str) -> Re
 }
 
 /// Writes the workloads with the images of `components`, and waits until each runs before the next.
-fn deploy(lab: &Lab, secrets: &Secrets, components: [Component; 3]) -> Result<()> {
+fn deploy(lab: &Lab, writer: &mut Writer, secrets: &Secrets, components: [Component; 3]) -> Result<()> {
     for ((workload, manifest), component) in WORKLOADS.iter().zip(components) {
-        let file = lab.place.join("workload.yaml");
-        cluster::write(&file, &filled(manifest, secrets, component)?)?;
-        lab.seed.kubectl(&["apply", "--filename", &file.display().to_string()])?;
+        writer.put_all(&filled(manifest, secrets, component)?)?;
         lab.seed.rolled_out(NAMESPACE, workload, 180).map_err(|failure| explained(lab, &failure))?;
     }
     Ok(())
@@ -228,12 +248,11 @@ fn survives(lab: &Lab, shoot: &Shoot<'_>) -> Result<()> {
     wait::until("what was stored", 60, || shoot.kubectl(&kept).map(|text| (text == "b").then_some(())))
 }
 
-/// A claim that is gone takes its volume with it.
-fn is_removed(lab: &Lab, seed: &Client) -> Result<()> {
+/// The end of the namespace is that of the claim of etcd, and a claim that is gone takes its volume with it.
+fn is_removed(lab: &Lab, seed: &Client, writer: &mut Writer) -> Result<()> {
     let claims = || seed.list::<Value>(&PERSISTENT_VOLUME_CLAIM, NAMESPACE, &ListParams::default());
     equal("claims", &claims()?.items.len(), &1)?;
-    let both = "statefulsets,persistentvolumeclaims";
-    lab.seed.kubectl(&["delete", both, "--all", "--namespace", NAMESPACE, "--timeout=60s"])?;
+    writer.remove_all()?;
     wait::until("the end of the volume", 30, || {
         lab.seed
             .kubectl(&["get", "persistentvolumes", "--output=name"])

@@ -2,21 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use gardenlet::format::yaml;
 use serde_json::Value;
 
 use crate::audit::{self, Audit};
-use crate::failure::{Failure, Result, ensure, equal};
+use crate::failure::{Result, ensure, equal};
 use crate::lab::Lab;
 use crate::support::api::rbac;
 use crate::support::api::request::Info;
+use crate::support::garden::prepare;
 
 const AGENT: &str = "system:serviceaccount:garden:gardenlet";
 
-/// Everything that agents asked for under their own account is allowed by a rule of `packaging/rbac.yaml`, under which they
-/// ran, or by what everybody is allowed. Answers tell less: a server may refuse for moments what it was just told to allow.
+/// Everything that agents asked for under their own account is allowed by a rule of `packaging/rbac.yaml` that is not for
+/// control planes of Shoots, or by what everybody is allowed. Answers tell less: a server may refuse for moments what it was just told to allow.
 pub(crate) fn is_enough(lab: &mut Lab) -> Result<()> {
-    let roles = roles()?;
+    let (mut roles, _) = prepare::access();
+    roles.retain(|object| matches!(object["kind"].as_str(), Some("Role" | "ClusterRole")));
     let asked: BTreeSet<_> = Audit::of_all(&lab.seed.audit_log())
         .requests()?
         .iter()
@@ -30,15 +31,6 @@ pub(crate) fn is_enough(lab: &mut Lab) -> Result<()> {
     ensure(asked.len() > 10 || !lab.environment.wants_all(), || {
         format!("agents asked for {} things only", asked.len())
     })
-}
-
-fn roles() -> Result<Vec<Value>> {
-    let all = yaml::parse_all(include_str!("../../../packaging/rbac.yaml")).into_iter();
-    let all =
-        all.map(|document| document.value.map_err(|err| Failure::new(format!("packaging/rbac.yaml: {err}"))));
-    let mut all = all.collect::<Result<Vec<Value>>>()?;
-    all.retain(|object| matches!(object["kind"].as_str(), Some("Role" | "ClusterRole")));
-    Ok(all)
 }
 
 fn allows(roles: &[Value], info: &Info) -> bool {

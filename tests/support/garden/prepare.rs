@@ -122,12 +122,19 @@ pub fn without_authorizer() -> Vec<Value> {
     vec![cluster_role(SEEDS, &everything), cluster_role_binding(SEEDS, &group(SEEDS))]
 }
 
-/// What a seed holds before its agent starts: the accounts and the role that an operator applies, and the bootstrap
-/// kubeconfig.
+/// The accounts and roles that an operator applies, and apart from them the role for control planes of Shoots with its
+/// binding. Agents of the stories do not have it: they reconcile no Shoots, and a rule that their own role lacks would
+/// not be noticed.
+pub fn access() -> (Vec<Value>, Vec<Value>) {
+    let all = yaml::parse_all(include_str!("../../../packaging/rbac.yaml")).into_iter();
+    all.map(|document| document.value.unwrap()).partition(|object| {
+        !object["metadata"]["name"].as_str().is_some_and(|name| name.ends_with(":shoots"))
+    })
+}
+
+/// What a seed holds before its agent starts: accounts and roles, and the bootstrap kubeconfig.
 pub fn seed(bootstrap_kubeconfig: &str) -> Vec<Value> {
-    let role = include_str!("../../../packaging/rbac.yaml");
-    let mut all: Vec<Value> =
-        yaml::parse_all(role).into_iter().map(|document| document.value.unwrap()).collect();
+    let (mut all, _) = access();
     all.push(json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"},
         "stringData": {"kubeconfig": bootstrap_kubeconfig}}));

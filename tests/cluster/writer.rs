@@ -1,0 +1,162 @@
+//! Whoever writes control planes into the real seed: an account with the roles that `packaging/rbac.yaml` has for that, and
+//! with nothing else.
+
+use gardenlet::api::core::{CONFIG_MAP, NAMESPACE, POD, SERVICE_ACCOUNT};
+use gardenlet::api::meta::{Key, Resource};
+use gardenlet::format::yaml;
+use gardenlet::kube::{Client, Discovery, ListParams, Method};
+use gardenlet::runtime::write;
+use serde_json::{Value, json};
+
+use crate::audit::{self, Audit};
+use crate::cluster::Cluster;
+use crate::failure::{Doing, Failure, Result, ensure, equal};
+use crate::lab::Lab;
+use crate::support::api::patch::merge;
+use crate::support::api::rbac;
+use crate::support::garden::prepare;
+use crate::wait;
+
+const ACCOUNT: &str = "writer";
+const USER: &str = "system:serviceaccount:garden:writer";
+
+/// The account at work.
+pub(crate) struct Writer {
+    pub(crate) client: Client,
+    discovery: Discovery,
+    /// What it has written, in this order.
+    written: Vec<(Resource, Key)>,
+    audit: Audit,
+}
+
+impl Writer {
+    /// Makes the account and binds both of the agent's cluster-wide roles to it.
+    pub(crate) fn new(lab: &Lab) -> Result<Self> {
+        let meta = json!({"name": ACCOUNT, "namespace": "garden"});
+        lab.seed.apply(&list(&[
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "garden"}}),
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}),
+        ]))?;
+        lab.seed.apply(&list(&access()))?;
+        let client = client(&lab.seed)?;
+        // Authorization follows new bindings within moments.
+        wait::until("the writer's roles to be in force", 20, || {
+            client.find::<Value>(&NAMESPACE, "", "none")?;
+            client.find::<Value>(&CONFIG_MAP, "garden", "none").map(|_| Some(()))
+        })?;
+        let discovery = Discovery::new(client.clone());
+        Ok(Self { discovery, client, written: Vec::new(), audit: lab.seed.audit() })
+    }
+
+    /// Creates all objects of a manifest or patches them.
+    pub(crate) fn put_all(&mut self, manifest: &str) -> Result<()> {
+        for document in yaml::parse_all(manifest) {
+            self.put(&document.value.doing(|| "read a manifest".to_owned())?)?;
+        }
+        Ok(())
+    }
+
+    /// Creates an object, or patches it if it is different.
+    pub(crate) fn put(&mut self, object: &Value) -> Result<()> {
+        let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
+        let (version, kind) = (text("/apiVersion"), text("/kind"));
+        let resource = self.discovery.resource_for(version, kind)?;
+        let resource = resource.ok_or_else(|| Failure::new(format!("{version} {kind} is not served")))?;
+        let key = Key::new(text("/metadata/namespace"), text("/metadata/name"));
+        write::ensure(&self.client, &resource, &key, |live| merge(live, object))
+            .doing(|| format!("write {kind} {key}"))?;
+        if !self.written.iter().any(|(known, its)| known.plural == resource.plural && *its == key) {
+            self.written.push((resource, key));
+        }
+        Ok(())
+    }
+
+    /// Marks everything that it has written, as a reconciliation marks the objects of extensions.
+    pub(crate) fn touch(&self) -> Result<()> {
+        for (resource, key) in &self.written {
+            let mark =
+                json!({"metadata": {"annotations": {"gardener.cloud/timestamp": "2026-01-01T00:00:00Z"}}});
+            write::ensure(&self.client, resource, key, |live| merge(live, &mark))
+                .doing(|| format!("patch {} {key}", resource.kind))?;
+        }
+        Ok(())
+    }
+
+    /// The end of the log of a pod.
+    pub(crate) fn log(&self, namespace: &str, selector: &str) -> Result<String> {
+        let params = ListParams { label_selector: selector.to_owned(), ..ListParams::default() };
+        let pods = self.client.list::<Value>(&POD, namespace, &params)?.items;
+        let name = pods.first().and_then(|pod| pod["metadata"]["name"].as_str());
+        let name = name.ok_or_else(|| Failure::new(format!("no pod with {selector}")))?;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/log?tailLines=10");
+        let answer = self.client.raw(Method::Get, &path, None, "")?;
+        equal("the answer to GET pods/log", &answer.status, &200)?;
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    }
+
+    /// Deletes everything that it has written, the last first, and waits until it is gone.
+    pub(crate) fn remove_all(&mut self) -> Result<()> {
+        while let Some((resource, key)) = self.written.pop() {
+            let what = format!("{} {key}", resource.kind);
+            write::delete(&self.client, &resource, &key).doing(|| format!("delete {what}"))?;
+            wait::until(&format!("the end of {what}"), 90, || {
+                let found = self.client.find::<Value>(&resource, &key.namespace, &key.name);
+                found.map(|found| found.is_none().then_some(()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// It was refused nothing, and needed each rule of the role for control planes.
+    pub(crate) fn needed_its_role(&mut self) -> Result<()> {
+        let asked: Vec<_> =
+            self.audit.requests()?.into_iter().filter(|request| request.user.username == USER).collect();
+        let refused: Vec<_> = asked.iter().filter(|request| request.code() == 403).map(|r| &r.uri).collect();
+        equal("refused", &refused, &Vec::new())?;
+        let asked: Vec<_> = asked.iter().map(audit::Request::info).collect();
+        let permissions = permissions();
+        ensure(permissions.len() > 40, || format!("a role of {} permissions", permissions.len()))?;
+        let unused = permissions.iter().filter(|one| !asked.iter().any(|info| rbac::covers(one, info)));
+        equal("rules that nobody needed", &unused.map(Value::to_string).collect::<Vec<_>>(), &Vec::new())
+    }
+}
+
+/// The cluster-wide roles of the agent, and bindings of the account to them.
+fn access() -> Vec<Value> {
+    let (first, shoots) = prepare::access();
+    let is_agents = |object: &Value| {
+        object["kind"] == "ClusterRole"
+            || object["kind"] == "ClusterRoleBinding" && object["roleRef"]["name"] != "cluster-admin"
+    };
+    let mut all: Vec<Value> = first.into_iter().chain(shoots).filter(is_agents).collect();
+    for binding in all.iter_mut().filter(|object| object["kind"] == "ClusterRoleBinding") {
+        binding["subjects"][0]["name"] = json!(ACCOUNT);
+    }
+    all
+}
+
+/// Each verb for each resource that the role for control planes allows, as a rule of its own.
+fn permissions() -> Vec<Value> {
+    let (_, shoots) = prepare::access();
+    let all = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    let mut found = Vec::new();
+    for rule in shoots.iter().flat_map(|role| all(&role["rules"])) {
+        for resource in all(&rule["resources"]) {
+            for verb in all(&rule["verbs"]) {
+                found.push(json!({"apiGroups": rule["apiGroups"], "resources": [resource], "verbs": [verb]}));
+            }
+        }
+    }
+    found
+}
+
+fn client(seed: &Cluster) -> Result<Client> {
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"audiences": [], "expirationSeconds": 3_600}});
+    let answer: Value = seed.client()?.create_sub(&SERVICE_ACCOUNT, "garden", ACCOUNT, "token", &request)?;
+    seed.client_with_token(answer["status"]["token"].as_str().unwrap_or_default())
+}
+
+fn list(objects: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "items": objects})
+}
