@@ -15,11 +15,13 @@ use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
 
 /// What is read, in the order in which it is done.
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 11] = [
     "docs/README.md",
     "docs/install.md",
     "docs/air-gap.md",
     "docs/options.md",
+    "docs/seed.md",
+    "docs/components.md",
     "docs/moving.md",
     "docs/metrics.md",
     "docs/troubleshooting.md",

@@ -1,6 +1,6 @@
-//! What docs/options.md says is what the tables say.
+//! What docs/options.md and docs/components.md say is what the tables say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::rule::Rule;
 use super::super::schema::{self, Node, Type};
@@ -118,4 +118,27 @@ fn what_has_no_effect_is_documented() {
     let (_, table) = DOCUMENT.split_once("| field | why it has no effect |\n|---|---|\n").unwrap();
     let (table, _) = table.split_once("\n\n").unwrap();
     assert_eq!(format!("{table}\n"), expected, "the table should be:\n{expected}");
+}
+
+/// Rows whose second cell is a name, or empty.
+#[test]
+fn the_table_of_components_names_those_that_can_be_left_out() {
+    let document = include_str!("../../../docs/components.md");
+    let rows: Vec<Vec<&str>> = document
+        .lines()
+        .filter_map(|line| line.strip_prefix("| "))
+        .map(|row| row.split('|').map(str::trim).collect())
+        .filter(|cells: &Vec<&str>| cells[0] != "component")
+        .collect();
+    assert!(rows.len() > 30, "{} rows: are they found?", rows.len());
+    let mut named = BTreeSet::new();
+    for cells in &rows {
+        let states = ["deployed", "optional", "not there"];
+        assert!(cells.len() == 5 && states.contains(&cells[2]), "{cells:?}");
+        if !cells[1].is_empty() {
+            assert_eq!(cells[2], "deployed", "only what is deployed can be left out: {cells:?}");
+            assert!(named.insert(cells[1].trim_matches('`')), "{} is there twice", cells[1]);
+        }
+    }
+    assert_eq!(named, schema::COMPONENTS.into_iter().collect());
 }
