@@ -79,6 +79,7 @@ impl Found {
             ),
             ("heartbeat", garden.get(LEASES, "leases", "gardener-system-seed-lease", world.name)),
             ("seed", garden.seed(world.name)),
+            ("ca", seed.get("", "secrets", "garden", "ca-seed-fc28a8dd")),
             ("installation", garden.installations("echo").pop()),
         ]))
     }
@@ -117,12 +118,31 @@ pub fn expected_by_the_go_gardenlet(world: &World, installation: &str) -> Vec<Ro
     let mut rows = identity(world);
     rows.extend(leases(world));
     rows.extend(seed(world));
+    rows.extend(authority());
     rows.extend(extension(world, installation));
     rows.extend(manifests(world, installation));
     rows.extend(conditions("installation", &["Valid", "Installed", "Healthy", "Progressing", "Required"]));
     let managed = ["ResourcesHealthy", "ResourcesProgressing", "ResourcesApplied"];
     rows.extend(conditions("managed resource", &managed));
     rows
+}
+
+/// The CA of the seed, under the name that its secrets manager computes.
+fn authority() -> Vec<Row> {
+    let label = "its secrets manager lists by it";
+    let rows = [
+        ("/type", Is(json!("Opaque")), "as upstream"),
+        ("/data", Keys(&["ca.crt", "ca.key"]), "as upstream"),
+        ("/metadata/labels/name", Is(json!("ca-seed")), label),
+        ("/metadata/labels/managed-by", Is(json!("secrets-manager")), label),
+        ("/metadata/labels/manager-identity", Is(json!("gardenlet")), label),
+        ("/metadata/labels/checksum-of-config", Is(json!("16473382070636541080")), "of its configuration"),
+        ("/metadata/labels/last-rotation-initiation-time", Is(json!("")), "never rotated"),
+        ("/metadata/labels/persist", Absent, "a seed does not move"),
+        ("/metadata/labels/issued-at-time", Like(r"^\d{10}$"), "when it is renewed"),
+        ("/metadata/labels/valid-until-time", Like(r"^\d{10}$"), "when it is renewed"),
+    ];
+    of("ca", rows)
 }
 
 /// Rows about one object.

@@ -230,7 +230,7 @@ fn only_kinds_that_somebody_serves_are_listed() {
     world.garden.apply(&second);
     installed(&world, "echo");
     let object = json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Extension",
-        "metadata": {"name": "echo", "namespace": "garden"}, "spec": {"type": "echo", "class": "seed"}});
+        "metadata": {"name": "echo", "namespace": "garden"}, "spec": {"type": "echo"}});
     world.seed.create("extensions.gardener.cloud/v1alpha1", "extensions", &object);
     let required = |registration: &str, status: &str| {
         world.garden.wait_for(&format!("Required={status} of {registration}"), |_| {
@@ -245,7 +245,10 @@ fn only_kinds_that_somebody_serves_are_listed() {
     world.seed.delete(EXTENSIONS, "extensions", "garden", "echo");
     ["echo", "second"].into_iter().for_each(|registration| drop(required(registration, "False")));
     let listed = |r: &&crate::support::http::record::Recorded| {
-        r.method == "GET" && r.info.group == EXTENSIONS && r.info.verb == "list"
+        r.method == "GET"
+            && r.info.group == EXTENSIONS
+            && r.info.verb == "list"
+            && r.info.namespace.is_empty()
     };
     let kinds: std::collections::BTreeSet<String> =
         world.seed.requests().iter().filter(listed).map(|r| r.path.clone()).collect();

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use gardenlet::components::crds;
 use gardenlet::format::{brotli, yaml};
-use gardenlet::pki::PrivateKey;
+use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
 use gardenlet::pki::request::{self, Subject};
+use gardenlet::pki::{Key, PrivateKey};
+use gardenlet::secrets::Config;
 use serde_json::{Map, Value, json};
 
 use crate::charts;
@@ -50,6 +52,7 @@ pub fn leave(world: &World, end: End) -> String {
     world.seed.apply(&crds::foreign(foreign).collect::<Vec<_>>());
     world.seed.wait_for("the kinds", |seed| seed.api().kind(MANAGED_RESOURCES, "managedresources"));
     components(world);
+    authorities(world);
     let manifests = MANIFESTS.map(|(file, text)| (format!("extension-echo_templates_{file}"), text));
     extension(world, &installation, "echo", &manifests);
     let map = ("no-provider_templates_configmap.yaml".to_owned(), PROVIDER_MANIFEST);
@@ -282,6 +285,49 @@ fn components(world: &World) {
     world.seed.apply(&[json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
         "metadata": metadata, "spec": {"secretRefs": [{"name": "managedresource-shoot-core-00000000"}],
             "injectLabels": {"shoot.gardener.cloud/no-cleanup": "true"}}})]);
+}
+
+/// The CA of the seed with its bundle, and what else the Go gardenlet's secrets manager keeps: a CA that this program has no
+/// use for, and a certificate that gardener-resource-manager serves with. Its checksum tells of Go's own structures.
+fn authorities(world: &World) {
+    const SEED_CA: &str = "ca-seed-fc28a8dd";
+    let from = world.clock.now().minus(Duration::from_secs(86_400));
+    let until = from.plus(Duration::from_secs(30 * 86_400));
+    let template = Template {
+        subject: common_name(SEED_CA),
+        names: Names::default(),
+        not_before_unix_s: from.unix(),
+        not_after_unix_s: until.unix(),
+        usage: None,
+        authority: Authority::CertificatesAndRevocations,
+    };
+    let key = Key::from_pem(include_bytes!("../fixtures/keys/rsa-3072-2.pem")).unwrap();
+    let certificate = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
+    let pems = vec![certificate.clone().into_bytes()];
+    let bundle = Config::CertificateBundle { name: "ca-seed-bundle".to_owned(), pems }.checksum().to_string();
+    let bundle_name = format!("ca-seed-bundle-{}", &sha256_hex(bundle.as_bytes())[..8]);
+    let secret = |name: &str, config: &str, checksum: &str, data: &[(&str, &str)]| {
+        let data: Map<String, Value> =
+            data.iter().map(|(key, text)| ((*key).to_owned(), json!(base64(text.as_bytes())))).collect();
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true, "data": data,
+            "metadata": {"name": name, "namespace": "garden", "labels": {"name": config,
+                "managed-by": "secrets-manager", "manager-identity": "gardenlet", "checksum-of-config": checksum,
+                "last-rotation-initiation-time": "", "issued-at-time": from.unix().to_string()}}})
+    };
+    let key_pem = key.to_pem();
+    let pair = [("ca.crt", certificate.as_str()), ("ca.key", key_pem.as_str())];
+    let mut ca = secret(SEED_CA, "ca-seed", "16473382070636541080", &pair);
+    ca["metadata"]["labels"]["valid-until-time"] = json!(until.unix().to_string());
+    let mut bundle = secret(&bundle_name, "ca-seed-bundle", &bundle, &[("bundle.crt", &certificate)]);
+    bundle["metadata"]["labels"]["bundle-for"] = json!("ca-seed");
+    let second = "ca-istio-basic-auth-server";
+    let server = "gardener-resource-manager-server";
+    world.seed.apply(&[
+        ca,
+        bundle,
+        secret(&format!("{second}-0a1b2c3d"), second, "1", &pair),
+        secret(&format!("{server}-4e5f6071"), server, "2", &[("tls.crt", "of Go"), ("tls.key", "of Go")]),
+    ]);
 }
 
 /// A component of the Seed flow. Its stream has other bytes than ours, as that of Go's encoder: an empty block of metadata

@@ -112,76 +112,12 @@ const EXTENSIONS_WITHIN: Duration = Duration::from_secs(60);
 /// The flow of one round. Without `is_complete`, only what may change without a new generation is looked at.
 pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
     let mut flow = Flow::new("Seed reconciliation");
-    let asked = text(&work.live["metadata"]["annotations"][operations::ANNOTATION]).to_owned();
-    let operation = Operation::named(&asked);
+    let spec = &work.live["spec"];
+    let vpa = spec["settings"]["verticalPodAutoscaler"]["enabled"] != false;
     let without = |component: &str| !is_complete || work.components.is_disabled(component);
 
     let namespaces = flow.task("Labelling namespaces", |work: &mut Work, _| namespaces(work)).add();
-    // Nothing waits for it: what this agent installs has no certificates, and a key takes a small board half a minute.
-    let authorities = flow
-        .task("Generating CA certificates for seed cluster", |work: &mut Work, _| authorities::ensure(work))
-        .after(&[namespaces])
-        .skip_if(!is_complete)
-        .within(authorities::WITHIN)
-        .add();
-    let definitions = add_definitions(&mut flow, work, is_complete);
-    let system = flow
-        .task("Deploying system resources", |work: &mut Work, attempt| {
-            deploy_and_wait(work, attempt, &system::fill())
-        })
-        .after(&definitions)
-        .after(&[namespaces])
-        .skip_if(without(system::NAME))
-        .within(MANAGED_WITHIN)
-        .add();
-    let referenced = flow
-        .task("Deploying referenced resources", |work: &mut Work, _| {
-            references::deploy(&work.garden, &work.seed, &work.live)?;
-            Ok(Step::Done)
-        })
-        .after(&[system])
-        .skip_if(!is_complete)
-        .add();
-    let required = flow
-        .task("Waiting until required extensions are ready", |work: &mut Work, _| required_extensions(work))
-        .after(&[referenced])
-        .within(EXTENSIONS_WITHIN)
-        .add();
-    let identity = flow
-        .task("Deploying cluster-identity", |work: &mut Work, attempt| deploy_identity(work, attempt))
-        .after(&[required])
-        .skip_if(without(cluster_identity::NAME))
-        .within(MANAGED_WITHIN)
-        .add();
-    let objects = add_extension_objects(&mut flow, work, (required, identity), is_complete);
-    let secrets = flow
-        .task("Reading the Secrets of the seed's namespace", |work: &mut Work, _| {
-            garden_secrets::reconcile(&work.garden, &work.seed, text(&work.live["metadata"]["name"]))?;
-            Ok(Step::Done)
-        })
-        .after(&[namespaces])
-        .skip_if(!is_complete)
-        .add();
-    let operation = flow
-        .task("Performing the operation of the annotation", move |work: &mut Work, _| {
-            if let Some(operation) = Operation::named(&asked) {
-                operations::perform(&work.seed, operation, work.kubeconfig.as_ref())?;
-            }
-            operations::acknowledge(&work.garden, text(&work.live["metadata"]["name"]), &asked)
-        })
-        .skip_if(operation.is_none())
-        .add();
-    flow.task("Cleaning up CA certificates", |work: &mut Work, _| authorities::clean_up(work))
-        .after(&objects)
-        .after(&[authorities, secrets, operation])
-        .skip_if(!is_complete)
-        .add();
-    flow
-}
-
-/// What must be defined before objects of these kinds can be written.
-fn add_definitions(flow: &mut Flow<Work>, work: &Work, is_complete: bool) -> [TaskId; 3] {
-    let vpa = work.live["spec"]["settings"]["verticalPodAutoscaler"]["enabled"] != false;
+    let others = add_what_nobody_waits_for(&mut flow, work, namespaces, is_complete);
     let definitions = flow
         .task("Deploying custom resource definitions", |work: &mut Work, attempt| {
             let is_garden = is_garden(&work.seed)?;
@@ -208,7 +144,76 @@ fn add_definitions(flow: &mut Flow<Work>, work: &Work, is_complete: bool) -> [Ta
         .task("Looking for VerticalPodAutoscaler", |work: &mut Work, _| require_vpa(work))
         .skip_if(!is_complete || vpa)
         .add();
-    [definitions, foreign, vpa]
+    let system = flow
+        .task("Deploying system resources", |work: &mut Work, attempt| {
+            deploy_and_wait(work, attempt, &system::fill())
+        })
+        .after(&[namespaces, definitions, foreign, vpa])
+        .skip_if(without(system::NAME))
+        .within(MANAGED_WITHIN)
+        .add();
+    let referenced = flow
+        .task("Deploying referenced resources", |work: &mut Work, _| {
+            references::deploy(&work.garden, &work.seed, &work.live)?;
+            Ok(Step::Done)
+        })
+        .after(&[system])
+        .skip_if(!is_complete)
+        .add();
+    let required = flow
+        .task("Waiting until required extensions are ready", |work: &mut Work, _| required_extensions(work))
+        .after(&[referenced])
+        .within(EXTENSIONS_WITHIN)
+        .add();
+    let identity = flow
+        .task("Deploying cluster-identity", |work: &mut Work, attempt| deploy_identity(work, attempt))
+        .after(&[required])
+        .skip_if(without(cluster_identity::NAME))
+        .within(MANAGED_WITHIN)
+        .add();
+    let objects = add_extension_objects(&mut flow, work, (required, identity), is_complete);
+    flow.task("Cleaning up CA certificates", |work: &mut Work, _| authorities::clean_up(work))
+        .after(&others)
+        .after(&objects)
+        .skip_if(!is_complete)
+        .add();
+    flow
+}
+
+/// Tasks that no component depends on.
+fn add_what_nobody_waits_for(
+    flow: &mut Flow<Work>,
+    work: &Work,
+    namespaces: TaskId,
+    is_complete: bool,
+) -> [TaskId; 3] {
+    let asked = text(&work.live["metadata"]["annotations"][operations::ANNOTATION]).to_owned();
+    let operation = Operation::named(&asked);
+    // What this agent installs has no certificates, and a key takes a small board half a minute.
+    let authorities = flow
+        .task("Generating CA certificates for seed cluster", |work: &mut Work, _| authorities::ensure(work))
+        .after(&[namespaces])
+        .skip_if(!is_complete)
+        .within(authorities::WITHIN)
+        .add();
+    let secrets = flow
+        .task("Reading the Secrets of the seed's namespace", |work: &mut Work, _| {
+            garden_secrets::reconcile(&work.garden, &work.seed, text(&work.live["metadata"]["name"]))?;
+            Ok(Step::Done)
+        })
+        .after(&[namespaces])
+        .skip_if(!is_complete)
+        .add();
+    let operation = flow
+        .task("Performing the operation of the annotation", move |work: &mut Work, _| {
+            if let Some(operation) = Operation::named(&asked) {
+                operations::perform(&work.seed, operation, work.kubeconfig.as_ref())?;
+            }
+            operations::acknowledge(&work.garden, text(&work.live["metadata"]["name"]), &asked)
+        })
+        .skip_if(operation.is_none())
+        .add();
+    [authorities, secrets, operation]
 }
 
 /// The objects that extensions reconcile for the seed itself. Returns the tasks that nothing waits for yet.
