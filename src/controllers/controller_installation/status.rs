@@ -35,13 +35,13 @@ impl Verdict {
     }
 }
 
-/// Conditions that were not written are written by the next round: then there must be one.
+/// Conditions that were not written are written by the next round. It must come soon: that of an installed chart is in an hour.
 pub(super) fn settled(
     outcome: Result<Outcome, Failure>,
     written: Result<(), kube::Error>,
 ) -> Result<Outcome, Failure> {
     match (outcome, written) {
-        (Ok(Outcome::Done) | Err(Failure::Terminal(_)), Err(e)) => Err(e.into()),
+        (Ok(_) | Err(Failure::Terminal(_)), Err(e)) => Err(e.into()),
         (outcome, _) => outcome,
     }
 }
@@ -99,12 +99,13 @@ mod tests {
     #[test]
     fn conditions_that_were_not_written_bring_the_key_back() {
         let lost = || Err(kube::Error::Limited);
-        let after = Ok(Outcome::After(Duration::from_secs(5)));
-        let final_ones = [Ok(Outcome::Done), Err(Failure::terminal("no chart"))];
-        for outcome in final_ones {
+        let after = || Ok(Outcome::After(Duration::from_secs(3_600)));
+        for outcome in [Ok(Outcome::Done), after(), Err(Failure::terminal("no chart"))] {
             assert!(matches!(settled(outcome, lost()), Err(Failure::Retry(_))));
         }
-        assert!(matches!(settled(after, lost()), Ok(Outcome::After(_))));
+        let later = Err(Failure::later(Duration::from_secs(5), "another one first"));
+        assert!(matches!(settled(later, lost()), Err(Failure::Later(..))));
+        assert!(matches!(settled(after(), Ok(())), Ok(Outcome::After(_))));
         assert!(matches!(settled(Ok(Outcome::Done), Ok(())), Ok(Outcome::Done)));
         assert!(matches!(settled(Err(Failure::terminal("no chart")), Ok(())), Err(Failure::Terminal(_))));
     }
