@@ -208,25 +208,31 @@ pub fn unique_secret<V: AsRef<[u8]>>(
     let name = format!("{name}-{}", checksum(data));
     let encoded: Map<String, Value> =
         data.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value.as_ref())))).collect();
-    let object = json!({
+    let mut object = json!({
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": name, "namespace": namespace, "labels": {GARBAGE_LABEL: "true"}},
         "immutable": true,
-        "data": encoded,
     });
+    // An API server stores no empty map, and takes one in a patch for a change of what is immutable.
+    if !encoded.is_empty() {
+        object["data"] = encoded.into();
+    }
     (Key::new(namespace, name), object)
 }
 
 /// Brings a Secret to `wanted`: labels and content exactly, no annotations.
 fn set_secret(object: &mut Value, wanted: &Value) {
-    for field in ["type", "immutable", "data"] {
+    for field in ["type", "immutable"] {
         object[field] = wanted[field].clone();
     }
-    let metadata = &mut object["metadata"];
-    metadata["labels"] = wanted["metadata"]["labels"].clone();
-    if let Some(metadata) = metadata.as_object_mut() {
+    object["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("annotations");
+    }
+    match wanted.get("data") {
+        Some(data) => object["data"] = data.clone(),
+        None => drop(object.as_object_mut().and_then(|object| object.remove("data"))),
     }
 }
 
@@ -322,7 +328,10 @@ mod tests {
                 },
             })
         );
-        assert_eq!(nothing.secret.1["data"], json!({}));
+        assert_eq!(nothing.secret.1.get("data"), None);
+        let mut live = json!({"metadata": {"name": secret}, "data": {"damaged": ""}});
+        set_secret(&mut live, &nothing.secret.1);
+        assert_eq!(live.get("data"), None);
     }
 
     #[test]

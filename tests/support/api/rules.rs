@@ -1,6 +1,6 @@
 //! What the kinds of Kubernetes do to their objects on the way into the storage: defaults, checks, what may not change.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::failure::Failure;
 use super::kinds::Kind;
@@ -143,9 +143,20 @@ impl Frozen {
     }
 }
 
+/// Maps without entries are not stored. Until then they count: an empty one is not an absent one.
+fn without_empty_maps(object: &mut Value) {
+    for field in ["data", "binaryData"] {
+        if object[field].as_object().is_some_and(Map::is_empty) {
+            object.as_object_mut().and_then(|object| object.remove(field));
+        }
+    }
+}
+
 impl Rules for Frozen {
     fn create(&self, object: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
-        self.complete(object, write)
+        self.complete(object, write)?;
+        without_empty_maps(object);
+        Ok(())
     }
 
     fn update(&self, old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
@@ -163,6 +174,7 @@ impl Rules for Frozen {
                 }
             }
         }
+        without_empty_maps(new);
         Ok(())
     }
 }

@@ -128,7 +128,13 @@ fn immutable(place: &Place<'_>) -> Outcome {
     ok("labels", patch(json!({"metadata": {"labels": {"x": "y"}}})))?;
     refused("data", patch(json!({"data": {"a": "Yw=="}})), 422, "Invalid")?;
     refused("immutable", patch(json!({"immutable": false})), 422, "Invalid")?;
-    refused("the type", patch(json!({"type": "other"})), 422, "Invalid").map(drop)
+    refused("the type", patch(json!({"type": "other"})), 422, "Invalid")?;
+    let nothing = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "empty"}, "immutable": true, "data": {}});
+    let created: Value = ok("create nothing", place.client.create(&SECRET, &place.namespace, &nothing))?;
+    equal("an empty map", created.get("data"), None)?;
+    let body = Patch::Merge(json!({"data": {}}));
+    let result = place.client.patch::<Value>(&SECRET, &place.namespace, "empty", "", &body);
+    refused("an empty map for none", result, 422, "Invalid").map(drop)
 }
 
 fn conditional_status(place: &Place<'_>) -> Outcome {
