@@ -168,9 +168,9 @@ impl Cleaner {
             (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
             (r"seed-csr-[A-Za-z0-9_-]{20,}", "seed-csr-<hash>"),
-            // An installation of the extension `demo`, and what is named after it.
-            (r"demo-[a-z0-9]{5}\b", "demo-<id>"),
-            (r"(demo-<id>|secret)-[0-9a-f]{8}\b", "$1-<hash>"),
+            // An installation of the extension `demo`, of the provider, and what is named after them.
+            (r"(demo|provider-local)-[a-z0-9]{5}\b", "$1-<id>"),
+            (r"(-<id>|secret)-[0-9a-f]{8}\b", "$1-<hash>"),
             // Agents and checksums.
             (r"[0-9a-f]{64}", "<hash>"),
         ];
@@ -221,9 +221,9 @@ impl Cleaner {
     }
 }
 
-/// Keys, certificates, tokens and what embeds them are new in each run: only their presence is compared.
+/// Keys, certificates, tokens, salted hashes and what embeds them are new in each run: only their presence is compared.
 fn hide_keys(object: &mut Value, field: &str) {
-    const NEW: &[&str] = &["kubeconfig", "token", "ca.crt", "tls.crt", "tls.key", "ca.key"];
+    const NEW: &[&str] = &["auth", "kubeconfig", "token", "ca.crt", "tls.crt", "tls.key", "ca.key"];
     let hide = |fields: &mut Map<String, Value>| {
         for (key, value) in fields.iter_mut() {
             if NEW.contains(&key.as_str()) {

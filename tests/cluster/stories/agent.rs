@@ -2,9 +2,7 @@
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET, SERVICE_ACCOUNT};
-use gardenlet::api::gardener::{
-    CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SEED,
-};
+use gardenlet::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION};
 use gardenlet::api::meta::Resource;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, DeleteParams, Patch};
@@ -14,7 +12,7 @@ use crate::agent::Agent;
 use crate::failure::{Result, ensure, equal};
 use crate::lab::Lab;
 use crate::snapshot::{COLLECTABLE, Snapshot};
-use crate::stories::steps::{installed, ready, register_demo};
+use crate::stories::steps::{components_are, installed, ready, register_demo};
 use crate::wait;
 use crate::world::{self, World};
 
@@ -89,14 +87,6 @@ fn turns_sick(garden: &Client) -> Result<()> {
     garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
     let reason = wait::until("the Seed to be sick", 60, || components_are(garden, "False"))?;
     ensure(reason.starts_with("Deployment"), || format!("the Seed is sick because of {reason}"))
-}
-
-/// The reason of the condition about the seed's components, once it has this status.
-fn components_are(garden: &Client, status: &str) -> Result<Option<String>> {
-    let seed = garden.get::<Value>(&SEED, "", world::SEED)?;
-    let mut conditions = seed["status"]["conditions"].as_array().into_iter().flatten();
-    let found = conditions.find(|c| c["type"] == "SeedSystemComponentsHealthy" && c["status"] == status);
-    Ok(found.and_then(|found| found["reason"].as_str().map(str::to_owned)))
 }
 
 const TOKEN_REVIEW: Resource =

@@ -1,14 +1,13 @@
 //! Many extensions at once, on real API servers: how fast they are installed.
 
-use gardenlet::api::gardener::CONTROLLER_INSTALLATION;
-use gardenlet::kube::{Client, ListParams};
+use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::chart;
 use crate::failure::{Result, ensure};
 use crate::lab::Lab;
-use crate::stories::steps::{condition, ready, while_running};
+use crate::stories::steps::{installations, is_well, ready, while_running};
 use crate::support::garden::prepare;
 use crate::wait;
 use crate::world::{self, World};
@@ -50,10 +49,5 @@ pub(crate) fn arrives(lab: &mut Lab) -> Result<()> {
 
 /// How many ControllerInstallations have all their conditions.
 fn installed(garden: &Client) -> Result<usize> {
-    let all = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
-    let is_done = |installation: &&Value| {
-        ["Valid", "Installed", "Healthy"].iter().all(|kind| condition(installation, kind) == "True")
-            && condition(installation, "Progressing") == "False"
-    };
-    Ok(all.iter().filter(is_done).count())
+    Ok(installations(garden)?.iter().filter(|installation| is_well(installation)).count())
 }

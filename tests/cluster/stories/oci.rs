@@ -1,15 +1,15 @@
 //! Charts that helm has put into a real registry with TLS and users.
 
 use gardenlet::api::core::CONFIG_MAP;
-use gardenlet::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION};
-use gardenlet::kube::{Client, ListParams, Patch};
+use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
+use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::failure::{Result, ensure};
 use crate::lab::Lab;
 use crate::registry::Registry;
-use crate::stories::steps::{installed, ready, while_running};
+use crate::stories::steps::{installations, installed, ready, while_running};
 use crate::support::garden::prepare;
 use crate::tokens::Tokens;
 use crate::world::{self, World};
@@ -42,7 +42,7 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     // A tag that nobody has pushed says so, and what runs goes on.
     roll_out(&garden, &json!({"digest": null}), "never")?;
     while_running("the condition to say that the tag is unknown", 60, &mut agent, || {
-        let found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+        let found = installations(&garden)?;
         let text = found.iter().map(|installation| installation["status"].to_string()).collect::<String>();
         Ok((text.contains("OCIChartCannotBePulled") && text.contains("MANIFEST_UNKNOWN")).then_some(()))
     })?;

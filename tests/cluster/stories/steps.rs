@@ -46,15 +46,34 @@ pub(crate) fn installed(garden: &Client, agent: &mut Agent) -> Result<String> {
 
 /// The name of the one ControllerInstallation, besides that of the provider, once it has all its conditions.
 pub(crate) fn is_installed(garden: &Client) -> Result<Option<String>> {
-    let mut found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
-    found.retain(|installation| installation["spec"]["registrationRef"]["name"] != PROVIDER);
+    let found = installations(garden)?;
     let [installation] = found.as_slice() else { return Ok(None) };
-    let conditions =
-        ["Valid", "Installed", "Healthy", "Progressing"].map(|kind| condition(installation, kind));
-    if conditions != ["True", "True", "True", "False"] {
+    if !is_well(installation) {
         return Err(Failure::new(installation["status"].to_string()));
     }
     Ok(installation["metadata"]["name"].as_str().map(str::to_owned))
+}
+
+/// Whether a ControllerInstallation has all its conditions.
+pub(crate) fn is_well(installation: &Value) -> bool {
+    let conditions =
+        ["Valid", "Installed", "Healthy", "Progressing"].map(|kind| condition(installation, kind));
+    conditions == ["True", "True", "True", "False"]
+}
+
+/// The ControllerInstallations of what a story is about: all but that of the provider.
+pub(crate) fn installations(garden: &Client) -> Result<Vec<Value>> {
+    let mut found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+    found.retain(|installation| installation["spec"]["registrationRef"]["name"] != PROVIDER);
+    Ok(found)
+}
+
+/// The reason of the condition about the seed's components, once it has this status.
+pub(crate) fn components_are(garden: &Client, status: &str) -> Result<Option<String>> {
+    let seed = garden.get::<Value>(&SEEDS, "", SEED)?;
+    let mut conditions = seed["status"]["conditions"].as_array().into_iter().flatten();
+    let found = conditions.find(|c| c["type"] == "SeedSystemComponentsHealthy" && c["status"] == status);
+    Ok(found.and_then(|found| found["reason"].as_str().map(str::to_owned)))
 }
 
 /// Waits for something; not longer than the agent runs.

@@ -3,7 +3,7 @@
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::SECRET;
-use gardenlet::api::gardener::{CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION};
+use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
 use gardenlet::format::base64;
 use gardenlet::kube::{ListParams, Patch};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::chart;
 use crate::cluster::Server;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::lab::Lab;
-use crate::stories::steps::{installed, ready, register_demo, while_running};
+use crate::stories::steps::{installations, installed, ready, register_demo, while_running};
 use crate::support::garden::manager::Share;
 use crate::wait;
 use crate::world::{self, World};
@@ -134,7 +134,7 @@ pub(crate) fn bad_charts(lab: &mut Lab) -> Result<()> {
         let patch = Patch::Merge(json!({"helm": {"rawChart": base64::encode(&chart)}}));
         garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &patch)?;
         while_running("the chart to be called invalid", 60, &mut agent, || {
-            let found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+            let found = installations(&garden)?;
             let conditions = found.iter().flat_map(|i| i["status"]["conditions"].as_array()).flatten();
             let mut valid = conditions.filter(|condition| condition["type"] == "Valid").map(Value::to_string);
             let shown = valid.find(|text| words.iter().all(|word| text.contains(word)));
