@@ -529,9 +529,9 @@ pub fn versions(cluster: &TestCluster) -> BTreeMap<String, String> {
 }
 
 /// The chart of `packaging/no-provider` as the Go gardenlet writes it.
-const PROVIDER_MANIFEST: &str = "apiVersion: v1\ndata:\n  about: |\n    This seed has no infrastructure provider. Objects of the \
-     kinds Infrastructure, ControlPlane and Worker stay as they\n    are, and DNS records are made by hand.\nkind: ConfigMap\n\
-     metadata:\n  name: no-provider\n  namespace: NAMESPACE\n";
+const PROVIDER_MANIFEST: &str = "apiVersion: v1\ndata:\n  about: |\n    This seed has no infrastructure provider. Nobody answers \
+     objects of the kinds ControlPlane, DNSRecord, Infrastructure and\n    Worker: Shoots have no workers here, and people make \
+     the DNS records.\nkind: ConfigMap\nmetadata:\n  name: no-provider\n  namespace: NAMESPACE\n";
 
 /// The chart of `charts::extension` as the Go gardenlet writes it for greeting `hello`: keys in alphabetical order, fields
 /// of apps/v1 that Go never leaves out, `SEED_NAME` in each container.

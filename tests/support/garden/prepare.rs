@@ -197,24 +197,10 @@ pub fn extension(name: &str, chart: &[u8], values: &Value) -> Vec<Value> {
     ]
 }
 
-/// What the operator of a site without a cloud applies to the garden (`packaging/no-provider`): a Seed is not ready before
-/// its provider is installed.
+/// What the operator of a site without a cloud applies to the garden: a Seed is not ready before its provider is installed.
 pub fn provider() -> Vec<Value> {
-    const FILES: [(&str, &str); 2] = [
-        ("Chart.yaml", include_str!("../../../packaging/no-provider/chart/Chart.yaml")),
-        (
-            "templates/configmap.yaml",
-            include_str!("../../../packaging/no-provider/chart/templates/configmap.yaml"),
-        ),
-    ];
-    let resources = ["ControlPlane", "DNSRecord", "Infrastructure", "Worker"]
-        .map(|kind| json!({"kind": kind, "type": "local"}));
-    vec![
-        json!({"apiVersion": "core.gardener.cloud/v1", "kind": "ControllerDeployment", "metadata": {"name": PROVIDER},
-            "helm": {"rawChart": base64(&archive("no-provider", &FILES))}}),
-        json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ControllerRegistration", "metadata": {"name": PROVIDER},
-            "spec": {"deployment": {"policy": "OnDemand", "deploymentRefs": [{"name": PROVIDER}]}, "resources": resources}}),
-    ]
+    let text = include_str!("../../../packaging/no-provider/local.yaml");
+    yaml::parse_all(text).into_iter().map(|document| document.value.unwrap()).collect()
 }
 
 /// The registration of [`provider`].
