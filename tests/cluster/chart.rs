@@ -19,6 +19,20 @@ pub(crate) fn demo() -> Result<Vec<u8>> {
     archive(FILES)
 }
 
+const EXTENSION: &[(&str, &str)] = &[
+    ("Chart.yaml", include_str!("extension/Chart.yaml")),
+    ("values.yaml", include_str!("extension/values.yaml")),
+    ("templates/_helpers.tpl", include_str!("extension/templates/_helpers.tpl")),
+    ("templates/access.yaml", include_str!("extension/templates/access.yaml")),
+    ("templates/deployment.yaml", include_str!("extension/templates/deployment.yaml")),
+    ("templates/webhook.yaml", include_str!("extension/templates/webhook.yaml")),
+];
+
+/// The chart of the folder `extension`, whose program is [`image::EXTENSION`].
+pub(crate) fn extension() -> Result<Vec<u8>> {
+    archive(EXTENSION)
+}
+
 /// A chart that is none: its template ends within an action.
 pub(crate) fn broken() -> Result<Vec<u8>> {
     archive(&[

@@ -69,13 +69,17 @@ pub(crate) const SEED: Role = Role {
 /// The name by which an API server shows itself to aggregated APIs.
 pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
 
-/// Requests that are written to `<cluster>/audit.log`: those of agents, and what anybody decides about their CSRs.
+/// Requests that are written to `<cluster>/audit.log`: those of agents, what anybody decides about their CSRs, and the
+/// heartbeats of extensions.
 const AUDIT_POLICY: &str = r"
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
 - {level: Metadata, userGroups: ['gardener.cloud:system:seeds', 'system:bootstrappers', 'system:serviceaccounts:garden']}
+- level: Metadata
+  userGroups: ['system:serviceaccounts']
+  resources: [{group: coordination.k8s.io, resources: [leases], resourceNames: [gardener-extension-heartbeat]}]
 - {level: None}
 ";
 

@@ -150,6 +150,11 @@ impl Environment {
         self.missing_node().or_else(|| self.missing(&[CONTROL_PLANE, next]))
     }
 
+    /// Why a story with an extension in a real node cannot run on this machine.
+    pub(crate) fn missing_extension(&self) -> Option<String> {
+        self.missing_node().or_else(|| self.missing(&[&[image::EXTENSION.0, "python3"]]))
+    }
+
     /// Why the agent cannot be packed into an image on this machine.
     pub(crate) fn missing_image(&self) -> Option<String> {
         (!image::can_be_made()).then(|| "no static program (cross/build makes one)".to_owned())

@@ -93,6 +93,17 @@ impl Component {
     }
 }
 
+/// The image of an extension, whose chart is in the folder `extension`: the name of its program among those of the tools, its
+/// name, and where the program is.
+pub(crate) const EXTENSION: (&str, &str, &str) = ("extension", "lab.local/extension:1", "/extension");
+
+/// Writes the archive of [`EXTENSION`].
+pub(crate) fn of_extension(environment: &Environment, folder: &Path) -> Result<PathBuf> {
+    let (program, reference, path) = EXTENSION;
+    let file = environment.program(program).ok_or_else(|| Failure::new(format!("{program} not found")))?;
+    Image { reference, files: vec![(path.to_owned(), file)], entrypoint: vec![path] }.write(folder)
+}
+
 /// What an image contains.
 #[derive(Debug)]
 pub(crate) struct Image<'a> {

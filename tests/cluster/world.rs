@@ -42,7 +42,21 @@ pub(crate) struct World {
 impl World {
     /// Prepares both clusters, which are as [`Lab::reset`] leaves them.
     pub(crate) fn build(lab: &Lab) -> Result<Self> {
-        let world = Self::without_access(lab)?;
+        let world = Self::without_provider(lab)?;
+        lab.garden.apply(&list(&prepare::provider()))?;
+        Ok(world)
+    }
+
+    /// The same, with nothing in the seed but a namespace: for what a chart brings.
+    pub(crate) fn without_access(lab: &Lab) -> Result<Self> {
+        let world = Self::with_garden(lab)?;
+        lab.garden.apply(&list(&prepare::provider()))?;
+        Ok(world)
+    }
+
+    /// The same, in a garden that has no extension for the provider of the seed.
+    pub(crate) fn without_provider(lab: &Lab) -> Result<Self> {
+        let world = Self::with_garden(lab)?;
         // Accounts and roles are those that an operator is told to apply.
         lab.seed.apply(&list(&prepare::access().0))?;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"kubeconfig": world.bootstrap(lab)},
@@ -51,8 +65,7 @@ impl World {
         Ok(world)
     }
 
-    /// The same, with nothing in the seed but a namespace: for what a chart brings.
-    pub(crate) fn without_access(lab: &Lab) -> Result<Self> {
+    fn with_garden(lab: &Lab) -> Result<Self> {
         let clock = Clock::system();
         let preparation = Preparation::new(SEED, clock.now());
         lab.garden.apply(&list(&preparation.garden()))?;
@@ -65,7 +78,6 @@ impl World {
             client: lab.garden.client()?,
         });
         register(&lab.garden, &gardener)?;
-        lab.garden.apply(&list(&prepare::provider()))?;
         lab.seed.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "garden"}}))?;
         Ok(Self { gardener, preparation })
     }

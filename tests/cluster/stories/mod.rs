@@ -8,6 +8,7 @@ mod components;
 mod control_plane;
 mod crash;
 mod crowd;
+mod extension;
 mod faults;
 mod identity;
 mod inside;
@@ -46,6 +47,8 @@ pub(crate) enum Needs {
     Image,
     /// A node, and what a control plane in it needs.
     ControlPlane,
+    /// A node, and the program of an extension.
+    Extension,
 }
 
 #[derive(Debug)]
@@ -144,6 +147,11 @@ pub(crate) const STORIES: &[Story] = &[
         pod::pod,
     ),
     story(
+        "agent: a seed waits for its provider and a real extension, and says when that hangs",
+        Needs::Extension,
+        extension::lives,
+    ),
+    story(
         "a control plane comes up in the node and answers from outside",
         Needs::ControlPlane,
         control_plane::comes_up,
@@ -162,6 +170,7 @@ impl Story {
             Needs::Node => environment.missing_node(),
             Needs::Image => environment.missing_node().or_else(|| environment.missing_image()),
             Needs::ControlPlane => environment.missing_control_plane(),
+            Needs::Extension => environment.missing_extension(),
             Needs::Registry => environment.missing_registry(),
             Needs::Filter => environment.missing_filter(),
             Needs::Clusters | Needs::FreshClusters => None,

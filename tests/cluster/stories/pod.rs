@@ -89,7 +89,7 @@ fn is_confined(process: &Path) -> Result<()> {
 }
 
 /// The processes of a program, as folders in /proc.
-fn processes(program: &str) -> Result<Vec<PathBuf>> {
+pub(super) fn processes(program: &str) -> Result<Vec<PathBuf>> {
     let all = fs::read_dir("/proc")?.flatten().map(|entry| entry.path());
     // Others may end while we look.
     let runs = |path: &PathBuf| fs::read_link(path.join("exe")).is_ok_and(|exe| exe == Path::new(program));

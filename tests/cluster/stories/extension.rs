@@ -1,0 +1,179 @@
+//! A real extension: a chart as those of Gardener's own extensions, whose program runs in the node of the seed.
+
+use std::process::Command;
+
+use gardenlet::api::core::{MUTATING_WEBHOOK_CONFIGURATION, POD};
+use gardenlet::api::extensions::DNS_RECORD;
+use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, SEED as SEEDS};
+use gardenlet::api::meta::Resource;
+use gardenlet::base::clock::Clock;
+use gardenlet::kube::{Client, ListParams};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::audit::{Audit, Request};
+use crate::chart;
+use crate::cluster;
+use crate::failure::{Failure, Result, equal};
+use crate::image;
+use crate::lab::Lab;
+use crate::node::Node;
+use crate::process;
+use crate::stories::pod::processes;
+use crate::stories::steps::{
+    components_are, condition, installations, is_installed, is_ready, is_well, while_running,
+};
+use crate::support::garden::prepare::{self, PROVIDER};
+use crate::support::pki::Authority;
+use crate::wait;
+use crate::world::{self, SEED, World};
+
+/// Its objects in the seed.
+const NAME: &str = "gardener-extension-dns-lab";
+/// Its registration, and the type of the objects for which it is responsible.
+const REGISTRATION: &str = "dns-lab";
+const TYPE: &str = "lab";
+const VERTICAL_POD_AUTOSCALER: Resource =
+    Resource::new("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler", "verticalpodautoscalers", true);
+
+/// How soon a Seed says that a component is sick, and that it is well again.
+const SICK_WITHIN_S: u64 = 60;
+const WELL_WITHIN_S: u64 = 30;
+
+/// A Seed waits for the extensions of its provider and of its DNS, and names them. The packaged provider of sites without a
+/// cloud is enough for the first. The other comes with all that charts of extensions have: its pod gets the priority of the
+/// chart's class, talks to the API server with the token that the applier gave it, and serves a webhook. The Seed is ready
+/// then. While the extension hangs, its ControllerInstallation and the Seed say so; then both are well again.
+pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
+    let _world = World::without_provider(lab)?;
+    let garden = lab.garden.client()?;
+    let mut options = world::agent(lab, "agent")?;
+    options.config["seedConfig"]["spec"]["dns"]["provider"]["type"] = json!(TYPE);
+    let mut agent = Agent::start(lab, options)?;
+    // The Seed waits as long.
+    let node = Node::start(lab)?;
+    node.import(&image::of_extension(&lab.environment, &lab.place)?)?;
+    lacks(&garden, &mut agent, "ControlPlane/local, DNSRecord/lab, Infrastructure/local, Worker/local")?;
+    install_provider(lab, &garden, &mut agent)?;
+
+    let mut audit = lab.seed.audit();
+    lab.garden.apply(&registration()?)?;
+    let name = while_running("the extension to be healthy", 120, &mut agent, || is_installed(&garden))?;
+    let namespace = format!("extension-{name}");
+    has_priority_and_scaler(&lab.seed.client()?, &namespace)?;
+    renews_its_heartbeat(&mut audit, &namespace)?;
+    serves_its_webhook(&lab.seed.client()?)?;
+    while_running("the Seed to be ready", 180, &mut agent, || is_ready(&garden))?;
+    while_running("its components to be well", 60, &mut agent, || components_are(&garden, "True"))?;
+
+    hangs(&garden, &mut agent, &name)?;
+    while_running("the Seed to be ready again", 90, &mut agent, || is_ready(&garden))?;
+    agent.ensure_running()
+}
+
+/// Waits until the last operation of the Seed has failed because nobody is responsible for these.
+fn lacks(garden: &Client, agent: &mut Agent, kinds: &str) -> Result<()> {
+    let complaint = format!("no ControllerInstallation of this seed supports {kinds}");
+    // It waits for a minute.
+    while_running(&complaint, 120, agent, || {
+        let seed = garden.find::<Value>(&SEEDS, "", SEED)?.unwrap_or_default();
+        let operation = &seed["status"]["lastOperation"];
+        let says = operation["description"].as_str().is_some_and(|text| text.contains(&complaint));
+        if operation["state"] == "Error" && says {
+            return Ok(Some(()));
+        }
+        Err(Failure::new(operation.to_string()))
+    })
+}
+
+/// What the documentation tells the operator of a site without a cloud to do.
+fn install_provider(lab: &Lab, garden: &Client, agent: &mut Agent) -> Result<()> {
+    let render = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/no-provider/render");
+    let file = lab.place.join("provider.yaml");
+    cluster::write(&file, &process::run(Command::new("python3").args([render, "local"]))?)?;
+    lab.garden.kubectl(&["apply", "--filename", &file.display().to_string()])?;
+    while_running("the provider to be healthy", 60, agent, || {
+        let all = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+        let is_done = |i: &Value| i["spec"]["registrationRef"]["name"] == PROVIDER && is_well(i);
+        Ok(all.iter().any(is_done).then_some(()))
+    })
+}
+
+/// The extension is installed where an object of its type is wanted, as are those of Gardener.
+fn registration() -> Result<Value> {
+    let authority = Authority::new("dns-lab-webhook-ca", Clock::system().now());
+    let ca = json!({"certificate": authority.certificate(), "key": authority.key()});
+    let mut objects = prepare::extension(REGISTRATION, &chart::extension()?, &json!({"webhook": {"ca": ca}}));
+    for object in &mut objects {
+        if object["kind"] == "ControllerRegistration" {
+            object["spec"]["deployment"]["policy"] = json!("OnDemand");
+            object["spec"]["resources"] = json!([{"kind": "DNSRecord", "type": TYPE}]);
+        }
+    }
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": objects}))
+}
+
+fn has_priority_and_scaler(seed: &Client, namespace: &str) -> Result<()> {
+    let pods = seed.list::<Value>(&POD, namespace, &ListParams::default())?.items;
+    let priorities: Vec<&Value> = pods.iter().map(|pod| &pod["spec"]["priority"]).collect();
+    equal("the priorities of its pods", &priorities, &vec![&json!(999_998_850)])?;
+    let scaler = seed.get::<Value>(&VERTICAL_POD_AUTOSCALER, namespace, &format!("{NAME}-vpa"))?;
+    equal("what is scaled", &scaler["spec"]["targetRef"]["name"], &json!(NAME))
+}
+
+/// The API server lets its account write the Lease, again and again.
+fn renews_its_heartbeat(audit: &mut Audit, namespace: &str) -> Result<()> {
+    let account = format!("system:serviceaccount:{namespace}:{NAME}");
+    let mut beats = 0;
+    wait::until("two heartbeats of the extension", 30, || {
+        let requests = audit.requests()?;
+        let is_beat = |request: &&Request| {
+            request.user.username == account && request.verb == "patch" && request.code() == 200
+        };
+        beats += requests.iter().filter(is_beat).count();
+        Ok::<_, Failure>((beats >= 2).then_some(()))
+    })
+}
+
+/// The API server asks it about a DNSRecord, and the answer gets into the object.
+fn serves_its_webhook(seed: &Client) -> Result<()> {
+    seed.get::<Value>(&MUTATING_WEBHOOK_CONFIGURATION, "", NAME)?;
+    let record = json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "DNSRecord",
+        "metadata": {"name": "www", "namespace": "default"},
+        "spec": {"type": TYPE, "name": "www.example.org", "recordType": "A", "values": ["192.0.2.1"],
+            "secretRef": {"name": "dns", "namespace": "default"}}});
+    let record = seed.create::<Value>(&DNS_RECORD, "default", &record)?;
+    equal("the time to live", &record["spec"]["ttl"], &json!(300))
+}
+
+/// A process that hangs answers no probe.
+fn hangs(garden: &Client, agent: &mut Agent, name: &str) -> Result<()> {
+    let found = processes(image::EXTENSION.2)?;
+    let [process] = found.as_slice() else {
+        return Err(Failure::new(format!("processes of the extension: {found:?}")));
+    };
+    let id = process.file_name().unwrap_or_default().display().to_string();
+    let signal =
+        |signal: &str| process::run(Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]));
+    let mut both_say = |status: &str, within: u64| {
+        let began = wait::now();
+        let what = format!("the installation and the Seed to say {status}");
+        let reason = while_running(&what, within, agent, || {
+            let installation = garden.get::<Value>(&CONTROLLER_INSTALLATION, "", name)?;
+            if condition(&installation, "Healthy") == status {
+                return components_are(garden, status);
+            }
+            Ok(None)
+        })?;
+        Ok::<_, Failure>((reason, wait::seconds_since(began)))
+    };
+    signal("STOP")?;
+    let (reason, sick) = both_say("False", SICK_WITHIN_S)?;
+    equal("why the Seed is sick", reason.as_str(), "DeploymentUnhealthy")?;
+    signal("CONT")?;
+    let (_, well) = both_say("True", WELL_WITHIN_S)?;
+    println!("                         sick after {sick:.1} s, well again after {well:.1} s");
+    while_running("the installation to be as before", 60, agent, || {
+        Ok(installations(garden)?.iter().all(is_well).then_some(()))
+    })
+}
