@@ -55,6 +55,7 @@ mod story_rotation;
 mod story_seed;
 mod story_seed_care;
 mod story_seed_flow;
+mod story_seed_handover;
 mod story_seed_objects;
 mod story_seed_trouble;
 mod story_shoot;

@@ -332,7 +332,13 @@ fn authorities(world: &World) {
 
 /// A component of the Seed flow. Its stream has other bytes than ours, as that of Go's encoder: an empty block of metadata
 /// before its end.
-fn component(world: &World, name: &str, manifests: &str) {
+pub fn component(world: &World, name: &str, manifests: &str) {
+    unapplied_component(world, name, manifests);
+    resource_manager_applies(world, name);
+}
+
+/// The same, and nobody has applied it yet.
+pub fn unapplied_component(world: &World, name: &str, manifests: &str) {
     let mut stream = brotli::encode(manifests.as_bytes());
     let end = stream.pop().unwrap();
     stream.extend([0b0000_0110, end]);
@@ -340,7 +346,6 @@ fn component(world: &World, name: &str, manifests: &str) {
     let labels = json!({"gardener.cloud/role": "seed-system-component"});
     let spec = json!({"class": "seed", "keepObjects": false});
     managed(&world.seed, (name, &format!("managedresource-{name}")), &labels, spec, &data);
-    resource_manager_applies(world, name);
 }
 
 /// Secret and ManagedResource in `garden`.
