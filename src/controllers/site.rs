@@ -4,11 +4,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::api::gardener::{
     CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation, ControllerRegistration, SEED,
     Seed,
 };
-use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
+use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::base::clock::Clock;
 use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
@@ -128,7 +130,7 @@ const OPERATOR_GARDEN: Resource =
 /// The client's; a missing kind is an answer.
 pub fn is_garden(seed: &kube::Client) -> Result<bool, kube::Error> {
     let one = ListParams { limit: 1, ..ListParams::default() };
-    match seed.list::<Metadata>(&OPERATOR_GARDEN, "", &one) {
+    match seed.list::<Value>(&OPERATOR_GARDEN, "", &one) {
         Ok(list) => Ok(!list.items.is_empty()),
         Err(e) if e.is_not_found() => Ok(false),
         Err(e) => Err(e),

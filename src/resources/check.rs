@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::error::Error;
 use super::health;
@@ -194,19 +193,12 @@ fn skips_checks(live: &Value) -> bool {
     annotation(live, names::SKIP_HEALTH_CHECK) == "true"
 }
 
-/// Pods are listed without what they are made of.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PodStatus {
-    status: Value,
-}
-
 fn count_pods(session: Session<'_>, object: &ObjectReference, live: &Value) -> Result<i64, Error> {
     let label_selector = selector(&live["spec"]["selector"]);
     let params = ListParams { label_selector, ..ListParams::default() };
     let mut count = 0;
-    session.each(&POD, &object.namespace, &params, &mut |pod: Option<PodStatus>| match pod {
-        Some(pod) => count += i64::from(progress::counts(&json!({"status": pod.status}))),
+    session.each(&POD, &object.namespace, &params, &mut |pod: Option<Value>| match pod {
+        Some(pod) => count += i64::from(progress::counts(&pod)),
         None => count = 0,
     })?;
     Ok(count)

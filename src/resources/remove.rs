@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::Error;
@@ -127,13 +126,6 @@ fn finalize(session: Session<'_>, resource: &Resource, live: &Value) -> Result<(
 /// `v1` Events, because only they can be selected by the object they are about.
 const EVENT: Resource = Resource::new("", "v1", "Event", "events", true);
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Event {
-    reason: String,
-    message: String,
-}
-
 /// Why the load balancer of a Service does not go: the last warnings about it. Empty for other kinds.
 pub(super) fn warnings(session: Session<'_>, object: &ObjectReference) -> String {
     if object.kind != "Service" || !group_of(&object.api_version).is_empty() {
@@ -142,21 +134,20 @@ pub(super) fn warnings(session: Session<'_>, object: &ObjectReference) -> String
     let name = &object.name;
     let field_selector = format!("involvedObject.kind=Service,involvedObject.name={name},type=Warning");
     let params = ListParams { field_selector, ..ListParams::default() };
-    let mut last: VecDeque<Event> = VecDeque::new();
-    let listed = session.each(&EVENT, &object.namespace, &params, &mut |event| match event {
+    let mut last: VecDeque<String> = VecDeque::new();
+    let listed = session.each(&EVENT, &object.namespace, &params, &mut |event: Option<Value>| match event {
         Some(event) => {
             if last.len() >= EVENTS_MAX {
                 last.pop_front();
             }
-            last.push_back(event);
+            last.push_back(format!("{}: {}", text(&event["reason"]), text(&event["message"])));
         }
         None => last.clear(),
     });
     if listed.is_err() || last.is_empty() {
         return String::new();
     }
-    let texts: Vec<String> = last.iter().map(|e| format!("{}: {}", e.reason, e.message)).collect();
-    format!(" ({})", texts.join("; "))
+    format!(" ({})", Vec::from(last).join("; "))
 }
 
 /// Takes our marks off objects that are to be managed by nobody any more; one sentence for each failure.

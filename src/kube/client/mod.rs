@@ -509,9 +509,13 @@ impl Client {
 
     /// The same, for an answer of at most so many values.
     fn fetch_within<T: DeserializeOwned>(&self, request: &Request, nodes_max: usize) -> Result<T, Error> {
+        view::read(self.fetch_value(request, nodes_max)?)
+            .map_err(|source| Error::Decode { what: request.bare_path().to_owned(), source })
+    }
+
+    fn fetch_value(&self, request: &Request, nodes_max: usize) -> Result<Value, Error> {
         let response = self.call(request)?;
         super::value::read_within(&response.body, nodes_max)
-            .and_then(view::read)
             .map_err(|source| status::undecodable(request, &response.body, source))
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
+use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
@@ -349,7 +349,7 @@ impl KindFeed {
     /// of what happens meanwhile. Versions that are no numbers cannot be compared.
     fn is_before(&self, version: &str) -> Result<bool, Error> {
         let (o, one) = (&self.options, ListParams { limit: 1, metadata_only: true, ..self.selection() });
-        let now = self.client.list::<Metadata>(&o.resource, &o.namespace, &one)?.metadata.resource_version;
+        let now = self.client.list::<Value>(&o.resource, &o.namespace, &one)?.metadata.resource_version;
         Ok(matches!((now.parse::<u64>(), version.parse::<u64>()), (Ok(now), Ok(known)) if now < known))
     }
 
