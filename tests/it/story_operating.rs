@@ -54,7 +54,7 @@ impl<'a> Desk<'a> {
         self.variables.insert("KUBECONFIG".to_owned(), path.display().to_string());
     }
 
-    fn doctor(&self) -> (u8, String) {
+    pub fn doctor(&self) -> (u8, String) {
         let (code, output, errors) = command(&["doctor", "--config", &self.config], &self.variables);
         assert_eq!(errors, "");
         let secret = self.world.preparation.token_secret.as_str();

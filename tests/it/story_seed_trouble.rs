@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::story_operating::Desk;
 use crate::support::TestCluster;
 use crate::support::garden::prepare;
 use crate::support::http::record::Recorded;
@@ -202,5 +203,26 @@ fn a_priority_class_with_another_value() {
     assert_eq!(class().unwrap()["value"], 999_998_500);
     let system = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", "system").unwrap();
     assert_eq!(crate::world::condition(&system, "ResourcesApplied").unwrap().0, "True");
+    agent.stop();
+}
+
+#[test]
+fn doctor_names_what_the_seed_fails_of() {
+    let world = World::start(&Options::real("ailing"));
+    world.seed.apply(&[autoscaler("v1beta1")]);
+    let agent = world.agent();
+    let words = "was installed by somebody else, and does not serve v1";
+    fails(&world, &[words]);
+    let desk = Desk::new(&world, |_| {});
+    // Not while a round is under way.
+    crate::world::wait_for("the words of the Seed", || {
+        let (code, output) = desk.doctor();
+        let lines: Vec<&str> = output.lines().collect();
+        let is_told = lines[0].starts_with("BROKEN: garden: last operation: ") && lines[0].contains(words);
+        (code == 1
+            && is_told
+            && lines[1].trim() == "mend what the message names; the agent tries again within a minute")
+            .then_some(())
+    });
     agent.stop();
 }

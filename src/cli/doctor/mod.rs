@@ -3,7 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment};
+use serde_json::Value;
+
+use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED};
+use crate::api::meta::text;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
@@ -82,6 +85,9 @@ impl Doctor<'_> {
         let garden = self.garden(seed.as_ref());
         let clocks = std::mem::take(&mut self.clocks);
         self.found.extend(clocks.into_iter().map(|(server, ahead)| finding::clock(server, ahead)));
+        if let Some(garden) = &garden {
+            self.last_operation(garden);
+        }
         let orders = garden.map(|garden| self.orders(&garden)).unwrap_or_default();
         self.registries(&orders);
         self.charts(&orders);
@@ -204,6 +210,17 @@ impl Doctor<'_> {
         };
         self.permissions("garden", &client, wanted, remedy);
         (!is_bootstrap).then_some(Garden(client))
+    }
+
+    /// What the last round of the Seed failed of. Whether the Seed can be read is told with the permissions.
+    fn last_operation(&mut self, garden: &Garden) {
+        let name = &self.settings.seed_config.name;
+        let Ok(Some(seed)) = garden.find::<Value>(&SEED, "", name) else { return };
+        let operation = &seed["status"]["lastOperation"];
+        if operation["state"] == "Error" {
+            let remedy = "mend what the message names; the agent tries again within a minute";
+            self.say("garden", "last operation", State::Broken, text(&operation["description"]), remedy);
+        }
     }
 
     fn weakness(&mut self, place: &str, connection: &Connection) {

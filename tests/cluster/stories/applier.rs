@@ -39,7 +39,7 @@ pub(crate) fn takes_the_place(lab: &mut Lab) -> Result<()> {
     agent.ensure_running()
 }
 
-fn deployment() -> Value {
+pub(crate) fn deployment() -> Value {
     let labels = json!({"app": NAME});
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME, "namespace": "garden"},
         "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},

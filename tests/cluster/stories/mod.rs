@@ -19,6 +19,7 @@ mod oci;
 mod pod;
 mod resources;
 mod role;
+mod seed;
 mod semantics;
 mod servers;
 mod shoots;
@@ -132,6 +133,8 @@ pub(crate) const STORIES: &[Story] = &[
     story("trouble: a dead link holds up no stop", Needs::Filter, link::stop),
     story("trouble: no namespace, no rights", Needs::FreshClusters, trouble::namespace_and_rights),
     story("trouble: charts that are none", Needs::FreshClusters, trouble::bad_charts),
+    story("trouble: a definition and a PriorityClass of somebody else", Needs::FreshClusters, seed::trouble),
+    story("agent: it goes on with a Seed flow that was begun", Needs::FreshClusters, seed::halfway),
     story("faults: a change arrives after each of them", Needs::FreshClusters, faults::bad_day),
     story("faults: the garden's name leads elsewhere, or nowhere", Needs::Filter, moves::garden_moves),
     story("two agents: one works, whatever happens to the other", Needs::FreshClusters, two::take_turns),

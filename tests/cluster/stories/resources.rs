@@ -80,22 +80,7 @@ pub(crate) fn webhooks_left_behind(lab: &mut Lab) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLACE}});
     admin.create::<Value>(&NAMESPACE, "", &namespace)?;
     equal("before", &webhooks::blocking(&admin)?, &None)?;
-    for (kind, plural) in [
-        ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-        ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
-    ] {
-        let resource = Resource::new("admissionregistration.k8s.io", "v1", kind, plural, false);
-        let service = json!({"namespace": "garden", "name": "gardener-resource-manager", "path": "/webhooks", "port": 443});
-        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
-            "resources": ["configmaps"]});
-        let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
-            "metadata": {"name": "gardener-resource-manager"}, "webhooks": [{
-                "name": "high-availability-config.resources.gardener.cloud", "failurePolicy": "Fail",
-                "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 2,
-                "clientConfig": {"service": service}, "rules": [rule],
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": PLACE}}}]});
-        admin.create::<Value>(&resource, "", &configuration)?;
-    }
+    leave_webhooks(&admin, &json!({"matchLabels": {"kubernetes.io/metadata.name": PLACE}}))?;
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     // The API server hears of the configurations after a moment.
     let refusal = wait::until("a refusal", 30, || {
@@ -118,6 +103,27 @@ pub(crate) fn webhooks_left_behind(lab: &mut Lab) -> Result<()> {
         let made = admin.create::<Value>(&CONFIG_MAP, PLACE, &map("after"));
         Ok::<_, String>(made.ok())
     })?;
+    Ok(())
+}
+
+/// The webhooks of a gardener-resource-manager that is gone: they refuse ConfigMaps in namespaces with these labels.
+pub(crate) fn leave_webhooks(admin: &Client, namespaces: &Value) -> Result<()> {
+    for (kind, plural) in [
+        ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+        ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    ] {
+        let resource = Resource::new("admissionregistration.k8s.io", "v1", kind, plural, false);
+        let service = json!({"namespace": "garden", "name": "gardener-resource-manager", "path": "/webhooks", "port": 443});
+        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
+            "resources": ["configmaps"]});
+        let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": "gardener-resource-manager"}, "webhooks": [{
+                "name": "high-availability-config.resources.gardener.cloud", "failurePolicy": "Fail",
+                "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 2,
+                "clientConfig": {"service": service}, "rules": [rule],
+                "namespaceSelector": namespaces}]});
+        admin.create::<Value>(&resource, "", &configuration)?;
+    }
     Ok(())
 }
 
