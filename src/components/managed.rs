@@ -52,6 +52,24 @@ impl Managed {
         Self { name: name.to_owned(), secret: secret(name, &data), is_component: false }
     }
 
+    /// The ManagedResource and what its Secret holds, as a golden file of the tests has it.
+    #[cfg(test)]
+    pub(crate) fn golden(&self) -> String {
+        use crate::format::yaml::{self, Dialect};
+
+        let (key, secret) = &self.secret;
+        let mut object = json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
+            "metadata": {"name": self.name, "namespace": GARDEN_NAMESPACE}});
+        self.set(&mut object, &key.name);
+        let mut golden = yaml::emit(&object, Dialect::V4);
+        for (entry, content) in plain(secret).into_iter().flatten() {
+            let content = String::from_utf8_lossy(&content).into_owned();
+            let content = content.trim_start_matches("\n---\n");
+            golden.push_str(&format!("---\n# {entry}\n{content}"));
+        }
+        golden
+    }
+
     fn set(&self, object: &mut Value, secret: &str) {
         set_managed_resource(object, secret);
         let spec = &mut object["spec"];

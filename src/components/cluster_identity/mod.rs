@@ -47,6 +47,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn is_as_in_the_golden_file() {
+        let golden = include_str!("../../../tests/fixtures/components/cluster-identity.yaml");
+        assert_eq!(fill("5ac3b1a2-edge").golden(), golden);
+    }
+
+    #[test]
     fn an_identity_is_kept_and_never_disputed() {
         let map = |entries: &[(&str, &str)]| -> BTreeMap<String, String> {
             entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()

@@ -14,3 +14,13 @@ pub const NAME: &str = "system";
 pub fn fill() -> Managed {
     Managed::component(NAME, &archive::text("system/priority-classes.yaml"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_as_in_the_golden_file() {
+        assert_eq!(fill().golden(), include_str!("../../../tests/fixtures/components/system.yaml"));
+    }
+}

@@ -67,6 +67,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn copies_are_as_in_the_golden_file() {
+        let metadata =
+            |name: &str| json!({"name": name, "namespace": "garden", "labels": {"x": "y"}, "uid": "u"});
+        let secret = json!({"metadata": metadata("login"), "type": "Opaque", "data": {"k": "dg=="}});
+        let map = json!({"metadata": metadata("settings"), "immutable": true, "data": {"k": "v"}});
+        let copies = [copy("Secret", &secret), copy("ConfigMap", &map)];
+        let golden = include_str!("../../../tests/fixtures/components/referenced-resources.yaml");
+        assert_eq!(Managed::copies(&managed_resource_name("edge"), &copies).golden(), golden);
+    }
+
+    #[test]
     fn a_copy_has_content_and_nothing_else() {
         let source = json!({
             "metadata": {"name": "a", "namespace": "garden", "labels": {"x": "y"}, "uid": "u"},

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use gardenlet::api::meta::Resource;
-use gardenlet::components::{crds, install};
+use gardenlet::components::crds::{self, Foreign};
+use gardenlet::components::install;
 use gardenlet::format::yaml;
 use gardenlet::kube::{Client, Patch, Seed, Verdict};
 use serde_json::{Value, json};
@@ -46,6 +47,19 @@ pub(crate) fn definitions(lab: &mut Lab) -> Result<()> {
     equal("labels", &repaired["metadata"]["labels"], &labels)
 }
 
+/// What the Seed flow applies is taken without a warning: the golden files of the components.
+pub(crate) fn manifests(lab: &mut Lab) -> Result<()> {
+    installed(&Seed(lab.seed.client()?), &all)?;
+    lab.seed.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "garden"}}))?;
+    let golden = folder("tests/fixtures/components");
+    let strictly = ["--warnings-as-errors", "--validate=strict"];
+    let create = ["create", "--dry-run=server", "--filename", &golden];
+    wait::until("the manifests to be taken", 20, || {
+        lab.seed.kubectl(&[&create[..], &strictly].concat()).map(Some)
+    })?;
+    remove(&lab.seed)
+}
+
 /// Each kind takes an object that uses all fields, with its status, and refuses what is wrong for the reason that the
 /// sample names.
 pub(crate) fn samples(lab: &mut Lab) -> Result<()> {
@@ -74,8 +88,10 @@ pub(crate) fn samples(lab: &mut Lab) -> Result<()> {
     remove(&lab.seed)
 }
 
+/// Those of other projects included.
 fn all() -> Vec<Value> {
-    crds::all().collect()
+    let foreign = Foreign { is_garden: false, vpa: true, machines: true, etcd: true };
+    crds::all().chain(crds::foreign(foreign)).collect()
 }
 
 fn folder(name: &str) -> String {
@@ -149,7 +165,7 @@ fn place(object: &Value) -> Result<(Resource, &str, &str)> {
     };
     let resource = Resource {
         group: text("/spec/group"),
-        version: "v1alpha1".into(),
+        version: stored_version(&definition).to_owned().into(),
         kind: text("/spec/names/kind"),
         plural: text("/spec/names/plural"),
         namespaced: definition["spec"]["scope"] == "Namespaced",
@@ -157,6 +173,12 @@ fn place(object: &Value) -> Result<(Resource, &str, &str)> {
     let metadata = &object["metadata"];
     let namespace = metadata["namespace"].as_str().unwrap_or_default();
     Ok((resource, namespace, metadata["name"].as_str().unwrap_or_default()))
+}
+
+fn stored_version(definition: &Value) -> &str {
+    let all = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let stored = all.iter().find(|version| version["storage"] == true);
+    stored.and_then(|version| version["name"].as_str()).unwrap_or_default()
 }
 
 fn documents(folder: &str) -> Result<Vec<Value>> {

@@ -83,6 +83,7 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::Clusters,
         components::samples,
     ),
+    story("the manifests of the components are taken", Needs::Clusters, components::manifests),
     story(
         "applier: objects of twenty kinds are created, repaired, replaced and removed",
         Needs::Clusters,
