@@ -24,8 +24,8 @@ const FLEETING: &[&str] = &[
     "APIService",
 ];
 
-/// How often something was written (versions of objects, also of others, and the number of rollouts), and what the
-/// server picks.
+/// How often something was written (versions of objects, also of others, and the number of rollouts), what the server picks,
+/// and what follows from a CA.
 const CHANCE: &[&str] = &[
     "resourceVersion",
     "generation",
@@ -33,6 +33,10 @@ const CHANCE: &[&str] = &[
     "deployment.kubernetes.io/revision",
     "clusterIP",
     "clusterIPs",
+    "checksum-of-config",
+    "issued-at-time",
+    "valid-until-time",
+    "bundle.crt",
 ];
 
 /// The label of what the garbage collector may remove.
@@ -173,6 +177,7 @@ impl Cleaner {
             (r"(-<id>|secret)-[0-9a-f]{8}\b", "$1-<hash>"),
             // Agents and checksums.
             (r"[0-9a-f]{64}", "<hash>"),
+            (r"ca-seed-bundle-[0-9a-f]{8}\b", "ca-seed-bundle-<hash>"),
         ];
         let compile =
             |(rule, word)| Regex::new(rule).doing(|| format!("compile {rule}")).map(|rule| (rule, word));

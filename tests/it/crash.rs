@@ -296,6 +296,8 @@ fn left_in(cluster: &TestCluster) -> Vec<(String, Value)> {
         // They hold the name of the cluster, which is new in each run.
         (r"cluster-identity-[0-9a-f]{8}\b", "cluster-identity-<hash>"),
         (r"/secret-[0-9a-f]{8}\b", "/secret-<hash>"),
+        (r"ca-seed-bundle-[0-9a-f]{8}\b", "ca-seed-bundle-<hash>"),
+        (r#""(checksum-of-config|issued-at-time|valid-until-time)":"\d+""#, r#""$1":"<number>""#),
         (r"[0-9a-f]{64}", "<id>"),
         (r"127\.0\.0\.1:\d+", "<address>"),
     ]

@@ -453,7 +453,7 @@ pub fn resource_manager_applies(world: &World, name: &str) {
     let managed = seed.get(MANAGED_RESOURCES, "managedresources", "garden", name).unwrap();
     let secret = seed.get("", "secrets", "garden", text(&managed, "/spec/secretRefs/0/name")).unwrap();
     let (mut hashed, mut objects) = (Vec::new(), Vec::new());
-    for (key, value) in secret["data"].as_object().unwrap() {
+    for (key, value) in secret["data"].as_object().into_iter().flatten() {
         let raw = from_base64(value.as_str().unwrap()).unwrap();
         let plain = if key.ends_with(".br") { brotli::decode(&raw, 1 << 20).unwrap() } else { raw.clone() };
         for document in yaml::parse_all(&String::from_utf8(plain).unwrap()) {

@@ -16,6 +16,7 @@ mod kustomize;
 mod link;
 mod moves;
 mod oci;
+mod own;
 mod pod;
 mod resources;
 mod role;
@@ -95,6 +96,7 @@ pub(crate) const STORIES: &[Story] = &[
         resources::webhooks_left_behind,
     ),
     story("agent: a seed joins its garden", Needs::FreshClusters, agent::joins),
+    story("agent: a seed has a CA and an extension of its own", Needs::FreshClusters, own::extension),
     story("agent: an extension is installed, changed and removed", Needs::FreshClusters, agent::installs),
     story(
         "agent: a chart comes from a registry, by reference, tag and digest",
