@@ -15,6 +15,8 @@ use crate::base::error::chain;
 use crate::base::random::hex;
 use crate::base::thread;
 use crate::base::workers::Workers;
+use crate::kube::request::{List, ListItem, WatchParams};
+use crate::kube::watch::Watch;
 use crate::kube::{Credentials, Gates, Identity, Material, Trust, Verdict, WatchEvent};
 use crate::net::testing::{Act, Ca, Pair, Seen, Server, ServerTls, chunk, chunked_head, feed};
 
