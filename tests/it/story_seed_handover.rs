@@ -90,7 +90,12 @@ fn webhooks(world: &World) {
 /// The Go gardenlet was killed here.
 fn midway(world: &World) {
     upstream::leave(world, End::Killed);
-    secrets(world, 21 * DAY);
+    // An older CA than that of a seed that is well, so that it is rotated.
+    let present = world.seed.store().names("", "secrets", "garden");
+    for name in present.iter().filter(|name| name.starts_with("ca-seed")) {
+        world.seed.delete("", "secrets", "garden", name);
+    }
+    secrets(world, 25 * DAY);
     secrets(world, Duration::from_secs(1_800));
     upstream::component(world, "dependency-watchdog-weeder", &weeder());
     let map = "apiVersion: v1\ndata:\n  a: b\nkind: ConfigMap\nmetadata:\n  name: etcd-druid\n  namespace: garden\n";
