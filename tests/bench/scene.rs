@@ -17,6 +17,8 @@ use crate::support::{self};
 pub(crate) const SEED: &str = "edge-1";
 const QPS_DEFAULT: u32 = 50;
 const GROUP: &str = "resources.gardener.cloud";
+/// `system`, `cluster-identity`, `referenced-resources-edge-1`, and that of the Seed's provider.
+const OWN: usize = 4;
 
 /// A garden and a seed on the machine's own time, and a folder for the agent's files.
 pub(crate) struct Scene {
@@ -141,7 +143,7 @@ impl Scene {
         }
     }
 
-    /// Whether there are so many ManagedResources, all of them applied and healthy.
+    /// Whether there are so many ManagedResources beside the Seed's own, all of them applied and healthy.
     pub(crate) fn are_managed(&self, count: usize) -> bool {
         let is = |managed: &Value, kind: &str| {
             let conditions = list(managed, "/status/conditions");
@@ -151,7 +153,7 @@ impl Scene {
         let state = self.seed.store().read();
         let mut all = state.of(GROUP, "managedresources", "garden");
         all.all(|(_, one)| is(one, "ResourcesApplied") && is(one, "ResourcesHealthy"))
-            && state.of(GROUP, "managedresources", "garden").count() == count
+            && state.of(GROUP, "managedresources", "garden").count() == count + OWN
     }
 
     /// When the Seed's Lease was first written after `mark` among the garden's requests.
