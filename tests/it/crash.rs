@@ -507,5 +507,6 @@ fn an_accident_at_any_point_changes_nothing() {
         problems.len()
     );
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-    assert!(happened >= 60 || points.len() < 60, "only {happened} of {tried} happened");
+    // Some runs are too short for their accidents. One that was asked for alone may be.
+    assert!(happened * 4 >= tried * 3 || tried < least.max(2), "only {happened} of {tried} happened");
 }
