@@ -153,7 +153,7 @@ fn of_cas(names: &BTreeMap<String, Value>) -> BTreeSet<&str> {
     names.keys().map(String::as_str).filter(|name| name.starts_with("ca-")).collect()
 }
 
-/// It is scaled to 0: it renews its Lease no more.
+/// It was scaled to 0, so it stops renewing its Lease.
 fn resource_manager_obeys(world: &World) {
     world.seed.wait_for("the end of gardener-resource-manager", |seed| {
         let replicas = seed.get("apps", "deployments", GRM.0, GRM.1)?["spec"]["replicas"].clone();

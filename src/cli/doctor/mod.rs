@@ -212,7 +212,7 @@ impl Doctor<'_> {
         (!is_bootstrap).then_some(Garden(client))
     }
 
-    /// What the last round of the Seed failed of. Whether the Seed can be read is told with the permissions.
+    /// Why the last round of the Seed failed. The check of permissions says whether the Seed can be read.
     fn last_operation(&mut self, garden: &Garden) {
         let name = &self.settings.seed_config.name;
         let Ok(Some(seed)) = garden.find::<Value>(&SEED, "", name) else { return };
