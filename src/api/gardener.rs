@@ -58,6 +58,9 @@ pub const EXPOSURE_CLASS: Resource =
 pub const INTERNAL_SECRET: Resource =
     Resource::new("core.gardener.cloud", "v1beta1", "InternalSecret", "internalsecrets", true);
 
+/// The annotation that asks for something to be done with an object, of whatever kind; removed when that begins or is done.
+pub const OPERATION: &str = "gardener.cloud/operation";
+
 /// core.gardener.cloud/v1beta1 Project.
 pub const PROJECT: Resource = Resource::new("core.gardener.cloud", "v1beta1", "Project", "projects", false);
 

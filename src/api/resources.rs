@@ -16,6 +16,11 @@ pub const GARDEN_NAMESPACE: &str = "garden";
 /// The label of a ManagedResource that names the ControllerInstallation it belongs to.
 pub const INSTALLATION_LABEL: &str = "controllerinstallation-name";
 
+/// Label of Secrets and ConfigMaps that are deleted once nothing refers to them.
+pub const GARBAGE_COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
+/// Prefix of the annotations that refer to them.
+pub const REFERENCE_PREFIX: &str = "reference.resources.gardener.cloud/";
+
 /// The ControllerInstallation that a ManagedResource belongs to.
 pub fn installation_of(managed: &ObjectMeta) -> Option<Key> {
     let name = managed.labels.get(INSTALLATION_LABEL).filter(|name| !name.is_empty())?;

@@ -6,9 +6,10 @@
 use serde_json::{Value, json};
 
 use crate::api::core::SECRET;
+use crate::api::gardener::OPERATION;
 use crate::base::error::chain;
 use crate::config::settings::Settings;
-use crate::identity::secret::{OPERATION_ANNOTATION, OPERATION_REBOOTSTRAP};
+use crate::identity::secret::OPERATION_REBOOTSTRAP;
 use crate::kube::{Client, Options, Patch};
 
 use super::{Environment, clients, garden};
@@ -32,10 +33,10 @@ pub fn rebootstrap(settings: &Settings, env: &Environment) -> Result<String, Str
         format!("{}; {unit}", chain(&error))
     })?;
     let places: Vec<&str> = credentials.iter().map(|credential| credential.place.as_str()).collect();
-    let patch = json!({"metadata": {"annotations": {OPERATION_ANNOTATION: OPERATION_REBOOTSTRAP}}});
+    let patch = json!({"metadata": {"annotations": {OPERATION: OPERATION_REBOOTSTRAP}}});
     match seed.patch::<Value>(&SECRET, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
         Ok(_) => Ok(format!(
-            "Secret {key} of the seed is annotated with {OPERATION_ANNOTATION}={OPERATION_REBOOTSTRAP}. A running agent \
+            "Secret {key} of the seed is annotated with {OPERATION}={OPERATION_REBOOTSTRAP}. A running agent \
              gets a new identity within seconds, a stopped agent gets it when it starts. The present identity works until then. \
              The agent requests the new one with the bootstrap kubeconfig in {}.\n",
             places.join(" or ")

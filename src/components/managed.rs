@@ -8,16 +8,12 @@ use ring::digest;
 use serde_json::{Map, Value, json};
 
 use crate::api::core::SECRET;
+use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, Metadata};
-use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
+use crate::api::resources::{GARBAGE_COLLECTABLE, GARDEN_NAMESPACE, MANAGED_RESOURCE, REFERENCE_PREFIX};
 use crate::format::{base64, brotli, hex};
 use crate::kube::{Error, Patch, Seed};
 use crate::runtime::write;
-
-/// A Secret or ConfigMap with this label is deleted when no object refers to it any more.
-pub const GARBAGE_LABEL: &str = "resources.gardener.cloud/garbage-collectable-reference";
-/// Annotations with this prefix keep the object that they name from being collected as garbage.
-pub const REFERENCE_PREFIX: &str = "reference.resources.gardener.cloud/";
 
 const ROLE_LABEL: &str = "gardener.cloud/role";
 const COMPONENT_ROLE: &str = "seed-system-component";
@@ -148,7 +144,7 @@ pub fn bring(
 /// # Errors
 /// The request's; one that is gone is none.
 pub fn apply_again(seed: &Seed, key: &Key) -> Result<(), Error> {
-    let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
+    let patch = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
     let answer = seed.patch::<Value>(&MANAGED_RESOURCE, &key.namespace, &key.name, "", &Patch::Merge(patch));
     match answer {
         Err(e) if e.is_not_found() => Ok(()),
@@ -188,9 +184,9 @@ fn release_old_secrets(seed: &Seed, managed: &Key, present: &Key) -> Result<(), 
     let old = live.as_ref().map(referenced_secrets).unwrap_or_default();
     for secret in old.into_iter().filter(|secret| secret != present) {
         if let Some(found) = seed.find::<Metadata>(&SECRET, &secret.namespace, &secret.name)?
-            && found.metadata.labels.get(GARBAGE_LABEL).is_none_or(|value| value != "true")
+            && found.metadata.labels.get(GARBAGE_COLLECTABLE).is_none_or(|value| value != "true")
         {
-            let patch = Patch::Strategic(json!({"metadata": {"labels": {GARBAGE_LABEL: "true"}}}));
+            let patch = Patch::Strategic(json!({"metadata": {"labels": {GARBAGE_COLLECTABLE: "true"}}}));
             seed.patch::<Value>(&SECRET, &secret.namespace, &secret.name, "", &patch)?;
         }
     }
@@ -229,7 +225,7 @@ pub fn unique_secret<V: AsRef<[u8]>>(
     let mut object = json!({
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "labels": {GARBAGE_LABEL: "true"}},
+        "metadata": {"name": name, "namespace": namespace, "labels": {GARBAGE_COLLECTABLE: "true"}},
         "immutable": true,
     });
     // An API server stores no empty map, and takes one in a patch for a change of what is immutable.

@@ -35,6 +35,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::api::gardener::OPERATION;
 use crate::api::meta::{Resource, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
@@ -44,7 +45,7 @@ use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};
 
 mod ready;
 
-pub use ready::{OPERATION, TIMESTAMP, Unready, check, is_migrated, last_error};
+pub use ready::{TIMESTAMP, Unready, check, is_migrated, last_error};
 
 /// The Lease by which an extension says that it lives, in its own namespace of the seed.
 pub const HEARTBEAT: &str = "gardener-extension-heartbeat";

@@ -2,12 +2,11 @@
 
 use serde_json::Value;
 
+use crate::api::gardener::OPERATION;
 use crate::base::clock::Timestamp;
 use crate::flow::Failed;
 use crate::format::time::parse_rfc3339;
 
-/// The operation that is asked of an extension.
-pub const OPERATION: &str = "gardener.cloud/operation";
 /// When it was asked.
 pub const TIMESTAMP: &str = "gardener.cloud/timestamp";
 

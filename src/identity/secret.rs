@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::api::core::{SECRET, Secret};
+use crate::api::gardener::OPERATION;
 use crate::api::meta::Key;
 use crate::format::base64;
 use crate::kube::{Client, Connection, Credentials, Material, Patch, kubeconfig};
@@ -14,8 +15,6 @@ use super::Error;
 
 /// The key in the Secret's data.
 pub const KUBECONFIG_KEY: &str = "kubeconfig";
-/// Asks for something to be done with an object.
-pub const OPERATION_ANNOTATION: &str = "gardener.cloud/operation";
 /// Asks for a new certificate.
 pub const OPERATION_RENEW: &str = "renew";
 /// Asks for a new identity from a bootstrap credential, whatever the present one is worth.
@@ -56,7 +55,7 @@ pub fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
         return Ok(None);
     }
     let connection = parse(encoded, &format!("secret {key} of the seed"))?;
-    let operation = match secret.metadata.annotations.get(OPERATION_ANNOTATION).map(String::as_str) {
+    let operation = match secret.metadata.annotations.get(OPERATION).map(String::as_str) {
         Some(OPERATION_RENEW) => Operation::Renew,
         Some(OPERATION_REBOOTSTRAP) => Operation::Rebootstrap,
         _ => Operation::None,
@@ -128,7 +127,7 @@ fn merge_patch(old: &BTreeMap<String, String>, data: &str, keep_renew: bool) -> 
     keys.insert(KUBECONFIG_KEY.to_owned(), json!(data));
     let mut patch = json!({"data": keys});
     if !keep_renew {
-        patch["metadata"] = json!({"annotations": {OPERATION_ANNOTATION: null}});
+        patch["metadata"] = json!({"annotations": {OPERATION: null}});
     }
     patch
 }

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use super::Shared;
 use super::error::Error;
-use super::names;
 use super::session::Session;
 use crate::api::core::{CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, SECRET, STATEFUL_SET};
 use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
-use crate::api::resources::MANAGED_RESOURCE;
+use crate::api::resources::{GARBAGE_COLLECTABLE, MANAGED_RESOURCE, REFERENCE_PREFIX};
 use crate::base::clock::Timestamp;
 use crate::kube::{DeleteParams, ListItem, ListParams};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
@@ -41,7 +40,7 @@ impl Reconciler for GarbageCollector {
 fn collect(session: Session<'_>) -> Result<(), Error> {
     let mut garbage = Garbage::default();
     for (resource, kind) in [(&SECRET, Kind::Secret), (&CONFIG_MAP, Kind::ConfigMap)] {
-        let label_selector = format!("{}=true", names::GARBAGE_COLLECTABLE);
+        let label_selector = format!("{}=true", GARBAGE_COLLECTABLE);
         each(session, resource, label_selector, &mut |seen| {
             if let Ok(meta) = seen {
                 garbage.suspect(kind, meta, session.now());
@@ -158,7 +157,7 @@ impl Garbage {
 /// What an annotation refers to: `reference.resources.gardener.cloud/{secret|configmap}-<suffix>: <name>`. Gardener writes eight
 /// hex digits as the suffix, others what they like; upstream takes any that has no further dash.
 fn reference_kind(annotation: &str) -> Option<Kind> {
-    let (kind, suffix) = annotation.strip_prefix(names::REFERENCE_PREFIX)?.split_once('-')?;
+    let (kind, suffix) = annotation.strip_prefix(REFERENCE_PREFIX)?.split_once('-')?;
     match kind {
         _ if suffix.contains('-') => None,
         "secret" => Some(Kind::Secret),

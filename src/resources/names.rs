@@ -44,12 +44,6 @@ pub const PRESERVE_RESOURCES: &str = "resources.gardener.cloud/preserve-resource
 pub const SKIP_HEALTH_CHECK: &str = "resources.gardener.cloud/skip-health-check";
 /// After this time in deletion, finalizers are taken away.
 pub const FINALIZE_DELETION_AFTER: &str = "resources.gardener.cloud/finalize-deletion-after";
-/// Label of Secrets and ConfigMaps that are deleted once nothing refers to them.
-pub const GARBAGE_COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
-/// Prefix of the annotations that refer to them.
-pub const REFERENCE_PREFIX: &str = "reference.resources.gardener.cloud/";
-/// Asks for an operation; removed when it begins.
-pub const OPERATION: &str = "gardener.cloud/operation";
 
 /// The condition about applying.
 pub const APPLIED: &str = "ResourcesApplied";

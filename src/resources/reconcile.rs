@@ -22,6 +22,7 @@ use super::trigger::{Duty, duty, is_ours, operation};
 use super::{Shared, later};
 use crate::api::condition::{self, Condition};
 use crate::api::core::SECRET;
+use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, ObjectMeta, annotation, is_true};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference, SecretReference};
 use crate::format::{base64, view};
@@ -166,7 +167,7 @@ impl Round<'_> {
             change.insert("finalizers".to_owned(), json!(finalizers));
         }
         if operation(metadata) == "reconcile" {
-            change.insert("annotations".to_owned(), json!({names::OPERATION: null}));
+            change.insert("annotations".to_owned(), json!({OPERATION: null}));
         }
         if !change.is_empty() {
             self.raw = self.session.patch_own(&self.raw, &Value::Object(change))?;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::names;
 use super::object::{group_of, text};
 use crate::api::meta::{annotation, is_true};
+use crate::api::resources::GARBAGE_COLLECTABLE;
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 
@@ -65,7 +66,7 @@ pub(super) fn fate(live: &Value, circumstances: Circumstances) -> Fate {
 fn is_collectable(live: &Value) -> bool {
     live["apiVersion"] == "v1"
         && (live["kind"] == "Secret" || live["kind"] == "ConfigMap")
-        && is_true(text(&live["metadata"]["labels"][names::GARBAGE_COLLECTABLE]))
+        && is_true(text(&live["metadata"]["labels"][GARBAGE_COLLECTABLE]))
 }
 
 /// Selector of the volume claims of a StatefulSet; empty for others, and for one without templates.

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::names::{self, reason};
 use super::target::Class;
 use crate::api::condition::Status;
+use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, ObjectMeta, is_true, or_default};
 use crate::api::resources::{INSTALLATION_LABEL, SecretReference};
 use crate::format::view;
@@ -36,7 +37,7 @@ struct Whole {
 impl From<Whole> for Watched {
     fn from(whole: Whole) -> Self {
         let Whole { mut metadata, mut spec, mut status } = whole;
-        metadata.annotations.retain(|name, _| [names::OPERATION, names::IGNORE].contains(&name.as_str()));
+        metadata.annotations.retain(|name, _| [OPERATION, names::IGNORE].contains(&name.as_str()));
         metadata.labels.retain(|name, _| name == INSTALLATION_LABEL);
         // One more than may be is enough to know.
         spec.secret_refs.truncate(limits::MANAGED_RESOURCE_SECRETS_MAX + 1);
@@ -167,7 +168,7 @@ fn is_held_by_other(us: Class, metadata: &ObjectMeta) -> bool {
 
 /// The operation that somebody asked for.
 pub(super) fn operation(metadata: &ObjectMeta) -> &str {
-    metadata.annotations.get(names::OPERATION).map_or("", String::as_str)
+    metadata.annotations.get(OPERATION).map_or("", String::as_str)
 }
 
 fn is_ignored(metadata: &ObjectMeta) -> bool {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use gardenlet::api::gardener::OPERATION;
 use gardenlet::api::meta::Resource;
 use gardenlet::base::clock::{Clock, Mono, Simulated, Timestamp};
 use gardenlet::components::crds;
-use gardenlet::extension::{Memory, OPERATION, Patience, TIMESTAMP, Target, Wish};
+use gardenlet::extension::{Memory, Patience, TIMESTAMP, Target, Wish};
 use gardenlet::flow::{Ended, Flow, Observer, Progress, Step, Turn};
 use gardenlet::kube::Client;
 use serde_json::{Value, json};

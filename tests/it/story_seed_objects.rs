@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use gardenlet::extension::{OPERATION, TIMESTAMP};
+use gardenlet::api::gardener::OPERATION;
+use gardenlet::extension::TIMESTAMP;
 use gardenlet::format::yaml;
 use serde_json::{Value, json};
 

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::typed;
 use crate::api::meta::text;
-use crate::components::managed::{REFERENCE_PREFIX, sha256_hex};
+use crate::api::resources::REFERENCE_PREFIX;
+use crate::components::managed::sha256_hex;
 
 /// Where the kubeconfig and its token are mounted.
 pub(super) const MOUNT_PATH: &str = "/var/run/secrets/gardener.cloud/garden/generic-kubeconfig";

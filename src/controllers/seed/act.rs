@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::core::NAMESPACE;
-use crate::api::gardener::{SEED, seed_namespace};
+use crate::api::gardener::{OPERATION, SEED, seed_namespace};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
 use crate::base::error::chain;
@@ -20,7 +20,6 @@ use crate::runtime::write;
 use super::decide::{self, Observed, Phase};
 use super::error::{Error, GET_NAMESPACE, kube_error};
 use super::flow::{self, Work};
-use super::operations::ANNOTATION;
 use super::{CONFLICT_RETRY, FINALIZER, SeedReconciler, authorities, delete, extensions};
 
 /// How often the progress of a flow is written, as upstream.
@@ -94,10 +93,10 @@ impl SeedReconciler {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let now = self.seeds.get(key)?;
         let then = &running.observed.live["metadata"];
-        let asked = now.metadata.annotations.get(ANNOTATION).map_or("", String::as_str);
+        let asked = now.metadata.annotations.get(OPERATION).map_or("", String::as_str);
         let is_same = then["uid"] == now.metadata.uid.as_str()
             && then["generation"] == now.metadata.generation
-            && text(&then["annotations"][ANNOTATION]) == asked
+            && text(&then["annotations"][OPERATION]) == asked
             && now.metadata.deletion_timestamp.is_none();
         is_same.then_some(running)
     }

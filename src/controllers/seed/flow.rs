@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::api::condition::Status;
 use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
-use crate::api::gardener::{ControllerInstallation, ControllerRegistration};
+use crate::api::gardener::{ControllerInstallation, ControllerRegistration, OPERATION};
 use crate::api::meta::{Key, Metadata, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::backoff::delay_after;
@@ -146,7 +146,7 @@ pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
         .add();
     let system = flow
         .task("Deploying system resources", |work: &mut Work, attempt| {
-            deploy_and_wait(work, attempt, &system::fill())
+            deploy_and_wait(work, attempt, system::NAME, &|_| system::fill())
         })
         .after(&[namespaces, definitions, foreign, vpa])
         .skip_if(without(system::NAME))
@@ -187,7 +187,7 @@ fn add_what_nobody_waits_for(
     namespaces: TaskId,
     is_complete: bool,
 ) -> [TaskId; 3] {
-    let asked = text(&work.live["metadata"]["annotations"][operations::ANNOTATION]).to_owned();
+    let asked = text(&work.live["metadata"]["annotations"][OPERATION]).to_owned();
     let operation = Operation::named(&asked);
     // What this agent installs has no certificates, and a key takes a small board half a minute.
     let authorities = flow
@@ -311,18 +311,23 @@ fn require_vpa(work: &Work) -> Result<Step, Failed> {
 }
 
 /// Writes a ManagedResource at the first attempt, then waits until its objects are healthy.
-fn deploy_and_wait(work: &mut Work, attempt: &Attempt, managed: &Managed) -> Result<Step, Failed> {
-    let key = Key::new(GARDEN_NAMESPACE, managed.name.as_str());
+fn deploy_and_wait(
+    work: &mut Work,
+    attempt: &Attempt,
+    name: &str,
+    fill: &dyn Fn(&Work) -> Managed,
+) -> Result<Step, Failed> {
+    let key = Key::new(GARDEN_NAMESPACE, name);
     let found = work.managed.get(&key);
     if attempt.tries == 0 {
         if found.is_some_and(|found| found.apply_problem().is_some()) {
             // The applier's own pauses grow to five minutes; what was in its way may be gone.
             managed::apply_again(&work.seed, &key)?;
         }
-        let generation = managed::deploy(&work.seed, managed)?;
-        work.generations.insert(managed.name.clone(), generation);
+        let generation = managed::deploy(&work.seed, &fill(work))?;
+        work.generations.insert(name.to_owned(), generation);
     }
-    let generation = work.generations.get(&managed.name).copied().unwrap_or_default();
+    let generation = work.generations.get(name).copied().unwrap_or_default();
     let found = work.managed.get(&key);
     let why =
         found.map_or_else(|| Some("is not there yet".to_owned()), |found| unhealthy(&found, generation));
@@ -389,6 +394,6 @@ fn deploy_identity(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     {
         return Ok(Step::Done);
     }
-    let managed = cluster_identity::fill(&work.cluster_identity);
-    deploy_and_wait(work, attempt, &managed)
+    let fill = |work: &Work| cluster_identity::fill(&work.cluster_identity);
+    deploy_and_wait(work, attempt, cluster_identity::NAME, &fill)
 }

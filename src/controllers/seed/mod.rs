@@ -181,7 +181,7 @@ impl Reconciler for SeedReconciler {
 
 /// Whether a change of the Seed needs a round: a new generation, a deletion, an operation.
 fn wants_reconcile(old: Option<&gardener::Seed>, new: &gardener::Seed) -> bool {
-    let operation = |seed: &gardener::Seed| seed.metadata.annotations.get(operations::ANNOTATION).cloned();
+    let operation = |seed: &gardener::Seed| seed.metadata.annotations.get(gardener::OPERATION).cloned();
     old.is_none_or(|old| {
         old.metadata.generation != new.metadata.generation
             || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()

@@ -5,14 +5,12 @@
 use serde_json::{Value, json};
 
 use crate::api::core::SECRET;
-use crate::api::gardener::SEED;
+use crate::api::gardener::{OPERATION, SEED};
 use crate::api::meta::Metadata;
 use crate::config::settings::SecretReference;
 use crate::flow::{Failed, Step};
+use crate::identity::secret::OPERATION_RENEW;
 use crate::kube::{Garden, ListParams, Patch, Seed};
-
-/// The annotation.
-pub(super) const ANNOTATION: &str = "gardener.cloud/operation";
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +79,7 @@ pub(super) fn perform(
              renewed here: renew them where they come from, then remove the annotation",
         ));
     };
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {ANNOTATION: "renew"}}}));
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: OPERATION_RENEW}}}));
     seed.patch::<Value>(&SECRET, &secret.namespace, &secret.name, "", &patch)?;
     Ok(())
 }
@@ -89,11 +87,11 @@ pub(super) fn perform(
 /// Removes the annotation, if it still asks for what was done.
 pub(super) fn acknowledge(garden: &Garden, name: &str, asked: &str) -> Result<Step, Failed> {
     let Some(live) = garden.find::<Value>(&SEED, "", name)? else { return Ok(Step::Done) };
-    if live["metadata"]["annotations"][ANNOTATION] != asked {
+    if live["metadata"]["annotations"][OPERATION] != asked {
         return Ok(Step::Done);
     }
     let patch = json!({"metadata": {
-        "annotations": {ANNOTATION: null}, "resourceVersion": live["metadata"]["resourceVersion"],
+        "annotations": {OPERATION: null}, "resourceVersion": live["metadata"]["resourceVersion"],
     }});
     garden.patch::<Value>(&SEED, "", name, "", &Patch::Merge(patch))?;
     log::info!(seed = name, operation = asked; "Performed the operation that the Seed asked for");

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::names;
 use super::object::{annotations, find_map, from_texts, group_of, is_empty, labels, map_at, set, text};
 use crate::api::meta::annotation;
-use crate::api::resources::ObjectReference;
+use crate::api::resources::{ObjectReference, REFERENCE_PREFIX};
 
 mod service;
 mod workload;
@@ -90,7 +90,7 @@ fn merge_labels(object: &Value, terms: Terms<'_>, old: &Value) -> BTreeMap<Strin
 fn merge_annotations(object: &Value, terms: Terms<'_>, old: &Value) -> BTreeMap<String, String> {
     let mut live = annotations(old);
     // These say which Secrets the object uses: only what is desired now may keep a Secret from being collected.
-    live.retain(|key, _| !key.starts_with(names::REFERENCE_PREFIX));
+    live.retain(|key, _| !key.starts_with(REFERENCE_PREFIX));
     let own = annotations(object);
     let recorded = terms.recorded.map(|r| &r.annotations);
     let mut all = if terms.force_annotations { own } else { merge_texts(own, live, recorded) };

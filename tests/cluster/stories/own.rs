@@ -2,10 +2,9 @@
 
 use gardenlet::api::core::{SECRET, SERVICE};
 use gardenlet::api::extensions::{DNS_RECORD, EXTENSION};
-use gardenlet::api::gardener::SEED;
+use gardenlet::api::gardener::{OPERATION, SEED};
 use gardenlet::api::meta::Resource;
 use gardenlet::base::clock::Clock;
-use gardenlet::extension::OPERATION;
 use gardenlet::format::time::rfc3339;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use gardenlet::api::gardener::SEED as SEEDS;
 use gardenlet::api::meta::Resource;
-use gardenlet::api::resources::MANAGED_RESOURCE;
+use gardenlet::api::resources::{GARBAGE_COLLECTABLE, MANAGED_RESOURCE};
 use gardenlet::components::managed::{self, Managed};
 use gardenlet::components::{cluster_identity, crds, install, system, webhooks};
 use gardenlet::kube::{Client, DeleteParams, ListParams, Seed};
@@ -164,7 +164,7 @@ fn components(lab: &Lab) -> Result<()> {
 fn secrets(seed: &Client) -> Result<BTreeMap<String, Value>> {
     let mut all = seed.list::<Value>(&SECRET, "garden", &ListParams::default())?.items;
     let label = |secret: &Value, name: &str| secret["metadata"]["labels"][name].is_string();
-    all.retain(|secret| label(secret, "manager-identity") || label(secret, managed::GARBAGE_LABEL));
+    all.retain(|secret| label(secret, "manager-identity") || label(secret, GARBAGE_COLLECTABLE));
     Ok(by_name(&all, |secret| json!([secret["metadata"]["uid"], secret["data"], secret["type"]])))
 }
 
