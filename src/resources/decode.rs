@@ -174,8 +174,10 @@ impl<'a> Planner<'a> {
         for (index, document) in found.into_iter().enumerate() {
             let place = format!("document {index} of {key_text}");
             match self.read(document)? {
-                Ok((Value::Null, _)) => {}
-                Ok((object @ Value::Object(_), document)) => self.object(object, document, bytes)?,
+                Ok((Value::Null, ..)) => {}
+                Ok((object @ Value::Object(_), memory, document)) => {
+                    self.object(object, memory, document, bytes)?;
+                }
                 Ok(_) => self.plan.problems.add(&place, "not an object"),
                 Err(Trouble::Broken(why)) => self.plan.problems.add(&place, &why),
                 Err(Trouble::TooLarge(why)) => return Err(Refusal::TooLarge(why).at(&place)),
@@ -194,24 +196,32 @@ impl<'a> Planner<'a> {
         if window == 0 { Ok(()) } else { self.hold(window + window / 2) }
     }
 
+    /// Its outline, and the memory that its value takes.
     fn read(
         &mut self,
         document: Result<Document, Trouble>,
-    ) -> Result<Result<(Value, Document), Trouble>, Refusal> {
+    ) -> Result<Result<(Value, usize, Document), Trouble>, Refusal> {
         let document = match document {
             Ok(document) => document,
             Err(trouble) => return Ok(Err(trouble)),
         };
-        self.hold(memory::of_text(document.text()))?;
-        Ok(document.value().map(|value| (value, document)))
+        let outline = document.outline(&mut |bytes| self.hold(bytes))?;
+        Ok(outline.map(|(object, memory)| (object, memory, document)))
     }
 
-    fn object(&mut self, mut object: Value, document: Document, bytes: &[u8]) -> Result<(), Refusal> {
+    fn object(
+        &mut self,
+        mut object: Value,
+        memory: usize,
+        document: Document,
+        bytes: &[u8],
+    ) -> Result<(), Refusal> {
         default_namespace(&mut object, self.scope_of);
         if annotation(&object, names::MODE) == names::MODE_IGNORE {
             self.plan.orphans.push(Identity::of_object(&object));
             return Ok(());
         }
+        self.largest = self.largest.max(memory);
         self.hash.update(bytes);
         let reference = reference(&object, self.inject);
         self.status_bytes += size(&reference);
@@ -227,7 +237,6 @@ impl<'a> Planner<'a> {
             return Err(Refusal::TooLarge(why));
         }
         self.kept += REFERENCE_BYTES + LABEL_BYTES * (reference.labels.len() + reference.annotations.len());
-        self.largest = self.largest.max(memory::of(&object));
         self.plan.objects.push(Planned { document, rank: rank(&object) });
         self.plan.references.push(reference);
         Ok(())

@@ -10,7 +10,9 @@ use crate::limits;
 /// A map of up to eleven entries, and one of more for each six.
 const MAP_BYTES: usize = 640;
 /// A list of values, grown by doubling, per item.
-const ITEM_BYTES: usize = 48;
+pub(super) const ITEM_BYTES: usize = 48;
+/// An entry of a map, without its value and the text of its key.
+pub(super) const KEY_BYTES: usize = 16;
 /// The memory of one value of a text that was not read yet, at most: every third could be a map.
 const NODE_BYTES: usize = 240;
 
@@ -67,24 +69,24 @@ pub(super) fn of(value: &Value) -> usize {
         Value::String(text) => text.len(),
         Value::Array(list) => list.iter().map(|item| ITEM_BYTES + of(item)).sum(),
         Value::Object(map) => {
-            let leaves = if map.len() < 12 { usize::from(!map.is_empty()) } else { map.len().div_ceil(6) };
-            leaves * MAP_BYTES + map.iter().map(|(key, value)| 16 + key.len() + of(value)).sum::<usize>()
+            of_map(map.len())
+                + map.iter().map(|(key, value)| KEY_BYTES + key.len() + of(value)).sum::<usize>()
         }
     }
 }
 
-/// What the value of a text takes at most: each node but the first follows one of these characters, or an alias stands
+/// What a map of so many entries takes, without them.
+pub(super) fn of_map(entries: usize) -> usize {
+    MAP_BYTES * if entries < 12 { usize::from(entries > 0) } else { entries.div_ceil(6) }
+}
+
+/// What the value of a text of YAML takes at most: each node but the first follows one of these characters, or an alias stands
 /// for it.
 pub(super) fn of_text(text: &str) -> usize {
     let marks = text.bytes().filter(|b| b",:[{-?\n".contains(b)).count();
     let has_aliases = text.contains('*');
     let nodes = if has_aliases { limits::DOCUMENT_NODES_MAX } else { 1 + marks };
-    of_nodes(nodes.min(limits::DOCUMENT_NODES_MAX), text.len())
-}
-
-/// What a value of so many nodes takes at most, and its text.
-pub(super) const fn of_nodes(nodes: usize, text_bytes: usize) -> usize {
-    nodes * NODE_BYTES + text_bytes
+    nodes.min(limits::DOCUMENT_NODES_MAX) * NODE_BYTES + text.len()
 }
 
 /// The beginning of a text that is too long.

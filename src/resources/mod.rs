@@ -52,6 +52,7 @@ mod target;
 mod trigger;
 mod unchanged;
 mod unpack;
+mod weight;
 mod workload;
 
 pub use check::ChecksReconciler;

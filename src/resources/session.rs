@@ -5,9 +5,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::error::Error;
-use super::memory::{self, Permit};
+use super::memory::Permit;
 use super::object::text;
 use super::target::Target;
+use super::weight;
 use crate::api::meta::{Key, Resource};
 use crate::api::resources::{MANAGED_RESOURCE, ObjectReference};
 use crate::base::clock::Timestamp;
@@ -156,28 +157,28 @@ fn patch_metadata(client: &Client, r: &Resource, live: &Value, change: &Value) -
 
 /// A ManagedResource as it is now, with memory to write its status.
 pub(super) fn managed_resource(own: &kube::Applier, key: &Key, permit: &mut Permit) -> Result<Own, Error> {
-    let mut is_busy = false;
+    let (mut bytes, mut is_busy) = (0, false);
     let found = own.find_with(&MANAGED_RESOURCE, &key.namespace, &key.name, &mut |body| {
         let nodes = str::from_utf8(body).map_or(usize::MAX, value::count);
         if nodes > limits::MANAGED_RESOURCE_NODES_MAX {
             let max = limits::MANAGED_RESOURCE_NODES_MAX;
             return Err(serde::de::Error::custom(format!("the ManagedResource has more than {max} values")));
         }
-        is_busy = !permit.hold(memory::of_nodes(nodes, body.len()));
+        // As it is read, as it is written, and the server's answer.
+        bytes = 3 * weight::of_json(body)?;
+        if bytes > 3 * limits::MANAGED_RESOURCE_BYTES_MAX {
+            let max = limits::MANAGED_RESOURCE_BYTES_MAX >> 20;
+            let why = format!("the ManagedResource takes more than {max} MiB of memory");
+            return Err(serde::de::Error::custom(why));
+        }
+        is_busy = !permit.hold(bytes + body.len());
         if is_busy { Ok(Value::Null) } else { value::read_within(body, nodes) }
     });
-    let raw = match found {
-        Ok(Some(raw)) => raw,
-        Ok(None) => return Ok(Own::Gone),
-        Err(error @ kube::Error::Decode { .. }) => return Ok(Own::TooLarge(chain(&error))),
-        Err(error) => return Err(error.into()),
-    };
-    let bytes = memory::of(&raw);
-    if bytes > limits::MANAGED_RESOURCE_BYTES_MAX {
-        let max = limits::MANAGED_RESOURCE_BYTES_MAX >> 20;
-        return Ok(Own::TooLarge(format!("the ManagedResource takes more than {max} MiB of memory")));
+    match found {
+        Ok(Some(_)) if is_busy => Ok(Own::Busy),
+        Ok(Some(raw)) => Ok(Own::Read { raw, bytes }),
+        Ok(None) => Ok(Own::Gone),
+        Err(error @ kube::Error::Decode { .. }) => Ok(Own::TooLarge(chain(&error))),
+        Err(error) => Err(error.into()),
     }
-    // As it was read, as it is written, and the server's answer.
-    let bytes = 3 * bytes;
-    Ok(if is_busy || !permit.hold(bytes) { Own::Busy } else { Own::Read { raw, bytes } })
 }

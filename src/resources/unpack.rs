@@ -7,11 +7,14 @@ use std::io::{self, BufRead, BufReader, Read};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::{memory, weight};
 use crate::format::{brotli, yaml};
 use crate::kube::value;
 use crate::limits;
 
 const BUFFER_BYTES: usize = 16 << 10;
+/// What a plan needs of an object.
+const OUTLINE: [&[&str]; 3] = [&["apiVersion"], &["kind"], &["metadata"]];
 
 /// One document that is not empty.
 #[derive(Clone, Debug)]
@@ -172,6 +175,28 @@ impl Document {
             true => too_many_values(),
             false => Trouble::Broken(error.below(self.lines_above).to_string()),
         })
+    }
+
+    /// What a plan needs of the document, if `hold` finds the memory for it, and the memory that its whole value takes.
+    pub(super) fn outline<E>(
+        &self,
+        hold: &mut dyn FnMut(usize) -> Result<(), E>,
+    ) -> Result<Result<(Value, usize), Trouble>, E> {
+        if !self.is_json {
+            hold(memory::of_text(&self.text))?;
+            return Ok(self.value().map(|value| {
+                let bytes = memory::of(&value);
+                (value, bytes)
+            }));
+        }
+        let text = self.text.as_bytes();
+        let broken = |e: serde_json::Error| Trouble::Broken(e.to_string());
+        let bytes = match weight::of_json(text) {
+            Ok(bytes) => bytes,
+            Err(error) => return Ok(Err(broken(error))),
+        };
+        hold(bytes)?;
+        Ok(value::read_parts(text, &OUTLINE).map(|outline| (outline, bytes)).map_err(broken))
     }
 
     /// The text.

@@ -59,7 +59,19 @@ pub fn leave(world: &World, end: End) -> String {
     extension(world, &provider, prepare::PROVIDER, &[map]);
     leases(world, end);
     conditions(world, &[&installation, &provider]);
+    settled(&world.seed);
+    settled(&world.garden);
     installation
+}
+
+/// Waits until each namespace has what its own controllers put there: what appears later was not made by the agent.
+fn settled(cluster: &TestCluster) {
+    for namespace in cluster.api().store.list("", "namespaces", "") {
+        let name = text(&namespace, "/metadata/name");
+        for (plural, own) in [("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")] {
+            cluster.wait_for("a new namespace", |cluster| cluster.get("", plural, name, own));
+        }
+    }
 }
 
 /// The accepted certificate; what it was asked for with is gone.
