@@ -1,9 +1,66 @@
 //! The allocator of the static binaries. musl's own keeps what a short peak took in groups of equal sizes: after the
-//! start, which compares the CRDs and opens every connection, 3 MB stayed resident for 0.5 MB in use. This one joins
+//! start, which compares the CRDs and opens every connection, 3 MB stayed resident for 0.5 MB in use. dlmalloc joins
 //! neighbours and fills holes first: 1.7 MB less, at a size of 10 kB. Both serve all threads behind one lock.
 //!
-//! The feature `libc-heap` leaves musl's in place. It is for emulators: QEMU's user mode up to 8.0 takes a mapping's
-//! neighbour away when `mremap` shrinks a mapping of a 32-bit program, as this allocator does; Linux does not.
+//! dlmalloc gives memory back only from its end, and a large text that grows leaves holes of a half, a quarter and so on.
+//! So what is large comes from musl, which maps each such piece for itself: it grows without a copy, takes no more than was
+//! written to, and goes back to the system at once.
+//!
+//! The feature `libc-heap` leaves everything to musl. It is for emulators: QEMU's user mode up to 8.0 takes a mapping's
+//! neighbour away when `mremap` shrinks a mapping of a 32-bit program, as dlmalloc does; Linux does not.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+
+use dlmalloc::GlobalDlmalloc;
 
 #[global_allocator]
-static HEAP: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+static HEAP: Heap = Heap;
+
+/// From here on, musl maps a piece for itself (its `MMAP_THRESHOLD` is a little lower).
+const LARGE_BYTES: usize = 128 << 10;
+
+struct Heap;
+
+impl Heap {
+    /// Who serves pieces of this size: the layout of a piece stays the same until it is given back.
+    fn of(bytes: usize) -> &'static dyn GlobalAlloc {
+        if bytes < LARGE_BYTES { &GlobalDlmalloc } else { &System }
+    }
+}
+
+// SAFETY: each piece is served, changed and taken back by the same allocator, which its size tells.
+#[expect(unsafe_code, reason = "only the choice between two allocators is our own")]
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are those that the other asks for; so in all that follows.
+        unsafe { Self::of(layout.size()).alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { Self::of(layout.size()).alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { Self::of(layout.size()).dealloc(piece, layout) }
+    }
+
+    unsafe fn realloc(&self, piece: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        let is_large = |bytes| bytes >= LARGE_BYTES;
+        if is_large(layout.size()) == is_large(bytes) {
+            // SAFETY: as above.
+            return unsafe { Self::of(bytes).realloc(piece, layout, bytes) };
+        }
+        // SAFETY: the caller promises that the size fits a layout of this alignment; the two pieces do not overlap, and
+        // the shorter one has so many bytes.
+        unsafe {
+            let moved = self.alloc(Layout::from_size_align_unchecked(bytes, layout.align()));
+            if !moved.is_null() {
+                moved.copy_from_nonoverlapping(piece, bytes.min(layout.size()));
+                self.dealloc(piece, layout);
+            }
+            moved
+        }
+    }
+}
