@@ -63,6 +63,11 @@ impl Failure {
         }
     }
 
+    /// Whether somebody else wrote the object first. That is everyday life, and the next look knows the new version.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Retry(cause) if find_request(&**cause).is_some_and(kube::Error::is_conflict))
+    }
+
     const fn cause(&self) -> &Cause {
         let (Self::Retry(cause) | Self::Terminal(cause) | Self::Later(_, cause)) = self;
         cause
@@ -166,6 +171,24 @@ mod tests {
         ];
         for (name, failure, expected) in table {
             assert_eq!(failure.retry_after(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn who_was_second_is_known() {
+        let refused = |code, reason: &str| {
+            let reason = reason.to_owned();
+            kube::Error::Api(Box::new(kube::Failure { code, reason, ..kube::Failure::default() }))
+        };
+        let table = [
+            (Failure::from(refused(409, "Conflict")), true),
+            (Failure::from(Wrapped(refused(409, "Conflict"))), true),
+            (Failure::from(refused(422, "Invalid")), false),
+            (Failure::terminal(refused(409, "Conflict")), false),
+            (Failure::retry("words"), false),
+        ];
+        for (failure, expected) in table {
+            assert_eq!(failure.is_conflict(), expected, "{failure}");
         }
     }
 

@@ -415,8 +415,10 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
 
 /// Which of the failures in a row are worth a line: the first, then fewer and fewer. A site without its garden fails for
 /// weeks, and its disk is small.
-const fn is_told(attempt: u32) -> bool {
-    attempt.is_power_of_two() || attempt.is_multiple_of(256)
+/// Conflicts are worth one if they do not end.
+const fn is_told(attempt: u32, is_conflict: bool) -> bool {
+    let first = if is_conflict { 4 } else { 1 };
+    attempt >= first && (attempt.is_power_of_two() || attempt.is_multiple_of(256))
 }
 
 fn report(
@@ -454,7 +456,7 @@ fn report(
         }
         Err(failure) => {
             let (err, retry_ms) = (failure.text(), delay.map_or(0, |d| d.as_millis()));
-            let level = if is_told(attempt) { log::Level::Warn } else { log::Level::Debug };
+            let level = if is_told(attempt, failure.is_conflict()) { log::Level::Warn } else { log::Level::Debug };
             log::log!(
                 level, controller = job.name, key = key.as_str(), err = err.as_str(), attempt = attempt,
                 retry_ms = u64::try_from(retry_ms).unwrap_or(u64::MAX);

@@ -5,9 +5,11 @@ use crate::base::clock::{Simulated, Timestamp};
 
 #[test]
 fn what_fails_for_weeks_is_told_now_and_then() {
-    let told = |attempts: u32| (1..=attempts).filter(|attempt| is_told(*attempt)).count();
+    let told = |attempts: u32| (1..=attempts).filter(|attempt| is_told(*attempt, false)).count();
     // A retry every 30 s: an hour, a day, three weeks.
     assert_eq!((told(4), told(120), told(2_880), told(60_480)), (3, 7, 19, 244));
+    let conflicts: Vec<u32> = (1..=9).filter(|attempt| is_told(*attempt, true)).collect();
+    assert_eq!(conflicts, [4, 8], "somebody else may be first now and then");
 }
 
 type Answer = fn(&Key, usize) -> Result<Outcome, Failure>;
