@@ -456,7 +456,8 @@ fn report(
         }
         Err(failure) => {
             let (err, retry_ms) = (failure.text(), delay.map_or(0, |d| d.as_millis()));
-            let level = if is_told(attempt, failure.is_conflict()) { log::Level::Warn } else { log::Level::Debug };
+            let level =
+                if is_told(attempt, failure.is_conflict()) { log::Level::Warn } else { log::Level::Debug };
             log::log!(
                 level, controller = job.name, key = key.as_str(), err = err.as_str(), attempt = attempt,
                 retry_ms = u64::try_from(retry_ms).unwrap_or(u64::MAX);
