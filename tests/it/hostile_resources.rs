@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::process::Process;
+use crate::story_outside::files;
 use crate::world::{MANAGED_RESOURCES, Options, World, condition};
 
 /// How much more than an idle one the agent may take. The allocator of the shipped program gives more back than the system's.
@@ -163,7 +164,9 @@ fn applied(world: &World, name: &str) -> Option<(String, String)> {
 #[test]
 fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     let world = World::start(&Options::real("hostile"));
-    let mut process = Process::start(&world);
+    let (garden, seed) = files(&world);
+    let variables = [("GARDEN_KUBECONFIG", &*garden), ("KUBECONFIG", &*seed)];
+    let mut process = Process::start_with(&world, &variables);
     world.wait_until_ready();
     let good = |name: &str| {
         install(
@@ -243,7 +246,7 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     // A life that finds all of them in one list.
     process.signal(Signal::TERM);
     process.0.wait().unwrap();
-    process = Process::start(&world);
+    process = Process::start_with(&world, &variables);
     good("good-later");
     judge(&process, "a later life");
 }
