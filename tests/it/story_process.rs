@@ -3,8 +3,10 @@
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
 
 use gardenlet::base::clock::Clock;
+use gardenlet::base::thread;
 use gardenlet::limits;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -34,26 +36,36 @@ fn threads_and_watches_have_a_maximum() {
     assert!(threads.len() <= limits::THREADS_MAX, "{threads:?}");
 }
 
-/// A service manager that reads what it is told.
-struct Manager(UnixDatagram);
+/// A service manager. It reads what it is told at once: the system keeps ten unread messages, and the agent waits for nobody.
+struct Manager(Receiver<String>);
 
 impl Manager {
     fn listen(path: &Path) -> Self {
         let socket = UnixDatagram::bind(path).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(socket)
+        let (heard, messages) = channel();
+        let read = move || {
+            let mut bytes = [0; 4_096];
+            while let Ok(length) = socket.recv(&mut bytes) {
+                let message = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                if heard.send(message).is_err() {
+                    return;
+                }
+            }
+        };
+        // It ends with the silence of the agent.
+        drop(thread::spawn("manager", 128 << 10, read).unwrap());
+        Self(messages)
     }
 
     /// The next message that has a line like this.
     fn wait_for(&self, beginning: &str) -> String {
-        let mut bytes = [0; 4_096];
         let real = Clock::system();
         // Other messages come all the time from an agent that does not get there.
         let deadline = real.mono() + 4 * PATIENCE;
         loop {
             assert!(real.mono() < deadline, "waited in vain for {beginning}");
-            let length = self.0.recv(&mut bytes).unwrap_or_else(|e| panic!("waited for {beginning}: {e}"));
-            let message = String::from_utf8_lossy(&bytes[..length]).into_owned();
+            let message = self.0.recv().unwrap_or_else(|e| panic!("waited for {beginning}: {e}"));
             if message.lines().any(|line| line.starts_with(beginning)) {
                 return message;
             }
