@@ -283,8 +283,8 @@ fn leases_came_back_at_once(world: &World) {
     }
 }
 
-/// Every object of a cluster without what differs in each run, and without Events: they tell of accidents. Sorted; two objects that differ in a random name only are
-/// two lines.
+/// Every object of a cluster without what differs in each run, and without Events: they tell of accidents. Sorted; two
+/// objects that differ in a random name only are two lines.
 fn left_in(cluster: &TestCluster) -> Vec<(String, Value)> {
     let uuid = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
     let rules: Vec<(Regex, &str)> = [
@@ -323,8 +323,8 @@ fn left_in(cluster: &TestCluster) -> Vec<(String, Value)> {
                     *data = hidden(data);
                 }
             }
-            // Which version of a registration was installed depends on how much was written before it.
-            for part in ["/spec/deploymentRef", "/spec/registrationRef"] {
+            // Which versions the garden's controllers saw depends on how much was written before them.
+            for part in ["/spec/deploymentRef", "/spec/registrationRef", "/spec/seedRef"] {
                 if let Some(Value::Object(reference)) = object.pointer_mut(part) {
                     reference.remove("resourceVersion");
                 }
