@@ -130,7 +130,7 @@ impl Streamed {
     /// The object, as one that cannot be decoded.
     pub(super) fn refused(self, why: &str) -> Undecodable {
         let (key, why) = (self.key(), serde::de::Error::custom(why));
-        Undecodable { key, head: if self.is_cut { head(self.object) } else { Value::Null }, why }
+        Undecodable { key, head: if self.is_cut { self.object } else { Value::Null }, why }
     }
 
     /// The same, without what was passed over.
@@ -143,21 +143,6 @@ impl Streamed {
         change(&mut self.object);
         self
     }
-}
-
-/// Entries of a list or a map in the metadata of a head.
-const HEAD_ENTRIES_MAX: usize = 64;
-
-/// Which object it is, and whose, without what is long: a list may hold many that are too large.
-fn head(mut object: Value) -> Value {
-    let mut part = |field: &str| object.get_mut(field).map(Value::take).unwrap_or_default();
-    let (mut metadata, class) = (part("metadata"), part("spec").get_mut("class").map(Value::take));
-    if let Some(fields) = metadata.as_object_mut() {
-        let entries =
-            |value: &Value| value.as_object().map_or(0, Map::len).max(value.as_array().map_or(0, Vec::len));
-        fields.retain(|_, value| entries(value) <= HEAD_ENTRIES_MAX);
-    }
-    serde_json::json!({"metadata": metadata, "spec": {"class": class}})
 }
 
 impl<'de> Deserialize<'de> for Streamed {
@@ -414,19 +399,6 @@ mod tests {
         let head = object.refused("x").head;
         assert_eq!((&head["metadata"]["name"], &head["metadata"]["namespace"]), (&json!("n"), &json!("s")));
         assert_eq!((&head["metadata"]["generation"], &head["spec"]), (&json!(3), &json!({"class": "seed"})));
-        assert_eq!(head["metadata"].get("annotations"), None);
-    }
-
-    #[test]
-    fn of_what_is_cut_little_is_kept() {
-        let references = vec![json!({"name": "x"}); 15_000];
-        let metadata = json!({"annotations": {"a": "b"}, "finalizers": vec!["f"; 65], "labels": {"c": "d"}, "name": "n"});
-        let text = json!({"kind": "ManagedResource", "metadata": metadata,
-            "spec": {"class": "seed", "secretRefs": references}, "status": {"conditions": references}});
-        let object: Streamed = serde_json::from_str(&text.to_string()).unwrap();
-        let expected = json!({"metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}, "name": "n"},
-            "spec": {"class": "seed"}});
-        assert_eq!(object.refused("x").head, expected);
     }
 
     #[test]

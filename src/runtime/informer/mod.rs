@@ -363,11 +363,11 @@ impl KindFeed {
             log::error!(watch = self.options.name; "The store is full; objects are left out");
             return Ok(());
         }
-        let result = self.kept.put(key, object);
-        if let Err(object) = &result {
-            self.kept.put_head(object.key.clone(), &object.head);
-        }
-        result
+        self.kept.put(key, object).map_err(|mut object| {
+            // Its complaint may wait for the end of a list, which may have many of them; megabytes must not.
+            self.kept.put_head(object.key.clone(), &std::mem::take(&mut object.head));
+            object
+        })
     }
 
     fn complain(&self, object: &Undecodable) {
