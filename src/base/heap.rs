@@ -2,9 +2,9 @@
 //! start, which compares the CRDs and opens every connection, 3 MB stayed resident for 0.5 MB in use. dlmalloc joins
 //! neighbours and fills holes first: 1.7 MB less, at a size of 10 kB. Both serve all threads behind one lock.
 //!
-//! dlmalloc gives memory back only from its end, and a large text that grows leaves holes of a half, a quarter and so on.
-//! So what is large comes from musl, which maps each such piece for itself: it grows without a copy, takes no more than was
-//! written to, and goes back to the system at once.
+//! dlmalloc returns memory to the system only from its end, and a large text that grows leaves holes behind. So musl serves
+//! the large pieces, and gives each a mapping of its own. Such a piece grows without a copy. It occupies only the pages that
+//! were written. Freeing it returns them at once.
 //!
 //! The feature `libc-heap` leaves everything to musl. It is for emulators: QEMU's user mode up to 8.0 takes a mapping's
 //! neighbour away when `mremap` shrinks a mapping of a 32-bit program, as dlmalloc does; Linux does not.
@@ -16,15 +16,17 @@ use dlmalloc::GlobalDlmalloc;
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// From here on, musl maps a piece for itself (its `MMAP_THRESHOLD` is a little lower).
-const LARGE_BYTES: usize = 128 << 10;
-
 struct Heap;
 
 impl Heap {
-    /// Who serves pieces of this size: the layout of a piece stays the same until it is given back.
+    /// From this size on, musl gives a piece its own mapping (its `MMAP_THRESHOLD` is a little lower).
+    const fn is_large(bytes: usize) -> bool {
+        bytes >= 128 << 10
+    }
+
+    /// The allocator of a piece: its size decides, and stays the same until the piece is freed or reallocated.
     fn of(bytes: usize) -> &'static dyn GlobalAlloc {
-        if bytes < LARGE_BYTES { &GlobalDlmalloc } else { &System }
+        if Self::is_large(bytes) { &System } else { &GlobalDlmalloc }
     }
 }
 
@@ -47,8 +49,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        let is_large = |bytes| bytes >= LARGE_BYTES;
-        if is_large(layout.size()) == is_large(bytes) {
+        if Self::is_large(layout.size()) == Self::is_large(bytes) {
             // SAFETY: as above.
             return unsafe { Self::of(bytes).realloc(piece, layout, bytes) };
         }

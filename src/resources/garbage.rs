@@ -40,7 +40,7 @@ impl Reconciler for GarbageCollector {
 fn collect(session: Session<'_>) -> Result<(), Error> {
     let mut garbage = Garbage::default();
     for (resource, kind) in [(&SECRET, Kind::Secret), (&CONFIG_MAP, Kind::ConfigMap)] {
-        let label_selector = format!("{}=true", GARBAGE_COLLECTABLE);
+        let label_selector = format!("{GARBAGE_COLLECTABLE}=true");
         each(session, resource, label_selector, &mut |seen| {
             if let Ok(meta) = seen {
                 garbage.suspect(kind, meta, session.now());

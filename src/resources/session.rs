@@ -164,13 +164,14 @@ pub(super) fn managed_resource(own: &kube::Applier, key: &Key, permit: &mut Perm
             let max = limits::MANAGED_RESOURCE_NODES_MAX;
             return Err(serde::de::Error::custom(format!("the ManagedResource has more than {max} values")));
         }
-        // As it is read, as it is written, and the server's answer.
-        bytes = 3 * weight::of_json(body)?;
-        if bytes > 3 * limits::MANAGED_RESOURCE_BYTES_MAX {
+        let once = weight::of_json(body)?;
+        if once > limits::MANAGED_RESOURCE_BYTES_MAX {
             let max = limits::MANAGED_RESOURCE_BYTES_MAX >> 20;
             let why = format!("the ManagedResource takes more than {max} MiB of memory");
             return Err(serde::de::Error::custom(why));
         }
+        // As it is read, as it is written, and the server's answer.
+        bytes = 3 * once;
         is_busy = !permit.hold(bytes + body.len());
         if is_busy { Ok(Value::Null) } else { value::read_within(body, nodes) }
     });

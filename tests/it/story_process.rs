@@ -36,7 +36,8 @@ fn threads_and_watches_have_a_maximum() {
     assert!(threads.len() <= limits::THREADS_MAX, "{threads:?}");
 }
 
-/// A service manager. It reads what it is told at once: the system keeps ten unread messages, and the agent waits for nobody.
+/// A service manager that reads each message at once. The system keeps only ten unread messages, and the agent drops what
+/// does not fit.
 struct Manager(Receiver<String>);
 
 impl Manager {

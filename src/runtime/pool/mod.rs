@@ -414,8 +414,7 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
 }
 
 /// Which of the failures in a row are worth a line: the first, then fewer and fewer. A site without its garden fails for
-/// weeks, and its disk is small.
-/// Conflicts are worth one if they do not end.
+/// weeks, and its disk is small. The first three conflicts are everyday life.
 const fn is_told(attempt: u32, is_conflict: bool) -> bool {
     let first = if is_conflict { 4 } else { 1 };
     attempt >= first && (attempt.is_power_of_two() || attempt.is_multiple_of(256))
