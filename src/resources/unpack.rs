@@ -286,6 +286,22 @@ mod tests {
     }
 
     #[test]
+    fn of_json_only_the_outline_is_made() {
+        let text = r#"{"apiVersion":"v1","kind":"K","metadata":{"name":"n"},"spec":{"a":[{"b":1}]}}"#;
+        let document = all("k", text.as_bytes()).unwrap().remove(0).unwrap();
+        let mut held = Vec::new();
+        let outline = document.outline(&mut |bytes| {
+            held.push(bytes);
+            Ok::<_, ()>(())
+        });
+        let (object, bytes) = outline.unwrap().unwrap();
+        let expected = serde_json::json!({"apiVersion": "v1", "kind": "K", "metadata": {"name": "n"}});
+        assert_eq!((object, held), (expected, vec![memory::of(&document.value().unwrap())]));
+        assert_eq!(bytes, memory::of(&document.value().unwrap()));
+        assert_eq!(document.outline(&mut |_| Err("no memory")), Err("no memory"));
+    }
+
+    #[test]
     fn one_key_leaves_the_next_what_it_did_not_need() {
         let mut room = Room { documents: 3, bytes: 20 };
         assert_eq!(documents("a", b"{}{}", &mut room).unwrap().len(), 2);
