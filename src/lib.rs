@@ -38,6 +38,8 @@ pub mod components;
 
 pub mod resources;
 
+pub mod shoot;
+
 pub mod controllers;
 
 pub mod serve;

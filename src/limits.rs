@@ -95,6 +95,8 @@ pub const TEMPLATE_REGEX_TEXT_BYTES_MAX: usize = 256 << 10;
 /// Size of one compiled regular expression.
 pub const TEMPLATE_REGEX_BYTES_MAX: usize = 1 << 20;
 
+/// Total time of a call to the API server of a Shoot.
+pub const SHOOT_TIMEOUT: Duration = Duration::from_secs(5);
 /// After a write that the lease did not allow, a key comes back after this time.
 pub const FENCED_AGAIN: Duration = Duration::from_secs(1);
 /// How long a worker waits until a request to the same server ends, when as many as may be are on their way.
@@ -275,3 +277,12 @@ pub const OCI_PULL_S_MAX: u64 = 300;
 pub const OCI_PEM_BYTES_MAX: usize = 1 << 20;
 /// Charts that are kept in memory where there is no state directory.
 pub const CHART_CACHE_MEMORY_BYTES_MAX: usize = 2 << 20;
+
+/// A file that overwrites images.
+pub const IMAGE_VECTOR_BYTES_MAX: u64 = 1 << 20;
+/// Pods of one workload, and events about one object, that are looked at to tell why it is not ready.
+pub const ROLLOUT_OBJECTS_MAX: u32 = 50;
+/// Last lines of a container's log that an error tells.
+pub const ROLLOUT_LOG_LINES: usize = 10;
+/// The same lines in bytes.
+pub const ROLLOUT_LOG_BYTES_MAX: usize = 2 << 10;

@@ -30,6 +30,7 @@ const ORDER: &[&str] = &[
     "extension",
     "components",
     "resources",
+    "shoot",
     "controllers",
     "serve",
     "app",

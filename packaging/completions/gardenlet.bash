@@ -11,7 +11,7 @@ _gardenlet() {
       return ;;
     -o) words="json text" ;;
     --version) words="true false raw" ;;
-    --chart | --digest) return ;;
+    --chart | --kubernetes | --digest) return ;;
     -n | --namespace | --set | --set-string | --kube-version | -a | --api-versions | -s | --show-only) return ;;
     *)
       case ${COMP_WORDS[1]} in
@@ -21,7 +21,7 @@ _gardenlet() {
         doctor) words="--config -o" ;;
         explain) words="--config -o -n" ;;
         bundle)
-          words="export import list --output --config --all --chart --registry-config --to --digest --images --help"
+          words="export import list --output --config --all --chart --kubernetes --registry-config --to --digest --images --help"
           if [[ $cur != -* && $COMP_CWORD -gt 2 ]]; then
             compopt -o filenames
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")

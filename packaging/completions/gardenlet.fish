@@ -28,6 +28,7 @@ complete -c gardenlet -n $bundle -F
 complete -c gardenlet -n $bundle -l output -r -F -d "the bundle that is made"
 complete -c gardenlet -n $bundle -l all -d "the charts of all ControllerDeployments"
 complete -c gardenlet -n $bundle -l chart -x -d "this chart"
+complete -c gardenlet -n $bundle -l kubernetes -x -d "control planes of this version"
 complete -c gardenlet -n $bundle -l registry-config -r -F -d "logins"
 complete -c gardenlet -n $bundle -l to -r -F -d "the directory that is added to"
 complete -c gardenlet -n $bundle -l digest -x -d "digest of the bundle"

@@ -172,6 +172,14 @@ pub struct LastOperation {
     pub kind: String,
 }
 
+/// What is kept of a Shoot: whoever works on it reads it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ShootHead {
+    /// Metadata.
+    pub metadata: ObjectMeta,
+}
+
 /// A ControllerInstallation as the program reads it.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -259,9 +267,26 @@ pub struct ControllerResource {
     /// The classes of objects (`shoot`, `seed`) for which an Extension of this type exists unless it is disabled.
     #[serde(deserialize_with = "or_default")]
     pub auto_enable: Vec<String>,
+    /// The older word for `auto_enable: [shoot]`; counts only without it.
+    #[serde(deserialize_with = "or_default")]
+    pub globally_enabled: bool,
+    /// Whether it works for Shoots without workers.
+    #[serde(deserialize_with = "or_default")]
+    pub workerless_supported: bool,
+    /// When it works.
+    pub lifecycle: Option<ControllerResourceLifecycle>,
     /// How long the extension may take for an object, as Go writes durations; empty for the usual time.
     #[serde(deserialize_with = "or_default")]
     pub reconcile_timeout: String,
+}
+
+/// See [`ControllerResource`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ControllerResourceLifecycle {
+    /// `BeforeKubeAPIServer`, `AfterKubeAPIServer` (the default), `AfterWorker`.
+    #[serde(deserialize_with = "or_default")]
+    pub reconcile: String,
 }
 
 /// A ControllerDeployment (core.gardener.cloud/v1) as the program reads it.

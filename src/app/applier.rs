@@ -2,6 +2,7 @@
 //! ManagedResources in this seed, and what becomes of a gardener-resource-manager that is there.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use crate::base::thread;
 use crate::components::webhooks::{self, Blocking};
 use crate::config::settings::ResourceManager;
 use crate::controllers::is_garden;
+use crate::controllers::shoot_serving::{self as serving, Serving};
+use crate::controllers::token_requestor::shoot as shoot_tokens;
 use crate::kube::{self, Applier, Patch};
 use crate::limits;
 use crate::resources::{self, Resources, Watched};
@@ -24,6 +27,7 @@ use crate::runtime::fence::Fence;
 use crate::runtime::group::Group;
 use crate::runtime::leader::{self, Elector, Listener};
 use crate::runtime::marks::Marks;
+use crate::runtime::source::Source;
 
 use super::controllers::group;
 use super::status::complain;
@@ -284,8 +288,10 @@ fn start_elector(
         shared: Arc::clone(shared),
         stop: stop.clone(),
         resources: Resources::new(identity.applier.clone(), resources::Settings::default()),
+        lease: fence.clone(),
         standing: Mutex::default(),
         secrets: Marks::default(),
+        shoots: Mutex::default(),
         watching: Mutex::default(),
         working: Mutex::default(),
     });
@@ -313,14 +319,34 @@ struct Standing {
     retire_at: Mono,
 }
 
+/// What serves the clusters of Shoots, watches included, while the lease is held.
+struct Shoots {
+    group: Group,
+    stop: Stop,
+    /// It ends because the lease is lost.
+    is_over: Arc<AtomicBool>,
+}
+
+impl Shoots {
+    fn end(&mut self, shared: &Shared) {
+        shared.served.end();
+        self.is_over.store(true, Ordering::SeqCst);
+        self.stop.stop();
+        self.group.end();
+    }
+}
+
 /// The reconcilers of the applier, started and ended with its lease.
 struct ApplierPart {
     shared: Arc<Shared>,
     stop: Stop,
     resources: Resources,
+    lease: Fence,
     standing: Mutex<Option<Standing>>,
     /// Secrets with manifests.
     secrets: Marks,
+    /// The last ones serve now, or did.
+    shoots: Mutex<Vec<Shoots>>,
     /// Keeps them from the first time on: what it knows stays true without the lease.
     watching: Mutex<Option<Group>>,
     /// The reconcilers while the lease is held.
@@ -343,6 +369,7 @@ impl Listener for ApplierPart {
         let mut working = group(shared, &self.stop);
         resources::add(&self.resources, &shared.managed, &self.secrets, &mut working);
         *self.working.lock().unwrap_or_else(PoisonError::into_inner) = Some(working);
+        self.shoots.lock().unwrap_or_else(PoisonError::into_inner).push(self.serve_shoots());
     }
 
     fn lost(&self) {
@@ -380,7 +407,9 @@ impl Listener for ApplierPart {
         let patience =
             if stops { limits::PARTS_END_TIME_MAX / 2 } else { self.shared.clients.applier_write_timeout };
         let working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
-        if working.as_ref().is_some_and(|group| !group.wait_until_idle(patience)) {
+        let shoots = self.shoots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = working.iter().chain(shoots.last().map(|shoots| &shoots.group));
+        if !groups.all(|group| group.wait_until_idle(patience)) {
             // No write outlives this time, and none begins without the lease.
             log::warn!("The applier is still at work; it gives its lease back anyway");
         }
@@ -388,7 +417,34 @@ impl Listener for ApplierPart {
 }
 
 impl ApplierPart {
+    /// Starts to serve the clusters of Shoots. The watches begin with the lease: each begins with all that there is.
+    fn serve_shoots(&self) -> Shoots {
+        let (shared, stop, is_over) = (&self.shared, self.stop.child(), Arc::<AtomicBool>::default());
+        let (term, over) = (self.stop.clone(), Arc::clone(&is_over));
+        // A watch that cannot be started ends the term.
+        stop.on_stop(move || {
+            if !over.load(Ordering::SeqCst) {
+                term.stop();
+            }
+        });
+        let (seed, served) = (&shared.clients.seed_of_workers, &shared.served);
+        let mut group = group(shared, &stop);
+        let (spaces, secrets) = (Source::default(), Marks::default());
+        let connector = shared.clients.served_shoots(&self.lease);
+        let (resources, managed) = (self.resources.clone(), shared.managed.clone());
+        let serving =
+            Serving::new(seed.clone(), connector, served.clone(), resources, managed, spaces.clone());
+        serving::add(serving, &mut group);
+        shoot_tokens::add(seed, served, &secrets, &mut group);
+        serving::watch(&shared.clients.seed, &spaces, &mut group);
+        shoot_tokens::watch(&shared.clients.seed, &secrets, &mut group);
+        Shoots { group, stop, is_over }
+    }
+
     fn end(&self) {
+        if let Some(shoots) = self.shoots.lock().unwrap_or_else(PoisonError::into_inner).last_mut() {
+            shoots.end(&self.shared);
+        }
         if let Some(working) = self.working.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             working.end();
         }
@@ -398,8 +454,7 @@ impl ApplierPart {
     /// Waits for the informer, which ends with the term.
     fn join(&self) {
         let watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(watching) = watching {
-            watching.join();
-        }
+        let shoots = std::mem::take(&mut *self.shoots.lock().unwrap_or_else(PoisonError::into_inner));
+        watching.into_iter().chain(shoots.into_iter().map(|shoots| shoots.group)).for_each(Group::join);
     }
 }

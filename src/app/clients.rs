@@ -12,6 +12,7 @@ use crate::config::settings::{ClientConnection, LeaderElection, Settings};
 use crate::kube::{self, Client, Connection, Garden, Gate, Gates, Options, Seed, in_cluster, kubeconfig};
 use crate::net::Daily;
 use crate::runtime::fence::Fence;
+use crate::shoot::client::{Connector, Doors};
 
 use super::{Environment, Error};
 
@@ -51,6 +52,8 @@ pub(super) struct Clients {
     pub(super) unauthorized: Stop,
     /// What the requests of workers and charts share.
     pub(super) workers: Workers,
+    /// The API servers of Shoots.
+    doors: Doors,
     options: Options,
     seed_gate: Gate,
     garden_gate: Gate,
@@ -115,6 +118,7 @@ impl Clients {
             applier_write_timeout: lease_write_timeout(&settings.leader_election),
             unauthorized: Stop::new(),
             workers,
+            doors: Doors::new(gates),
             options: garden_options,
             seed_gate,
             garden_gate,
@@ -143,6 +147,21 @@ impl Clients {
             ..self.options.clone()
         };
         Client::new(connection, options)
+    }
+
+    /// Clients of the clusters of Shoots for the applier, which writes under a lease of its own.
+    pub(super) fn served_shoots(&self, lease: &Fence) -> Connector {
+        let options = Options {
+            permit: Some(lease.permit(self.election_timeout)),
+            write_timeout: self.applier_write_timeout,
+            ..self.options.clone()
+        };
+        Connector::new(self.seed_of_workers.clone(), options, &self.doors)
+    }
+
+    /// Clients of the clusters of Shoots for operations, which write under the leader's lease.
+    pub(super) fn shoots(&self) -> Connector {
+        Connector::new(self.seed_of_workers.clone(), self.options.clone(), &self.doors)
     }
 
     /// The same for the election of the applier; it outlives the stop of the agent.

@@ -152,6 +152,9 @@ fn site(
         installations: Source::default(),
         registrations: Source::default(),
         managed: shared.managed.clone(),
+        images: shared.images.clone(),
+        shoots: shared.clients.shoots(),
+        served: shared.served.clone(),
         certificate_changed: Notice::default(),
         garden_moved: Notice::default(),
     }

@@ -30,6 +30,8 @@ pub enum Error {
         /// The cause.
         source: std::io::Error,
     },
+    /// The file that overwrites images.
+    Images(String),
     /// A configuration that this program does not serve.
     Unsupported(&'static str),
 }
@@ -44,6 +46,7 @@ impl fmt::Display for Error {
             ),
             Self::Client(_) => f.write_str("make a client"),
             Self::System { operation, .. } => f.write_str(operation),
+            Self::Images(why) => f.write_str(why),
             Self::Unsupported(what) => f.write_str(what),
         }
     }
@@ -56,7 +59,7 @@ impl std::error::Error for Error {
             Self::Kubeconfig { source, .. } => Some(source),
             Self::Client(source) => Some(source),
             Self::System { source, .. } => Some(source),
-            Self::NoSeed | Self::Unsupported(_) => None,
+            Self::NoSeed | Self::Images(_) | Self::Unsupported(_) => None,
         }
     }
 }

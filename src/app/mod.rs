@@ -24,7 +24,7 @@ mod versions;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -39,6 +39,7 @@ use crate::base::state::StateDir;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::chart::child::Renderer;
+use crate::components::images::{self, Images};
 use crate::config::settings::Settings;
 use crate::controllers::seed::Registration;
 use crate::kube;
@@ -52,6 +53,7 @@ use crate::runtime::fence::Fence;
 use crate::runtime::leader::{self, Elector, Listener};
 use crate::runtime::pool::{Lanes, Pool};
 use crate::runtime::source::Source;
+use crate::shoot::Served;
 
 pub use error::Error;
 pub use process::{ask_for_identity, process};
@@ -126,6 +128,10 @@ struct Shared {
     charts: oci::Cache,
     /// The ManagedResources of the seed, kept while a term lasts.
     managed: Source<Watched>,
+    /// The clusters of Shoots that the applier serves.
+    served: Served,
+    /// The images of control planes.
+    images: Images,
     /// Set when the agent will begin anew at once.
     keep_leases: leader::Keep,
 }
@@ -201,12 +207,9 @@ fn run_round(
     kept: &mut Option<StateDir>,
 ) -> Result<(), Error> {
     let (mut env, status) = (Environment { stop: round.stop.clone(), ..env.clone() }, status.clone());
-    if env.variable("NAMESPACE") == Some("kube-system") {
-        let why =
-            "NAMESPACE=kube-system asks for the agent of a self-hosted shoot, which this program is not";
-        return Err(Error::Unsupported(why));
-    }
-    let state = open_state(settings, &env, kept)?;
+    process::refuse_self_hosted(&env)?;
+    let images = Images::load(env.variable(images::VARIABLE).map(Path::new)).map_err(Error::Images)?;
+    let state = process::open_state(settings, &env, kept)?;
     let instance_id = process::instance_id(&state, &env)?;
     let time = clock::garden_time(&env, &state);
     env.clock = time.local_clock();
@@ -246,6 +249,8 @@ fn run_round(
         registration: Registration::default(),
         charts,
         managed: Source::default(),
+        served: Served::default(),
+        images,
         keep_leases: round.keep_leases.clone(),
     });
     let leading = Arc::new(Leading::new(&shared));
@@ -260,25 +265,6 @@ fn run_round(
     drop(servers);
     log::info!("The parts of the gardenlet have ended");
     Ok(())
-}
-
-/// That of the round before, if it is the same: its lock is ours, and what stands only in memory stays.
-fn open_state(
-    settings: &Settings,
-    env: &Environment,
-    kept: &mut Option<StateDir>,
-) -> Result<StateDir, Error> {
-    let systemd = env.variable("STATE_DIRECTORY").map(PathBuf::from);
-    let path = settings.edge.state_dir.clone().or(systemd);
-    if let Some(state) = kept.as_ref().filter(|state| state.path() == path.as_deref()) {
-        return Ok(state.clone());
-    }
-    let state = match path {
-        Some(path) => StateDir::open(&path).map_err(Error::State)?,
-        None => StateDir::in_memory(),
-    };
-    *kept = Some(state.clone());
-    Ok(state)
 }
 
 /// What the thread of the election is called where it promises progress.

@@ -195,3 +195,32 @@ fn hostname(variables: &BTreeMap<String, String>) -> String {
         .or_else(|| variables.get("HOSTNAME").cloned())
         .unwrap_or_else(|| "unknown".to_owned())
 }
+
+/// The agent of a self-hosted shoot is another program.
+pub(super) fn refuse_self_hosted(env: &Environment) -> Result<(), Error> {
+    if env.variable("NAMESPACE") == Some("kube-system") {
+        let why =
+            "NAMESPACE=kube-system asks for the agent of a self-hosted shoot, which this program is not";
+        return Err(Error::Unsupported(why));
+    }
+    Ok(())
+}
+
+/// That of the round before, if it is the same: its lock is ours, and what stands only in memory stays.
+pub(super) fn open_state(
+    settings: &Settings,
+    env: &Environment,
+    kept: &mut Option<StateDir>,
+) -> Result<StateDir, Error> {
+    let systemd = env.variable("STATE_DIRECTORY").map(PathBuf::from);
+    let path = settings.edge.state_dir.clone().or(systemd);
+    if let Some(state) = kept.as_ref().filter(|state| state.path() == path.as_deref()) {
+        return Ok(state.clone());
+    }
+    let state = match path {
+        Some(path) => StateDir::open(&path).map_err(Error::State)?,
+        None => StateDir::in_memory(),
+    };
+    *kept = Some(state.clone());
+    Ok(state)
+}

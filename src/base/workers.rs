@@ -28,6 +28,8 @@ struct Held {
     charts: usize,
     /// By requests, for each server.
     requests: Vec<usize>,
+    /// Places of servers that are gone.
+    unused: Vec<usize>,
 }
 
 /// Whether so many workers may be held. One request and one chart are always possible, but together only if a worker
@@ -52,8 +54,11 @@ impl Workers {
     /// One more server that requests wait for.
     pub fn server(&self) -> Server {
         let mut held = self.lock();
-        held.requests.push(0);
-        Server { workers: self.clone(), index: held.requests.len() - 1 }
+        let index = held.unused.pop().unwrap_or_else(|| {
+            held.requests.push(0);
+            held.requests.len() - 1
+        });
+        Server { workers: self.clone(), index }
     }
 
     /// The right to pull or render a chart, if there is one now.
@@ -101,6 +106,12 @@ impl Drop for ChartTurn {
 pub struct Server {
     workers: Workers,
     index: usize,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.workers.lock().unused.push(self.index);
+    }
 }
 
 impl Server {

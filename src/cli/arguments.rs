@@ -59,6 +59,7 @@ pub(super) enum Usage {
     Version(String),
     Output(String),
     Strict,
+    TwoNamespaces,
     Argument(lexopt::Error),
 }
 
@@ -70,6 +71,9 @@ impl fmt::Display for Usage {
             Self::Version(value) => write!(f, "--version={value}: expected true, false or raw"),
             Self::Output(value) => write!(f, "--output={value}: expected text or json"),
             Self::Strict => f.write_str("--strict belongs to gardenlet config validate"),
+            Self::TwoNamespaces => {
+                f.write_str("give the namespace as NAMESPACE/NAME, or with -n, and not twice")
+            }
             Self::Argument(error) => error.fmt(f),
         }
     }
@@ -125,13 +129,16 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
         ["rebootstrap"] => Ok(Command::Rebootstrap { config: config.ok_or(Usage::NoConfig)? }),
         ["config", "print-defaults"] => Ok(Command::ConfigPrintDefaults { config }),
         ["doctor"] => Ok(Command::Doctor { config: config.ok_or(Usage::NoConfig)?, as_json }),
-        ["explain", kind, name] => Ok(Command::Explain {
-            config: config.ok_or(Usage::NoConfig)?,
-            as_json,
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            namespace,
-        }),
+        ["explain", kind, name] => {
+            let (namespace, name) = match name.split_once('/') {
+                // No name of an object has a slash.
+                Some(_) if !namespace.is_empty() => return Err(Usage::TwoNamespaces),
+                Some((namespace, name)) => (namespace.to_owned(), name),
+                None => (namespace, name),
+            };
+            let config = config.ok_or(Usage::NoConfig)?;
+            Ok(Command::Explain { config, as_json, kind: kind.to_owned(), name: name.to_owned(), namespace })
+        }
         ["version"] => Ok(Command::Version { raw: false }),
         ["help"] => Ok(Command::Help),
         _ => Err(Usage::UnknownCommand(words.join(" "))),
@@ -188,6 +195,16 @@ mod tests {
                     namespace: "garden".to_owned(),
                 },
             ),
+            (
+                "explain shoot garden-p/s1 --config c.yaml",
+                Command::Explain {
+                    config: config(),
+                    as_json: false,
+                    kind: "shoot".to_owned(),
+                    name: "s1".to_owned(),
+                    namespace: "garden-p".to_owned(),
+                },
+            ),
             ("config print-defaults", Command::ConfigPrintDefaults { config: None }),
             (
                 "config print-defaults --config -",
@@ -213,6 +230,10 @@ mod tests {
             ("doctor -o yaml", "--output=yaml: expected text or json"),
             ("doctor", "--config is missing: it names the configuration file"),
             ("explain seed --config c.yaml", "unknown command \"explain seed\""),
+            (
+                "explain shoot a/b -n c --config c.yaml",
+                "give the namespace as NAMESPACE/NAME, or with -n, and not twice",
+            ),
             ("--strict --config c.yaml", "--strict belongs to gardenlet config validate"),
             ("start --config c.yaml", "unknown command \"start\""),
             ("--config", "missing argument for option '--config'"),

@@ -40,8 +40,8 @@ Usage:
   gardenlet rebootstrap --config=FILE       let the agent, running or stopped, get a new identity for the garden from a
                                             bootstrap kubeconfig; nothing is deleted before the new one is there
   gardenlet doctor --config=FILE [-o json]  try each hop from this machine; name the first that breaks
-  gardenlet explain KIND NAME [-n NAMESPACE] --config=FILE [-o json]
-                                            say what an object waits for
+  gardenlet explain KIND [NAMESPACE/]NAME [-n NAMESPACE] --config=FILE [-o json]
+                                            say what an object waits for; of a Shoot, how far each task is
   gardenlet bundle ...                      carry charts to where no registry is (see gardenlet bundle --help)
   gardenlet render ...                      render a chart (see gardenlet render --help)
   gardenlet --version[=true|false|raw]

@@ -38,6 +38,13 @@ pub fn object(path: &str) -> Value {
     yaml::parse(&text(path)).expect("a manifest of our own parses")
 }
 
+/// Objects as a golden file of the tests has them.
+#[cfg(test)]
+pub(crate) fn golden(objects: &[Value]) -> String {
+    let texts: Vec<String> = objects.iter().map(|object| yaml::emit(object, yaml::Dialect::V4)).collect();
+    texts.join("---\n")
+}
+
 /// Reads the stream once, keeping only what was asked for.
 fn select(packed: &[u8], folder: &str) -> io::Result<Vec<File>> {
     let mut stream = BufReader::new(DeflateDecoder::new(packed));

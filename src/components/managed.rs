@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
-use crate::api::meta::{Key, Metadata};
+use crate::api::meta::{Key, Metadata, text};
 use crate::api::resources::{GARBAGE_COLLECTABLE, GARDEN_NAMESPACE, MANAGED_RESOURCE, REFERENCE_PREFIX};
 use crate::format::{base64, brotli, hex};
 use crate::kube::{Error, Patch, Seed};
@@ -18,15 +18,42 @@ use crate::runtime::write;
 const ROLE_LABEL: &str = "gardener.cloud/role";
 const COMPONENT_ROLE: &str = "seed-system-component";
 
-/// A ManagedResource of class `seed` in namespace `garden`.
+/// The copy of an object of the garden, for the seed: content and name, no labels, and replaced where an update is refused.
+pub fn copy(kind: &str, source: &Value, namespace: &str) -> Value {
+    let mut copy = json!({"apiVersion": "v1", "kind": kind, "metadata": {
+        "name": format!("ref-{}", text(&source["metadata"]["name"])),
+        "namespace": namespace,
+        "annotations": {"resources.gardener.cloud/delete-on-invalid-update": "true"},
+    }});
+    for field in ["type", "immutable", "data", "binaryData"] {
+        if let Some(value) = source.get(field) {
+            copy[field] = value.clone();
+        }
+    }
+    copy
+}
+
+/// A ManagedResource, in the namespace of its Secret.
 #[derive(Clone, Debug)]
 pub struct Managed {
     /// Its name.
     pub name: String,
     /// The name of its Secret and the Secret itself.
     secret: (Key, Value),
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
     /// The seed's health depends on it: it has the label of a system component.
-    is_component: bool,
+    Component,
+    /// Copies for the seed.
+    Copies,
+    /// For the cluster of a Shoot.
+    Shoot {
+        /// Its objects stay when it is deleted.
+        keep_objects: bool,
+    },
 }
 
 impl Managed {
@@ -34,18 +61,31 @@ impl Managed {
     pub fn component(name: &str, manifests: &str) -> Self {
         let data = BTreeMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
         let secret = secret(&format!("managedresource-{name}"), &data);
-        Self { name: name.to_owned(), secret, is_component: true }
+        Self { name: name.to_owned(), secret, kind: Kind::Component }
     }
 
     /// Copies of objects, as they are. Annotations that others set on the copies stay (upstream's
     /// `CreateFromUnstructured`).
     pub fn copies(name: &str, objects: &[Value]) -> Self {
+        Self::copies_in(GARDEN_NAMESPACE, name, objects)
+    }
+
+    /// The same in another namespace.
+    pub fn copies_in(namespace: &str, name: &str, objects: &[Value]) -> Self {
         let mut data = BTreeMap::new();
         if !objects.is_empty() {
             let text: String = objects.iter().map(|object| format!("\n---\n{object}")).collect();
             data.insert(name.to_owned(), text);
         }
-        Self { name: name.to_owned(), secret: secret(name, &data), is_component: false }
+        let secret = opaque_secret(namespace, name, &data);
+        Self { name: name.to_owned(), secret, kind: Kind::Copies }
+    }
+
+    /// What the cluster of a Shoot gets, from manifests in one text. The namespace is that of its control plane.
+    pub fn for_shoot(namespace: &str, name: &str, keep_objects: bool, manifests: &str) -> Self {
+        let data = BTreeMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
+        let secret = opaque_secret(namespace, &format!("managedresource-{name}"), &data);
+        Self { name: name.to_owned(), secret, kind: Kind::Shoot { keep_objects } }
     }
 
     /// The ManagedResource and what its Secret holds, as a golden file of the tests has it.
@@ -55,7 +95,7 @@ impl Managed {
 
         let (key, secret) = &self.secret;
         let mut object = json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
-            "metadata": {"name": self.name, "namespace": GARDEN_NAMESPACE}});
+            "metadata": {"name": self.name, "namespace": key.namespace}});
         self.set(&mut object, &key.name);
         let mut golden = yaml::emit(&object, Dialect::V4);
         for (entry, content) in plain(secret).into_iter().flatten() {
@@ -68,13 +108,22 @@ impl Managed {
 
     fn set(&self, object: &mut Value, secret: &str) {
         set_managed_resource(object, secret);
-        let spec = &mut object["spec"];
-        spec["keepObjects"] = json!(false);
-        if self.is_component {
-            object["metadata"]["labels"][ROLE_LABEL] = json!(COMPONENT_ROLE);
-        } else {
-            spec["forceOverwriteAnnotations"] = json!(false);
-        }
+        let metadata = &mut object["metadata"];
+        let refs = json!([{"name": secret}]);
+        let spec = match self.kind {
+            Kind::Component => {
+                metadata["labels"][ROLE_LABEL] = json!(COMPONENT_ROLE);
+                json!({"class": "seed", "secretRefs": refs, "keepObjects": false})
+            }
+            Kind::Copies => json!({"class": "seed", "secretRefs": refs, "keepObjects": false,
+                "forceOverwriteAnnotations": false}),
+            Kind::Shoot { keep_objects } => {
+                metadata["labels"]["origin"] = json!("gardener");
+                json!({"secretRefs": refs, "keepObjects": keep_objects,
+                    "injectLabels": {"shoot.gardener.cloud/no-cleanup": "true"}})
+            }
+        };
+        object["spec"] = spec;
     }
 }
 
@@ -87,7 +136,7 @@ impl Managed {
 /// The first request that fails.
 pub fn deploy(seed: &Seed, managed: &Managed) -> Result<i64, Error> {
     let (key, secret) = &managed.secret;
-    let object = Key::new(GARDEN_NAMESPACE, managed.name.as_str());
+    let object = Key::new(key.namespace.as_str(), managed.name.as_str());
     let live = seed.find::<Value>(&MANAGED_RESOURCE, &object.namespace, &object.name)?;
     let others = live.as_ref().map(referenced_secrets).unwrap_or_default();
     if let [other] = others.as_slice()
@@ -134,7 +183,7 @@ pub fn bring(
     set: impl Fn(&mut Value),
 ) -> Result<i64, Error> {
     write::ensure(seed, &SECRET, key, |object| set_secret(object, wanted))?;
-    let managed = Key::new(GARDEN_NAMESPACE, name);
+    let managed = Key::new(key.namespace.as_str(), name);
     release_old_secrets(seed, &managed, key)?;
     write::ensure(seed, &MANAGED_RESOURCE, &managed, set).map(|object| generation(&object))
 }
@@ -206,9 +255,13 @@ fn checksum<V: AsRef<[u8]>>(data: &BTreeMap<String, V>) -> String {
     sum
 }
 
-/// The immutable Secret with the manifests of a ManagedResource.
+/// The immutable Secret with the manifests of a ManagedResource in namespace `garden`.
 pub fn secret<V: AsRef<[u8]>>(name: &str, data: &BTreeMap<String, V>) -> (Key, Value) {
-    let (key, mut object) = unique_secret(GARDEN_NAMESPACE, name, data);
+    opaque_secret(GARDEN_NAMESPACE, name, data)
+}
+
+fn opaque_secret<V: AsRef<[u8]>>(namespace: &str, name: &str, data: &BTreeMap<String, V>) -> (Key, Value) {
+    let (key, mut object) = unique_secret(namespace, name, data);
     object["type"] = json!("Opaque");
     (key, object)
 }
@@ -265,7 +318,8 @@ pub fn set_managed_resource(object: &mut Value, secret: &str) {
 pub fn referenced_secrets(managed_resource: &Value) -> Vec<Key> {
     let refs = managed_resource.pointer("/spec/secretRefs").and_then(Value::as_array);
     let names = refs.into_iter().flatten().filter_map(|r| r["name"].as_str());
-    names.map(|name| Key::new(GARDEN_NAMESPACE, name)).collect()
+    let namespace = managed_resource.pointer("/metadata/namespace").and_then(Value::as_str);
+    names.map(|name| Key::new(namespace.unwrap_or(GARDEN_NAMESPACE), name)).collect()
 }
 
 #[cfg(test)]

@@ -2,10 +2,19 @@
 //! packs them into the binary.
 
 pub mod archive;
+pub mod bring;
 pub mod cluster_identity;
+pub mod content;
 pub mod crds;
+pub mod etcd;
+pub mod exposure;
 pub mod hosting;
+pub mod images;
 pub mod install;
+pub mod kube_apiserver;
+pub mod kube_controller_manager;
 pub mod managed;
+pub mod rollout;
+pub mod shoot;
 pub mod system;
 pub mod webhooks;

@@ -174,6 +174,12 @@ pub(super) const TABLE: &[Bounds] = &[
         "a shorter one restarts an agent that only waits, a longer one leaves a stuck one alone",
     ),
     within("edge.chartCache.maxSize", 0, 1 << 40, "a cache of charts is never larger"),
+    within(
+        "edge.etcd.{main,events}.size",
+        1 << 28,
+        1 << 44,
+        "etcd writes its log in files of 64 MiB and keeps several, and its data are at most 8Gi",
+    ),
 ];
 
 impl Bounds {

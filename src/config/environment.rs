@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::control_plane::ExposureType;
 use super::{Problem, Settings};
 
 impl Settings {
@@ -37,5 +38,21 @@ impl Settings {
         let message = "names no way to the garden: set kubeconfigSecret (with bootstrapKubeconfig, to \
             join), or kubeconfig, or the variable GARDEN_KUBECONFIG";
         Err(Problem::new("gardenClientConnection", message))
+    }
+
+    /// Checks that the agent can reach what it exposes, once the environment has been applied. It is in the seed's cluster
+    /// if it uses the ServiceAccount of its pod, as in `kube::in_cluster::or_kubeconfig`.
+    ///
+    /// # Errors
+    /// `ClusterIP`, and the agent is elsewhere.
+    pub fn check_exposure(&self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Problem> {
+        let is_in_pod = variable("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty());
+        let is_inside = is_in_pod && self.seed_client_connection.kubeconfig.is_none();
+        if is_inside || self.edge.exposure.kind != ExposureType::ClusterIp {
+            return Ok(());
+        }
+        let message = "ClusterIP is an address that only pods of the seed reach, and this agent is no pod of it (it has a \
+            kubeconfig for the seed, or runs outside of a cluster): write NodePort or LoadBalancer, or run the agent in the seed";
+        Err(Problem::new("edge.exposure.type", message))
     }
 }

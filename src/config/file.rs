@@ -45,8 +45,10 @@ impl Loaded {
     /// # Errors
     /// A variable that cannot be used; no way to the garden.
     pub fn to_run(mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Problem>> {
-        let usable =
-            self.settings.apply_environment(variable).and_then(|()| self.settings.check_garden_access());
+        let usable = self.settings.apply_environment(variable).and_then(|()| {
+            self.settings.check_garden_access()?;
+            self.settings.check_exposure(variable)
+        });
         usable.map(|()| self).map_err(|problem| vec![problem])
     }
 }

@@ -9,15 +9,15 @@ use super::schema::{Node, Type};
 /// Fields, or blocks of them, and what is missing.
 pub(super) const TABLE: &[(&str, &str)] = &[
     ("{garden,seed}ClientConnection.{acceptContentTypes,contentType}", "this agent speaks JSON"),
-    ("shootClientConnection", "this version connects to no shoot"),
+    ("shootClientConnection", "the limits of connections to Shoots are fixed"),
     ("controllers.cacheSyncTimeout", "a watch has three minutes for its first list"),
     ("controllers.backupBucket", "this version has no controller for BackupBuckets"),
     ("controllers.backupEntry", "this version has no controller for BackupEntries"),
     ("controllers.bastion", "this version has no controller for Bastions"),
     ("controllers.gardenlet", "this version does not upgrade itself"),
     (
-        "controllers.{shoot,shootCare,shootState,shootStatus,managedSeed}",
-        "this version has no controller for Shoots and ManagedSeeds",
+        "controllers.{shootCare,shootState,shootStatus,managedSeed}",
+        "this version has no care for Shoots, and no controller for ManagedSeeds",
     ),
     ("controllers.networkPolicy", "this version has no controller for NetworkPolicies"),
     ("controllers.tokenRequestorWorkloadIdentity", "this version has no controller for WorkloadIdentities"),
@@ -43,7 +43,6 @@ pub(super) const TABLE: &[(&str, &str)] = &[
          verticalPodAutoscaler.maxAllowed,persistentVolumeClaimAutoscaler,dependencyWatchdog,topologyAwareRouting,zoneSelection}",
         "the garden stores it, but this version installs no components that it is for",
     ),
-    ("edge.etcd", "this version installs no etcd"),
 ];
 
 /// Whether `value` asks for something: it is not what an absent field means, and does not only switch off.

@@ -357,5 +357,15 @@ const EDGE: &[Field] = &[
     field("edge.components.disabled[]", Text).rule(OneOf(&COMPONENTS)),
     field("edge.bootstrap.keep", Bool).default("false"),
     field("edge.bootstrap.kubeconfig", Text),
-    field("edge.etcd", Any),
+    field("edge.etcd.mode", Text).default(r#""Plain""#).rule(OneOf(&["Plain", "Druid"])),
+    field("edge.etcd.{main,events}.storageClass", Text).rule(Subdomain),
+    // Its default depends on the Seed: `control_plane`.
+    field("edge.etcd.{main,events}.size", Quantity),
+    field("edge.exposure.type", Text).default(r#""NodePort""#).rule(OneOf(&[
+        "NodePort",
+        "LoadBalancer",
+        "ClusterIP",
+    ])),
+    field("edge.exposure.address", Text),
+    field("edge.exposure.annotations", Texts).rule(AnnotationKeys),
 ];

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use crate::api::meta::Key;
 use crate::base::log::Format;
 
+use super::control_plane::{Etcd, Exposure};
 use super::features;
 use super::read::Reader;
 
@@ -105,6 +106,27 @@ pub struct Controllers {
     pub seed: SeedController,
     /// `seedCare`.
     pub seed_care: SeedCare,
+    /// `shoot`.
+    pub shoot: ShootController,
+}
+
+/// `controllers.shoot`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShootController {
+    /// `concurrentSyncs`.
+    pub workers: u32,
+    /// `dnsEntryTTLSeconds`.
+    pub dns_entry_ttl_seconds: u32,
+    /// A Shoot is reconciled at least this often.
+    pub sync_period: Duration,
+    /// Annotations of any Shoot may make that longer, or have it ignored; otherwise only those in namespace `garden`.
+    pub respect_sync_period_overwrite: bool,
+    /// Shoots that are up to date are reconciled only in their maintenance time windows.
+    pub reconcile_in_maintenance_only: bool,
+    /// How long an operation is tried again before it has failed for good.
+    pub retry_duration: Duration,
+    /// The progress of a flow is written at most this often.
+    pub progress_report_period: Option<Duration>,
 }
 
 /// `controllers.seedCare`.
@@ -202,6 +224,10 @@ pub struct Edge {
     pub bootstrap_keep: bool,
     /// A file with a bootstrap kubeconfig. It may come later, and it is never deleted.
     pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Where Shoots keep their data.
+    pub etcd: Etcd,
+    /// How Shoots are reached from outside the seed.
+    pub exposure: Exposure,
 }
 
 /// `edge.components`.
@@ -295,7 +321,7 @@ impl Settings {
             ),
             ingress_gateway: Key::new(r.str("sni.ingress.namespace"), r.str("sni.ingress.serviceName")),
             seed_config: SeedConfig::read(r.at("seedConfig")),
-            edge: Edge::read(r.at("edge")),
+            edge: Edge::read(r.at("edge"), r.at("seedConfig.spec.volume.minimumSize")),
             document: document.clone(),
         }
     }
@@ -356,6 +382,15 @@ impl Controllers {
                     .map(|item| (item.str("type").to_owned(), item.duration("duration")))
                     .collect(),
             },
+            shoot: ShootController {
+                workers: r.count("shoot.concurrentSyncs"),
+                dns_entry_ttl_seconds: r.count("shoot.dnsEntryTTLSeconds"),
+                sync_period: r.duration("shoot.syncPeriod"),
+                respect_sync_period_overwrite: r.flag("shoot.respectSyncPeriodOverwrite"),
+                reconcile_in_maintenance_only: r.flag("shoot.reconcileInMaintenanceOnly"),
+                retry_duration: r.duration("shoot.retryDuration"),
+                progress_report_period: r.optional_duration("shoot.progressReportPeriod"),
+            },
         }
     }
 }
@@ -407,7 +442,7 @@ impl SeedConfig {
 }
 
 impl Edge {
-    fn read(r: Reader<'_>) -> Self {
+    fn read(r: Reader<'_>, volume_least: Reader<'_>) -> Self {
         Self {
             workers: usize::try_from(r.count("workers")).unwrap_or(1),
             resource_manager: match r.str("resourceManager") {
@@ -433,6 +468,8 @@ impl Edge {
             registries: r.items("registries").map(Registry::read).collect(),
             bootstrap_keep: r.flag("bootstrap.keep"),
             bootstrap_kubeconfig: r.path("bootstrap.kubeconfig"),
+            etcd: Etcd::read(r.at("etcd"), volume_least),
+            exposure: Exposure::read(r.at("exposure")),
         }
     }
 }

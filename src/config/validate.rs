@@ -71,6 +71,7 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
         problems.error("edge.components.profile", message);
     }
     heartbeat(r, problems);
+    exposure(r.at("edge.exposure"), problems);
 }
 
 fn rotation(r: Reader<'_>, problems: &mut Problems) {
@@ -187,6 +188,21 @@ fn registries(edge: Reader<'_>, problems: &mut Problems) {
         if r.items("rewrites").next().is_some() && r.items("mirrors").next().is_none() {
             problems.warning(&path("rewrites"), "has no effect without mirrors");
         }
+    }
+}
+
+fn exposure(r: Reader<'_>, problems: &mut Problems) {
+    let (address, kind) = (r.str("address"), r.str("type"));
+    if !address.is_empty()
+        && address.parse::<IpAddr>().is_err()
+        && let Some(complaint) = scalar::dns_name_complaint(address)
+    {
+        let message = format!("must be an IP address or a DNS name without scheme and port: {complaint}");
+        problems.error("edge.exposure.address", message);
+    }
+    if !address.is_empty() && kind != "NodePort" {
+        let message = format!("has no effect with type {kind}, whose address is that of the Service");
+        problems.warning("edge.exposure.address", message);
     }
 }
 

@@ -9,6 +9,8 @@ pub mod controller_installation_required;
 pub mod lease;
 pub mod seed;
 pub mod seed_care;
+pub mod shoot;
+pub mod shoot_serving;
 mod site;
 pub mod token_requestor;
 
@@ -17,10 +19,11 @@ use crate::runtime::group::Group;
 pub use site::{Site, is_garden, watch};
 
 /// The controllers that run while a Seed is served.
-pub const ALL: [fn(&Site, &mut Group); 7] = [
+pub const ALL: [fn(&Site, &mut Group); 8] = [
     seed::add,
     seed_care::add,
     lease::add,
+    shoot::add,
     controller_installation::add,
     controller_installation_care::add,
     controller_installation_required::add,

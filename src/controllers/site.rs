@@ -8,12 +8,13 @@ use serde_json::Value;
 
 use crate::api::gardener::{
     CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation, ControllerRegistration, SEED,
-    Seed,
+    Seed, ShootHead,
 };
 use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::base::clock::Clock;
 use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
+use crate::components::images::Images;
 use crate::config::settings::Settings;
 use crate::kube;
 use crate::kube::request::ListParams;
@@ -24,6 +25,7 @@ use crate::runtime::group::Group;
 use crate::runtime::informer::{Object, Options};
 use crate::runtime::source::{Notice, Source};
 use crate::runtime::store::Change;
+use crate::shoot;
 
 use super::lease::Beat;
 use super::seed::{Agent, CertificateExpiry, Registration};
@@ -69,6 +71,12 @@ pub struct Site {
     pub registrations: Source<ControllerRegistration>,
     /// The ManagedResources of the seed; watched as long as the agent leads.
     pub managed: Source<Watched>,
+    /// The images of control planes.
+    pub images: Images,
+    /// Clients of the clusters of Shoots, for operations.
+    pub shoots: shoot::client::Connector,
+    /// Which of these clusters the applier serves.
+    pub served: shoot::Served,
     /// The agent's certificate was replaced.
     pub certificate_changed: Notice,
     /// The garden has another address or other CAs, which extensions are handed.
@@ -150,6 +158,12 @@ impl Object for ControllerInstallation {
 }
 
 impl Object for ControllerRegistration {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl Object for ShootHead {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }

@@ -43,8 +43,11 @@ use crate::flow::{Attempt, Failed, Step};
 use crate::format::time::{parse_rfc3339, rfc3339_nanos};
 use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};
 
+mod enabled;
 mod ready;
+pub mod required;
 
+pub use enabled::{Class, Enabled, Moment, enabled, together};
 pub use ready::{TIMESTAMP, Unready, check, is_migrated, last_error};
 
 /// The Lease by which an extension says that it lives, in its own namespace of the seed.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::base::clock::Mono;
 use crate::base::error::chain;
 use crate::kube;
+use crate::runtime::controller::Failure;
 
 mod report;
 
@@ -69,6 +70,16 @@ impl From<&str> for Failed {
 impl From<String> for Failed {
     fn from(text: String) -> Self {
         Self::new(text)
+    }
+}
+
+/// A step outside of a flow: what was postponed is no failed attempt.
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        match failed.postponed {
+            Some(after) => Self::later(after, failed.text),
+            None => Self::retry(failed.text),
+        }
     }
 }
 
@@ -146,6 +157,29 @@ pub struct TaskError {
     pub task: String,
     /// Why.
     pub failed: Failed,
+}
+
+/// As upstream's flows say it.
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "task {:?} failed: {}", self.task, self.failed)
+    }
+}
+
+/// All errors of a flow in one line.
+pub fn describe(errors: &[TaskError]) -> String {
+    errors.iter().map(TaskError::to_string).collect::<Vec<String>>().join("; ")
+}
+
+/// A task as it is described; see [`Flow::outline`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outline {
+    /// Its name.
+    pub name: String,
+    /// Which tasks must be done before it begins: their places in the list. They come before it.
+    pub needs: Vec<usize>,
+    /// It is left out. What needs it may begin as soon as it could have begun itself.
+    pub is_skipped: bool,
 }
 
 /// How a flow ended.
@@ -245,6 +279,16 @@ impl<C> Flow<C> {
             action: Box::new(action),
         };
         Builder { flow: self, task }
+    }
+
+    /// Its tasks in the order in which they were added, for those who tell of a flow that others run.
+    pub fn outline(&self) -> Vec<Outline> {
+        let of = |task: &Task<C>| Outline {
+            name: task.name.clone(),
+            needs: task.needs.iter().map(|need| need.0).collect(),
+            is_skipped: task.is_skipped,
+        };
+        self.tasks.iter().map(of).collect()
     }
 
     /// Begins nothing new, and gives up what waits.

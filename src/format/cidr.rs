@@ -34,6 +34,16 @@ impl Cidr {
         self.prefix
     }
 
+    /// The address at this distance from the first one.
+    pub fn nth(self, distance: u32) -> IpAddr {
+        if self.is_v4 {
+            let bits = u32::try_from(self.first >> 96).unwrap_or_default();
+            IpAddr::from(bits.wrapping_add(distance).to_be_bytes())
+        } else {
+            IpAddr::from(self.first.wrapping_add(u128::from(distance)).to_be_bytes())
+        }
+    }
+
     /// Whether the address is in the range.
     pub fn contains(self, address: IpAddr) -> bool {
         let host = match address {
@@ -58,6 +68,14 @@ fn mask(prefix: u32) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_counted_from_the_first_one() {
+        let nth = |range: &str, distance| Cidr::parse(range).unwrap().nth(distance).to_string();
+        assert_eq!(nth("100.64.0.0/13", 1), "100.64.0.1");
+        assert_eq!(nth("10.0.0.255/24", 10), "10.0.0.10");
+        assert_eq!(nth("fd00:1::/108", 1), "fd00:1::1");
+    }
 
     #[test]
     fn ranges_are_parsed_and_compared() {

@@ -32,3 +32,7 @@ role! {
     /// The client that applies ManagedResources in the seed; only `resources/` holds it.
     Applier
 }
+role! {
+    /// The client of the cluster of a Shoot; there are many of them.
+    Shoot
+}

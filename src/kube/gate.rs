@@ -40,7 +40,16 @@ impl Gates {
 
     /// The gate of one more server.
     pub fn gate(&self) -> Gate {
-        let state = Mutex::new(State::new(permits(self.workers.count())));
+        self.gate_of(permits(self.workers.count()))
+    }
+
+    /// The gate of one of many servers: requests to it wait on a quarter of the workers at most.
+    pub fn narrow_gate(&self) -> Gate {
+        self.gate_of((self.workers.count() / 4).max(1))
+    }
+
+    fn gate_of(&self, permits: usize) -> Gate {
+        let state = Mutex::new(State::new(permits));
         let (returned, probes) = (Condvar::new(), Arc::clone(&self.probes));
         Gate(Arc::new(Shared { state, returned, server: self.workers.server(), probes }))
     }

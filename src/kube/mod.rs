@@ -23,7 +23,7 @@ pub mod value;
 pub mod watch;
 
 pub use client::{Client, Options, Permit, Response};
-pub use clients::{Applier, Garden, Seed};
+pub use clients::{Applier, Garden, Seed, Shoot};
 pub use connection::{Connection, Credentials, Identity, Material, Trust};
 pub use discovery::Discovery;
 pub use error::{Error, Failure, Verdict};

@@ -14,7 +14,7 @@ use super::error::Error;
 use super::memory::Permit;
 use super::merge::{Terms, inject_labels};
 use super::names::{self, reason};
-use super::reference::{Equivalences, Identity, Recorded, removed};
+use super::reference::{Equivalences, Identity, Recorded, recorded_scope, removed, with_scopes};
 use super::remove::{Left, PENDING_AGAIN, Rules, release, remove};
 use super::session::{Own, Session, managed_resource};
 use super::status::{Applied, Present, with_status};
@@ -129,7 +129,7 @@ impl Round<'_> {
             return Ok(later());
         }
         self.prepare()?;
-        let plan = match self.plan() {
+        let mut plan = match self.plan() {
             Ok(plan) => plan,
             Err(NoPlan::Refused(Refusal::Busy)) => return Ok(later()),
             Err(NoPlan::Refused(Refusal::TooLarge(why))) => {
@@ -149,6 +149,9 @@ impl Round<'_> {
             Ok(is_open) => is_open,
             Err(error) => return self.fail(reason::APPLY_FAILED, error),
         };
+        // Kinds that nobody could tell of in the beginning are known by now.
+        let session = self.session;
+        with_scopes(&mut plan.references, &mut |api_version, kind| scope(session, &old, api_version, kind));
         let generation = self.resource.metadata.generation;
         let applied = Applied { references: &plan.references, checksum: &plan.checksum, generation };
         self.write(self.present().applied(plan.problems.text()), Some(applied))?;
@@ -183,8 +186,8 @@ impl Round<'_> {
             return Err(NoPlan::Refused(Refusal::TooLarge(format!("it names more than {max} Secrets"))));
         }
         let namespace = &self.resource.metadata.namespace;
-        let session = self.session;
-        let mut scope_of = |api_version: &str, kind: &str| scope(session, api_version, kind);
+        let (session, old) = (self.session, &self.resource.status.resources);
+        let mut scope_of = |api_version: &str, kind: &str| scope(session, old, api_version, kind);
         let inject = &self.resource.spec.inject_labels;
         let mut planner = Planner::new(self.own_bytes, inject, &mut scope_of, &mut self.permit);
         for SecretReference { name } in references {
@@ -246,7 +249,7 @@ impl Round<'_> {
         for planned in objects {
             let make = || {
                 let mut object =
-                    planned.value(&mut |api_version, kind| scope(self.session, api_version, kind));
+                    planned.value(&mut |api_version, kind| scope(self.session, old, api_version, kind));
                 if !is_true(annotation(&object, names::IGNORE)) {
                     inject_labels(&mut object, &spec.inject_labels);
                 }
@@ -298,12 +301,14 @@ impl Round<'_> {
     }
 }
 
-/// An error is like a kind that is not served: applying the object will tell.
-fn scope(session: Session<'_>, api_version: &str, kind: &str) -> Scope {
+/// If nobody can be asked, what was recorded tells: an object must not seem to have left the set. If nothing was, an error is
+/// like a kind that is not served: applying the object will tell.
+fn scope(session: Session<'_>, old: &[ObjectReference], api_version: &str, kind: &str) -> Scope {
     match session.resource(api_version, kind) {
         Ok(Some(resource)) if resource.namespaced => Scope::Namespaced,
         Ok(Some(_)) => Scope::Cluster,
-        Ok(None) | Err(_) => Scope::Unknown,
+        Ok(None) => Scope::Unknown,
+        Err(_) => recorded_scope(old, api_version, kind),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::decode::Scope;
 use super::names;
 use super::object::{annotations, group_of, labels, text};
 use crate::api::resources::{GroupKind, ObjectReference};
@@ -80,6 +81,27 @@ pub(super) fn size(reference: &ObjectReference) -> usize {
 /// How many values a reference is in the status, keys included.
 pub(super) fn nodes(reference: &ObjectReference) -> usize {
     13 + 2 * (reference.labels.len() + reference.annotations.len())
+}
+
+/// What recorded objects tell of their kind.
+pub(super) fn recorded_scope(references: &[ObjectReference], api_version: &str, kind: &str) -> Scope {
+    let is_of_kind = |r: &&ObjectReference| r.api_version == api_version && r.kind == kind;
+    match references.iter().find(is_of_kind) {
+        Some(reference) if reference.namespace.is_empty() => Scope::Cluster,
+        Some(_) => Scope::Namespaced,
+        None => Scope::Unknown,
+    }
+}
+
+/// Takes the namespaces away of objects that have none.
+pub(super) fn with_scopes(references: &mut [ObjectReference], scope_of: &mut dyn FnMut(&str, &str) -> Scope) {
+    for reference in &mut *references {
+        let has_namespace = !reference.namespace.is_empty();
+        if has_namespace && scope_of(&reference.api_version, &reference.kind) == Scope::Cluster {
+            reference.namespace.clear();
+        }
+    }
+    sort(references);
 }
 
 /// Sorts references as the status has them.
@@ -201,6 +223,31 @@ mod tests {
             let gone = removed(&[object(old)], &[object(new)], &equivalences);
             assert_eq!(!gone.is_empty(), expected, "{name}: {old}");
         }
+    }
+
+    #[test]
+    fn what_was_recorded_tells_of_its_kind() {
+        let recorded = [object("v1 Secret n/x"), object("rbac/v1 ClusterRole /x")];
+        let table = [
+            ("v1", "Secret", Scope::Namespaced),
+            ("rbac/v1", "ClusterRole", Scope::Cluster),
+            ("rbac/v2", "ClusterRole", Scope::Unknown),
+            ("v1", "ConfigMap", Scope::Unknown),
+        ];
+        for (api_version, kind, expected) in table {
+            assert_eq!(recorded_scope(&recorded, api_version, kind), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_kind_that_was_unknown_in_the_beginning_is_recorded_as_it_is() {
+        let mut references = [object("z/v1 Hook n/x"), object("v1 Secret n/x"), object("v1 Other n/x")];
+        with_scopes(&mut references, &mut |_, kind| match kind {
+            "Hook" => Scope::Cluster,
+            "Secret" => Scope::Namespaced,
+            _ => Scope::Unknown,
+        });
+        assert_eq!(references, [object("v1 Other n/x"), object("v1 Secret n/x"), object("z/v1 Hook /x")]);
     }
 
     #[test]

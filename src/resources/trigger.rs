@@ -105,6 +105,25 @@ impl Watched {
         let applied = self.status.conditions.iter().find(|condition| condition.kind == names::APPLIED);
         applied.filter(is_problem).map(|condition| condition.message.as_str()).filter(|why| !why.is_empty())
     }
+
+    /// Why it is not healthy, in this generation or a later one.
+    pub fn unhealthy(&self, generation: i64) -> Option<String> {
+        if self.metadata.generation < generation
+            || self.status.observed_generation != self.metadata.generation
+        {
+            let why = self.apply_problem().map(|why| format!(": {why}")).unwrap_or_default();
+            return Some(format!("is not applied yet{why}"));
+        }
+        [names::APPLIED, names::HEALTHY].into_iter().find_map(|kind| {
+            match self.status.conditions.iter().find(|condition| condition.kind == kind) {
+                Some(condition) if condition.status == Status::True => None,
+                Some(condition) => {
+                    Some(format!("has condition {kind} {}: {}", condition.status, condition.message))
+                }
+                None => Some(format!("has no condition {kind} yet")),
+            }
+        })
+    }
 }
 
 impl informer::Object for Watched {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::api::meta::Key;
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
@@ -22,6 +22,9 @@ pub enum Outcome {
     Done,
     /// Nothing to do until something changes or the time has passed.
     After(Duration),
+    /// The same until a moment. A reconciliation that computes with the present time takes the moment before it: whatever
+    /// happens until its end, a machine that sleeps included, does not make it late.
+    At(Mono),
     /// It goes on after this time: whether it works will be known then. Earlier failures still count.
     GoOn(Duration),
 }

@@ -75,6 +75,11 @@ impl<T> Store<T> {
         })
     }
 
+    /// The same without the keys.
+    pub fn values(&self) -> Vec<Arc<T>> {
+        self.read(|inner| inner.objects.values().map(Arc::clone).collect())
+    }
+
     /// How many objects there are.
     pub fn len(&self) -> usize {
         self.read(|inner| inner.objects.len())

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -119,6 +119,11 @@ impl Agent {
         PathBuf::from(format!("/proc/{}", self.child.id()))
     }
 
+    /// Looks at its threads of a name.
+    pub(crate) fn watch_threads(&self, name: &'static str) -> Busy {
+        Busy::watch(self.path().join("task"), name)
+    }
+
     /// Looks at the processes that it starts.
     pub(crate) fn watch_children(&self) -> Children {
         Children::watch(self.path())
@@ -197,6 +202,52 @@ impl Children {
     }
 }
 
+/// Processor time of threads that begin and end, sampled: what one does after the last look at it is missed. It ends when
+/// dropped.
+pub(crate) struct Busy {
+    done: Arc<AtomicBool>,
+    times: Arc<Mutex<BTreeMap<PathBuf, u64>>>,
+}
+
+impl Busy {
+    fn watch(tasks: PathBuf, name: &'static str) -> Self {
+        let (done, times) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let busy = Self { done, times };
+        let (ending, seen) = (busy.done.clone(), busy.times.clone());
+        let look = move || {
+            let (clock, stop) = (Clock::system(), Stop::new());
+            while !ending.load(Ordering::Relaxed) {
+                sample(&tasks, name, &seen);
+                stop.wait(&clock, Duration::from_millis(5));
+            }
+        };
+        thread::spawn("busy", 256 << 10, look).unwrap();
+        busy
+    }
+
+    /// All of them together.
+    pub(crate) fn so_far(&self) -> Duration {
+        Duration::from_nanos(self.times.lock().unwrap().values().sum())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+    }
+}
+
+fn sample(tasks: &Path, name: &str, seen: &Mutex<BTreeMap<PathBuf, u64>>) {
+    for task in fs::read_dir(tasks).into_iter().flatten().flatten() {
+        let path = task.path();
+        if fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name) {
+            let time = fs::read_to_string(path.join("schedstat")).ok();
+            let time = time.and_then(|text| text.split(' ').next()?.parse().ok());
+            time.and_then(|time| seen.lock().unwrap().insert(path, time));
+        }
+    }
+}
+
 /// Between fork and exec a child shows the memory and the command line of its parent.
 fn is_renderer(status: &Path) -> bool {
     fs::read(status.with_file_name("cmdline")).is_ok_and(|line| line.windows(6).any(|word| word == b"render"))
@@ -221,8 +272,18 @@ pub(crate) fn processors() -> usize {
 
 /// Waits until something is there; fails with the end of the agent.
 pub(crate) fn wait_for<T>(agent: &mut Agent, what: &str, condition: impl Fn() -> Option<T>) -> T {
+    wait_within(agent, Duration::from_secs(120), what, condition)
+}
+
+/// The same for so long.
+pub(crate) fn wait_within<T>(
+    agent: &mut Agent,
+    patience: Duration,
+    what: &str,
+    condition: impl Fn() -> Option<T>,
+) -> T {
     let clock = Clock::system();
-    let deadline = clock.mono() + Duration::from_secs(120);
+    let deadline = clock.mono() + patience;
     loop {
         if let Some(found) = condition() {
             return found;

@@ -12,7 +12,8 @@ use crate::support::garden::manager::Share;
 use crate::support::garden::prepare::{self, Preparation};
 use crate::support::http::record::Recorded;
 use crate::support::json::{list, text};
-use crate::support::{self};
+use crate::support::shoot::{self, Listen, Site, object};
+use crate::support::{self, controllers};
 
 pub(crate) const SEED: &str = "edge-1";
 const QPS_DEFAULT: u32 = 50;
@@ -42,6 +43,23 @@ impl Scene {
     /// The same for an agent that may ask as often as it likes: there is much to do.
     pub(crate) fn crowded(directory: &Path, extensions: usize) -> Self {
         Self::with(directory, extensions, 5_000)
+    }
+
+    /// One at the edge that takes Shoots, and who plays its node.
+    pub(crate) fn for_shoots(directory: &Path) -> (Self, Site) {
+        let scene = Self::new(directory, 0);
+        object::prepare_garden(&scene.garden);
+        object::prepare_seed(&scene.seed);
+        let options = shoot::Options { listen: Listen::NodePort, ..shoot::Options::default() };
+        let site = Site::in_process_with(&scene.seed, controllers::Share::default(), options);
+        let mut config = scene.configuration();
+        object::make_edge(&mut config);
+        config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
+        // Its log tells when a task is done.
+        config["logLevel"] = json!("debug");
+        config["logFormat"] = json!("json");
+        std::fs::write(scene.config(), config.to_string()).unwrap();
+        (scene, site)
     }
 
     fn with(directory: &Path, extensions: usize, qps: u32) -> Self {

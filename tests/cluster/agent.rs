@@ -67,6 +67,11 @@ impl Agent {
         Ok(Self { options, program, folder, process, read: 0 })
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// SIGKILL: a crash.
     pub(crate) fn kill(&mut self) {
         self.process.kill();

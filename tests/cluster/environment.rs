@@ -112,6 +112,11 @@ impl Environment {
         self.agent.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_gardenlet")))
     }
 
+    /// Whether the agent's program is one that somebody has built elsewhere: as it is shipped, for example.
+    pub(crate) fn has_agent(&self) -> bool {
+        self.agent.is_some()
+    }
+
     pub(crate) fn temporary(&self) -> &Path {
         &self.temporary
     }

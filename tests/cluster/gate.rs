@@ -196,6 +196,7 @@ impl Connection<'_> {
             user: self.user.as_ref().map(|user| user.0.clone()).unwrap_or_default(),
             user_agent: request.header("user-agent").unwrap_or_default().to_owned(),
             info,
+            body: None,
             sequence: 0,
         };
         let (actions, _) = self.shared.faults.decide(&seen);

@@ -14,7 +14,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::image::{self, Component};
 use crate::lab::Lab;
 use crate::process::{self, Process};
-use crate::sandbox::ADDRESS;
+use crate::sandbox::{self, ADDRESS};
 use crate::wait;
 
 /// The name of the node.
@@ -27,13 +27,15 @@ pub(crate) const DNS_DOMAIN: &str = "cluster.local";
 
 const POD_RANGE: &str = "10.99.0.0/16";
 const SOCKET: &str = "/run/containerd/containerd.sock";
+const CGROUPS: &str = "/sys/fs/cgroup";
+const CONTAINERD_CONFIG: &str = "containerd.toml";
 
 /// Ends with everything it runs when dropped.
 #[derive(Debug)]
 pub(crate) struct Node {
     // Dropped in this order.
-    _proxy: Process,
-    _kubelet: Process,
+    proxy: Process,
+    kubelet: Process,
     containers: Containers,
 }
 
@@ -50,7 +52,7 @@ impl Node {
         }
         let kubelet = start_kubelet(lab, &folder)?;
         let proxy = start_proxy(lab, &folder)?;
-        let mut node = Self { _proxy: proxy, _kubelet: kubelet, containers };
+        let mut node = Self { proxy, kubelet, containers };
         node.wait_ready(lab)?;
         Ok(node)
     }
@@ -71,10 +73,52 @@ impl Node {
         imported
     }
 
+    /// Kills everything that runs in a pod, the holder of its namespaces included; the kubelet has to notice. Returns how many
+    /// containers that were.
+    pub(crate) fn kill_pod(&self, namespace: &str, name: &str) -> Result<usize> {
+        let label = |key: &str, value: &str| format!("labels.\"io.kubernetes.pod.{key}\"=={value}");
+        let filter = [label("namespace", namespace), label("name", name)].join(",");
+        let containers = self.containers.ctr(&["containers", "list", "--quiet", &filter])?;
+        let running = self.containers.ctr(&["tasks", "list", "--quiet"])?;
+        let killed = containers.lines().filter(|id| running.lines().any(|task| task == *id));
+        killed
+            .map(|id| self.containers.ctr(&["tasks", "kill", "--signal", "KILL", id]))
+            .collect::<Result<Vec<_>>>()
+            .map(|all| all.len())
+    }
+
+    /// A power cut: kubelet, containerd and everything in containers ends at once, and what is not on a disk is gone. Volumes
+    /// stay, and what kubelet and containerd keep in `/var/lib`.
+    pub(crate) fn cut_power(&mut self, lab: &Lab) -> Result<()> {
+        self.kubelet.kill();
+        self.proxy.kill();
+        self.containers.process.kill();
+        wait::until("the end of everything in containers", 20, || {
+            let left = contained()?;
+            if left.is_empty() {
+                return Ok::<_, Failure>(Some(()));
+            }
+            // Some of them end with others before their turn comes.
+            let _ = process::run(Command::new("kill").arg("-KILL").args(left));
+            Ok(None)
+        })?;
+        sandbox::remove_cgroups(Path::new(CGROUPS), &groups(lab));
+        process::run(Command::new("sh").args(["-c", LOSE_MEMORY])).map(drop)
+    }
+
+    /// The power is back: everything starts as after a boot. Does not wait for the node to be ready.
+    pub(crate) fn start_again(&mut self, lab: &Lab) -> Result<()> {
+        let folder = lab.state.join("node");
+        self.containers.process = start_containerd(lab, &folder, &self.containers.ctr)?;
+        self.kubelet = start_kubelet(lab, &folder)?;
+        self.proxy = start_proxy(lab, &folder)?;
+        Ok(())
+    }
+
     fn wait_ready(&mut self, lab: &Lab) -> Result<()> {
         let condition = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
         wait::until("the node to be ready", 60, || {
-            let running = self._kubelet.ensure_running().and_then(|()| self._proxy.ensure_running());
+            let running = self.kubelet.ensure_running().and_then(|()| self.proxy.ensure_running());
             if running.is_err() {
                 return Ok(Some(running));
             }
@@ -97,20 +141,9 @@ impl Containers {
         let networks = folder.join("cni");
         fs::create_dir_all(&networks).doing(|| format!("create {}", networks.display()))?;
         cluster::write(&networks.join("10-lab.conflist"), &network().to_string())?;
-        let config = folder.join("containerd.toml");
-        cluster::write(&config, &containerd_config(plugins, &networks))?;
-        let mut command = lab.command("containerd")?;
-        command.arg("--config").arg(&config);
-        let mut process = Process::start("node-containerd", &lab.state, command)?;
+        cluster::write(&folder.join(CONTAINERD_CONFIG), &containerd_config(plugins, &networks))?;
         let ctr = lab.environment.program("ctr").ok_or_else(|| Failure::new("ctr not found"))?;
-        wait::until("containerd", 20, || {
-            let running = process.ensure_running();
-            if running.is_err() {
-                return Ok(Some(running));
-            }
-            process::run(Command::new(&ctr).args(["--address", SOCKET, "version"])).map(|_| Some(Ok(())))
-        })??;
-        Ok(Self { process, ctr })
+        Ok(Self { process: start_containerd(lab, folder, &ctr)?, ctr })
     }
 
     fn import(&self, archive: &Path) -> Result<()> {
@@ -144,6 +177,41 @@ impl Drop for Containers {
         let _ = process::run(Command::new("sh").args(["-c", FORGET]));
     }
 }
+
+/// Starts containerd, and waits until it answers.
+fn start_containerd(lab: &Lab, folder: &Path, ctr: &Path) -> Result<Process> {
+    let mut command = lab.command("containerd")?;
+    command.arg("--config").arg(folder.join(CONTAINERD_CONFIG));
+    let mut process = Process::start("node-containerd", &lab.state, command)?;
+    wait::until("containerd", 20, || {
+        let running = process.ensure_running();
+        if running.is_err() {
+            return Ok(Some(running));
+        }
+        process::run(Command::new(ctr).args(["--address", SOCKET, "version"])).map(|_| Some(Ok(())))
+    })??;
+    Ok(process)
+}
+
+/// The processes in containers, which have process ids of their own, and those that hold them.
+fn contained() -> Result<Vec<String>> {
+    let own = fs::read_link("/proc/self/ns/pid")?;
+    // Others may end while we look.
+    let is_contained = |folder: &Path| {
+        let is_holder =
+            fs::read_link(folder.join("exe")).is_ok_and(|exe| exe.ends_with("containerd-shim-runc-v2"));
+        is_holder || fs::read_link(folder.join("ns/pid")).is_ok_and(|namespace| namespace != own)
+    };
+    let all = fs::read_dir("/proc")?.flatten().filter(|entry| is_contained(&entry.path()));
+    let names = all.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).collect())
+}
+
+/// What a machine forgets without power, besides processes and control groups: mounts, network devices, files in memory.
+const LOSE_MEMORY: &str = "\
+    awk '$2 ~ \"^/(run|var/lib)/(containerd|netns|kubelet)/\" { print $2 }' /proc/mounts | sort -r | xargs -r umount -l
+    rm -rf /run/containerd /run/netns
+    ip link delete cni0";
 
 /// Unmounts and removes everything of a node's containers, so that the next one starts with nothing but images: content,
 /// snapshots and the index of both. Their import takes longer than all the rest.
@@ -185,7 +253,7 @@ fn containerd_config(plugins: &str, networks: &Path) -> String {
 }
 
 fn start_kubelet(lab: &Lab, folder: &Path) -> Result<Process> {
-    let groups = lab.state.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let groups = groups(lab);
     make_cgroups(&groups);
     let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -227,9 +295,14 @@ fn start_proxy(lab: &Lab, folder: &Path) -> Result<Process> {
     Process::start("node-kube-proxy", &lab.state, command)
 }
 
-/// The folder below which the kubelet makes its control groups, in every hierarchy.
+/// The name of the folder below which the kubelet makes its control groups.
+fn groups(lab: &Lab) -> String {
+    lab.state.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Makes that folder in every hierarchy.
 fn make_cgroups(name: &str) {
-    let root = Path::new("/sys/fs/cgroup");
+    let root = Path::new(CGROUPS);
     if root.join("cgroup.controllers").is_file() {
         let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
         for controller in controllers.split_whitespace() {

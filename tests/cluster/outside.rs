@@ -10,7 +10,7 @@ use crate::process::{self, Process};
 use crate::wait;
 
 /// Addresses for documentation: no network has them, so nothing sent to them arrives anywhere else.
-const INSIDE_ADDRESS: &str = "198.51.100.1";
+pub(crate) const INSIDE_ADDRESS: &str = "198.51.100.1";
 const OUTSIDE_ADDRESS: &str = "198.51.100.2";
 /// The end of the cable in the sandbox.
 const CABLE: &str = "outside";

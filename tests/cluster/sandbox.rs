@@ -128,7 +128,7 @@ pub(crate) fn end_with_outside(keep: bool) -> std::io::Result<()> {
 }
 
 /// Removes the control groups below any folder called `name`, deepest first. They are empty: their processes ended.
-fn remove_cgroups(root: &Path, name: &str) {
+pub(crate) fn remove_cgroups(root: &Path, name: &str) {
     let folders = |path: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()).collect()

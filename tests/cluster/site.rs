@@ -35,7 +35,7 @@ pub(crate) struct Site {
     // Dropped in this order.
     _controllers: Controllers,
     pub(crate) outside: Outside,
-    _node: Node,
+    pub(crate) node: Node,
     _folders: Folders,
 }
 
@@ -52,7 +52,7 @@ impl Site {
         lab.seed.apply(&dns()?)?;
         let controllers = Controllers::start(lab)?;
         lab.seed.rolled_out("kube-system", "deployment/coredns", 120)?;
-        Ok(Self { _controllers: controllers, outside, _node: node, _folders: Folders })
+        Ok(Self { _controllers: controllers, outside, node, _folders: Folders })
     }
 }
 

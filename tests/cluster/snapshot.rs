@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use gardenlet::api::meta::Resource;
+use gardenlet::api::resources::REFERENCE_PREFIX;
 use gardenlet::kube::{Client, ListParams, Method};
 use regex_lite::Regex;
 use serde_json::{Map, Value};
@@ -29,6 +30,9 @@ const FLEETING: &[&str] = &[
 const CHANCE: &[&str] = &[
     "resourceVersion",
     "generation",
+    "nodePort",
+    "currentRevision",
+    "updateRevision",
     "observedGeneration",
     "deployment.kubernetes.io/revision",
     "clusterIP",
@@ -49,21 +53,36 @@ pub(crate) struct Snapshot(BTreeMap<String, Value>);
 impl Snapshot {
     /// Lists every kind that the cluster serves.
     pub(crate) fn take(cluster: &Cluster) -> Result<Self> {
-        let client = cluster.client()?;
-        let cleaner = Cleaner::new()?;
+        let cleaner = Cleaner::new(&[])?;
         let mut objects = BTreeMap::new();
-        for resource in resources(&client)? {
-            let mut add = |object: Value| {
-                let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-                let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-                let (namespace, name) = (cleaner.text(namespace), cleaner.text(name));
-                let key = format!("{}/{} {namespace}/{name}", resource.group, resource.kind);
-                objects.insert(key, cleaner.object(object));
-            };
-            let listed = client.list_all::<Value>(&resource, "", &ListParams::default(), &mut add);
-            listed.doing(|| format!("list {}", resource.plural))?;
-        }
+        each(&cluster.client()?, FLEETING, &mut |key, object| {
+            objects.insert(cleaner.text(&key), cleaner.object(object));
+        })?;
         Ok(Self(objects))
+    }
+
+    /// What belongs to one of several things that are made alike: the objects that `belongs` chooses by key. Each rule
+    /// replaces what such things are known by; objects whose keys become the same are numbered.
+    pub(crate) fn of_one(
+        client: &Client,
+        belongs: impl Fn(&str) -> bool,
+        rules: &[(&str, &'static str)],
+    ) -> Result<Difference> {
+        let cleaner = Cleaner::new(rules)?;
+        let mut changed = BTreeMap::new();
+        let own = [FLEETING, &["Lease"]].concat();
+        each(client, &own, &mut |key, object| {
+            if belongs(&key) {
+                let (key, mut object) = (cleaner.text(&key), cleaner.object(object));
+                hide_values(&key, &mut object);
+                let count = changed
+                    .keys()
+                    .filter(|other: &&String| **other == key || other.starts_with(&format!("{key} #")))
+                    .count();
+                changed.insert(if count == 0 { key } else { format!("{key} #{count}") }, object);
+            }
+        })?;
+        Ok(Difference { changed, gone: Vec::new() })
     }
 
     /// What was created or changed since an earlier snapshot, and what was deleted.
@@ -123,6 +142,31 @@ fn first_difference(path: &str, one: &Value, two: &Value) -> Option<String> {
     }
 }
 
+/// The version of each object of a cluster but events: whoever writes it makes it another one.
+pub(crate) fn versions(client: &Client) -> Result<BTreeMap<String, String>> {
+    let mut versions = BTreeMap::new();
+    each(client, &["Event", "ComponentStatus"], &mut |key, object| {
+        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        versions.insert(key, version.to_owned());
+    })?;
+    Ok(versions)
+}
+
+/// Hands over all objects of the kinds that can be listed, but of those kinds, with keys `<group>/<kind> <namespace>/<name>`.
+fn each(client: &Client, but: &[&str], add: &mut dyn FnMut(String, Value)) -> Result<()> {
+    for resource in resources(client)?.iter().filter(|resource| !but.contains(&resource.kind.as_ref())) {
+        let mut add = |object: Value| {
+            let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+            let key = format!("{}/{} {namespace}/{name}", resource.group, resource.kind);
+            add(key, object);
+        };
+        let listed = client.list_all::<Value>(resource, "", &ListParams::default(), &mut add);
+        listed.doing(|| format!("list {}", resource.plural))?;
+    }
+    Ok(())
+}
+
 /// Every kind that can be listed, in its preferred version.
 fn resources(client: &Client) -> Result<Vec<Resource>> {
     let mut found = group(client, "/api/v1", "", "v1")?;
@@ -132,8 +176,6 @@ fn resources(client: &Client) -> Result<Vec<Resource>> {
         let (name, version) = (text("/name"), text("/preferredVersion/version"));
         found.extend(group(client, &format!("/apis/{name}/{version}"), name, version)?);
     }
-    // Events and endpoints are served by two groups; so are some kinds of ours.
-    found.retain(|resource| !FLEETING.contains(&resource.kind.as_ref()));
     Ok(found)
 }
 
@@ -163,11 +205,20 @@ fn get(client: &Client, path: &str) -> Result<Value> {
     serde_json::from_slice(&response.body).map_err(Failure::from)
 }
 
+/// Of a Secret only the names of its entries can be compared.
+fn hide_values(key: &str, object: &mut Value) {
+    if key.starts_with("/Secret ") {
+        let entries = object["data"].as_object_mut().into_iter().flatten();
+        entries.for_each(|(_, value)| *value = Value::from("<new in each run>"));
+    }
+}
+
 /// Replaces what is different in each run.
 struct Cleaner(Vec<(Regex, &'static str)>);
 
 impl Cleaner {
-    fn new() -> Result<Self> {
+    /// With more rules than those that all need.
+    fn new(more: &[(&str, &'static str)]) -> Result<Self> {
         let rules = [
             (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
@@ -181,7 +232,7 @@ impl Cleaner {
         ];
         let compile =
             |(rule, word)| Regex::new(rule).doing(|| format!("compile {rule}")).map(|rule| (rule, word));
-        rules.into_iter().map(compile).collect::<Result<_>>().map(Self)
+        rules.into_iter().chain(more.iter().copied()).map(compile).collect::<Result<_>>().map(Self)
     }
 
     fn text(&self, text: &str) -> String {
@@ -218,7 +269,8 @@ impl Cleaner {
             Value::String(text) => Value::String(self.text(&text)),
             Value::Array(items) => Value::Array(items.into_iter().map(|item| self.value(item)).collect()),
             Value::Object(fields) => {
-                let fields = fields.into_iter().filter(|(key, _)| !CHANCE.contains(&key.as_str()));
+                let is_chance = |key: &str| CHANCE.contains(&key) || key.starts_with(REFERENCE_PREFIX);
+                let fields = fields.into_iter().filter(|(key, _)| !is_chance(key));
                 Value::Object(fields.map(|(key, item)| (self.text(&key), self.value(item))).collect())
             }
             other => other,

@@ -18,7 +18,7 @@ const PERSISTENT_VOLUME: Resource = Resource::new("", "v1", "PersistentVolume", 
 const CLASS: &str = "folders";
 const PROVISIONER: &str = "gardenlet.test/folders";
 /// Where the folders are: in memory, where a database that syncs its files does not wait for a disk.
-const FOLDERS: &str = "/var/lib/volumes";
+pub(crate) const FOLDERS: &str = "/var/lib/volumes";
 /// Who may write to them. `fsGroup` of a pod does not reach folders of a node, so that the owner must be right at once.
 const OWNER: u32 = 65_532;
 const MODE: u32 = 0o770;

@@ -1,10 +1,11 @@
 //! Whoever writes control planes into the real seed: an account with the roles that `packaging/rbac.yaml` has for that, and
 //! with nothing else.
 
-use gardenlet::api::core::{CONFIG_MAP, NAMESPACE, POD, SERVICE_ACCOUNT};
+use gardenlet::api::core::{CONFIG_MAP, EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, STATEFUL_SET};
 use gardenlet::api::meta::{Key, Resource};
+use gardenlet::components::etcd::{claims, druid};
 use gardenlet::format::yaml;
-use gardenlet::kube::{Client, Discovery, ListParams, Method};
+use gardenlet::kube::{Client, Discovery, ListParams, Method, Seed};
 use gardenlet::runtime::write;
 use serde_json::{Value, json};
 
@@ -92,6 +93,17 @@ impl Writer {
         let answer = self.client.raw(Method::Get, &path, None, "")?;
         equal("the answer to GET pods/log", &answer.status, &200)?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    }
+
+    /// Looks where a flow looks that waits for an etcd.
+    pub(crate) fn look_for_causes(&self, namespace: &str, etcd: &str) -> Result<()> {
+        let seed = Seed(self.client.clone());
+        ensure(druid::may_label(&seed)?, || "there is a druid".to_owned())?;
+        let set: Value = self.client.get(&STATEFUL_SET, namespace, etcd)?;
+        let why = claims::look(&seed, &set)?.map(|failed| failed.text);
+        equal("what is wrong with the volume", &why, &None)?;
+        let events = self.client.list::<Value>(&EVENT, namespace, &ListParams::default())?;
+        ensure(!events.items.is_empty(), || "there are no events".to_owned())
     }
 
     /// Deletes everything that it has written, the last first, and waits until it is gone.

@@ -6,7 +6,6 @@
 //! A crash cuts all connections and forgets everything but the state directory; nothing is released or finished. Renewals
 //! of leases are left out: there are as many as one likes.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,10 +16,10 @@ use gardenlet::base::clock::Clock;
 use gardenlet::base::random;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
-use regex_lite::Regex;
 use serde_json::{Value, json};
 
 use crate::charts;
+use crate::left::{Words, differences};
 use crate::story_extension::{installed, nothing_is_left};
 use crate::support::TestCluster;
 use crate::support::encoding::from_rfc3339;
@@ -283,13 +282,9 @@ fn leases_came_back_at_once(world: &World) {
     }
 }
 
-/// Every object of a cluster without what differs in each run, and without Events: they tell of accidents. Sorted; two
-/// objects that differ in a random name only are two lines.
+/// Every object of a cluster without what differs in each run.
 fn left_in(cluster: &TestCluster) -> Vec<(String, Value)> {
-    let uuid = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
-    let rules: Vec<(Regex, &str)> = [
-        (uuid, "<uid>"),
-        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
+    let words = Words::new(&[
         (r"seed-csr-[A-Za-z0-9_-]{43}", "seed-csr-<hash>"),
         (r"echo-[a-z0-9]{5}(-[0-9a-f]{8})?\b", "echo-<random>"),
         (r"provider-local-[a-z0-9]{5}(-[0-9a-f]{8})?\b", "provider-local-<random>"),
@@ -298,106 +293,12 @@ fn left_in(cluster: &TestCluster) -> Vec<(String, Value)> {
         (r"/secret-[0-9a-f]{8}\b", "/secret-<hash>"),
         (r"ca-seed-bundle-[0-9a-f]{8}\b", "ca-seed-bundle-<hash>"),
         (r#""(checksum-of-config|issued-at-time|valid-until-time)":"\d+""#, r#""$1":"<number>""#),
-        (r"[0-9a-f]{64}", "<id>"),
-        (r"127\.0\.0\.1:\d+", "<address>"),
-    ]
-    .into_iter()
-    .map(|(rule, word)| (Regex::new(rule).unwrap(), word))
-    .collect();
-    let clean =
-        |text: &str| rules.iter().fold(text.to_owned(), |t, (r, w)| r.replace_all(&t, *w).into_owned());
-    let state = cluster.store().read();
-    let mut all: Vec<(String, Value)> = state
-        .objects
-        .iter()
-        .filter(|(_, object)| object["kind"] != "Event")
-        .map(|(id, object)| {
-            let mut object = Value::clone(object);
-            let metadata = object["metadata"].as_object_mut().unwrap();
-            for field in ["resourceVersion", "managedFields"] {
-                metadata.remove(field);
-            }
-            // Keys and certificates are new in each run, and Secrets of charts hold the random name.
-            for part in ["/data", "/spec/request", "/status/certificate", "/spec/conversion"] {
-                if let Some(data) = object.pointer_mut(part) {
-                    *data = hidden(data);
-                }
-            }
-            // Which versions the garden's controllers saw depends on how much was written before them.
-            for part in ["/spec/deploymentRef", "/spec/registrationRef", "/spec/seedRef"] {
-                if let Some(Value::Object(reference)) = object.pointer_mut(part) {
-                    reference.remove("resourceVersion");
-                }
-            }
-            // Several write into this list.
-            if let Some(Value::Array(conditions)) = object.pointer_mut("/status/conditions") {
-                conditions.sort_by_key(|c| text(c, "/type").to_owned());
-            }
-            let cleaned = clean(&object.to_string());
-            let key = format!("{} {}/{} {}/{}", cluster.name, id.group, id.plural, id.namespace, id.name);
-            (clean(&key), serde_json::from_str(&cleaned).unwrap())
-        })
-        .collect();
-    drop(state);
-    all.sort_by(|a, b| (&a.0, a.1.to_string()).cmp(&(&b.0, b.1.to_string())));
-    all
-}
-
-fn hidden(data: &Value) -> Value {
-    match data {
-        Value::Object(fields) => {
-            fields.keys().map(|key| (key.clone(), json!("<new>"))).collect::<serde_json::Map<_, _>>().into()
-        }
-        _ => json!("<new>"),
-    }
-}
-
-/// What is different, in a few lines.
-fn differences(one: &[(String, Value)], two: &[(String, Value)]) -> Vec<String> {
-    let count = |all: &[(String, Value)]| {
-        let mut counts: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        for (key, object) in all {
-            counts.entry(key.clone()).or_default().push(object.clone());
-        }
-        counts
-    };
-    let (one, two) = (count(one), count(two));
-    let mut out = Vec::new();
-    for key in one.keys().chain(two.keys()) {
-        let (a, b) = (one.get(key), two.get(key));
-        if a == b {
-            continue;
-        }
-        let number = |objects: Option<&Vec<Value>>| objects.map_or(0, Vec::len);
-        if number(a) != number(b) {
-            out.push(format!("{key}: {} undisturbed, {} after the accident", number(a), number(b)));
-            continue;
-        }
-        for (a, b) in a.into_iter().flatten().zip(b.into_iter().flatten()) {
-            first_difference(key, a, b, &mut out);
-        }
-    }
-    out.sort();
-    out.dedup();
-    out
-}
-
-fn first_difference(path: &str, one: &Value, two: &Value, out: &mut Vec<String>) {
-    match (one, two) {
-        (Value::Object(a), Value::Object(b)) => {
-            for key in a.keys().chain(b.keys()) {
-                let missing = Value::Null;
-                let (a, b) = (a.get(key).unwrap_or(&missing), b.get(key).unwrap_or(&missing));
-                first_difference(&format!("{path}.{key}"), a, b, out);
-            }
-        }
-        _ if one != two => out.push(format!("{path}: {one} undisturbed, {two} after the accident")),
-        _ => {}
-    }
+    ]);
+    words.left_in(cluster, |_| true)
 }
 
 #[allow(clippy::disallowed_methods)] // test options come from the environment
-fn variable(name: &str) -> Option<String> {
+pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
@@ -435,7 +336,7 @@ fn plan(undisturbed: &Accidents, seed: u64) -> (Vec<Point>, usize) {
 }
 
 /// The order of a seed.
-fn shuffle(points: &mut [Point], seed: u64) {
+pub fn shuffle<T>(points: &mut [T], seed: u64) {
     let mut state = seed | 1;
     for place in (1..points.len()).rev() {
         // xorshift64

@@ -29,7 +29,11 @@ const DOCUMENTS: [&str; 11] = [
     "SECURITY.md",
 ];
 /// Commands that are not run here, and why; the other ones are run, or looked at by [`Desk::account`].
-const LEFT_OUT: [(&str, &str); 10] = [
+const LEFT_OUT: [(&str, &str); 11] = [
+    (
+        "gardenlet explain shoot garden-p/s1 --config=gardenlet.yaml",
+        "needs a Shoot: the story of Shoots in trouble runs it",
+    ),
     ("cargo run --release --example playground", "tests/run runs it beside these tests, built quickly"),
     ("tests/run", "it runs this test"),
     ("cargo build --profile shipping", "takes minutes; what is shipped is built by cross/build"),
@@ -404,7 +408,7 @@ fn literals(path: &str) -> Vec<String> {
 }
 
 /// Texts of `doctor` that tell how something is, and not what to do.
-const STATES: [&str; 28] = [
+const STATES: [&str; 29] = [
     "none: what is pending is lost with the process",
     "it stands in the seed",
     "expired at {until}",
@@ -423,6 +427,7 @@ const STATES: [&str; 28] = [
     "the {server} did not answer",
     "the garden runs in it, so gardener-operator installs what gardens need, too",
     "may run Shoots",
+    "{} with workers, which this agent leaves as they are: {}",
     "cannot run Shoots: may not {}",
     ", and {} more",
     "agrees with the {server}",

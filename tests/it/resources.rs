@@ -99,6 +99,7 @@ impl Rig {
             match self.round(name) {
                 Ok(Outcome::Done) => return,
                 Ok(Outcome::After(d)) if (3_240..=3_960).contains(&d.as_secs()) => return,
+                Ok(Outcome::At(_)) => panic!("the applier waits for no moment"),
                 Ok(Outcome::After(d) | Outcome::GoOn(d)) => {
                     assert_eq!(d, Duration::from_secs(5));
                     last = "pending".to_owned();

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::charts;
 use crate::story_extension::installed;
 use crate::story_oci::{greeting, pull_secret, register, secret, wait_for_valid};
+use crate::support::garden::prepare;
 use crate::support::registry::{Access, Registry, digest};
 use crate::world::{Options, World};
 
@@ -74,6 +75,8 @@ fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
         errors.contains("the garden has no chart for seed walled") && errors.contains("--all"),
         "{errors}"
     );
+    // A CloudProfile says which control planes there may be.
+    world.garden.apply(&prepare::for_shoots()[..1]);
     let (code, output, errors) = export(&["--all"]);
     assert_eq!(code, 0, "{output}{errors}");
     assert!(errors.starts_with(&format!("1/2 echo {reference} sha256:")), "{errors}");
@@ -84,11 +87,19 @@ fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
     );
     let (first, rest) = output.split_once('\n').unwrap();
     assert!(first.starts_with(&format!("{archive}: 1 charts with ")), "{output}");
-    assert!(first.ends_with(", a list of 1 images"), "{output}");
+    assert!(first.ends_with(", a list of 6 images"), "{output}");
     let pin = rest.trim().strip_prefix("digest of the bundle: ").unwrap().to_owned();
     assert!(!world.path("charts.tar.partial").exists(), "what was needed on the way is gone");
     let (code, output, _) = bundle(&["list", &archive, "--images"], &BTreeMap::new());
-    assert_eq!((code, output.as_str()), (0, "registry.example.org/echo:1\n"));
+    let images = [
+        "gcr.io/etcd-development/etcd:v3.5.27",
+        "registry.example.org/echo:1",
+        "registry.k8s.io/kube-apiserver:v1.34.3",
+        "registry.k8s.io/kube-apiserver:v1.35.4",
+        "registry.k8s.io/kube-controller-manager:v1.34.3",
+        "registry.k8s.io/kube-controller-manager:v1.35.4",
+    ];
+    assert_eq!((code, output.lines().collect::<Vec<_>>()), (0, images.to_vec()));
 
     // Another machine; no registry any more.
     registry.down();

@@ -1,11 +1,14 @@
 //! An extension is registered in the garden: its chart is installed in the seed, followed, renewed and removed.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::charts;
 use crate::support::garden::prepare;
+use crate::support::http::faults::{Action, Seen};
 use crate::support::json::text;
 use crate::world::{CORE, MANAGED_RESOURCES, Options, World, condition};
 
@@ -113,4 +116,30 @@ pub fn nothing_is_left(world: &World, name: &str) {
     gone("binding", seed.get("rbac.authorization.k8s.io", "clusterrolebindings", "", "echo"));
     let definition = "echoes.example.org";
     gone("definition", seed.get("apiextensions.k8s.io", "customresourcedefinitions", "", definition));
+}
+
+/// The extension is ill for a moment. When it is well again, the agent has not yet seen its own report of that.
+#[test]
+fn a_report_is_corrected_although_the_watch_is_late() {
+    let world = World::start(&Options::new("late-watch"));
+    let is_late = Arc::new(AtomicBool::new(false));
+    let begins = is_late.clone();
+    let late = Action::Late(Arc::new(move |_| begins.swap(false, Ordering::SeqCst)), Duration::from_secs(60));
+    let is_watch = |seen: &Seen| seen.is_watch() && seen.info.resource == "controllerinstallations";
+    world.garden.faults().when(is_watch).then(late);
+    let mut config = world.config();
+    config["controllers"] = json!({"controllerInstallationCare": {"syncPeriod": "24h"}});
+    let agent = world.agent_with(&config);
+    world.garden.apply(&prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"})));
+    let place = (&*format!("extension-{}", installed(&world, "echo")), "echo");
+    let well = world.seed.get("apps", "deployments", place.0, place.1).unwrap();
+    is_late.store(true, Ordering::SeqCst);
+    let ill = json!({"status": {"conditions": [{"type": "Available", "status": "False"}]}});
+    world.seed.merge_status("apps", "deployments", place, &ill);
+    world.garden.wait_for("the report", |_| {
+        world.installation_condition("echo", "Healthy").filter(|c| c.0 == "False")
+    });
+    world.seed.merge_status("apps", "deployments", place, &json!({"status": well["status"]}));
+    installed(&world, "echo");
+    agent.stop();
 }

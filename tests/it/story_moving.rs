@@ -11,6 +11,7 @@ use crate::handover::Expect::{Is, Like};
 use crate::handover::{Found, MICRO_TIME, Row, expected_by_the_go_gardenlet};
 use crate::support::TestCluster;
 use crate::support::encoding::from_rfc3339;
+use crate::support::garden::prepare;
 use crate::support::http::record::Recorded;
 use crate::support::json::text;
 use crate::upstream::{self, End, GRM_HOLDER, SYSTEM, versions};
@@ -121,6 +122,8 @@ fn untouched(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>
 
 fn takes_over(name: &'static str, end: End) {
     let world = World::start(&Options::calm(name));
+    // There is a Shoot in the seed, which the agent looks at.
+    world.seed.apply(&prepare::access().1);
     let installation = upstream::leave(&world, end);
     let before = (versions(&world.seed), versions(&world.garden), world.garden.seed(name).unwrap());
     let agent = world.agent();
@@ -233,6 +236,8 @@ fn the_rights_of_the_go_gardenlet_and_one_more_are_enough() {
 /// The agent has worked for a while, and has another certificate; it stops.
 fn gives_back(name: &'static str, resource_manager: Option<&str>, applier: &[Row]) {
     let world = World::start(&Options::calm(name));
+    // There is a Shoot in the seed, which the agent looks at.
+    world.seed.apply(&prepare::access().1);
     let installation = upstream::leave(&world, End::Stopped);
     let agent = agent_with(&world, resource_manager);
     at_home(&world);

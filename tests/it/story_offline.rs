@@ -26,7 +26,7 @@ fn config(world: &World) -> Value {
 }
 
 /// Lets time pass in jumps; the agent and its applier renew their leases of the seed after each, with the applier's token.
-fn pass(world: &World, total: Duration, jump: Duration) {
+pub fn pass(world: &World, total: Duration, jump: Duration) {
     let until = world.clock.mono() + total;
     while world.clock.mono() < until {
         world.time.advance(jump);

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::story_applier;
 use crate::support::encoding::rfc3339;
+use crate::support::garden::prepare;
 use crate::support::http::record::Recorded;
 use crate::support::json::text;
 use crate::support::keys::FixtureKeys;
@@ -170,6 +171,8 @@ fn resource_manager_obeys(world: &World) {
 #[test]
 fn a_seed_flow_that_the_go_gardenlet_began_is_finished() {
     let world = World::start(&Options::calm("halfway"));
+    // There is a Shoot in the seed, which the agent looks at.
+    world.seed.apply(&prepare::access().1);
     midway(&world);
     let (secrets, resources) = (kept(&world), managed(&world));
     let cas = of_cas(&secrets);

@@ -195,13 +195,16 @@ fn a_ca_that_is_there_is_taken_over_and_a_damaged_one_is_named() {
     }
 }
 
-/// The extension has worked on what it was asked for last.
 fn answer(world: &World, plural: &str, name: &str, error: Option<&str>) -> Value {
-    let object = world.seed.wait_for(&format!("a request for {name}"), |seed| {
-        let object = seed.get(GROUP, plural, "garden", name)?;
+    answer_in(world, plural, ("garden", name), error)
+}
+
+/// The extension has worked on what it was asked for last.
+pub fn answer_in(world: &World, plural: &str, key: (&str, &str), error: Option<&str>) -> Value {
+    let object = world.seed.wait_for(&format!("a request for {key:?}"), |seed| {
+        let object = seed.get(GROUP, plural, key.0, key.1)?;
         (object["metadata"]["annotations"][OPERATION] == "reconcile").then_some(object)
     });
-    let key = ("garden", name);
     let begun = json!({"metadata": {"annotations": {OPERATION: null}, "finalizers": [FINALIZER]}});
     world.seed.merge(GROUP, plural, key, &begun);
     let (state, error) = match error {

@@ -19,13 +19,14 @@ use gardenlet::base::stop::Stop;
 use gardenlet::base::{log as logging, thread};
 use gardenlet::chart::child::Renderer;
 use gardenlet::config;
-use gardenlet::net::{Dial, SystemDialer};
+use gardenlet::net::Dial;
 use gardenlet::pki::Certificate;
 use serde_json::{Value, json};
 
 use crate::support::api::write::Patch;
 use crate::support::api::{Target, User};
 use crate::support::cluster::{Authorization, PATIENCE};
+use crate::support::controllers::Share;
 use crate::support::encoding::{from_base64, from_rfc3339};
 use crate::support::garden::Garden;
 use crate::support::garden::prepare::{self, Preparation};
@@ -34,6 +35,7 @@ use crate::support::http::record::Recorded;
 use crate::support::json::text;
 use crate::support::keys::FixtureKeys;
 use crate::support::pace;
+use crate::support::shoot::{Routes, Site, object};
 use crate::support::{Options as ClusterOptions, TestCluster};
 
 pub const CORE: &str = "core.gardener.cloud";
@@ -186,6 +188,28 @@ impl World {
         let agent = Agent::new(self, "host-1", config, self.pod());
         agent.launch();
         agent
+    }
+
+    /// What Shoots without workers need of garden and seed, and who plays the nodes of the seed. An agent finds the API
+    /// servers of Shoots with [`World::agent_of`].
+    pub fn site(&self) -> Site {
+        object::prepare_garden(&self.garden);
+        object::prepare_seed(&self.seed);
+        Site::in_process(&self.seed, Share::default())
+    }
+
+    /// An agent that is not started, in a seed at the edge whose Shoots are on this site.
+    pub fn agent_of(&self, site: &Site, config: &Value) -> Agent {
+        let mut agent = Agent::new(self, "host-1", config, self.pod());
+        agent.site = site.routes();
+        agent
+    }
+
+    /// The configuration of the agent of a seed at the edge, which takes Shoots without workers.
+    pub fn edge_config(&self) -> Value {
+        let mut config = self.config();
+        object::make_edge(&mut config);
+        config
     }
 
     /// The environment of a pod in the seed.
@@ -433,6 +457,8 @@ pub struct Cable {
     /// Where some addresses (`host:port`) really are.
     routes: BTreeMap<String, SocketAddr>,
     asked: Mutex<BTreeSet<String>>,
+    /// Where the API servers of Shoots are.
+    site: Routes,
     /// Where packets vanish: `host:port`.
     lost: Mutex<Option<String>>,
 }
@@ -483,7 +509,7 @@ impl Dial for Cable {
         }
         let stream = match self.routes.get(&name) {
             Some(address) => TcpStream::connect_timeout(address, timeout)?,
-            None => SystemDialer.dial(host, port, timeout)?,
+            None => self.site.dial(host, port, timeout)?,
         };
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -521,6 +547,8 @@ pub struct Agent {
     life: Mutex<Option<Life>>,
     /// See [`Cable`].
     pub routes: BTreeMap<String, SocketAddr>,
+    /// The way to the API servers of Shoots, if the seed has a site for them.
+    pub site: Routes,
     /// `127.x.y.z`, where its probes (2728) and metrics (2729) are.
     pub probes: String,
 }
@@ -544,6 +572,7 @@ impl Agent {
             metrics: Mutex::new(Metrics::new()),
             life: Mutex::new(None),
             routes: BTreeMap::new(),
+            site: Routes::default(),
             probes,
         }
     }
@@ -562,8 +591,8 @@ impl Agent {
 
     /// Begins a life.
     pub fn launch(&self) {
-        let (stop, cable) = (Stop::new(), Cable { routes: self.routes.clone(), ..Cable::default() });
-        let cable = Arc::new(cable);
+        let (routes, site) = (self.routes.clone(), self.site.clone());
+        let (stop, cable) = (Stop::new(), Arc::new(Cable { routes, site, ..Cable::default() }));
         let (metrics, status) = (Metrics::new(), Status::new(self.clock.clone()));
         let env = Environment {
             clock: self.clock.clone(),

@@ -12,13 +12,12 @@ use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use gardenlet::chart::child::Renderer;
 use gardenlet::config;
-use gardenlet::net::SystemDialer;
-use gardenlet::pki::keys::Stock;
+use gardenlet::pki::keys::{RsaKeys as _, Stock};
 use serde_json::json;
 
 use crate::screen::Screen;
 use crate::support::garden::prepare;
-use crate::{SEED, World};
+use crate::{SEED, World, shoot};
 
 /// A folder of this process; it goes with the value.
 pub struct Folder(PathBuf);
@@ -40,12 +39,13 @@ impl Folder {
         path
     }
 
-    /// Kubeconfigs of an administrator of both clusters.
+    /// Kubeconfigs of an administrator of all clusters.
     pub fn kubeconfigs(world: &World) -> Kubeconfigs {
         let folder = Self::new("kubeconfigs");
         let garden = folder.file("garden", &world.garden.admin_kubeconfig());
         let seed = folder.file("seed", &world.seed.admin_kubeconfig());
-        Kubeconfigs { garden, seed, _folder: folder }
+        let shoot = shoot::kubeconfig(world).ok().map(|kubeconfig| folder.file("shoot", &kubeconfig));
+        Kubeconfigs { garden, seed, shoot, _folder: folder }
     }
 }
 
@@ -55,10 +55,12 @@ impl Drop for Folder {
     }
 }
 
-/// Two files, as long as the value lives.
+/// Files, as long as the value lives.
 pub struct Kubeconfigs {
     pub garden: PathBuf,
     pub seed: PathBuf,
+    /// If the garden issues one.
+    pub shoot: Option<PathBuf>,
     _folder: Folder,
 }
 
@@ -86,7 +88,7 @@ impl Agent {
         let env = Environment {
             clock: world.clock.clone(),
             built: Timestamp::default(),
-            dialer: Arc::new(SystemDialer),
+            dialer: Arc::new(world.site.routes()),
             stop: stop.clone(),
             metrics: Metrics::new(),
             variables: [("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)]
@@ -94,11 +96,11 @@ impl Agent {
                 .into(),
             hostname: "playground".to_owned(),
             renderer: Renderer::InProcess,
-            keys: Arc::new(Stock::new(&stop)),
+            keys: Arc::new(stock(&stop)),
             service_account_dir: folder.path().to_owned(),
         };
         let status = Status::new(world.clock.clone());
-        tell_of_troubles(screen, &stop);
+        tell(screen, &stop);
         let (told, ended) = (screen.clone(), stop.clone());
         let body = move || {
             let result = app::run(settings, &env, &status);
@@ -123,20 +125,37 @@ impl Agent {
     }
 }
 
+/// RSA keys. One that has run for a while has some ahead; this one begins with them at its start.
+fn stock(stop: &Stop) -> Stock {
+    let stock = Stock::new(stop);
+    for bits in [3_072, 4_096] {
+        assert!(stock.take(bits).is_none());
+    }
+    stock
+}
+
 fn configuration(state: &Path) -> String {
     let mut config = prepare::configuration(SEED);
     config["server"] =
         json!({"healthProbes": {"bindAddress": "127.0.0.1"}, "metrics": {"bindAddress": "127.0.0.1"}});
     config["edge"] = json!({"stateDir": state.join("state")});
+    shoot::configure(&mut config);
     config.to_string()
 }
 
-/// What the agent warns of is shown between the news; all else stays in its log, which nobody reads here.
-fn tell_of_troubles(screen: &Arc<Screen>, stop: &Stop) {
+/// Which task of a Shoot is done, if a line of the log says so.
+fn task(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once("The task is done shoot=")?;
+    Some(rest.split_once(" task=")?.1.trim_matches('"'))
+}
+
+/// What the agent warns of, and the tasks of a Shoot that are done, are shown between the news; all else stays in its log, which
+/// nobody reads here.
+fn tell(screen: &Arc<Screen>, stop: &Stop) {
     let capture = logging::capture();
     let clock = Clock::system();
     let options = logging::Options {
-        level: log::LevelFilter::Info,
+        level: log::LevelFilter::Debug,
         format: logging::Format::Text,
         is_journal: true,
         clock: clock.clone(),
@@ -153,6 +172,8 @@ fn tell_of_troubles(screen: &Arc<Screen>, stop: &Stop) {
                 // `<4>` is a warning in the journal, `<3>` an error.
                 if let Some(text) = line.strip_prefix("<4>").or_else(|| line.strip_prefix("<3>")) {
                     screen.say("agent", text);
+                } else if let Some(task) = task(line) {
+                    screen.say("agent", &format!("done: {task}"));
                 }
             }
             if stopped {
@@ -162,5 +183,5 @@ fn tell_of_troubles(screen: &Arc<Screen>, stop: &Stop) {
             }
         }
     };
-    thread::spawn("troubles", 256 << 10, body).unwrap();
+    thread::spawn("teller", 256 << 10, body).unwrap();
 }

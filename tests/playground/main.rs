@@ -1,13 +1,15 @@
-//! The playground: a garden and a seed in this process, the real agent between them, and everything that happens, live.
+//! The playground: a garden and a seed in this process, the real agent between them, a Shoot, and everything that happens, live.
 //!
 //! ```text
 //! cargo run --release --example playground             ends by itself; exit code 0 only if everything became ready
-//! cargo run --release --example playground -- --keep   leaves both API servers up, for kubectl, until Ctrl-C
+//! cargo run --release --example playground -- --keep   leaves all API servers up, for kubectl, until Ctrl-C
 //! cargo run --example playground -- --serve FOLDER     only the API servers, for an agent elsewhere (service.rs)
 //! ```
 //!
-//! Both clusters are the API server that the tests use, over TLS on loopback. Nothing outside of the process is touched
-//! but a folder for kubeconfigs, which is removed at the end.
+//! All clusters are the API server that the tests use, over TLS on loopback. That of the Shoot is started with the Secrets and
+//! arguments of the Deployment that the agent writes, by a stand-in for the seed's node; its etcd is memory, and a pod is
+//! available after one second instead of thirty. Nothing outside of the process is touched but a folder for kubeconfigs, which is
+//! removed at the end.
 
 // It writes to a terminal, and like a test it may end with a panic when its own set-up fails.
 #![allow(clippy::print_stderr, clippy::unwrap_used, unreachable_pub, missing_docs)]
@@ -18,9 +20,11 @@ mod charts;
 mod support;
 
 mod agent;
+mod control_plane;
 mod news;
 mod screen;
 mod service;
+mod shoot;
 mod summary;
 
 use std::path::Path;
@@ -39,17 +43,19 @@ use screen::Screen;
 use support::cluster::Authorization;
 use support::garden::Garden;
 use support::garden::prepare::{self, Preparation};
+use support::shoot::Site;
 use support::{Options, TestCluster};
 
 /// The seed, and the extension that it gets.
 pub const SEED: &str = "playground";
 pub const EXTENSION: &str = "echo";
-/// The longest that a step may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest that a step may take: on a busy machine RSA keys take long.
+const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Both clusters.
+/// Both clusters, and who plays the nodes of the seed.
 pub struct World {
     pub clock: Clock,
+    pub site: Arc<Site>,
     pub garden: Garden,
     pub seed: TestCluster,
 }
@@ -74,7 +80,8 @@ impl World {
             "seed",
             &format!("is up at {}: packaging/rbac.yaml and the bootstrap kubeconfig", seed.url()),
         );
-        Self { clock, garden, seed }
+        let site = Arc::new(shoot::prepare(&garden, &seed));
+        Self { clock, site, garden, seed }
     }
 
     /// Whether the Seed is reconciled and its agent is there.
@@ -132,7 +139,7 @@ fn main() -> ExitCode {
         }
     }
     let screen = Arc::new(Screen::new());
-    screen.title("A garden, a seed, and the agent that joins them");
+    screen.title("A garden, a seed, the agent that joins them, and a Shoot");
     let world = World::start(&screen);
     let news = News::follow(&world, &screen);
     let agent = play(&world, &screen, &interrupted);
@@ -167,7 +174,13 @@ fn play(world: &World, screen: &Arc<Screen>, interrupted: &Stop) -> Result<Agent
         world.garden.merge("core.gardener.cloud", "controllerdeployments", ("", EXTENSION), &values);
         wait("the new value", &|| world.is_installed("good morning"))?;
         screen.title("The seed tells the garden every two seconds that it is there");
-        wait("a heartbeat", &|| world.is_beating())
+        wait("a heartbeat", &|| world.is_beating())?;
+        screen.title("Somebody applies a Shoot: a cluster without workers");
+        shoot::ABOUT.iter().for_each(|line| screen.aside(line));
+        world.garden.apply(&[shoot::manifest()]);
+        wait("the Shoot", &|| shoot::is_up(world))?;
+        screen.title("Its owner asks the garden for a kubeconfig, and gets in");
+        shoot::visit(world, screen)
     };
     match story() {
         Ok(()) => Ok(agent),
@@ -185,8 +198,11 @@ fn wait_for_interrupt(world: &World, screen: &Screen, interrupted: &Stop) {
     let kubectl = |file: &Path, what: &str| {
         screen.plain(&format!("  kubectl --kubeconfig {} get {what} -A", file.display()));
     };
-    screen.title("Both API servers stay up until Ctrl-C");
-    kubectl(&files.garden, "seeds,controllerinstallations,csr,leases");
-    kubectl(&files.seed, "managedresources,deployments,configmaps,echoes,leases");
+    screen.title("All API servers stay up until Ctrl-C");
+    kubectl(&files.garden, "seeds,shoots,controllerinstallations,csr,leases");
+    kubectl(&files.seed, "managedresources,deployments,statefulsets,configmaps,echoes,leases");
+    if let Some(file) = &files.shoot {
+        kubectl(file, "namespaces,configmaps,serviceaccounts");
+    }
     while !interrupted.wait(&world.clock, Duration::from_secs(3_600)) {}
 }

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use serde_json::Value;
 
-use crate::World;
 use crate::screen::Screen;
 use crate::support::api::store::{Change, Store};
 use crate::support::json::{list, text};
+use crate::support::shoot::Site;
+use crate::{World, control_plane, shoot};
 
 /// Heartbeats that are waited for, and told of.
 pub const BEATS: u32 = 2;
@@ -33,6 +35,9 @@ impl News {
             let thread = thread::spawn("news", 256 << 10, move || run(place, &store, &screen, &stop));
             news.threads.push(thread.unwrap());
         }
+        let (site, screen, stop) = (world.site.clone(), screen.clone(), news.stop.clone());
+        let thread = thread::spawn("news", 256 << 10, move || follow_shoot(&site, &screen, &stop));
+        news.threads.push(thread.unwrap());
         news
     }
 
@@ -46,8 +51,27 @@ impl News {
     }
 }
 
+/// What happens in the Shoot, as soon as it has an API server.
+fn follow_shoot(site: &Site, screen: &Screen, stop: &Stop) {
+    let (clock, namespace) = (Clock::system(), shoot::control_plane());
+    loop {
+        if let Some(server) = site.server(&namespace) {
+            return run("shoot", server.cluster.store(), screen, stop);
+        }
+        if stop.wait(&clock, Duration::from_millis(20)) {
+            return;
+        }
+    }
+}
+
 fn run(place: &'static str, store: &Store, screen: &Screen, stop: &Stop) {
-    let mut reader = Reader { place, definitions: 0, beats: 0, conditions: BTreeMap::new() };
+    let mut reader = Reader {
+        place,
+        definitions: 0,
+        beats: 0,
+        conditions: BTreeMap::new(),
+        plane: control_plane::Teller::default(),
+    };
     let (mut seen, mut quiet) = (store.read().revision, 0);
     loop {
         let stopped = stop.is_stopped();
@@ -87,6 +111,7 @@ struct Reader {
     beats: u32,
     /// What was told last of each condition.
     conditions: BTreeMap<String, String>,
+    plane: control_plane::Teller,
 }
 
 impl Reader {
@@ -106,6 +131,9 @@ impl Reader {
         if is_definition(change) {
             self.definitions += usize::from(change.before.is_none());
             return Vec::new();
+        }
+        if control_plane::holds(change) {
+            return self.plane.lines(change);
         }
         if is_dull(change) {
             return self.beat(change).into_iter().collect();
@@ -218,6 +246,10 @@ fn changed(change: &Change, kind: &str, full: &str) -> Option<String> {
         }
         "seeds" => new("/status/lastOperation/state")
             .map(|state| format!("{kind} {full}: {} {state}", text(after, "/status/lastOperation/type"))),
+        "shoots" => {
+            let operation = shoot::operation(after);
+            (shoot::operation(before) != operation).then(|| format!("{kind} {full}: {operation}"))
+        }
         "leases" => new("/spec/holderIdentity").map(|holder| match holder.as_str() {
             "" => format!("{kind} {full} is released"),
             holder => format!("{kind} {full} is held by {}", short(holder)),

@@ -17,6 +17,7 @@ const DIM: &str = "2";
 const RED: &str = "31";
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
+const BLUE: &str = "34";
 const MAGENTA: &str = "35";
 const CYAN: &str = "36";
 
@@ -47,11 +48,17 @@ impl Screen {
         self.plain(&format!("\n{}", self.paint(BOLD, text)));
     }
 
-    /// Something happened somewhere. `garden`, `seed` and `agent` have a colour each.
+    /// What a reader should know beside.
+    pub fn aside(&self, text: &str) {
+        self.plain(&format!("             {}", self.paint(DIM, text)));
+    }
+
+    /// Something happened somewhere. `garden`, `seed`, `shoot` and `agent` have a colour each.
     pub fn say(&self, place: &str, text: &str) {
         let colour = match place {
             "garden" => GREEN,
             "seed" => CYAN,
+            "shoot" => BLUE,
             _ => MAGENTA,
         };
         let at = self.paint(DIM, &format!("{:>7.2} s", self.elapsed().as_secs_f64()));

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::screen::Screen;
 use crate::support::json::{list, text};
-use crate::{EXTENSION, SEED, World};
+use crate::{EXTENSION, SEED, World, shoot};
 
 /// The conditions of an installation that is well.
 pub const INSTALLATION: [(&str, &str); 5] = [
@@ -59,6 +59,7 @@ pub fn print(world: &World, screen: &Screen) -> bool {
         let found = world.seed.get(group, plural, &namespace, name).is_some();
         check(found, &format!("{plural}/{name} in the seed"), &namespace);
     }
+    check_shoot(world, &mut check);
     let free = world.seed.get("coordination.k8s.io", "leases", "garden", "gardenlet-leader-election");
     let holder = free.map(|lease| text(&lease, "/spec/holderIdentity").to_owned()).unwrap_or_default();
     check(
@@ -69,13 +70,31 @@ pub fn print(world: &World, screen: &Screen) -> bool {
     let asked = |requests: usize, place: &str| format!("{requests} requests to the {place}");
     let (garden, seeds) = (world.garden.requests().len(), world.seed.requests().len());
     screen.plain(&format!(
-        "\n{} in {:.1} s, with {} and {}.",
+        "\n{} in {:.1} s (20 s at most, if nobody else keeps the machine busy), with {} and {}.",
         if good { "Everything became ready" } else { "Not everything became ready" },
         screen.elapsed().as_secs_f64(),
         asked(garden, "garden"),
         asked(seeds, "seed"),
     ));
     good
+}
+
+/// The Shoot, and who gets in, now that the agent is gone.
+fn check_shoot(world: &World, check: &mut dyn FnMut(bool, &str, &str)) {
+    let found = shoot::find(world).unwrap_or_default();
+    let operation = shoot::operation(&found);
+    check(operation == "Create Succeeded, 100 %", &format!("Shoot {} is up", shoot::NAME), &operation);
+    let missing = shoot::unhealthy(world);
+    check(missing.is_empty(), "what belongs into it is applied and healthy", &missing.join(", "));
+    let seen = shoot::namespaces(world);
+    let is_in = seen.as_ref().is_ok_and(|all| all.iter().any(|n| n["metadata"]["name"] == "kube-system"));
+    let how =
+        seen.map_or_else(|why| why, |all| format!("and sees {} namespaces, without an agent", all.len()));
+    check(is_in, "its owner gets in with the garden's kubeconfig", &how);
+    let code = shoot::stranger(world);
+    check(code == 401, "an administrator of the seed does not", &format!("{code}"));
+    let complaints = world.site.complaints();
+    check(complaints.is_empty(), "the stand-in for its node had no complaints", &complaints.join("; "));
 }
 
 /// Status, and reason with message.

@@ -203,6 +203,11 @@ impl TestCluster {
         self.controllers.set_share(share);
     }
 
+    /// Namespaces get this CA to trust.
+    pub fn set_root_ca(&self, certificate: &str) {
+        self.controllers.set_root_ca(certificate);
+    }
+
     /// Forgets the history: watches and paged lists that look back get 410.
     pub fn compact(&self) {
         self.store().write(State::compact);
@@ -372,7 +377,7 @@ impl TestCluster {
         self.wait_on(&Clock::system(), real, condition)
     }
 
-    fn wait_on<T>(
+    pub fn wait_on<T>(
         &self,
         clock: &Clock,
         limit: Duration,

@@ -8,6 +8,7 @@
 //! - `controllers/` is the share of kube-controller-manager that an agent waits for.
 //! - `garden/` is what gardener-apiserver, gardener-controller-manager and gardener-scheduler do, as far as an agent sees
 //!   it.
+//! - `shoot/` is a seed's share in Shoots without a node: kubelets, and the API servers of the Shoots.
 //! - `keys.rs` hands out RSA keys that nobody has to wait for.
 //! - `pace.rs` is the time that simulated clocks follow.
 //! - `semantics.rs` is a list of checks that this server and a real kube-apiserver both pass, so that this one cannot
@@ -34,6 +35,7 @@ pub mod controllers;
 
 pub mod cluster;
 pub mod garden;
+pub mod shoot;
 
 pub mod semantics;
 

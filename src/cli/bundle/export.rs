@@ -1,5 +1,6 @@
 //! `gardenlet bundle export`: which charts, where they come from, and the images that they name.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -7,14 +8,16 @@ use serde_json::{Value, json};
 
 use super::super::{Io, SUCCESS, Variable, clusters, fail, load_to_run, print, report, say};
 use super::{BROKEN, Export};
-use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED};
+use crate::api::gardener::{CLOUD_PROFILE, CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED, SHOOT};
+use crate::api::meta::text;
 use crate::base::capped;
 use crate::base::error::chain;
 use crate::base::stop::Stop;
 use crate::chart::child::{Archive, Renderer, Request};
+use crate::components::images;
 use crate::config::{Loaded, Settings};
 use crate::controllers::controller_installation::preview::{self, Preview};
-use crate::kube::{self, Client, Garden};
+use crate::kube::{self, Client, Garden, ListParams};
 use crate::limits;
 use crate::oci::bundle::{Blobs, Bundle, Charts, Form, Images, beside, pack};
 use crate::oci::{Content, Digest, Keychain, Order, Puller, Reference};
@@ -43,6 +46,8 @@ struct Collected {
     lost: usize,
     /// Charts whose images are not known.
     unknown: usize,
+    /// Why those of control planes are not known.
+    no_control_planes: Option<String>,
 }
 
 /// Runs the command and returns the exit code.
@@ -76,7 +81,11 @@ fn export(
     let registries = settings.map(|settings| settings.edge.registries.clone()).unwrap_or_default();
     let stop = Stop::new();
     let puller = Puller::new(clusters::network(variable), registries, cache, &stop).whole();
-    let collected = collect(io, &wanted, &puller, &bundle, &stop);
+    let mut collected = collect(io, &wanted, &puller, &bundle, &stop);
+    match control_planes(task, settings, variable) {
+        Ok(images) => collected.images.extend(images),
+        Err(why) => collected.no_control_planes = Some(why),
+    }
     if collected.lost > 0 {
         let lost = collected.lost;
         fail(
@@ -118,9 +127,55 @@ fn summary(io: &mut Io<'_>, output: &Path, collected: &Collected, digest: Digest
             io,
             format_args!("gardenlet bundle: the list lacks the images of {unknown} charts, named above"),
         );
-        return BROKEN;
     }
-    SUCCESS
+    if let Some(why) = &collected.no_control_planes {
+        fail(io, format_args!("gardenlet bundle: the list lacks the images of control planes: {why}"));
+    }
+    if *unknown > 0 || collected.no_control_planes.is_some() { BROKEN } else { SUCCESS }
+}
+
+/// The images of the control planes that are to run on the seed.
+fn control_planes(
+    task: &Export,
+    settings: Option<&Settings>,
+    variable: Variable<'_>,
+) -> Result<Images, String> {
+    let path = clusters::set(variable, images::VARIABLE).map(PathBuf::from);
+    let images = images::Images::load(path.as_deref())?;
+    let versions = match settings {
+        _ if !task.kubernetes.is_empty() => task.kubernetes.iter().cloned().collect(),
+        Some(settings) if task.charts.is_empty() => {
+            let found = versions(&garden(settings, variable)?, settings, task.all);
+            let known =
+                found.map_err(|error| format!("{}; name the versions with --kubernetes", chain(&error)))?;
+            // A garden may offer what this gardenlet does not support.
+            known.into_iter().filter(|version| images.of_control_plane(version).is_ok()).collect()
+        }
+        _ => BTreeSet::new(),
+    };
+    let mut found = Images::new();
+    for version in versions {
+        found.extend(images.of_control_plane(&version)?);
+    }
+    Ok(found)
+}
+
+/// The versions of Kubernetes that Shoots of the seed have, or could have.
+fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<BTreeSet<String>, kube::Error> {
+    let mut found = BTreeSet::new();
+    let provider = text(&settings.document["seedConfig"]["spec"]["provider"]["type"]);
+    garden.list_all::<Value>(&CLOUD_PROFILE, "", &ListParams::default(), &mut |profile| {
+        if all || profile["spec"]["type"] == provider {
+            let versions = profile["spec"]["kubernetes"]["versions"].as_array().into_iter().flatten();
+            found.extend(versions.map(|entry| text(&entry["version"]).to_owned()));
+        }
+    })?;
+    let label_selector = format!("name.seed.gardener.cloud/{}=true", settings.seed_config.name);
+    let params = ListParams { label_selector, ..ListParams::default() };
+    garden.list_all::<Value>(&SHOOT, "", &params, &mut |shoot| {
+        found.insert(text(&shoot["spec"]["kubernetes"]["version"]).to_owned());
+    })?;
+    Ok(found)
 }
 
 /// Pulls everything, a line each on standard error.

@@ -25,13 +25,15 @@ Usage:
   gardenlet bundle list PATH [--images]
 
 A bundle is an OCI image layout with charts, and images.txt beside them: the container images that the charts name, one a
-line. PATH is a directory, or a file if it ends with .tar, .tar.gz or .tgz.
+line, and those of control planes of Shoots. PATH is a directory, or a file if it ends with .tar, .tar.gz or .tgz.
 
 export collects the charts of the seed's ControllerInstallations, as their ControllerDeployments in the garden name them,
 with the pull secrets and CAs that stand there. The garden is the one of GARDEN_KUBECONFIG, else the one that an agent with
 this configuration finds. Run it again if it breaks off: what has arrived is kept.
       --all                   the charts of all ControllerDeployments of the garden
       --chart REFERENCE       these charts; the garden is not asked
+      --kubernetes VERSION    list the images of control planes of this version, as 1.34.3; may be repeated. Without it:
+                              of the versions of the CloudProfiles of the seed's provider type, and of the seed's Shoots
       --registry-config FILE  logins for --chart, in the format of docker and helm
 import verifies everything and adds it to a directory, which edge.registries[].layoutDir may name.
       --digest DIGEST         refuse any other bundle than that with this digest, which export and list print
@@ -54,6 +56,8 @@ struct Export {
     config: Option<PathBuf>,
     all: bool,
     charts: Vec<Reference>,
+    /// Versions of Kubernetes whose control planes are to run.
+    kubernetes: Vec<String>,
     logins: Option<PathBuf>,
 }
 
@@ -114,6 +118,7 @@ fn parse(args: Vec<OsString>) -> Result<Task, Usage> {
                 let reference = Reference::parse(&text);
                 export.charts.push(reference.map_err(|why| Usage::Reference(text, why))?);
             }
+            Long("kubernetes") => export.kubernetes.push(parser.value()?.to_string_lossy().into_owned()),
             Long("registry-config") => export.logins = Some(parser.value()?.into()),
             Long("to") => to = Some(PathBuf::from(parser.value()?)),
             Long("digest") => {
@@ -213,6 +218,15 @@ mod tests {
         let charts = vec![reference("r.example.org/xy:1"), reference("r.example.org/xz:1")];
         let table = [
             ("export --output b.tar --config c", export(|e| e.config = Some("c".into()))),
+            (
+                "export -o b.tar --config c --kubernetes 1.34.3 --kubernetes 1.35.4",
+                Task::Export(Export {
+                    output: path(),
+                    config: Some("c".into()),
+                    kubernetes: ["1.34.3", "1.35.4"].map(str::to_owned).to_vec(),
+                    ..Export::default()
+                }),
+            ),
             ("export --config c --all -o b.tar", export(|e| (e.config, e.all) = (Some("c".into()), true))),
             (
                 "export --output b.tar --chart oci://r.example.org/xy:1 --chart r.example.org/xz:1 --registry-config l",

@@ -202,6 +202,18 @@ pub(super) fn shoots(missing: &[String]) -> Finding {
     )
 }
 
+/// Shoots that this version cannot serve, if there are any.
+pub(super) fn workers(names: &[String]) -> Option<Finding> {
+    let (named, others) = names.split_at(names.len().min(MISSING_NAMED_MAX));
+    let mut text =
+        format!("{} with workers, which this agent leaves as they are: {}", names.len(), named.join(", "));
+    if !others.is_empty() {
+        text.push_str(&format!(", and {} more", others.len()));
+    }
+    let remedy = "let a gardenlet of Gardener serve them, or make Shoots without workers";
+    (!names.is_empty()).then(|| Finding::new("garden", SHOOTS, State::Odd, text).with(remedy))
+}
+
 /// Below this the clocks agree; Gardener calls a seed lost that is 40 s late.
 const SKEW_ODD_S: i64 = 5;
 const SKEW_BROKEN_S: i64 = 30;
@@ -272,6 +284,15 @@ mod tests {
     fn states(findings: &[Finding]) -> String {
         let one = |f: &Finding| format!("{}={}", f.hop, f.state.name().chars().next().unwrap());
         findings.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn shoots_with_workers_are_named_as_far_as_they_are_few() {
+        let all = ["p/a", "p/b", "p/c", "p/d"].map(str::to_owned);
+        assert!(workers(&[]).is_none());
+        let text = |count: usize| workers(&all[..count]).unwrap().text;
+        assert_eq!(text(1), "1 with workers, which this agent leaves as they are: p/a");
+        assert_eq!(text(4), "4 with workers, which this agent leaves as they are: p/a, p/b, p/c, and 1 more");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED};
+use crate::api::gardener::{CONTROLLER_DEPLOYMENT, ControllerDeployment, SEED, SHOOT};
 use crate::api::meta::text;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
@@ -16,9 +16,10 @@ use crate::components::{hosting, webhooks};
 use crate::config::{Loaded, Settings};
 use crate::controllers::controller_installation::preview::Preview;
 use crate::controllers::is_garden;
+use crate::controllers::shoot::decide::has_workers;
 use crate::format::time::rfc3339;
 use crate::identity::cleanup;
-use crate::kube::{Client, Connection, Garden, Options};
+use crate::kube::{Client, Connection, Garden, ListParams, Options};
 use crate::net::{ProxyPolicy, Url};
 use crate::oci::{self, Order, Puller};
 
@@ -87,6 +88,7 @@ impl Doctor<'_> {
         self.found.extend(clocks.into_iter().map(|(server, ahead)| finding::clock(server, ahead)));
         if let Some(garden) = &garden {
             self.last_operation(garden);
+            self.workers(garden);
         }
         let orders = garden.map(|garden| self.orders(&garden)).unwrap_or_default();
         self.registries(&orders);
@@ -220,6 +222,23 @@ impl Doctor<'_> {
         if operation["state"] == "Error" {
             let remedy = "mend what the message names; the agent tries again within a minute";
             self.say("garden", "last operation", State::Broken, text(&operation["description"]), remedy);
+        }
+    }
+
+    /// Shoots that this version leaves as they are.
+    fn workers(&mut self, garden: &Garden) {
+        let mut names = Vec::new();
+        let label_selector = format!("name.seed.gardener.cloud/{}=true", self.settings.seed_config.name);
+        let ours = ListParams { label_selector, ..ListParams::default() };
+        let listed = garden.list_all::<Value>(&SHOOT, "", &ours, &mut |shoot| {
+            if has_workers(&shoot) {
+                let metadata = &shoot["metadata"];
+                names.push(format!("{}/{}", text(&metadata["namespace"]), text(&metadata["name"])));
+            }
+        });
+        match listed {
+            Ok(_) => self.found.extend(finding::workers(&names)),
+            Err(error) => self.say("garden", finding::SHOOTS, State::Odd, chain(&error), NOT_OURS),
         }
     }
 

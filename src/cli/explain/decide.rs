@@ -12,15 +12,15 @@ use crate::format::time::parse_rfc3339;
 
 /// Lines of one object; others are counted.
 const LINES_MAX: usize = 40;
-/// Events that are told.
-const EVENTS_MAX: usize = 5;
+/// How many Events are printed.
+pub(super) const EVENTS_MAX: usize = 5;
 
 /// Another object, or objects, that have to do with it.
 #[derive(Debug)]
 pub(super) struct Related {
     /// What it is to the object: `its ManagedResource`, `needs the Seed`.
     pub(super) what: String,
-    /// Whether its own state is told.
+    /// Its own state is printed, too.
     pub(super) object: Option<Value>,
 }
 
@@ -35,7 +35,19 @@ pub(super) struct Gathered {
     pub(super) events: Vec<Value>,
     /// What could not be read.
     pub(super) unread: Vec<String>,
+    /// Of a Shoot: what is to be said besides, and the tasks of its operation.
+    pub(super) told: Vec<String>,
+    pub(super) tasks: Vec<Task>,
     pub(super) now: Timestamp,
+}
+
+/// A task of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Task {
+    pub(super) name: String,
+    /// How far it is, in a word.
+    pub(super) state: &'static str,
+    pub(super) notes: Vec<String>,
 }
 
 /// The answer.
@@ -44,6 +56,7 @@ pub(super) struct Explanation {
     title: String,
     state: String,
     why: Vec<String>,
+    tasks: Vec<Task>,
 }
 
 impl Explanation {
@@ -52,11 +65,22 @@ impl Explanation {
         for line in &self.why {
             out.push_str(&format!("- {line}\n"));
         }
+        for task in &self.tasks {
+            out.push_str(&format!("{:<9} {}\n", task.state, task.name));
+            for note in &task.notes {
+                out.push_str(&format!("          - {note}\n"));
+            }
+        }
         out
     }
 
     pub(super) fn json(&self) -> Value {
-        json!({"object": self.title, "state": self.state, "why": self.why})
+        let task = |task: &Task| json!({"task": task.name, "state": task.state, "notes": task.notes});
+        let mut out = json!({"object": self.title, "state": self.state, "why": self.why});
+        if !self.tasks.is_empty() {
+            out["tasks"] = self.tasks.iter().map(task).collect();
+        }
+        out
     }
 }
 
@@ -65,6 +89,11 @@ pub(super) fn explain(gathered: &Gathered) -> Explanation {
     let Gathered { cluster, object, now, .. } = gathered;
     let mut why = reasons(object, *now);
     let state = state(object, &why);
+    if !gathered.tasks.is_empty() {
+        // The tasks show them.
+        why.retain(|line| !line.starts_with(LAST_ERROR));
+    }
+    why.extend(gathered.told.iter().cloned());
     for related in &gathered.related {
         match &related.object {
             None => why.push(related.what.clone()),
@@ -87,8 +116,12 @@ pub(super) fn explain(gathered: &Gathered) -> Explanation {
         why.truncate(LINES_MAX);
         why.push(format!("and {more} lines more"));
     }
-    Explanation { title: format!("{} {} ({cluster})", text(&object["kind"]), name(object)), state, why }
+    let title = format!("{} {} ({cluster})", text(&object["kind"]), name(object));
+    Explanation { title, state, why, tasks: gathered.tasks.clone() }
 }
+
+/// How the line of an error begins.
+const LAST_ERROR: &str = "last error: ";
 
 /// Whether there is nothing to say about an object.
 pub(super) fn is_well(object: &Value, now: Timestamp) -> bool {
@@ -112,7 +145,7 @@ pub(super) fn name(object: &Value) -> String {
     }
 }
 
-fn age(time: &Value, now: Timestamp) -> Option<String> {
+pub(super) fn age(time: &Value, now: Timestamp) -> Option<String> {
     let at = parse_rfc3339(time.as_str()?).ok()?;
     Some(duration::format(Duration::from_secs(now.since(at).as_secs())))
 }
@@ -189,7 +222,7 @@ fn reasons(object: &Value, now: Timestamp) -> Vec<String> {
     out.extend(last_operation(&status["lastOperation"], now));
     let errors = items(&status["lastErrors"]).chain(std::iter::once(&status["lastError"]));
     out.extend(
-        errors.map(|e| text(&e["description"])).filter(|d| !d.is_empty()).map(|d| format!("last error: {d}")),
+        errors.map(|e| text(&e["description"])).filter(|d| !d.is_empty()).map(|d| format!("{LAST_ERROR}{d}")),
     );
     out.extend(items(&status["conditions"]).filter_map(|c| condition(c, metadata, now)));
     if items(&status["conditions"]).any(|c| webhooks::is_unanswered(text(&c["message"]))) {
@@ -240,13 +273,28 @@ fn replicas(object: &Value) -> Option<String> {
     (ready < wanted).then(|| format!("{ready} of {wanted} pods are ready"))
 }
 
-fn event(event: &Value, now: Timestamp) -> String {
-    let last = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"]];
-    let when = last.into_iter().find(|time| time.is_string()).unwrap_or(&Value::Null);
-    let count = event["series"]["count"].as_i64().or(event["count"].as_i64()).unwrap_or(1);
-    let times = if count > 1 { format!(", {count} times") } else { String::new() };
+/// When an event was last seen, in either API of events; times are texts that sort.
+pub(super) fn when(event: &Value) -> &str {
+    text(times(event))
+}
+
+fn times(event: &Value) -> &Value {
+    let last = [
+        &event["series"]["lastObservedTime"],
+        &event["lastTimestamp"],
+        &event["deprecatedLastTimestamp"],
+        &event["eventTime"],
+    ];
+    last.into_iter().find(|time| time.is_string()).unwrap_or(&Value::Null)
+}
+
+pub(super) fn event(event: &Value, now: Timestamp) -> String {
+    let counts = [&event["series"]["count"], &event["count"], &event["deprecatedCount"]];
+    let count = counts.into_iter().find_map(Value::as_i64).unwrap_or(1);
+    let times_seen = if count > 1 { format!(", {count} times") } else { String::new() };
     let (kind, reason) = (text(&event["type"]), text(&event["reason"]));
-    format!("event{}{times}: {kind} {reason}: {}", ago(when, now), text(&event["message"]))
+    let message = [&event["message"], &event["note"]].into_iter().find_map(Value::as_str).unwrap_or_default();
+    format!("event{}{times_seen}: {kind} {reason}: {message}", ago(times(event), now))
 }
 
 #[cfg(test)]
@@ -257,7 +305,16 @@ mod tests {
 
     fn gathered(object: Value, related: Vec<Related>) -> Gathered {
         let now = parse_rfc3339(NOW).unwrap();
-        Gathered { cluster: "seed", object, related, events: Vec::new(), unread: Vec::new(), now }
+        Gathered {
+            cluster: "seed",
+            object,
+            related,
+            events: Vec::new(),
+            unread: Vec::new(),
+            told: Vec::new(),
+            tasks: Vec::new(),
+            now,
+        }
     }
 
     fn condition(kind: &str, status: &str) -> Value {

@@ -16,13 +16,14 @@ use crate::config::Settings;
 use crate::kube::request::{ListParams, Method, Request};
 use crate::kube::{Client, Discovery, Error};
 
-use self::decide::{Gathered, Related, explain, name};
+use self::decide::{Gathered, Related, explain, name, when};
 use self::objects::Survey;
 use super::{Io, Variable, clusters, fail, print};
 
 mod decide;
 mod finalizers;
 mod objects;
+mod shoot;
 
 /// The object that somebody asks about.
 pub(super) struct Question {
@@ -40,8 +41,8 @@ const OBJECTS_MAX: usize = 100;
 /// core/v1 Events: they can be selected by the object they are about.
 const EVENT: Resource = Resource::new("", "v1", "Event", "events", true);
 /// Kinds that are looked up in the garden. Others are the seed's.
-const OF_GARDEN: [Resource; 4] =
-    [SEED, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, CONTROLLER_DEPLOYMENT];
+const OF_GARDEN: [Resource; 5] =
+    [SEED, SHOOT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, CONTROLLER_DEPLOYMENT];
 
 /// The command.
 pub(super) fn main(
@@ -106,9 +107,17 @@ impl Explainer<'_> {
         } else if resource == MANAGED_RESOURCE {
             self.managed(&seed, &object);
         }
+        let now = Clock::system().now();
+        let mut told = shoot::Told::default();
+        if resource == SHOOT {
+            told = shoot::tell((client.clone(), seed), self.settings, &object, now)
+                .map_err(|e| format!("read what the Shoot needs: {}", chain(&e)))?;
+            self.unread.append(&mut told.unread);
+        }
         let events = self.events(&client, &resource, &object);
         let Self { related, unread, .. } = self;
-        Ok(Gathered { cluster, object, related, events, unread, now: Clock::system().now() })
+        let shoot::Told { why, tasks, .. } = told;
+        Ok(Gathered { cluster, object, related, events, unread, told: why, tasks, now })
     }
 
     /// Its ManagedResource, and the objects that need its extension.
@@ -231,11 +240,7 @@ impl Explainer<'_> {
         if let Err(error) = listed {
             self.unread.push(format!("events: {}", chain(&error)));
         }
-        let when = |event: &Value| {
-            let last = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"]];
-            last.into_iter().find_map(Value::as_str).unwrap_or_default().to_owned()
-        };
-        events.sort_by_key(when);
+        events.sort_by_key(|event| when(event).to_owned());
         events
     }
 }

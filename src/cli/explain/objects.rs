@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::decide::{Related, is_well};
 use crate::base::clock::Timestamp;
 
-/// Objects that are told of in full; others are counted.
+/// How many objects are printed in full; others are counted.
 const TOLD_MAX: usize = 8;
 
 /// What was found of them.
@@ -54,7 +54,7 @@ impl Survey {
         self.unread += count;
     }
 
-    /// What is told, and what could not be read.
+    /// What is printed, and what could not be read.
     pub(super) fn end(mut self) -> (Vec<Related>, Option<String>) {
         for (count, what) in [
             (self.more, "more of its objects are missing or not done"),

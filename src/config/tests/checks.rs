@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::control_plane::ExposureType;
 use super::super::load;
 use super::{errors, minimal, settings, texts, usable, warnings, with};
 
@@ -146,8 +147,6 @@ fn what_would_only_fail_later_is_refused() {
 fn fields_that_nothing_reads_warn_unless_they_are_as_by_default_or_off() {
     let table = [
         ("controllers.backupEntry.deletionGracePeriodHours", json!(24), "controllers.backupEntry"),
-        ("controllers.shoot.reconcileInMaintenanceOnly", json!(true), "controllers.shoot"),
-        ("controllers.shoot.syncPeriod", json!("2h"), "controllers.shoot"),
         ("controllers.bastion.concurrentSyncs", json!(3), "controllers.bastion"),
         ("shootClientConnection.qps", json!(20.5), "shootClientConnection"),
         ("seedClientConnection.contentType", json!("x"), "seedClientConnection.contentType"),
@@ -184,7 +183,7 @@ fn fields_that_nothing_reads_warn_unless_they_are_as_by_default_or_off() {
         settings(&[change]);
     }
     assert_eq!(
-        errors(&[("edge.etcd", json!({"a": 1})), ("edge.workers", json!("x"))]).len(),
+        errors(&[("controllers.bastion", json!({"concurrentSyncs": 5})), ("edge.workers", json!("x"))]).len(),
         2,
         "the warning follows the error"
     );
@@ -334,4 +333,62 @@ fn who_applies_has_three_values() {
     }
     assert_eq!(super::super::defaults()["edge"]["resourceManager"], "Auto");
     assert!(!with(&[]).contains("Embedded"));
+}
+
+#[test]
+fn volumes_of_etcd_are_as_large_as_asked_or_as_the_seed_needs() {
+    let of = |changes: &[(&str, Value)]| {
+        let etcd = usable(changes).edge.etcd;
+        [etcd.main, etcd.events].map(|volume| (volume.storage_class.unwrap_or_default(), volume.size))
+    };
+    let pairs = |pairs: [(&str, &str); 2]| pairs.map(|(class, size)| (class.to_owned(), size.to_owned()));
+    let least = |size: &str| ("seedConfig.spec.volume.minimumSize", json!(size));
+    assert_eq!(of(&[]), pairs([("", "25Gi"), ("", "10Gi")]));
+    assert_eq!(of(&[least("20Gi")]), pairs([("", "25Gi"), ("", "20Gi")]));
+    assert_eq!(of(&[least("30Gi")]), pairs([("", "30Gi"), ("", "30Gi")]));
+    let main = ("edge.etcd.main", json!({"storageClass": "fast", "size": "1Gi"}));
+    assert_eq!(of(&[least("30Gi"), main]), pairs([("fast", "1Gi"), ("", "30Gi")]));
+    assert_eq!(of(&[("edge.etcd.events.size", json!(2_147_483_648_u64))])[1].1, "2147483648");
+
+    for (path, value, words) in [
+        ("edge.etcd.mode", json!("Backup"), "edge.etcd.mode: unknown value \"Backup\"; known: Plain, Druid"),
+        ("edge.etcd.main.size", json!("1Mi"), "edge.etcd.main.size: must be from 256Mi to 16Ti, not 1Mi: "),
+        ("edge.etcd.events.size", json!("big"), "edge.etcd.events.size: "),
+        ("edge.etcd.events.storageClass", json!("Fast_1"), "edge.etcd.events.storageClass: "),
+        ("edge.etcd.main.class", json!("a"), "edge.etcd.main.class: unknown option"),
+    ] {
+        let found = errors(&[(path, value)]);
+        assert!(found[0].starts_with(words), "{found:?}");
+    }
+}
+
+#[test]
+fn shoots_are_exposed_at_an_address_that_the_agent_reaches() {
+    let of = |changes: &[(&str, Value)]| usable(changes).edge.exposure;
+    assert_eq!((of(&[]).kind, of(&[]).address), (ExposureType::NodePort, None));
+    for address in ["192.0.2.7", "2001:db8::7", "edge.example.org"] {
+        let exposure = of(&[("edge.exposure.address", json!(address))]);
+        assert_eq!(exposure.address.as_deref(), Some(address));
+    }
+    let place = "edge.exposure.address: must be an IP address or a DNS name without scheme and port: ";
+    for (path, value, words) in [
+        ("edge.exposure.type", json!("Ingress"), "edge.exposure.type: unknown value \"Ingress\"; known: "),
+        ("edge.exposure.address", json!("https://a.example.org"), place),
+        ("edge.exposure.address", json!("192.0.2.7:6443"), place),
+        ("edge.exposure.annotations", json!({"a b": "c"}), "edge.exposure.annotations: \"a b\": "),
+    ] {
+        let found = errors(&[(path, value)]);
+        assert!(found[0].starts_with(words), "{found:?}");
+    }
+
+    let inside = |name: &str| (name == "KUBERNETES_SERVICE_HOST").then(|| "10.0.0.1".to_owned());
+    let mut settings = usable(&[("edge.exposure.type", json!("ClusterIP"))]);
+    settings.seed_client_connection.kubeconfig = None;
+    assert_eq!(settings.check_exposure(inside), Ok(()));
+    let problem = settings.check_exposure(|_| None).unwrap_err();
+    assert!(problem.to_string().starts_with("edge.exposure.type: ClusterIP is an address that only pods"));
+    settings.seed_client_connection.kubeconfig = Some("/seed".into());
+    assert!(settings.check_exposure(inside).is_err());
+    settings.edge.exposure.kind = ExposureType::LoadBalancer;
+    assert_eq!(settings.check_exposure(|_| None), Ok(()));
 }

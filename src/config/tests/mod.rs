@@ -206,6 +206,8 @@ fn every_default() {
         ("edge.chartCache.maxSize", json!("64Mi")),
         ("edge.bootstrap.keep", json!(false)),
         ("edge.bootstrap.kubeconfig", Value::Null),
+        ("edge.etcd.mode", json!("Plain")),
+        ("edge.exposure.type", json!("NodePort")),
     ];
     let document = usable(&[("exposureClassHandlers[0].name", json!("internet"))]).document;
     for (path, expected) in table {
@@ -790,7 +792,6 @@ fn fields_without_effect_are_warnings() {
             json!("/b"),
             "edge.bootstrap.kubeconfig: has no effect without gardenClientConnection.kubeconfigSecret",
         ),
-        ("edge.etcd", json!({"a": 1}), "edge.etcd: has no effect: this version installs no etcd"),
         (
             "edge.registries",
             json!([{"host": "r.example.org", "rewrites": [{"from": "a/", "to": "b/"}]}]),
@@ -902,6 +903,25 @@ edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s
     assert_eq!(edge.liveness_stall_timeout, Duration::from_secs(120));
     assert!(!edge.liveness_tolerate_offline);
     assert_eq!(edge.chart_cache_bytes_max, 64 << 20);
+}
+
+#[test]
+fn when_shoots_are_reconciled_is_read() {
+    let read = |value: Value| {
+        let shoot = settings(&[("controllers.shoot", value)]).controllers.shoot;
+        let periods = [shoot.sync_period, shoot.retry_duration].map(|period| period.as_secs() / 3_600);
+        (periods, shoot.respect_sync_period_overwrite, shoot.reconcile_in_maintenance_only)
+    };
+    assert_eq!(read(json!({})), ([1, 12], false, false));
+    let (periods, flags) =
+        (json!({"syncPeriod": "2h", "retryDuration": "24h"}), json!({"respectSyncPeriodOverwrite": true}));
+    assert_eq!(read(periods), ([2, 24], false, false));
+    assert_eq!(read(flags), ([1, 12], true, false));
+    assert_eq!(read(json!({"reconcileInMaintenanceOnly": true})), ([1, 12], false, true));
+    let period =
+        |value: Value| settings(&[("controllers.shoot", value)]).controllers.shoot.progress_report_period;
+    assert_eq!(period(json!({})), None);
+    assert_eq!(period(json!({"progressReportPeriod": "5s"})), Some(Duration::from_secs(5)));
 }
 
 #[test]

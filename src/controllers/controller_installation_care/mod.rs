@@ -27,7 +27,10 @@ pub fn add(site: &Site, group: &mut Group) {
     let sync_period = settings.controller_installation_care_sync_period;
     let workers = settings.controller_installation_care_workers;
     let lane = group.lane("controllerinstallation-care", workers, Retry::up_to(sync_period));
-    group.wake(&lane, &site.installations, |change| change.old.is_none().then(|| change.key.clone()));
+    group.wake(&lane, &site.installations, |change| {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        is_told_otherwise(old, new).then(|| change.key.clone())
+    });
     group.wake(&lane, &site.managed, |change| wants_care(change.old.as_deref(), change.new.as_deref()));
     let reconciler = CareReconciler {
         garden: site.garden.clone(),
@@ -40,6 +43,9 @@ pub fn add(site: &Site, group: &mut Group) {
     group.run(lane, reconciler);
 }
 
+/// The conditions that are written here.
+const KINDS: [&str; 3] = ["Installed", "Healthy", "Progressing"];
+
 struct CareReconciler {
     garden: Garden,
     seed: Seed,
@@ -48,6 +54,17 @@ struct CareReconciler {
     /// What keeps all ManagedResources from being applied, if something does.
     remarks: Remarks,
     sync_period: Duration,
+}
+
+/// Whether the garden says something else than before, or for the first time. A look at the store may have been behind our own
+/// last write, and have found nothing to write.
+fn is_told_otherwise(old: Option<&ControllerInstallation>, new: Option<&ControllerInstallation>) -> bool {
+    let told = |installation: &ControllerInstallation| {
+        let all = installation.status.conditions.iter();
+        let told = all.filter(|c| KINDS.contains(&c.kind.as_str()));
+        told.map(|c| (c.kind.clone(), c.status, c.reason.clone(), c.message.clone())).collect::<Vec<_>>()
+    };
+    old.is_none() || old.map(told) != new.map(told)
 }
 
 /// The installation whose care a change of a ManagedResource wakes. `None`: not there.
@@ -112,7 +129,7 @@ fn set(
 fn unreadable(name: &str, error: &str, old: &[Condition], now: Timestamp) -> Vec<Condition> {
     let message = format!("Failed to get ManagedResource \"{GARDEN_NAMESPACE}/{name}\": {error}");
     let unknown = |kind| set(old, kind, now, Status::Unknown, "SeedReadError", &message);
-    ["Installed", "Healthy", "Progressing"].map(unknown).to_vec()
+    KINDS.map(unknown).to_vec()
 }
 
 /// The three conditions, as Gardener's `controllerinstallation-care` sets them.

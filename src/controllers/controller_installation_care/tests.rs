@@ -141,3 +141,25 @@ fn an_unreadable_resource_makes_all_three_unknown() {
         assert_eq!(c.message, "Failed to get ManagedResource \"garden/ci\": 404");
     }
 }
+
+#[test]
+fn what_the_garden_says_otherwise_is_looked_at_again() {
+    let installation = |conditions: &[(&str, Status)]| {
+        let all = conditions.iter().map(|(kind, status)| set(&[], kind, NOW, *status, "R", "m")).collect();
+        let mut installation = ControllerInstallation::default();
+        installation.status.conditions = all;
+        installation
+    };
+    let well = installation(&[("Healthy", Status::True)]);
+    let ill = installation(&[("Healthy", Status::False)]);
+    let required = installation(&[("Healthy", Status::True), ("Required", Status::False)]);
+    let table = [
+        ("new", None, Some(&well), true),
+        ("as before", Some(&well), Some(&well), false),
+        ("our own write, or of somebody else", Some(&well), Some(&ill), true),
+        ("a condition of others", Some(&well), Some(&required), false),
+    ];
+    for (name, old, new, expected) in table {
+        assert_eq!(is_told_otherwise(old, new), expected, "{name}");
+    }
+}

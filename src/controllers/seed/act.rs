@@ -57,7 +57,7 @@ impl SeedReconciler {
 
     /// A round that begins now.
     pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &Context) -> Running {
-        let wanted = extensions::wanted(&observed.live, &flow::values(&self.registrations));
+        let wanted = extensions::wanted(&observed.live, &self.registrations.values());
         let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono(), &wanted);
         let work = Work {
             garden: self.garden.clone(),

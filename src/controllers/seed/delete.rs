@@ -11,7 +11,7 @@ use crate::api::meta::{Key, Metadata, Resource};
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
 use crate::base::clock::Timestamp;
 use crate::components::managed::{self, Removal};
-use crate::extension::Target;
+use crate::extension::{Class, Target};
 use crate::kube::request::ListParams;
 use crate::kube::{Client, Error as KubeError, Patch};
 use crate::runtime::controller::Failure;
@@ -19,7 +19,7 @@ use crate::runtime::write;
 
 use super::decide::Observed;
 use super::error::kube_error;
-use super::{FINALIZER, SeedReconciler, extensions, ingress, own_managed_resources};
+use super::{FINALIZER, SeedReconciler, ingress, own_managed_resources};
 
 /// How far a round came.
 pub(super) enum Step {
@@ -122,11 +122,11 @@ fn remove_extension_objects(
         write::delete(&this.seed, &SECRET, &ingress::secret())?;
     }
     let is_ours = |object: &Value| {
-        object["metadata"]["namespace"] == GARDEN_NAMESPACE && object["spec"]["class"] == extensions::CLASS
+        object["metadata"]["namespace"] == GARDEN_NAMESPACE && object["spec"]["class"] == Class::Seed.as_str()
     };
     if let Some(found) = list(&this.seed, &EXTENSION, "", "", is_ours)? {
         if found.has_others_than_deleting {
-            for target in Target::of_class(&this.seed, &EXTENSION, GARDEN_NAMESPACE, extensions::CLASS)? {
+            for target in Target::of_class(&this.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())? {
                 target.delete(&this.seed, now)?;
             }
             has_begun = true;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::flow::TaskError;
+use crate::flow::{TaskError, describe};
 use crate::kube;
 
 /// What upstream says when the seed's namespace cannot be read, whatever the reason.
@@ -39,14 +39,7 @@ impl fmt::Display for Error {
             Self::NoNamespace(name) => {
                 write!(f, "{GET_NAMESPACE}: Namespace {name:?} not found")
             }
-            // As upstream's flows say it.
-            Self::Tasks(errors) => {
-                for (index, error) in errors.iter().enumerate() {
-                    let separator = if index == 0 { "" } else { "; " };
-                    write!(f, "{separator}task {:?} failed: {}", error.task, error.failed)?;
-                }
-                Ok(())
-            }
+            Self::Tasks(errors) => f.write_str(&describe(errors)),
             Self::Kube { operation, .. } => f.write_str(operation),
         }
     }

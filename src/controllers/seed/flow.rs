@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::condition::Status;
 use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, OPERATION};
@@ -22,7 +21,7 @@ use crate::components::managed::{self, Managed};
 use crate::components::{cluster_identity, crds, install, system};
 use crate::config::settings::{Components, SecretReference};
 use crate::controllers::site::is_garden;
-use crate::extension::Target;
+use crate::extension::{Enabled, Target, required};
 use crate::flow::{Attempt, Failed, Flow, Step, TaskId};
 use crate::kube::{Garden, Seed};
 use crate::resources::Watched;
@@ -32,7 +31,7 @@ use crate::secrets::{Place, Secrets};
 
 use super::decide;
 use super::operations::{self, Operation};
-use super::{authorities, extensions, garden_secrets, ingress, references, required};
+use super::{authorities, extensions, garden_secrets, ingress, references};
 
 /// What the tasks work with.
 pub(super) struct Work {
@@ -54,7 +53,7 @@ pub(super) struct Work {
     /// Those that this round has asked for.
     pub(super) secrets: Option<Secrets>,
     /// The Extension objects of this round.
-    pub(super) wanted: Vec<extensions::Wanted>,
+    pub(super) wanted: Vec<Enabled>,
     /// Extension objects that this round has deleted.
     pub(super) stale: Vec<Target>,
     /// `sni.ingress`: the Service of the ingress gateway.
@@ -65,7 +64,7 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn registered(&self) -> Vec<Arc<ControllerRegistration>> {
-        values(&self.registrations)
+        self.registrations.values()
     }
 }
 
@@ -73,7 +72,7 @@ impl Work {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// When all tasks were done, and which Extension objects there were then: registrations come and go.
-    complete: Mutex<Option<(Mono, Vec<extensions::Wanted>)>>,
+    complete: Mutex<Option<(Mono, Vec<Enabled>)>>,
 }
 
 /// How long what was deployed is taken for right.
@@ -85,15 +84,14 @@ impl Memory {
         *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(super) fn is_recent(&self, now: Mono, wanted: &[extensions::Wanted]) -> bool {
+    pub(super) fn is_recent(&self, now: Mono, wanted: &[Enabled]) -> bool {
         let complete = self.complete.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |(at, then): &(Mono, Vec<extensions::Wanted>)| {
-            now < at.saturating_add(COMPLETE_PERIOD) && then == wanted
-        };
+        let is_recent =
+            |(at, then): &(Mono, Vec<Enabled>)| now < at.saturating_add(COMPLETE_PERIOD) && then == wanted;
         complete.as_ref().is_some_and(is_recent)
     }
 
-    pub(super) fn completed(&self, now: Mono, wanted: Vec<extensions::Wanted>) {
+    pub(super) fn completed(&self, now: Mono, wanted: Vec<Enabled>) {
         *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, wanted));
     }
 }
@@ -329,8 +327,7 @@ fn deploy_and_wait(
     }
     let generation = work.generations.get(name).copied().unwrap_or_default();
     let found = work.managed.get(&key);
-    let why =
-        found.map_or_else(|| Some("is not there yet".to_owned()), |found| unhealthy(&found, generation));
+    let why = found.map_or_else(|| Some("is not there yet".to_owned()), |found| found.unhealthy(generation));
     Ok(match why {
         None => Step::Done,
         Some(why) => {
@@ -351,37 +348,14 @@ fn remedy(why: &str) -> &'static str {
     if is_fixed { ": delete this object unless others need it as it is; the agent makes it anew" } else { "" }
 }
 
-/// Why a ManagedResource is not healthy, in this generation or a later one.
-fn unhealthy(managed: &Watched, generation: i64) -> Option<String> {
-    if managed.metadata.generation < generation
-        || managed.status.observed_generation != managed.metadata.generation
-    {
-        let why = managed.apply_problem().map(|why| format!(": {why}")).unwrap_or_default();
-        return Some(format!("is not applied yet{why}"));
-    }
-    ["ResourcesApplied", "ResourcesHealthy"].into_iter().find_map(|kind| {
-        match managed.status.conditions.iter().find(|condition| condition.kind == kind) {
-            Some(condition) if condition.status == Status::True => None,
-            Some(condition) => {
-                Some(format!("has condition {kind} {}: {}", condition.status, condition.message))
-            }
-            None => Some(format!("has no condition {kind} yet")),
-        }
-    })
-}
-
 fn required_extensions(work: &Work) -> Result<Step, Failed> {
     if !(work.registrations.is_synced() && work.installations.is_synced()) {
         return Ok(Step::again(STORE_PERIOD, "registrations and installations were not read yet"));
     }
     let registrations = work.registered();
-    let required = required::required(&work.live, &registrations);
-    let missing = required::missing(&required, &registrations, &values(&work.installations));
+    let required = required::of_seed(&work.live, &registrations);
+    let missing = required::missing(&required, &registrations, &work.installations.values());
     Ok(missing.map_or(Step::Done, |why| Step::again(STORE_PERIOD, why)))
-}
-
-pub(super) fn values<T>(store: &Store<T>) -> Vec<Arc<T>> {
-    store.all().into_iter().map(|(_, object)| object).collect()
 }
 
 /// The identity is written once. A cluster that got it from somebody else keeps it, and the Seed has to agree.

@@ -18,7 +18,6 @@ mod operations;
 mod references;
 pub mod register;
 mod registration;
-mod required;
 mod status;
 
 use std::collections::BTreeMap;

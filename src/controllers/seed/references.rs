@@ -1,7 +1,7 @@
 //! `spec.resources` of a Seed: Secrets and ConfigMaps of the garden that extensions of the seed read there as
 //! `garden/ref-<name>`.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, SECRET};
 use crate::api::meta::text;
@@ -36,34 +36,17 @@ pub(super) fn deploy(garden: &Garden, seed: &Seed, live: &Value) -> Result<(), F
                 "spec.resources of the Seed refers to {kind} {GARDEN_NAMESPACE}/{name}, which the garden does not have"
             ))
         })?;
-        copies.push(copy(kind, &source));
+        copies.push(managed::copy(kind, &source, GARDEN_NAMESPACE));
     }
     let name = managed_resource_name(text(&live["metadata"]["name"]));
     managed::deploy(seed, &Managed::copies(&name, &copies))?;
     Ok(())
 }
 
-/// The object as the seed gets it: content and name, no labels, and replaced where an update is refused.
-fn copy(kind: &str, source: &Value) -> Value {
-    let mut copy = json!({
-        "apiVersion": "v1",
-        "kind": kind,
-        "metadata": {
-            "name": format!("ref-{}", text(&source["metadata"]["name"])),
-            "namespace": GARDEN_NAMESPACE,
-            "annotations": {"resources.gardener.cloud/delete-on-invalid-update": "true"},
-        },
-    });
-    for field in ["type", "immutable", "data", "binaryData"] {
-        if let Some(value) = source.get(field) {
-            copy[field] = value.clone();
-        }
-    }
-    copy
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -72,6 +55,7 @@ mod tests {
             |name: &str| json!({"name": name, "namespace": "garden", "labels": {"x": "y"}, "uid": "u"});
         let secret = json!({"metadata": metadata("login"), "type": "Opaque", "data": {"k": "dg=="}});
         let map = json!({"metadata": metadata("settings"), "immutable": true, "data": {"k": "v"}});
+        let copy = |kind, source| managed::copy(kind, source, GARDEN_NAMESPACE);
         let copies = [copy("Secret", &secret), copy("ConfigMap", &map)];
         let golden = include_str!("../../../tests/fixtures/components/referenced-resources.yaml");
         assert_eq!(Managed::copies(&managed_resource_name("edge"), &copies).golden(), golden);
@@ -84,7 +68,7 @@ mod tests {
             "type": "Opaque", "immutable": true, "data": {"k": "dg=="},
         });
         assert_eq!(
-            copy("Secret", &source),
+            managed::copy("Secret", &source, GARDEN_NAMESPACE),
             json!({
                 "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true, "data": {"k": "dg=="},
                 "metadata": {

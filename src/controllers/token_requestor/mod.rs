@@ -1,10 +1,11 @@
-//! Tokens of the garden for components and extensions in the seed (Gardener's `token-requestor` of class `garden`).
+//! Tokens of other clusters for components and extensions in the seed (Gardener's `token-requestor`).
 //!
-//! A labelled Secret of the seed names an account; it is made in the seed's namespace of the garden, and its token is
-//! written into the Secret and renewed there. Woken by such Secrets, and by the time of renewal. The class `shoot`
-//! belongs to gardener-resource-manager.
+//! A labelled Secret of the seed names an account; it is made in another cluster, and its token is written into the Secret and
+//! renewed there. Woken by such Secrets, and by the time of renewal. For class `garden` the other cluster is the garden, and
+//! the account is in the seed's namespace. Class `shoot` is what gardener-resource-manager does: see [`shoot`].
 
 mod content;
+pub mod shoot;
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::api::meta::{Key, Resource, annotation, is_true, or_default, text};
 use crate::base::clock::Timestamp;
 use crate::base::random;
 use crate::format::{duration, time};
-use crate::kube::{Garden, Patch, Seed, Trust};
+use crate::kube::{Client, Garden, Patch, Seed, Trust};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
@@ -33,6 +34,8 @@ const SELECTOR: &str =
 
 const TOKEN_REVIEW: Resource =
     Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);
+const NAME: &str = "serviceaccount.resources.gardener.cloud/name";
+const NAMESPACE: &str = "serviceaccount.resources.gardener.cloud/namespace";
 const RENEW_AT: &str = "serviceaccount.resources.gardener.cloud/token-renew-timestamp";
 const EXPIRATION: &str = "serviceaccount.resources.gardener.cloud/token-expiration-duration";
 const EXPIRATION_DEFAULT: Duration = Duration::from_secs(12 * 3_600);
@@ -81,32 +84,52 @@ struct ReviewStatus {
 
 impl Reconciler for TokenRequestor {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        let Some(secret) = self.seed.find::<Value>(&SECRET, &key.namespace, &key.name)? else {
-            return Ok(Outcome::Done);
+        let requests = Requests {
+            target: &self.garden,
+            seed: &self.seed,
+            class: "garden",
+            namespace: Some(&self.namespace),
         };
-        if !is_relevant(&secret) {
-            return Ok(Outcome::Done);
-        }
-        let bundle = self.bundle(&secret)?;
-        if let Some(wait) = self.until_renewal(&secret, bundle.as_deref(), cx.clock.now())? {
-            return Ok(Outcome::After(wait));
-        }
-        let account = self.ensure_account(&secret)?;
-        let made = &self.request(&account, &secret)?["status"];
-        let now = cx.clock.now();
-        let expires = time::parse_rfc3339(text(&made["expirationTimestamp"]))?;
-        let wait = renewal(expires.since(now), random::unit());
-        self.write(key, &secret, (text(&made["token"]), bundle.as_deref()), now.plus(wait))?;
-        log::info!(account = account.to_string().as_str(); "Requested a token of the garden");
-        Ok(Outcome::After(wait))
+        requests.renew(key, cx)
     }
 }
 
-impl TokenRequestor {
-    /// The CA of the garden, if the Secret wants it and there is one.
+/// A cluster, and the Secrets of the seed that ask for its tokens.
+struct Requests<'a> {
+    target: &'a Client,
+    seed: &'a Seed,
+    class: &'static str,
+    /// The namespace of all accounts; `None`: each Secret names it.
+    namespace: Option<&'a str>,
+}
+
+impl Requests<'_> {
+    /// Brings a new token into a Secret if one is due; says when to come again.
+    fn renew(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let Some(secret) = self.seed.find::<Value>(&SECRET, &key.namespace, &key.name)? else {
+            return Ok(Outcome::Done);
+        };
+        if !is_relevant(&secret, self.class) {
+            return Ok(Outcome::Done);
+        }
+        let (begun, now) = (cx.clock.mono(), cx.clock.now());
+        let bundle = self.bundle(&secret)?;
+        if let Some(wait) = self.until_renewal(&secret, bundle.as_deref(), now)? {
+            return Ok(Outcome::At(begun.saturating_add(wait)));
+        }
+        let account = self.ensure_account(key, &secret)?;
+        let made = &self.request(&account, &secret)?["status"];
+        let expires = time::parse_rfc3339(text(&made["expirationTimestamp"]))?;
+        let wait = renewal(expires.since(now), random::unit());
+        self.write(key, &secret, (text(&made["token"]), bundle.as_deref()), now.plus(wait))?;
+        log::info!(account = account.to_string().as_str(), secret = key.to_string().as_str(), cluster = self.class; "Requested a token");
+        Ok(Outcome::At(begun.saturating_add(wait)))
+    }
+
+    /// The CA of the cluster, if the Secret wants it and there is one.
     fn bundle(&self, secret: &Value) -> Result<Option<Vec<u8>>, Failure> {
         let wanted = annotation(secret, "serviceaccount.resources.gardener.cloud/inject-ca-bundle");
-        match &self.garden.connection().trust {
+        match &self.target.connection().trust {
             Trust::Bundle(bundle) if is_true(wanted) => Ok(Some(bundle.load()?.to_vec())),
             _ => Ok(None),
         }
@@ -127,7 +150,7 @@ impl TokenRequestor {
         let holder = match target_of(secret) {
             None => secret,
             Some(key) => {
-                let Some(found) = self.garden.find::<Value>(&SECRET, &key.namespace, &key.name)? else {
+                let Some(found) = self.target.find::<Value>(&SECRET, &key.namespace, &key.name)? else {
                     return Ok(None);
                 };
                 target = found;
@@ -139,24 +162,29 @@ impl TokenRequestor {
             return Ok(None);
         }
         let review = json!({"apiVersion": TOKEN_REVIEW.api_version(), "kind": "TokenReview", "spec": {"token": token}});
-        if !self.garden.create::<TokenReview>(&TOKEN_REVIEW, "", &review)?.status.authenticated {
+        if !self.target.create::<TokenReview>(&TOKEN_REVIEW, "", &review)?.status.authenticated {
             return Ok(None);
         }
         let left = time::parse_rfc3339(renew_at)?.since(now);
         Ok(Some(left).filter(|left| !left.is_zero()))
     }
 
-    fn ensure_account(&self, secret: &Value) -> Result<Key, Failure> {
-        let name = annotation(secret, "serviceaccount.resources.gardener.cloud/name");
-        if name.is_empty() {
-            return Err(Failure::terminal("the Secret does not name an account"));
+    fn ensure_account(&self, secret_key: &Key, secret: &Value) -> Result<Key, Failure> {
+        let name = annotation(secret, NAME);
+        let namespace = self.namespace.unwrap_or_else(|| annotation(secret, NAMESPACE));
+        for (value, missing) in [(name, NAME), (namespace, NAMESPACE)] {
+            if value.is_empty() {
+                let why =
+                    format!("Secret {secret_key} does not name an account: set its annotation {missing}");
+                return Err(Failure::terminal(why));
+            }
         }
-        let key = Key::new(self.namespace.as_str(), name);
+        let key = Key::new(namespace, name);
         let labels: Value = match annotation(secret, "serviceaccount.resources.gardener.cloud/labels") {
             "" => Value::Null,
             text => serde_json::from_str(text)?,
         };
-        write::ensure(&self.garden, &SERVICE_ACCOUNT, &key, |account| {
+        write::ensure(self.target, &SERVICE_ACCOUNT, &key, |account| {
             account["metadata"]["labels"] = labels.clone();
             account["automountServiceAccountToken"] = json!(false);
         })?;
@@ -170,7 +198,7 @@ impl TokenRequestor {
         };
         let request = token_request(lifetime.as_secs());
         let (namespace, name) = (account.namespace.as_str(), account.name.as_str());
-        Ok(self.garden.create_sub(&SERVICE_ACCOUNT, namespace, name, "token", &request)?)
+        Ok(self.target.create_sub(&SERVICE_ACCOUNT, namespace, name, "token", &request)?)
     }
 
     /// With resourceVersion: whoever asks for the token may be changing the kubeconfig around it.
@@ -184,9 +212,9 @@ impl TokenRequestor {
         let data = match target_of(secret) {
             None => content::filled(&secret["data"], token, bundle)?,
             Some(target) => {
-                let found = self.garden.find::<Value>(&SECRET, &target.namespace, &target.name)?;
+                let found = self.target.find::<Value>(&SECRET, &target.namespace, &target.name)?;
                 let data = content::filled(&found.unwrap_or_default()["data"], token, bundle)?;
-                write::ensure(&self.garden, &SECRET, &target, |secret| content::put(secret, &data))?;
+                write::ensure(self.target, &SECRET, &target, |secret| content::put(secret, &data))?;
                 json!({"token": null, "bundle.crt": null, "kubeconfig": null})
             }
         };
@@ -200,14 +228,14 @@ impl TokenRequestor {
     }
 }
 
-/// Whether a Secret asks for a token of the garden.
-fn is_relevant(secret: &Value) -> bool {
+/// Whether a Secret asks for a token of this class.
+fn is_relevant(secret: &Value, class: &str) -> bool {
     let labels = &secret["metadata"]["labels"];
     labels["resources.gardener.cloud/purpose"] == "token-requestor"
-        && labels["resources.gardener.cloud/class"] == "garden"
+        && labels["resources.gardener.cloud/class"] == class
 }
 
-/// The Secret of the garden that gets the token instead.
+/// The Secret of the other cluster that gets the token instead.
 fn target_of(secret: &Value) -> Option<Key> {
     let part =
         |part| annotation(secret, &format!("token-requestor.resources.gardener.cloud/target-secret-{part}"));
@@ -237,10 +265,11 @@ mod tests {
     #[test]
     fn who_asks_for_a_token() {
         let secret = |purpose: &str, class: &str| json!({"metadata": {"labels": {"resources.gardener.cloud/purpose": purpose, "resources.gardener.cloud/class": class}}});
-        assert!(is_relevant(&secret("token-requestor", "garden")));
-        assert!(!is_relevant(&secret("token-requestor", "shoot")));
-        assert!(!is_relevant(&secret("other", "garden")));
-        assert!(!is_relevant(&json!({"metadata": {}})));
+        assert!(is_relevant(&secret("token-requestor", "garden"), "garden"));
+        assert!(!is_relevant(&secret("token-requestor", "shoot"), "garden"));
+        assert!(is_relevant(&secret("token-requestor", "shoot"), "shoot"));
+        assert!(!is_relevant(&secret("other", "garden"), "garden"));
+        assert!(!is_relevant(&json!({"metadata": {}}), "garden"));
     }
 
     #[test]

@@ -375,12 +375,17 @@ fn settle(shared: &Shared, job: &Job, result: &Result<Outcome, Failure>) {
             lane.queue.forget(&job.key);
             None
         }
-        Ok(outcome @ (Outcome::After(d) | Outcome::GoOn(d))) => {
-            if matches!(outcome, Outcome::After(_)) {
+        Ok(outcome @ (Outcome::After(_) | Outcome::At(_) | Outcome::GoOn(_))) => {
+            if !matches!(outcome, Outcome::GoOn(_)) {
                 lane.queue.forget(&job.key);
             }
+            let at = match outcome {
+                Outcome::At(at) => *at,
+                Outcome::After(d) | Outcome::GoOn(d) => now.saturating_add(*d),
+                Outcome::Done => now,
+            };
             if current {
-                lane.queue.add_at(job.key.clone(), now.saturating_add(*d));
+                lane.queue.add_at(job.key.clone(), at);
             }
             None
         }
@@ -429,7 +434,7 @@ fn report(
 ) {
     let label = match result {
         Ok(Outcome::Done) => "success",
-        Ok(Outcome::After(_) | Outcome::GoOn(_)) => "requeue_after",
+        Ok(Outcome::After(_) | Outcome::At(_) | Outcome::GoOn(_)) => "requeue_after",
         Err(failure) if failure.postponed().is_some() => "postponed",
         Err(_) => "error",
     };

@@ -102,6 +102,27 @@ fn a_key_is_worked_on_and_comes_back_when_it_asked_to() {
     b.end();
 }
 
+/// A reconciliation computes when to come back, and the machine sleeps before it ends.
+#[test]
+fn a_moment_that_passed_meanwhile_has_come() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let b = bench(|key, count| {
+        Ok(match (key.name.as_str(), count) {
+            ("moment", 1) => Outcome::At(HOUR),
+            ("late", 1) => Outcome::At(3 * HOUR),
+            _ => Outcome::Done,
+        })
+    });
+    b.sim.advance(2 * HOUR);
+    b.lane.add(key("late"));
+    assert_eq!(b.next(), (key("late"), 1));
+    b.lane.add(key("moment"));
+    assert_eq!((b.next(), b.next()), ((key("moment"), 1), (key("moment"), 2)));
+    b.sim.advance(HOUR);
+    assert_eq!(b.next(), (key("late"), 2));
+    b.end();
+}
+
 /// What takes several turns waits longer after each failure, too.
 #[test]
 fn what_goes_on_keeps_the_count_of_its_failures() {

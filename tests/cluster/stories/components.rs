@@ -47,10 +47,13 @@ pub(crate) fn definitions(lab: &mut Lab) -> Result<()> {
     equal("labels", &repaired["metadata"]["labels"], &labels)
 }
 
-/// What the Seed flow applies is taken without a warning: the golden files of the components.
+/// What the flows of Seeds and Shoots apply is taken without a warning: the golden files of the components.
 pub(crate) fn manifests(lab: &mut Lab) -> Result<()> {
     installed(&Seed(lab.seed.client()?), &all)?;
-    lab.seed.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "garden"}}))?;
+    let kinds = ["node-port", "load-balancer", "cluster-ip", "s2"];
+    for name in kinds.map(|name| format!("shoot--p--{name}")).iter().map(String::as_str).chain(["garden"]) {
+        lab.seed.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))?;
+    }
     let golden = folder("tests/fixtures/components");
     let strictly = ["--warnings-as-errors", "--validate=strict"];
     let create = ["create", "--dry-run=server", "--filename", &golden];

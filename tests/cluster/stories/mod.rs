@@ -13,7 +13,9 @@ mod faults;
 mod identity;
 mod inside;
 mod kustomize;
+mod life;
 mod link;
+mod many;
 mod moves;
 mod oci;
 mod own;
@@ -116,6 +118,11 @@ pub(crate) const STORIES: &[Story] = &[
     ),
     story("agent: an extension reaches the garden", Needs::FreshClusters, agent::reaches_the_garden),
     story("agent: a Shoot is bound once its seed is registered", Needs::FreshClusters, shoots::bound),
+    story(
+        "agent: twenty Shoots come up at once, and one whose packets vanish holds up no other",
+        Needs::FreshClusters,
+        many::come_up,
+    ),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),
     story(
@@ -163,6 +170,11 @@ pub(crate) const STORIES: &[Story] = &[
         control_plane::comes_up,
     ),
     story("all that agents asked of the seed is what their role allows", Needs::Clusters, role::is_enough),
+    story(
+        "agent: a Shoot comes up in the node, lets its owner in, and outlives what breaks",
+        Needs::ControlPlane,
+        life::comes_up,
+    ),
 ];
 
 const fn story(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>) -> Story {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::audit::{self, Audit};
+use crate::audit::{Audit, Request};
 use crate::failure::{Result, ensure, equal};
 use crate::lab::Lab;
 use crate::support::api::rbac;
@@ -13,24 +13,39 @@ use crate::support::garden::prepare;
 
 const AGENT: &str = "system:serviceaccount:garden:gardenlet";
 
-/// Everything that agents asked for under their own account is allowed by a rule of `packaging/rbac.yaml` that is not for
-/// control planes of Shoots, or by what everybody is allowed. Answers tell less: a server may refuse for moments what it was just told to allow.
+/// Everything that agents asked for under their own account is allowed by a rule of `packaging/rbac.yaml`, or by what everybody
+/// is allowed. Only what a Shoot has may need the rules for control planes. Answers tell less: a server may refuse for
+/// moments what it was just told to allow.
 pub(crate) fn is_enough(lab: &mut Lab) -> Result<()> {
-    let (mut roles, _) = prepare::access();
-    roles.retain(|object| matches!(object["kind"].as_str(), Some("Role" | "ClusterRole")));
-    let asked: BTreeSet<_> = Audit::of_all(&lab.seed.audit_log())
-        .requests()?
+    let asked = all_allowed(&Audit::of_all(&lab.seed.audit_log()).requests()?, is_of_shoot)?;
+    // Some stories have no agents.
+    ensure(asked > 10 || !lab.environment.wants_all(), || format!("agents asked for {asked} things only"))
+}
+
+/// The same of an agent that makes Shoots, which may need those rules for whatever it does.
+pub(super) fn allows_with_shoots(audit: &mut Audit) -> Result<()> {
+    let asked = all_allowed(&audit.requests()?, |_| true)?;
+    ensure(asked > 100, || format!("the agent asked for {asked} things only"))
+}
+
+/// Whether it is in the namespace of a Shoot, or has its name.
+fn is_of_shoot(info: &Info) -> bool {
+    [&info.namespace, &info.name].iter().any(|name| name.starts_with("shoot--"))
+}
+
+/// Returns how many different things agents asked for. The rules for control planes count where `with_shoots` says so.
+fn all_allowed(requests: &[Request], with_shoots: fn(&Info) -> bool) -> Result<usize> {
+    let (core, of_shoots) = prepare::access();
+    let is_allowed = |info: &Info| allows(&core, info) || (with_shoots(info) && allows(&of_shoots, info));
+    let asked: BTreeSet<_> = requests
         .iter()
         .filter(|request| request.user.username == AGENT)
-        .map(audit::Request::info)
-        .map(|info| (format!("{} {}", info.verb, info.path), allows(&roles, &info)))
+        .map(Request::info)
+        .map(|info| (format!("{} {}", info.verb, info.path), is_allowed(&info)))
         .collect();
     let refused: Vec<_> = asked.iter().filter(|(_, allowed)| !allowed).map(|(what, _)| what).collect();
     equal("asked for and not allowed", &refused, &Vec::new())?;
-    // Some stories have no agents.
-    ensure(asked.len() > 10 || !lab.environment.wants_all(), || {
-        format!("agents asked for {} things only", asked.len())
-    })
+    Ok(asked.len())
 }
 
 fn allows(roles: &[Value], info: &Info) -> bool {
@@ -39,7 +54,7 @@ fn allows(roles: &[Value], info: &Info) -> bool {
     };
     let rules = roles
         .iter()
-        .filter(|role| within(role))
+        .filter(|role| matches!(role["kind"].as_str(), Some("Role" | "ClusterRole")) && within(role))
         .flat_map(|role| role["rules"].as_array().into_iter().flatten());
     rules.into_iter().any(|rule| rbac::covers(rule, info)) || rbac::is_everybodys(info)
 }

@@ -1,24 +1,28 @@
 //! Who asks: client certificates, bearer tokens, a trusted front proxy.
 
 use gardenlet::base::clock::Timestamp;
-use ring::hmac;
+use ring::signature::{self, KeyPair, RsaKeyPair, UnparsedPublicKey};
+use ring::{hmac, rand};
 use serde_json::{Value, json};
 
 use super::User;
 use super::store::State;
-use crate::support::encoding::{base64_url, from_base64, from_rfc3339};
-use crate::support::json::text;
+use crate::support::encoding::{base64_url, from_base64, from_pem, from_rfc3339, sha256_hex};
+use crate::support::json::{list, text};
 
 /// Tokens that the server knows without looking into its storage, and the key of those that it issues.
 pub struct Tokens {
     key: hmac::Key,
     fixed: Vec<(String, User)>,
+    accounts: Option<Accounts>,
 }
+
+const ISSUER: &str = "https://kubernetes.default.svc";
 
 impl Default for Tokens {
     fn default() -> Self {
         let key = gardenlet::base::random::bytes::<32>();
-        Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), fixed: Vec::new() }
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), fixed: Vec::new(), accounts: None }
     }
 }
 
@@ -28,13 +32,32 @@ impl Tokens {
         self.fixed.push((token.to_owned(), user));
     }
 
-    /// A token for a ServiceAccount: claims and a signature, in the outer form of a JSON web token.
+    /// Knows these tokens only, besides those that it issues: a token file.
+    pub fn set_fixed(&mut self, fixed: Vec<(String, User)>) {
+        self.fixed = fixed;
+    }
+
+    /// Issues and believes tokens as a server does that was given keys, instead of with a key of its own.
+    pub fn set_accounts(&mut self, accounts: Accounts) {
+        self.accounts = Some(accounts);
+    }
+
+    /// For whom a token is that names nobody.
+    pub fn audiences(&self) -> Vec<String> {
+        self.accounts.as_ref().map_or_else(|| vec![ISSUER.to_owned()], |accounts| accounts.audiences.clone())
+    }
+
+    /// A token for a ServiceAccount: claims and a signature, as a JSON web token.
     pub fn issue(&self, account: &Value, audiences: &[String], now: Timestamp, lifetime_s: i64) -> String {
         let (namespace, name) = (text(account, "/metadata/namespace"), text(account, "/metadata/name"));
-        let claims = json!({"iss": "https://kubernetes.default.svc", "aud": audiences, "iat": now.unix(),
+        let issuer = self.accounts.as_ref().map_or(ISSUER, |accounts| accounts.issuer.as_str());
+        let claims = json!({"iss": issuer, "aud": audiences, "iat": now.unix(),
             "nbf": now.unix(), "exp": now.unix() + lifetime_s, "sub": format!("system:serviceaccount:{namespace}:{name}"),
             "jti": super::write::uid(), "kubernetes.io": {"namespace": namespace,
                 "serviceaccount": {"name": name, "uid": account["metadata"]["uid"]}}});
+        if let Some(accounts) = &self.accounts {
+            return accounts.sign(&claims);
+        }
         let head = base64_url(json!({"alg": "HS256", "typ": "JWT"}).to_string().as_bytes());
         let signed = format!("{head}.{}", base64_url(claims.to_string().as_bytes()));
         let signature = hmac::sign(&self.key, signed.as_bytes());
@@ -51,9 +74,14 @@ impl Tokens {
     }
 
     fn account(&self, state: &State, token: &str, now: Timestamp) -> Option<User> {
-        let (signed, signature) = token.rsplit_once('.')?;
-        hmac::verify(&self.key, signed.as_bytes(), &from_base64(signature)?).ok()?;
-        let claims: Value = serde_json::from_slice(&from_base64(signed.split_once('.')?.1)?).ok()?;
+        let claims = match &self.accounts {
+            Some(accounts) => accounts.claims(token)?,
+            None => {
+                let (signed, signature) = token.rsplit_once('.')?;
+                hmac::verify(&self.key, signed.as_bytes(), &from_base64(signature)?).ok()?;
+                claims_of(signed)?
+            }
+        };
         if claims["exp"].as_i64()? <= now.unix() {
             return None;
         }
@@ -63,6 +91,70 @@ impl Tokens {
         let uid = text(bound, "/serviceaccount/uid");
         (text(account, "/metadata/uid") == uid).then(|| service_account(namespace, name, uid))
     }
+}
+
+/// The claims of a JSON web token without its signature.
+fn claims_of(signed: &str) -> Option<Value> {
+    serde_json::from_slice(&from_base64(signed.split_once('.')?.1)?).ok()
+}
+
+/// How kube-apiserver was told to issue tokens (RS256), and which it believes.
+pub struct Accounts {
+    signing: RsaKeyPair,
+    /// PKCS #1 of the public keys, of tokens of the past as well.
+    known: Vec<Vec<u8>>,
+    pub issuer: String,
+    pub audiences: Vec<String>,
+}
+
+impl Accounts {
+    /// `signing` is the PEM text of an RSA key, `known` are those of one or more.
+    pub fn new(signing: &str, known: &str, issuer: &str, audiences: &[String]) -> Result<Self, String> {
+        let known =
+            known.split_inclusive("-----END RSA PRIVATE KEY-----").filter(|pem| !pem.trim().is_empty());
+        let known: Vec<Vec<u8>> =
+            known.map(|pem| Ok(rsa(pem)?.public_key().as_ref().to_vec())).collect::<Result<_, String>>()?;
+        let signing = rsa(signing)?;
+        if !known.iter().any(|key| key == signing.public_key().as_ref()) {
+            return Err("the key that signs tokens is not among those that are believed".to_owned());
+        }
+        Ok(Self { signing, known, issuer: issuer.to_owned(), audiences: audiences.to_vec() })
+    }
+
+    fn sign(&self, claims: &Value) -> String {
+        let id = sha256_hex(self.signing.public_key().as_ref());
+        let head = base64_url(json!({"alg": "RS256", "kid": id}).to_string().as_bytes());
+        let signed = format!("{head}.{}", base64_url(claims.to_string().as_bytes()));
+        let mut signature = vec![0; self.signing.public().modulus_len()];
+        let random = rand::SystemRandom::new();
+        self.signing.sign(&signature::RSA_PKCS1_SHA256, &random, signed.as_bytes(), &mut signature).unwrap();
+        format!("{signed}.{}", base64_url(&signature))
+    }
+
+    /// What a token says, if it is ours and for us.
+    fn claims(&self, token: &str) -> Option<Value> {
+        let (signed, signature) = token.rsplit_once('.')?;
+        let signature = from_base64(signature)?;
+        let fits = |key: &&Vec<u8>| {
+            let key = UnparsedPublicKey::new(&signature::RSA_PKCS1_2048_8192_SHA256, key);
+            key.verify(signed.as_bytes(), &signature).is_ok()
+        };
+        self.known.iter().find(fits)?;
+        let claims = claims_of(signed)?;
+        let for_us = list(&claims, "/aud").iter().filter_map(Value::as_str);
+        let is_for_us = for_us.into_iter().any(|audience| self.audiences.iter().any(|ours| ours == audience));
+        (is_for_us && claims["iss"] == *self.issuer).then_some(claims)
+    }
+}
+
+/// An RSA key as Gardener writes it: PKCS #1.
+fn rsa(pem: &str) -> Result<RsaKeyPair, String> {
+    let start = pem.trim_start();
+    if !start.starts_with("-----BEGIN RSA PRIVATE KEY-----") {
+        return Err(format!("not an RSA key in PKCS #1: {:?}", start.lines().next().unwrap_or_default()));
+    }
+    let der = from_pem(pem).ok_or("no PEM data")?;
+    RsaKeyPair::from_der(&der).map_err(|why| format!("not an RSA key: {why}"))
 }
 
 /// The user that a ServiceAccount is.

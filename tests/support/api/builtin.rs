@@ -24,6 +24,17 @@ const EVENT_FIELDS: &[(&str, &str)] = &[
     ("type", "/type"),
 ];
 
+/// The same events as their own group names the fields.
+const NEW_EVENT_FIELDS: &[(&str, &str)] = &[
+    ("regarding.kind", "/regarding/kind"),
+    ("regarding.namespace", "/regarding/namespace"),
+    ("regarding.name", "/regarding/name"),
+    ("regarding.uid", "/regarding/uid"),
+    ("reason", "/reason"),
+    ("reportingController", "/reportingController"),
+    ("type", "/type"),
+];
+
 /// All of them.
 pub fn kinds() -> Vec<Kind> {
     [core(), apps_and_batch(), access(), machinery()].into_iter().flatten().collect()
@@ -119,7 +130,7 @@ fn machinery() -> Vec<Kind> {
         |kind, plural| Kind::new("admissionregistration.k8s.io", "v1", kind, plural, false).flags("gr");
     vec![
         Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true).flags("ru"),
-        Kind::new("events.k8s.io", "v1", "Event", "events", true).short(&["ev"]),
+        Kind::new("events.k8s.io", "v1", "Event", "events", true).short(&["ev"]).fields(NEW_EVENT_FIELDS),
         admission("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
         admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
         admission("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),

@@ -219,12 +219,23 @@ impl Rules for Namespace {
     }
 }
 
-/// Services: an address within the cluster, which stays.
+/// A port of all nodes that no Service has.
+fn node_port(write: &Write<'_>) -> u16 {
+    let taken = |port: u16| {
+        let mut services = write.state.of("", "services", "");
+        services.any(|(_, service)| list(service, "/spec/ports").iter().any(|p| p["nodePort"] == port))
+    };
+    let any = || 30_000 + u16::from_be_bytes(gardenlet::base::random::bytes::<2>()) % 2_768;
+    std::iter::repeat_with(any).find(|port| !taken(*port)).unwrap_or_default()
+}
+
+/// Services: an address within the cluster, which stays; a port of the nodes, if somebody outside shall reach them.
 pub struct ServiceRules;
 
 impl Rules for ServiceRules {
-    fn create(&self, object: &mut Value, _write: &Write<'_>) -> Result<(), Failure> {
+    fn create(&self, object: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
         default(object, "/spec/type", "ClusterIP");
+        let is_exposed = object["spec"]["type"] == "NodePort" || object["spec"]["type"] == "LoadBalancer";
         default(object, "/spec/sessionAffinity", "None");
         default(object, "/spec/internalTrafficPolicy", "Cluster");
         set(object, "/status", json!({"loadBalancer": {}}));
@@ -237,6 +248,9 @@ impl Rules for ServiceRules {
             default(port, "/protocol", "TCP");
             let number = port["port"].clone();
             default(port, "/targetPort", number);
+            if is_exposed {
+                default(port, "/nodePort", node_port(write));
+            }
         }
         if let Some(address) = object["spec"].get("clusterIP").cloned() {
             default(object, "/spec/clusterIPs", json!([address]));
@@ -260,10 +274,25 @@ impl Rules for ServiceRules {
             let why = format!("Invalid value: {}: field is immutable", new["spec"]["clusterIPs"]);
             return Err(invalid(write, new, "spec.clusterIPs[0]", &why));
         }
+        keep_node_ports(old, new);
         let before = new.clone();
         self.create(new, write)?;
         copy(&before, new, "/status");
         Ok(())
+    }
+}
+
+/// Ports of the nodes stay while their ports do, though a PUT does not name them.
+fn keep_node_ports(old: &Value, new: &mut Value) {
+    if new["spec"]["type"] == "ClusterIP" {
+        return;
+    }
+    for port in elements(new, "/spec/ports") {
+        let before = list(old, "/spec/ports").iter();
+        let mut before = before.filter(|p| p["port"] == port["port"] && p["nodePort"].is_u64());
+        if let Some(before) = before.next() {
+            default(port, "/nodePort", before["nodePort"].clone());
+        }
     }
 }
 

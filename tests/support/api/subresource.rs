@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::write::Patch;
 use super::{Api, Target, User, patch};
 use crate::support::encoding::rfc3339;
-use crate::support::json::{list, set, text};
+use crate::support::json::{entry, list, set, text};
 
 /// POST to `serviceaccounts/<name>/token`.
 pub fn token(api: &Api, tokens: &Tokens, target: &Target, mut request: Value) -> Result<Value, Failure> {
@@ -26,7 +26,7 @@ pub fn token(api: &Api, tokens: &Tokens, target: &Target, mut request: Value) ->
     let mut audiences: Vec<String> =
         list(&request, "/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
     if audiences.is_empty() {
-        audiences.push("https://kubernetes.default.svc".to_owned());
+        audiences = tokens.audiences();
     }
     let now = api.clock.now();
     let token = tokens.issue(&account, &audiences, now, lifetime_s);
@@ -37,6 +37,15 @@ pub fn token(api: &Api, tokens: &Tokens, target: &Target, mut request: Value) ->
     set(&mut request, "/kind", "TokenRequest");
     set(&mut request, "/apiVersion", "authentication.k8s.io/v1");
     Ok(request)
+}
+
+/// The annotation of a pod that holds the log of its container.
+pub const LOG: &str = "test.gardener.cloud/log";
+
+/// GET of a log.
+pub fn log(api: &Api, target: &Target) -> Result<String, Failure> {
+    let pod = api.get(&Target { subresource: String::new(), ..target.clone() })?;
+    Ok(entry(&pod, "/metadata/annotations", LOG).unwrap_or_default().to_owned())
 }
 
 fn scale_of(object: &Value) -> Value {

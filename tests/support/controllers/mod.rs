@@ -28,17 +28,26 @@ pub struct Share {
     pub garbage: bool,
     /// Deployments and the like report that they run.
     pub workloads: bool,
+    /// Namespaces that begin with this are left out of that: somebody else does it there. None if it is empty.
+    pub workloads_but_in: &'static str,
 }
 
 impl Default for Share {
     fn default() -> Self {
-        Self { signer: true, namespaces: true, garbage: true, workloads: true }
+        Self { signer: true, namespaces: true, garbage: true, workloads: true, workloads_but_in: "" }
     }
 }
 
 impl Share {
     pub fn none() -> Self {
-        Self { signer: false, namespaces: false, garbage: false, workloads: false }
+        Self { signer: false, namespaces: false, garbage: false, workloads: false, workloads_but_in: "" }
+    }
+}
+
+impl Share {
+    /// Whether somebody else looks after the workloads of a namespace.
+    fn leaves_out(&self, namespace: &str) -> bool {
+        !self.workloads_but_in.is_empty() && namespace.starts_with(self.workloads_but_in)
     }
 }
 
@@ -46,6 +55,8 @@ struct Shared {
     api: Api,
     share: Mutex<Share>,
     authority: Mutex<Arc<Authority>>,
+    /// What is published instead of the certificate of that CA.
+    root_ca: Mutex<Option<String>>,
     stopping: AtomicBool,
 }
 
@@ -61,6 +72,7 @@ impl Controllers {
             api: api.clone(),
             share: Mutex::new(share),
             authority: Mutex::new(authority.clone()),
+            root_ca: Mutex::default(),
             stopping: AtomicBool::new(false),
         });
         let running = shared.clone();
@@ -71,6 +83,12 @@ impl Controllers {
     /// Signs with another CA from now on, and publishes it.
     pub fn set_authority(&self, authority: &Arc<Authority>) {
         *self.shared.authority.lock().unwrap_or_else(PoisonError::into_inner) = authority.clone();
+        self.shared.api.store.wake();
+    }
+
+    /// Publishes this CA.
+    pub fn set_root_ca(&self, certificate: &str) {
+        *self.shared.root_ca.lock().unwrap_or_else(PoisonError::into_inner) = Some(certificate.to_owned());
         self.shared.api.store.wake();
     }
 
@@ -99,15 +117,17 @@ fn run(shared: &Shared) {
             signer::sync(&shared.api, &authority);
         }
         if share.namespaces {
-            namespaces::sync(&shared.api, &authority);
+            let published = shared.root_ca.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            namespaces::sync(&shared.api, &published.unwrap_or_else(|| authority.certificate()));
             namespaces::clean_tokens(&shared.api);
         }
         if share.garbage {
             collector::sync(&shared.api);
         }
         if share.workloads {
-            pods::sync(&shared.api);
-            workloads::sync(&shared.api);
+            let left_out = |namespace: &str| share.leaves_out(namespace);
+            pods::sync(&shared.api, &left_out);
+            workloads::sync(&shared.api, &left_out);
         }
         shared.api.store.wait_after(revision, Duration::from_millis(100));
     }

@@ -7,7 +7,6 @@ use crate::support::api::write::Patch;
 use crate::support::api::{Api, Target, User};
 use crate::support::encoding::{from_base64, from_rfc3339};
 use crate::support::json::{list, text};
-use crate::support::pki::Authority;
 
 /// Removes bootstrap tokens that have ended.
 pub fn clean_tokens(api: &Api) {
@@ -23,12 +22,12 @@ pub fn clean_tokens(api: &Api) {
     }
 }
 
-pub fn sync(api: &Api, authority: &Authority) {
-    let ca = authority.certificate();
+/// `ca`: the certificate that everybody trusts, PEM.
+pub fn sync(api: &Api, ca: &str) {
     for namespace in api.store.list("", "namespaces", "") {
         let name = text(&namespace, "/metadata/name");
         if text(&namespace, "/metadata/deletionTimestamp").is_empty() {
-            publish_ca(api, name, &ca);
+            publish_ca(api, name, ca);
             ensure_account(api, name);
         } else {
             empty(api, name);

@@ -7,16 +7,17 @@ use crate::support::api::remove::Options;
 use crate::support::api::{Api, Target, User};
 use crate::support::json::{list, text};
 
-pub fn sync(api: &Api) {
+/// `left_out`: namespaces that somebody else looks after.
+pub fn sync(api: &Api, left_out: &dyn Fn(&str) -> bool) {
     let (Some(deployments), Some(pods)) = (api.kind("apps", "deployments"), api.kind("", "pods")) else {
         return;
     };
     for deployment in api.store.list(&deployments.group, &deployments.plural, "") {
         let held = deployment["metadata"]["annotations"].get(HOLD).is_some();
-        if held || !text(&deployment, "/metadata/deletionTimestamp").is_empty() {
+        let namespace = text(&deployment, "/metadata/namespace");
+        if held || left_out(namespace) || !text(&deployment, "/metadata/deletionTimestamp").is_empty() {
             continue;
         }
-        let namespace = text(&deployment, "/metadata/namespace");
         let wanted = names(&deployment);
         let present = owned(api, &deployment, namespace);
         for name in present.iter().filter(|name| !wanted.contains(name)) {

@@ -9,7 +9,8 @@ use crate::support::json::text;
 /// Set on an object, this annotation (value: anything) keeps it from becoming ready.
 pub const HOLD: &str = "test.gardener.cloud/hold";
 
-pub fn sync(api: &Api) {
+/// `left_out`: namespaces that somebody else looks after.
+pub fn sync(api: &Api, left_out: &dyn Fn(&str) -> bool) {
     for (group, plural, status) in [
         ("apps", "deployments", deployment as fn(&Value, &str) -> Value),
         ("apps", "statefulsets", stateful_set),
@@ -21,7 +22,8 @@ pub fn sync(api: &Api) {
     ] {
         let Some(kind) = api.kind(group, plural) else { continue };
         for object in api.store.list(group, plural, "") {
-            let held = object["metadata"]["annotations"].get(HOLD).is_some();
+            let held = object["metadata"]["annotations"].get(HOLD).is_some()
+                || left_out(text(&object, "/metadata/namespace"));
             let settled = object["status"]["observedGeneration"] == object["metadata"]["generation"]
                 && !object["status"]["observedGeneration"].is_null();
             if held || settled || !text(&object, "/metadata/deletionTimestamp").is_empty() {

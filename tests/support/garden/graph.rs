@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::kinds::{CORE, OPERATIONS, SEED_MANAGEMENT};
 use crate::support::api::store::State;
 use crate::support::encoding::from_base64;
-use crate::support::json::{list, text};
+use crate::support::json::{entry, list, text};
 use crate::support::pki;
 
 /// Group, resource, namespace, name.
@@ -108,7 +108,9 @@ impl<'a> Graph<'a> {
                     .iter()
                     .any(|p| b.pointer(p).is_some_and(is_it))
             })
-            || self.shoots(seed).any(|s| belongs_to_shoot(s, namespace, name))
+            || self
+                .shoots(seed)
+                .any(|s| belongs_to_shoot(s, namespace, name) || has_keys_in(s, namespace, name))
     }
 
     fn buckets(&self, seed: &str) -> impl Iterator<Item = &'a Arc<Value>> {
@@ -123,6 +125,13 @@ impl<'a> Graph<'a> {
         let subject = pki::request_subject(&String::from_utf8_lossy(&pem));
         subject.is_some_and(|(s, _)| s.common_name == format!("gardener.cloud:system:seed:{seed}"))
     }
+}
+
+/// Whether the public keys of the Shoot are in this Secret.
+fn has_keys_in(shoot: &Value, namespace: &str, name: &str) -> bool {
+    entry(shoot, "/metadata/annotations", "authentication.gardener.cloud/issuer") == Some("managed")
+        && namespace == "gardener-system-shoot-issuer"
+        && name.ends_with(&format!("--{}", text(shoot, "/metadata/uid")))
 }
 
 fn references_of_seed(seed: &Value) -> Vec<&Value> {
@@ -149,5 +158,18 @@ fn belongs_to_shoot(shoot: &Value, namespace: &str, name: &str) -> bool {
     let suffixes = ["ca-cluster", "ssh-keypair", "ssh-keypair.old", "monitoring", "ca-kubelet", "ca-client"];
     let derived = name.strip_prefix(shoot_name).and_then(|rest| rest.strip_prefix('.'));
     let named = list(shoot, "/spec/resources").iter().any(|r| text(r, "/resourceRef/name") == name);
+    let named = named || is_setting(&shoot["spec"]["kubernetes"]["kubeAPIServer"], name);
     of == namespace && (named || derived.is_some_and(|d| suffixes.contains(&d)))
+}
+
+/// What the API server of a Shoot reads, whether or not it is there.
+fn is_setting(server: &Value, name: &str) -> bool {
+    let maps = [
+        "/auditConfig/auditPolicy/configMapRef/name",
+        "/structuredAuthentication/configMapName",
+        "/structuredAuthorization/configMapName",
+    ];
+    let kubeconfigs = list(server, "/structuredAuthorization/kubeconfigs");
+    maps.iter().any(|map| text(server, map) == name)
+        || kubeconfigs.iter().any(|entry| text(entry, "/secretName") == name)
 }

@@ -43,8 +43,14 @@ impl Preparation {
 
     /// What a garden needs: namespaces, version, identity, roles, token, a Secret that every seed gets.
     pub fn garden(&self) -> Vec<Value> {
-        let mut all: Vec<Value> =
-            ["garden", "gardener-system-public", "gardener-system-seed-lease"].map(namespace).into();
+        let mut all: Vec<Value> = [
+            "garden",
+            "gardener-system-public",
+            "gardener-system-seed-lease",
+            "gardener-system-shoot-issuer",
+        ]
+        .map(namespace)
+        .into();
         all.extend([
             config_map("gardener-system-public", "gardener-info", "gardenerAPIServer",
                 &format!("version: {}\nworkloadIdentityIssuerURL: https://issuer.garden.example.org\n", self.gardener_version)),
@@ -123,8 +129,7 @@ pub fn without_authorizer() -> Vec<Value> {
 }
 
 /// The accounts and roles that an operator applies, and apart from them the role for control planes of Shoots with its
-/// binding. Agents of the stories do not have it: they reconcile no Shoots, and a rule that their own role lacks would
-/// not be noticed.
+/// binding. Only agents of stories about Shoots have it: a rule that the first role lacks would not be noticed otherwise.
 pub fn access() -> (Vec<Value>, Vec<Value>) {
     let all = yaml::parse_all(include_str!("../../../packaging/rbac.yaml")).into_iter();
     all.map(|document| document.value.unwrap()).partition(|object| {

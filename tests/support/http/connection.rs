@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::faults::{Action, Seen};
 use super::message::{Request, Response};
 use super::record::Recorded;
@@ -62,7 +64,8 @@ impl Exchange<'_> {
         let info = Info::parse(&request.method, &request.path, |name| request.parameter(name));
         let user = authenticate(self.shared, request, self.shared.peer(peer));
         let name = user.as_ref().map_or_else(|_| String::new(), |u| u.name.clone());
-        let sequence = self.record(&info, &name);
+        let body = self.body();
+        let sequence = self.record(&info, &name, body.clone());
         let seen = Seen {
             method: request.method.clone(),
             path: request.path.clone(),
@@ -70,6 +73,7 @@ impl Exchange<'_> {
             user: name,
             user_agent: request.header("user-agent").unwrap_or_default().to_owned(),
             info: info.clone(),
+            body,
             sequence,
         };
         let (actions, fault) = self.shared.faults.decide(&seen);
@@ -89,9 +93,16 @@ impl Exchange<'_> {
         }
     }
 
-    fn record(&self, info: &Info, user: &str) -> u64 {
+    /// What a write brings.
+    fn body(&self) -> Option<Value> {
+        let is_write = matches!(self.request.method.as_str(), "POST" | "PUT" | "PATCH" | "DELETE");
+        serde_json::from_slice(&self.request.body).ok().filter(|_| is_write)
+    }
+
+    /// The number of the request.
+    fn record(&self, info: &Info, user: &str, body: Option<Value>) -> u64 {
         let request = self.request;
-        let mut recorded = Recorded {
+        self.shared.record.push(Recorded {
             sequence: 0,
             at: self.shared.api.clock.now(),
             connection: self.number,
@@ -103,16 +114,12 @@ impl Exchange<'_> {
             host: request.header("host").unwrap_or_default().to_owned(),
             info: info.clone(),
             status: 0,
-            body: None,
+            body,
             media_type: request.media_type().to_owned(),
             events: 0,
             ended: false,
             fault: None,
-        };
-        if recorded.is_write() {
-            recorded.body = serde_json::from_slice(&request.body).ok();
-        }
-        self.shared.record.push(recorded)
+        })
     }
 
     fn date(&self, actions: &[Action]) -> String {

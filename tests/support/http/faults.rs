@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::support::api::failure::Failure;
 use crate::support::api::request::Info;
 
@@ -16,6 +18,8 @@ pub struct Seen {
     pub user: String,
     pub user_agent: String,
     pub info: Info,
+    /// What a write brings, if it is JSON.
+    pub body: Option<Value>,
     /// Position among all requests of the server, from 0.
     pub sequence: u64,
 }

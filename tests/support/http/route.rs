@@ -44,6 +44,7 @@ pub fn authenticate(shared: &Shared, request: &Request, peer: Peer) -> Result<Us
         None if peer.is_presented || request.header("authorization").is_some() => {
             Err(Failure::unauthorized())
         }
+        None if !shared.takes_anonymous() => Err(Failure::unauthorized()),
         None => Ok(User::anonymous()),
     }
 }
@@ -102,7 +103,7 @@ fn other(shared: &Shared, request: &Request) -> Response {
         ["openapi", "v2"] => Some(serde_json::json!({"swagger": "2.0", "paths": {},
             "info": {"title": "Kubernetes", "version": version}})),
         ["openapi", "v3"] => Some(serde_json::json!({"paths": {}})),
-        _ => None,
+        _ => shared.document(path),
     };
     match found {
         Some(value) => Response::json(200, &value),
@@ -199,6 +200,10 @@ fn resource(
         let answer = shared.connect(&target, body(request)?, user)?;
         return Ok(Reply::Whole(Response::json(201, &answer)));
     }
+    if target.subresource == "log" && info.verb == "get" {
+        let log = subresource::log(&shared.api, &target)?;
+        return Ok(Reply::Whole(Response::text(200, "text/plain", &log)));
+    }
     if ["token", "scale", "eviction"].contains(&target.subresource.as_str()) {
         return special(shared, request, info, &target, user);
     }
@@ -210,7 +215,7 @@ fn serves(target: &Target) -> bool {
         ("status", _) => target.kind.status,
         ("scale", _) => target.kind.scale,
         ("approval", "CertificateSigningRequest") | ("finalize", "Namespace") => true,
-        ("token", "ServiceAccount") | ("eviction", "Pod") => true,
+        ("token", "ServiceAccount") | ("eviction" | "log", "Pod") => true,
         ("binding", _) => target.kind.binding,
         (sub, _) => target.kind.connects.iter().any(|(name, _)| *name == sub),
     }

@@ -20,7 +20,7 @@ use super::message::{Request, Response};
 use super::port;
 use super::record::Record;
 use super::tls::{Traffic, Trust, server_config};
-use crate::support::api::authn::Tokens;
+use crate::support::api::authn::{Accounts, Tokens};
 use crate::support::api::failure::Failure;
 use crate::support::api::request::Info;
 use crate::support::api::review::Judge;
@@ -51,6 +51,10 @@ struct Settings {
     tokens: Tokens,
     version: String,
     healthy: bool,
+    /// Whether those who do not say who they are get an answer.
+    anonymous: bool,
+    /// Other things to read, by path.
+    documents: BTreeMap<String, Value>,
 }
 
 /// What the client certificate of a connection says.
@@ -91,8 +95,16 @@ impl Shared {
         self.settings().tls.clone()
     }
 
+    pub fn document(&self, path: &str) -> Option<Value> {
+        self.settings().documents.get(path).cloned()
+    }
+
     pub fn version(&self) -> String {
         self.settings().version.clone()
+    }
+
+    pub fn takes_anonymous(&self) -> bool {
+        self.settings().anonymous
     }
 
     pub fn address(&self) -> String {
@@ -223,6 +235,8 @@ impl Server {
             tokens: Tokens::default(),
             version: parts.version,
             healthy: true,
+            anonymous: true,
+            documents: BTreeMap::new(),
         };
         let shared = Shared {
             api: parts.api,
@@ -325,6 +339,11 @@ impl Server {
         self.shared.settings().trust = Trust::new(authorities);
     }
 
+    /// What is to be read at other paths.
+    pub fn set_documents(&self, documents: BTreeMap<String, Value>) {
+        self.shared.settings().documents = documents;
+    }
+
     /// What `/version` says.
     pub fn set_version(&self, version: &str) {
         version.clone_into(&mut self.shared.settings().version);
@@ -333,6 +352,28 @@ impl Server {
     /// What `/healthz`, `/livez` and `/readyz` say.
     pub fn set_healthy(&self, healthy: bool) {
         self.shared.settings().healthy = healthy;
+    }
+
+    /// Whether those who do not say who they are get an answer, as far as they are allowed to.
+    pub fn set_anonymous(&self, anonymous: bool) {
+        self.shared.settings().anonymous = anonymous;
+    }
+
+    /// Believes that proxies with a certificate of this CA speak for others.
+    pub fn set_front_proxy(&self, ca: &str) {
+        self.shared.settings().front_proxy = Some((Trust::new(&[ca.to_owned()]), Vec::new()));
+    }
+
+    /// Believes the tokens of a file, and issues others with these keys.
+    pub fn set_tokens(&self, fixed: Vec<(String, User)>, accounts: Accounts) {
+        let mut settings = self.shared.settings();
+        settings.tokens.set_fixed(fixed);
+        settings.tokens.set_accounts(accounts);
+    }
+
+    /// The address at which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
     }
 
     /// Makes a bearer token valid.

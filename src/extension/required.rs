@@ -1,6 +1,7 @@
-//! Which extensions a seed needs before it is ready, and which of them are missing. Pure.
+//! Which extensions a seed or a Shoot needs before it is reconciled, and which of them are missing. Pure.
 //!
-//! Source: `pkg/utils/gardener` (`ComputeRequiredExtensionsForSeed`, `RequiredExtensionsReady`).
+//! Source: `pkg/utils/gardener` (`ComputeRequiredExtensionsForSeed`, `ComputeRequiredExtensionsForShoot`,
+//! `RequiredExtensionsReady`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,48 +12,49 @@ use crate::api::condition::Status;
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, ControllerResource};
 use crate::api::meta::text;
 
+use super::enabled::{Class, types};
+
 /// A kind of extension objects and the type of an object, such as `Infrastructure` and `local`.
-pub(super) type Required = BTreeSet<(&'static str, String)>;
+pub type Required = BTreeSet<(&'static str, String)>;
 
 /// Kinds that the provider of a seed must have.
 const OF_PROVIDER: [&str; 3] = ["ControlPlane", "Infrastructure", "Worker"];
 
 /// What the spec of a Seed asks for.
-pub(super) fn required(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Required {
+pub fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Required {
     let provider = text(&seed["spec"]["provider"]["type"]);
     let mut all: Required = OF_PROVIDER.map(|kind| (kind, provider.to_owned())).into();
     if let Some(dns) = seed["spec"]["dns"]["provider"]["type"].as_str() {
         all.insert(("DNSRecord", dns.to_owned()));
     }
-    all.extend(extension_types(seed, registrations).into_iter().map(|name| ("Extension", name)));
+    all.extend(
+        types(&seed["spec"]["extensions"], registrations, Class::Seed)
+            .into_iter()
+            .map(|name| ("Extension", name)),
+    );
     all
 }
 
-/// The types of the Extension objects of class `seed`: those that the Seed names, and those that are enabled for all seeds.
-pub(super) fn extension_types(
+/// What a Shoot without workers asks for. `dns` has the types of its DNS providers, those of records that nobody manages
+/// excepted; `backup` is the type of the seed's backup provider.
+pub fn of_shoot(
+    shoot: &Value,
     seed: &Value,
+    (dns, backup): (&[&str], Option<&str>),
     registrations: &[Arc<ControllerRegistration>],
-) -> BTreeSet<String> {
-    let named = seed["spec"]["extensions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut all = BTreeSet::new();
-    for resource in registrations.iter().flat_map(|registration| &registration.spec.resources) {
-        if resource.kind == "Extension" && resource.auto_enable.iter().any(|class| class == "seed") {
-            all.insert(resource.type_name.clone());
-        }
+) -> Required {
+    let mut all = Required::from([("ControlPlane", text(&seed["spec"]["provider"]["type"]).to_owned())]);
+    all.extend(dns.iter().map(|&name| ("DNSRecord", name.to_owned())));
+    if let Some(backup) = backup {
+        all.extend(["BackupBucket", "BackupEntry"].map(|kind| (kind, backup.to_owned())));
     }
-    for extension in named {
-        let name = text(&extension["type"]);
-        if extension["disabled"] == true {
-            all.remove(name);
-        } else {
-            all.insert(name.to_owned());
-        }
-    }
+    let named = &shoot["spec"]["extensions"];
+    all.extend(types(named, registrations, Class::Shoot).into_iter().map(|name| ("Extension", name)));
     all
 }
 
 /// What is missing, in words; nothing if every extension is installed and healthy.
-pub(super) fn missing(
+pub fn missing(
     required: &Required,
     registrations: &[Arc<ControllerRegistration>],
     installations: &[Arc<ControllerInstallation>],
@@ -156,10 +158,8 @@ mod tests {
         ];
         let seed = json!({"spec": {"provider": {"type": "lab"}, "dns": {"provider": {"type": "dyn"}},
             "extensions": [{"type": "named"}, {"type": "off", "disabled": true}]}});
-        let found: Vec<String> = required(&seed, &registrations)
-            .into_iter()
-            .map(|(kind, name)| format!("{kind}/{name}"))
-            .collect();
+        let found: Vec<String> =
+            of_seed(&seed, &registrations).into_iter().map(|(kind, name)| format!("{kind}/{name}")).collect();
         let expected = [
             "ControlPlane/lab",
             "DNSRecord/dyn",
@@ -170,7 +170,7 @@ mod tests {
         ];
         assert_eq!(found, expected);
         let plain = json!({"spec": {"provider": {"type": "lab"}}});
-        assert_eq!(required(&plain, &[]).len(), 3);
+        assert_eq!(of_seed(&plain, &[]).len(), 3);
     }
 
     const NOBODY: &str = "no ControllerInstallation of this seed supports ControlPlane/Lab, Worker/Lab: register an \

@@ -1,0 +1,256 @@
+//! What the clusters show of a task: whether its result is there, and what is missing. It reads, and changes nothing.
+
+use serde_json::Value;
+
+use crate::api::core::{DEPLOYMENT, NAMESPACE, SERVICE, STATEFUL_SET};
+use crate::api::extensions::{DNS_RECORD, EXTENSION};
+use crate::api::meta::{Key, Resource, text};
+use crate::api::resources::MANAGED_RESOURCE;
+use crate::base::clock::Timestamp;
+use crate::components::rollout::{self, Account};
+use crate::components::shoot as managed;
+use crate::components::{etcd, exposure, kube_apiserver, kube_controller_manager};
+use crate::config::Settings;
+use crate::config::control_plane::EtcdMode;
+use crate::controllers::shoot::look;
+use crate::extension::{self, Class, Moment};
+use crate::flow::{Failed, Step};
+use crate::kube::{Garden, Seed};
+use crate::resources::Watched;
+
+use super::super::decide::{EVENTS_MAX, event, when};
+
+/// What was seen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Seen {
+    /// Its result is there.
+    There,
+    /// Why it is not.
+    Missing(Vec<String>),
+    /// Its result cannot be seen from outside of the agent.
+    Nowhere,
+    /// It could not be read, and why.
+    Unread(String),
+}
+
+/// Who looks.
+pub(super) struct Looker<'a> {
+    pub(super) garden: &'a Garden,
+    pub(super) seed: &'a Seed,
+    pub(super) settings: &'a Settings,
+    /// The Seed in the garden.
+    pub(super) of: &'a Value,
+    pub(super) shoot: &'a Value,
+    pub(super) now: Timestamp,
+}
+
+type Found = Result<Seen, Failed>;
+
+fn missing(why: impl Into<String>) -> Seen {
+    Seen::Missing(vec![why.into()])
+}
+
+fn all(parts: Vec<Seen>) -> Seen {
+    let mut missing = Vec::new();
+    for part in parts {
+        match part {
+            Seen::There => {}
+            Seen::Missing(why) => missing.extend(why),
+            other => return other,
+        }
+    }
+    if missing.is_empty() { Seen::There } else { Seen::Missing(missing) }
+}
+
+impl Looker<'_> {
+    /// The result of a task.
+    pub(super) fn look(&self, task: &str) -> Seen {
+        self.task(task).unwrap_or_else(|failed| Seen::Unread(failed.text))
+    }
+
+    fn task(&self, task: &str) -> Found {
+        match task {
+            "Create botanist" => {
+                Ok(look::settings(self.garden, self.shoot).err().map_or(Seen::There, |why| missing(why.text)))
+            }
+            "Check required extensions" => {
+                let missed = look::required_extensions(self.garden, self.of, self.shoot)?;
+                Ok(missed.map_or(Seen::There, missing))
+            }
+            "Deploying control plane namespace" => self.exists(&NAMESPACE, self.plane()),
+            "Ensuring Shoot cluster identity" => Ok(self.is_told("clusterIdentity")),
+            "Ensuring advertised addresses for the Shoot" => Ok(self.is_told("advertisedAddresses")),
+            "Deploying referenced resources" => self.managed(managed::REFERENCED, false),
+            "Deploying Kubernetes API server service in the Seed cluster" => {
+                self.exists(&SERVICE, kube_apiserver::NAME)
+            }
+            "Waiting until Kubernetes API server service in the Seed cluster has reported readiness" => {
+                Ok(self.exposure())
+            }
+            "Deploying internal domain DNS record" => self.record("internal"),
+            "Deploying external domain DNS record" => self.record("external"),
+            "Deploying extension resources before kube-apiserver" => self.extensions(Moment::Before, false),
+            "Waiting until extension resources handled before kube-apiserver are ready" => {
+                self.extensions(Moment::Before, true)
+            }
+            "Deploying extension resources after kube-apiserver" => self.extensions(Moment::After, false),
+            "Waiting until extension resources handled after kube-apiserver are ready" => {
+                self.extensions(Moment::After, true)
+            }
+            _ => self.workload(task),
+        }
+    }
+
+    fn workload(&self, task: &str) -> Found {
+        match task {
+            "Deploying main and events ETCDs" => {
+                let each = |role: etcd::Role| self.exists(&STATEFUL_SET, role.name());
+                Ok(all(etcd::Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
+            }
+            "Waiting until main and event ETCDs have been reconciled" => {
+                let each = |role: etcd::Role| self.etcd(role);
+                Ok(all(etcd::Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
+            }
+            "Deploying Kubernetes API server" => self.exists(&DEPLOYMENT, kube_apiserver::NAME),
+            "Waiting until Kubernetes API server rolled out" => {
+                self.rollout(&DEPLOYMENT, kube_apiserver::NAME)
+            }
+            "Deploying gardener-resource-manager" => self.managed(managed::RESOURCE_MANAGER, false),
+            "Waiting until gardener-resource-manager reports readiness" => {
+                self.managed(managed::RESOURCE_MANAGER, true)
+            }
+            "Deploying shoot namespaces system component" => self.managed(managed::NAMESPACES, false),
+            "Waiting until shoot namespaces have been reconciled" => self.managed(managed::NAMESPACES, true),
+            "Deploying Gardener shoot access resources" => self.managed(managed::GARDENER_ACCESS, false),
+            "Deploying Kubernetes controller manager" => {
+                self.exists(&DEPLOYMENT, kube_controller_manager::NAME)
+            }
+            "Waiting until kube-controller-manager reports readiness" => {
+                self.rollout(&DEPLOYMENT, kube_controller_manager::NAME)
+            }
+            "Deploying shoot system resources" => self.managed(managed::SYSTEM, false),
+            "Deploying shoot cluster identity" => self.managed(managed::CLUSTER_IDENTITY, false),
+            _ => Ok(Seen::Nowhere),
+        }
+    }
+
+    /// The namespace of the control plane.
+    fn plane(&self) -> &str {
+        text(&self.shoot["status"]["technicalID"])
+    }
+
+    fn key(&self, name: &str) -> Key {
+        Key::new(self.plane(), name)
+    }
+
+    fn is_told(&self, field: &str) -> Seen {
+        match &self.shoot["status"][field] {
+            Value::Null => missing(format!("status.{field} of the Shoot is empty")),
+            _ => Seen::There,
+        }
+    }
+
+    fn exists(&self, resource: &Resource, name: &str) -> Found {
+        let namespace = if resource.namespaced { self.plane() } else { "" };
+        let found: Option<Value> = self.seed.find(resource, namespace, name)?;
+        Ok(match found {
+            None => missing(format!("{} {name} does not exist in the seed", resource.kind)),
+            Some(object) if !object["metadata"]["deletionTimestamp"].is_null() => {
+                missing(format!("{} {name} is being deleted", resource.kind))
+            }
+            Some(_) => Seen::There,
+        })
+    }
+
+    fn exposure(&self) -> Seen {
+        match exposure::look(self.seed, self.plane(), &self.settings.edge.exposure) {
+            Ok(exposure::Exposed::At(_)) => Seen::There,
+            Ok(exposure::Exposed::Waiting(Step::Again { why, .. })) | Err(why) => missing(why.text),
+            Ok(exposure::Exposed::Waiting(Step::Done)) => Seen::Nowhere,
+        }
+    }
+
+    fn etcd(&self, role: etcd::Role) -> Found {
+        let name = role.name();
+        if self.settings.edge.etcd.mode == EtcdMode::Druid {
+            return Ok(match etcd::druid::wait(self.seed, self.plane(), role)? {
+                Step::Done => Seen::There,
+                Step::Again { why, .. } => missing(why.text),
+            });
+        }
+        let mut seen = self.rollout(&STATEFUL_SET, name)?;
+        if let Seen::Missing(lines) = &mut seen
+            && let Some(set) = self.seed.find::<Value>(&STATEFUL_SET, self.plane(), name)?
+            && let Some(why) = etcd::claims::look(self.seed, &set)?
+        {
+            lines.insert(0, why.text);
+        }
+        Ok(seen)
+    }
+
+    fn rollout(&self, resource: &Resource, name: &str) -> Found {
+        let key = self.key(name);
+        let found = rollout::look(self.seed, resource, &key)?;
+        Ok(found.map_or(Seen::There, |(why, account)| Seen::Missing(self.account(why, &account))))
+    }
+
+    /// The pod, its events and its last lines.
+    fn account(&self, why: String, account: &Account) -> Vec<String> {
+        let mut lines = vec![why];
+        if let Some(pod) = &account.pod {
+            let node = text(&pod["spec"]["nodeName"]);
+            let place = if node.is_empty() { "no node yet".to_owned() } else { format!("node {node}") };
+            let (name, phase) = (text(&pod["metadata"]["name"]), text(&pod["status"]["phase"]));
+            lines.push(format!("its newest pod: {name}, {phase}, {place}"));
+        }
+        let mut events: Vec<&Value> = account.events.iter().collect();
+        events.sort_by_key(|event| when(event));
+        let first = events.len().saturating_sub(EVENTS_MAX);
+        lines.extend(events[first..].iter().map(|each| event(each, self.now)));
+        let last = account.last_lines(self.seed, self.plane());
+        if !last.is_empty() {
+            lines.push(format!("its last lines: {last}"));
+        }
+        lines
+    }
+
+    fn managed(&self, name: &str, must_be_healthy: bool) -> Found {
+        let Some(found) = self.seed.find::<Watched>(&MANAGED_RESOURCE, self.plane(), name)? else {
+            return Ok(missing(format!("ManagedResource {name} does not exist in the seed")));
+        };
+        let unhealthy = found.unhealthy(0).filter(|_| must_be_healthy);
+        Ok(unhealthy.map_or(Seen::There, |why| missing(format!("ManagedResource {name} {why}"))))
+    }
+
+    /// A record that nobody asked for is not there, and need not be.
+    fn record(&self, role: &str) -> Found {
+        let name = format!("{}-{role}", text(&self.shoot["metadata"]["name"]));
+        let found: Option<Value> = self.seed.find(&DNS_RECORD, self.plane(), &name)?;
+        Ok(found.map_or(Seen::Nowhere, |record| ready(&DNS_RECORD, &name, &record)))
+    }
+
+    fn extensions(&self, moment: Moment, must_be_ready: bool) -> Found {
+        let registrations = look::registrations(self.garden)?;
+        let wanted = extension::enabled(&self.shoot["spec"]["extensions"], &registrations, Class::Shoot);
+        let mut parts = Vec::new();
+        for name in wanted.into_iter().filter(|each| each.moment == moment).map(|each| each.name) {
+            let found: Option<Value> = self.seed.find(&EXTENSION, self.plane(), &name)?;
+            parts.push(match found {
+                None => missing(format!("Extension {name} does not exist in the seed")),
+                Some(object) if must_be_ready => ready(&EXTENSION, &name, &object),
+                Some(_) => Seen::There,
+            });
+        }
+        Ok(all(parts))
+    }
+}
+
+fn ready(resource: &Resource, name: &str, object: &Value) -> Seen {
+    match extension::check(object) {
+        Ok(()) => Seen::There,
+        Err(unready) => {
+            let why = unready.into_failed().text;
+            missing(format!("{} {name}: {why}: look at its extension, with gardenlet explain", resource.kind))
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! A Shoot: whether it is its agent's turn, and the tasks of its operation down to the last lines of a pod.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::gardener::SEED;
+use crate::api::meta::text;
+use crate::base::clock::Timestamp;
+use crate::base::error::chain;
+use crate::config::Settings;
+use crate::controllers::shoot::decide::{self, Decision, Input, Rest};
+use crate::controllers::shoot::{look, status};
+use crate::extension::{self, Class, Moment};
+use crate::flow::Outline;
+use crate::format::duration;
+use crate::format::time::{parse_rfc3339, rfc3339};
+use crate::kube::{Client, Error, Garden, Seed};
+
+use self::judge::State;
+use self::looks::{Looker, Seen};
+use super::decide::{Task, age};
+
+mod judge;
+mod looks;
+
+/// What is said of a Shoot besides what is said of any object.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) why: Vec<String>,
+    pub(super) tasks: Vec<Task>,
+    pub(super) unread: Vec<String>,
+}
+
+/// Reads what is to be said of it.
+pub(super) fn tell(
+    (garden, seed): (Client, Client),
+    settings: &Settings,
+    shoot: &Value,
+    now: Timestamp,
+) -> Result<Told, Error> {
+    let (garden, seed) = (Garden(garden), Seed(seed));
+    let mut told = Told::default();
+    let name = settings.seed_config.name.as_str();
+    let of = garden.find::<Value>(&SEED, "", name)?.unwrap_or_default();
+    // The agent tells there who it is.
+    let agent = of["status"]["gardener"].clone();
+    let settings_of_shoots = &settings.controllers.shoot;
+    let (share, is_listed) = (0.0, false);
+    let input =
+        Input { shoot, seed: &of, agent: &agent, settings: settings_of_shoots, now, share, is_listed };
+    let decision = decide::decide(&input);
+    told.why.extend(stand(&decision, &input, name));
+    if decision == Decision::Nothing || decide::has_workers(shoot) {
+        return Ok(told);
+    }
+    match look::registrations(&garden) {
+        Ok(registrations) => {
+            let wanted = extension::enabled(&shoot["spec"]["extensions"], &registrations, Class::Shoot);
+            let late = wanted.into_iter().filter(|each| each.moment == Moment::AfterWorker);
+            told.why.extend(late.map(|each| {
+                format!("extension {} works after workers (AfterWorker): it is skipped, because the Shoot has none", each.name)
+            }));
+        }
+        Err(error) => told.unread.push(format!("ControllerRegistrations: {}", chain(&error))),
+    }
+    let tasks = look::outline(shoot);
+    told.why.extend(judge::other_errors(&tasks, &shoot["status"]).into_iter().map(other_error));
+    let looker = Looker { garden: &garden, seed: &seed, settings, of: &of, shoot, now };
+    told.tasks = walk(&tasks, &shoot["status"], now, &|task| looker.look(task));
+    Ok(told)
+}
+
+fn other_error(error: &Value) -> String {
+    let place = match text(&error["taskID"]) {
+        status::INITIALIZE => "before the first task".to_owned(),
+        task => format!("in task {task:?}, which this version does not have"),
+    };
+    format!("last error {place}: {}{}", text(&error["description"]), codes(&error["codes"]))
+}
+
+fn codes(codes: &Value) -> String {
+    let all: Vec<&str> = codes.as_array().into_iter().flatten().map(text).collect();
+    if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
+}
+
+/// Whether it is the agent's turn, and what an operator can do if it is not.
+fn stand(decision: &Decision, input: &Input<'_>, seed: &str) -> Vec<String> {
+    let (shoot, now) = (input.shoot, input.now);
+    let last = &shoot["status"]["lastOperation"];
+    match decision {
+        Decision::Nothing => vec![match decide::responsible(shoot) {
+            "" => {
+                "it is on no seed: gardener-scheduler has not found one, and says why in its last operation"
+                    .to_owned()
+            }
+            other if other == seed && input.seed.is_null() => {
+                format!("the garden has no Seed {seed}: run gardenlet explain seed {seed}")
+            }
+            other if other == seed => {
+                "it is being deleted, and its gardenlet has nothing left to do: others hold it".to_owned()
+            }
+            other => {
+                format!("it is on seed {other}, and this is the configuration of seed {seed}: ask there")
+            }
+        }],
+        Decision::Later { why: Rest::UpToDate, after, .. } => {
+            let after = after.map(|after| format!(" in {} at the earliest", duration::format(after)));
+            let when = after.unwrap_or_default();
+            vec![format!("{}{when}: {}", Rest::UpToDate.as_str(), Rest::UpToDate.remedy())]
+        }
+        Decision::Later { why, .. } => vec![format!("left alone: {}: {}", why.as_str(), why.remedy())],
+        Decision::Blocked { why, .. } if decide::has_workers(shoot) => {
+            vec![format!("never reconciled: {why}")]
+        }
+        Decision::Blocked { why, after } => {
+            let remedy = "run gardenlet explain seed, and gardenlet doctor where the agent runs";
+            vec![format!(
+                "put off: {why}: {remedy}; the agent looks again every {}",
+                duration::format(*after)
+            )]
+        }
+        Decision::NotBuilt { operation, .. } => {
+            let kind = operation.as_str();
+            vec![format!("it asks for {kind}, which this version cannot do: it leaves everything as it is")]
+        }
+        Decision::Now(_) => match text(&last["state"]) {
+            "Error" => vec![format!("the agent tries again by itself{}", until(shoot, input))],
+            "Processing" => stale(last, now).into_iter().collect(),
+            _ => Vec::new(),
+        },
+    }
+}
+
+/// Until when an operation is tried again.
+fn until(shoot: &Value, input: &Input<'_>) -> String {
+    let since = parse_rfc3339(text(&shoot["status"]["retryCycleStartTime"])).ok();
+    let end = since.map(|since| since.plus(input.settings.retry_duration));
+    end.map_or(String::new(), |end| format!(", until {}", rfc3339(end)))
+}
+
+/// No task takes so long without a change of the report.
+const OLD: Duration = Duration::from_secs(900);
+
+fn stale(last: &Value, now: Timestamp) -> Option<String> {
+    let told = parse_rfc3339(text(&last["lastUpdateTime"])).ok()?;
+    let is_old = now.since(told) > OLD;
+    is_old.then(|| {
+        "the last report is old: see whether the agent runs, and reaches the garden (gardenlet doctor, /statusz)".to_owned()
+    })
+}
+
+/// The tasks, with what is seen of those that are not known to be done.
+fn walk(tasks: &[Outline], status: &Value, now: Timestamp, look: &dyn Fn(&str) -> Seen) -> Vec<Task> {
+    let states = judge::judge(tasks, status);
+    let since = age(&status["lastOperation"]["lastUpdateTime"], now);
+    let one = |(task, state): (&Outline, &State)| {
+        let (word, notes) = match state {
+            State::Done => ("done", Vec::new()),
+            State::Skipped => ("left out", Vec::new()),
+            State::Waiting(needs) => ("waits", vec![waits(tasks, needs)]),
+            State::Running => {
+                let since = since.as_ref().map(|age| format!("since {age} ago, or longer"));
+                let before = judge::error_of(&task.name, status).map(|error| {
+                    format!("it failed before: {}{}", text(&error["description"]), codes(&error["codes"]))
+                });
+                ("running", since.into_iter().chain(seen(look(&task.name))).chain(before).collect())
+            }
+            State::Failed(why, codes) => {
+                let codes = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
+                let notes = std::iter::once(format!("{why}{codes}")).chain(seen(look(&task.name)));
+                ("failed", notes.collect())
+            }
+            State::Ended | State::Unknown => match look(&task.name) {
+                Seen::There => {
+                    ("done", vec!["by what the cluster shows: the report does not tell".to_owned()])
+                }
+                other => ("not known", seen(other)),
+            },
+        };
+        Task { name: task.name.clone(), state: word, notes }
+    };
+    tasks.iter().zip(&states).map(one).collect()
+}
+
+fn waits(tasks: &[Outline], needs: &[usize]) -> String {
+    let names: Vec<String> = needs.iter().map(|need| format!("{:?}", tasks[*need].name)).collect();
+    if names.is_empty() {
+        "for the operation to begin".to_owned()
+    } else {
+        format!("for {}", names.join(", "))
+    }
+}
+
+fn seen(seen: Seen) -> Vec<String> {
+    match seen {
+        Seen::There => vec!["what it waits for is there now".to_owned()],
+        Seen::Missing(why) => why,
+        Seen::Nowhere => vec!["only the agent knows more of this task: see its log".to_owned()],
+        Seen::Unread(why) => vec![format!("not read: {why}")],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::settings::ShootController;
+
+    const NOW: &str = "2026-01-05T10:00:00Z";
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// What is said of a Shoot that its Seed could serve, after a change of both.
+    fn said(shoot: &Value, seed: &Value) -> String {
+        let settings = ShootController {
+            workers: 20,
+            dns_entry_ttl_seconds: 120,
+            sync_period: HOUR,
+            respect_sync_period_overwrite: true,
+            reconcile_in_maintenance_only: false,
+            retry_duration: 12 * HOUR,
+            progress_report_period: Some(HOUR),
+        };
+        let agent = seed["status"]["gardener"].clone();
+        let now = parse_rfc3339(NOW).unwrap();
+        let input =
+            Input { shoot, seed, agent: &agent, settings: &settings, now, share: 0.0, is_listed: false };
+        stand(&decide::decide(&input), &input, "edge").join("\n")
+    }
+
+    fn seed() -> Value {
+        let conditions = ["GardenletReady", "SeedSystemComponentsHealthy"]
+            .map(|kind| json!({"type": kind, "status": "True"}));
+        json!({"metadata": {"name": "edge"}, "status": {"gardener": {"id": "a", "name": "b", "version": "v1.150.0"},
+            "conditions": conditions}})
+    }
+
+    #[test]
+    fn it_is_said_whose_turn_it_is() {
+        let shoot = |annotations: Value, spec: Value, status: Value| {
+            let mut shoot = json!({"metadata": {"annotations": annotations}, "spec": spec, "status": status});
+            shoot["spec"]["maintenance"] =
+                json!({"timeWindow": {"begin": "220000+0000", "end": "230000+0000"}});
+            shoot
+        };
+        let on = |spec: Value| {
+            let mut spec = spec;
+            spec["seedName"] = json!("edge");
+            spec
+        };
+        let none = || json!({});
+        let last = |state: &str| {
+            json!({"lastOperation": {"type": "Reconcile", "state": state, "lastUpdateTime": "2026-01-05T08:00:00Z"},
+                "gardener": {"version": "v1.150.0"}, "retryCycleStartTime": "2026-01-05T08:00:00Z"})
+        };
+        let workers = on(json!({"provider": {"workers": [{"name": "w"}]}}));
+        let table = [
+            (shoot(none(), none(), none()), "it is on no seed"),
+            (
+                shoot(none(), json!({"seedName": "other"}), none()),
+                "it is on seed other, and this is the configuration of seed edge",
+            ),
+            (
+                shoot(none(), workers, none()),
+                "never reconciled: This gardenlet cannot serve Shoots with workers",
+            ),
+            (
+                shoot(json!({"shoot.gardener.cloud/ignore": "true"}), on(none()), last("Succeeded")),
+                "left alone: its annotation says that it is ignored: remove annotation shoot.gardener.cloud/ignore",
+            ),
+            (
+                shoot(none(), on(none()), last("Failed")),
+                "left alone: its last operation failed for good: mend what",
+            ),
+            (shoot(none(), on(none()), last("Error")), "tries again by itself, until 2026-01-05T20:00:00Z"),
+            (
+                shoot(none(), on(none()), last("Processing")),
+                "the last report is old: see whether the agent runs",
+            ),
+            (shoot(none(), on(none()), last("Succeeded")), ""),
+            (
+                shoot(json!({"gardener.cloud/operation": "migrate"}), on(none()), none()),
+                "it asks for Migrate, which this version cannot do",
+            ),
+        ];
+        for (shoot, expected) in table {
+            let said = said(&shoot, &seed());
+            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{shoot}: {said}");
+        }
+        let mut confined = shoot(none(), on(none()), last("Succeeded"));
+        confined["spec"]["maintenance"]["confineSpecUpdateRollout"] = json!(true);
+        let told = said(&confined, &seed());
+        assert!(
+            told.contains("in 12h0m0s at the earliest: annotate it with gardener.cloud/operation=reconcile"),
+            "{told}"
+        );
+        let mut ill = seed();
+        ill["status"]["conditions"][0]["status"] = json!("Unknown");
+        let put_off = said(&shoot(none(), on(none()), none()), &ill);
+        assert!(
+            put_off.starts_with(
+                "put off: Shoot cannot be reconciled on seed: the Seed's condition GardenletReady"
+            ),
+            "{put_off}"
+        );
+        let mut stopped = seed();
+        stopped["metadata"]["annotations"] =
+            json!({"shoot.gardener.cloud/emergency-stop-reconciliations": "true"});
+        assert!(said(&shoot(none(), on(none()), none()), &stopped).contains("remove annotation"));
+        assert!(
+            said(&shoot(none(), on(none()), none()), &Value::Null).starts_with("the garden has no Seed edge")
+        );
+    }
+
+    #[test]
+    fn tasks_say_what_was_seen_of_them() {
+        let task = |name: &str, needs: &[usize], is_skipped| Outline {
+            name: name.to_owned(),
+            needs: needs.to_vec(),
+            is_skipped,
+        };
+        let tasks =
+            [task("a", &[], false), task("b", &[0], false), task("c", &[1], false), task("x", &[0], true)];
+        let now = parse_rfc3339(NOW).unwrap();
+        let look = |name: &str| match name {
+            "b" => Seen::Missing(vec!["no pod".to_owned()]),
+            _ => Seen::There,
+        };
+        let told = |status: Value| {
+            let line = |task: Task| format!("{} {}: {}", task.state, task.name, task.notes.join("; "));
+            walk(&tasks, &status, now, &look).into_iter().map(line).collect::<Vec<_>>()
+        };
+        let going = json!({"lastOperation": {"state": "Processing", "progress": 33, "description": "b",
+            "lastUpdateTime": "2026-01-05T09:59:00Z"}, "lastErrors": [{"taskID": "b", "description": "old", "codes": ["ERR_X"]}]});
+        let waits = "waits c: for \"b\"";
+        assert_eq!(
+            told(going),
+            [
+                "done a: ",
+                "running b: since 1m0s ago, or longer; no pod; it failed before: old (ERR_X)",
+                waits,
+                "left out x: "
+            ]
+        );
+        let over = json!({"lastOperation": {"state": "Error", "description": "No"}, "lastErrors": [{"taskID": "b", "description": "no"}]});
+        assert_eq!(told(over), ["done a: ", "failed b: no; no pod", waits, "left out x: "]);
+        let other =
+            json!({"lastOperation": {"state": "Processing", "progress": 50, "description": "theirs"}});
+        assert_eq!(told(other.clone())[1], "not known b: no pod");
+        assert_eq!(told(other)[0], "done a: by what the cluster shows: the report does not tell");
+        assert_eq!(told(json!({}))[0], "waits a: for the operation to begin");
+    }
+
+    /// The tasks that have a look are tasks of the flow.
+    #[test]
+    fn looks_name_tasks() {
+        let source = include_str!("looks.rs");
+        let names: Vec<String> = look::outline(&Value::Null).into_iter().map(|task| task.name).collect();
+        let looked = source.lines().filter_map(|line| line.trim().strip_prefix('"')?.split_once("\" =>"));
+        let looked: Vec<&str> = looked.map(|(name, _)| name).collect();
+        assert!(looked.len() > 20, "{looked:?}");
+        let unknown: Vec<&&str> =
+            looked.iter().filter(|name| !names.iter().any(|known| known == *name)).collect();
+        assert_eq!(unknown, [&""; 0]);
+    }
+}

@@ -1,0 +1,76 @@
+//! What the workloads of control planes share: ConfigMaps that are named by their content, the annotations that keep them from
+//! being collected as garbage, arguments.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::managed::{sha256_hex, unique_secret};
+use crate::api::meta::text;
+use crate::api::resources::REFERENCE_PREFIX;
+
+/// The cipher suites that Gardener's components serve with, as an argument.
+pub const CIPHER_SUITES: &str = "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\
+    TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384,\
+    TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_CHACHA20_POLY1305_SHA256,\
+    TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305";
+
+/// An immutable ConfigMap whose name ends with the digest of its content; it is deleted when no object refers to it any more.
+pub fn unique_config_map(namespace: &str, name: &str, data: &BTreeMap<String, String>) -> Value {
+    let (_, mut object) = unique_secret(namespace, name, data);
+    object["kind"] = json!("ConfigMap");
+    if !data.is_empty() {
+        object["data"] = json!(data);
+    }
+    object
+}
+
+/// The name of an object.
+pub fn name(object: &Value) -> &str {
+    text(&object["metadata"]["name"])
+}
+
+/// Names the Secrets and ConfigMaps of its volumes in annotations of a workload and of its pods, so that they are not
+/// collected as garbage while it uses them.
+pub fn annotate_references(workload: &mut Value) {
+    let volumes = workload["spec"]["template"]["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+    for volume in &volumes {
+        for (kind, name) in
+            [("secret", &volume["secret"]["secretName"]), ("configmap", &volume["configMap"]["name"])]
+        {
+            let Some(name) = name.as_str() else { continue };
+            let key = format!("{REFERENCE_PREFIX}{kind}-{}", &sha256_hex(name.as_bytes())[..8]);
+            workload["metadata"]["annotations"][&key] = json!(name);
+            workload["spec"]["template"]["metadata"]["annotations"][&key] = json!(name);
+        }
+    }
+}
+
+/// Sets the names of the Secrets and ConfigMaps of a workload's volumes, by the name of the volume.
+///
+/// # Errors
+/// The volume for which there is no name.
+pub fn name_volumes(workload: &mut Value, names: &BTreeMap<&str, String>) -> Result<(), String> {
+    let volumes = workload["spec"]["template"]["spec"]["volumes"].as_array_mut();
+    for volume in volumes.into_iter().flatten() {
+        let place = match (volume.get("secret"), volume.get("configMap")) {
+            (Some(_), _) => "/secret/secretName",
+            (_, Some(_)) => "/configMap/name",
+            _ => continue,
+        };
+        let known = names.get(text(&volume["name"]));
+        let known =
+            known.ok_or_else(|| format!("nobody has named the content of volume {}", volume["name"]))?;
+        if let Some(place) = volume.pointer_mut(place) {
+            *place = json!(known);
+        }
+    }
+    Ok(())
+}
+
+/// `--feature-gates` and the like: `a=true,b=false`.
+pub fn switches(flag: &str, map: &Value) -> Option<String> {
+    let entries = map.as_object().filter(|map| !map.is_empty())?;
+    let all: Vec<String> = entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    Some(format!("--{flag}={}", all.join(",")))
+}

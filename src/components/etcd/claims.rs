@@ -1,0 +1,145 @@
+//! Why a pod of an etcd has no volume.
+
+use serde_json::Value;
+
+use crate::api::core::{EVENT, PERSISTENT_VOLUME_CLAIM};
+use crate::api::meta::text;
+use crate::flow::Failed;
+use crate::kube::{Error, ListParams, Seed};
+
+/// What keeps the volumes of a StatefulSet from being bound, if anything does. A wait for its pods asks this while they are not
+/// ready.
+///
+/// # Errors
+/// The client's.
+pub fn look(seed: &Seed, set: &Value) -> Result<Option<Failed>, Error> {
+    let namespace = text(&set["metadata"]["namespace"]);
+    let mut unbound = Vec::new();
+    for name in names(set) {
+        let claim: Option<Value> = seed.find(&PERSISTENT_VOLUME_CLAIM, namespace, &name)?;
+        unbound.extend(claim.filter(is_unbound));
+    }
+    let mut events = Vec::new();
+    if !unbound.is_empty() {
+        let params = ListParams {
+            field_selector: "regarding.kind=PersistentVolumeClaim".to_owned(),
+            ..ListParams::default()
+        };
+        seed.list_all::<Value>(&EVENT, namespace, &params, &mut |event| events.push(event))?;
+    }
+    Ok(judge(set, &unbound, &events))
+}
+
+/// The names of the claims that a StatefulSet makes.
+fn names(set: &Value) -> Vec<String> {
+    let spec = &set["spec"];
+    let replicas = spec["replicas"].as_u64().unwrap_or(1);
+    let templates = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
+    let set = text(&set["metadata"]["name"]);
+    templates
+        .flat_map(|template| {
+            let template = text(&template["metadata"]["name"]);
+            (0..replicas).map(move |ordinal| format!("{template}-{set}-{ordinal}"))
+        })
+        .collect()
+}
+
+fn is_unbound(claim: &Value) -> bool {
+    matches!(text(&claim["status"]["phase"]), "" | "Pending" | "Lost")
+}
+
+/// The sentence for the first claim of a StatefulSet that has no volume, with what its newest Event says.
+pub fn judge(set: &Value, claims: &[Value], events: &[Value]) -> Option<Failed> {
+    let names = names(set);
+    let name = |object: &Value| text(&object["metadata"]["name"]).to_owned();
+    let claim = claims.iter().find(|claim| is_unbound(claim) && names.contains(&name(claim)))?;
+    let of_claim = |event: &&Value| {
+        let about = &event["regarding"];
+        about["kind"] == PERSISTENT_VOLUME_CLAIM.kind.as_ref() && about["name"] == claim["metadata"]["name"]
+    };
+    let newest = events.iter().filter(of_claim).max_by_key(|event| when(event));
+    let phase = match text(&claim["status"]["phase"]) {
+        "" => "Pending",
+        phase => phase,
+    };
+    let class = text(&claim["spec"]["storageClassName"]);
+    let remedy = match (phase, class) {
+        ("Lost", _) => {
+            "its volume is gone: bring the volume back, or delete the claim and the pod if the data may be lost".to_owned()
+        }
+        (_, "") => "it names no StorageClass: mark one of the seed as default, or name one in edge.etcd for new Shoots".to_owned(),
+        (_, class) => format!("see that StorageClass {class} exists, and that its provisioner works and has room on a node"),
+    };
+    let event = newest.map_or_else(
+        || "nobody has told why".to_owned(),
+        |event| text(&event["note"]).trim_end_matches('.').to_owned(),
+    );
+    Some(Failed::new(format!("PersistentVolumeClaim {} is {phase}: {event}; {remedy}", name(claim))))
+}
+
+/// When an Event was last seen; times are texts that sort.
+fn when(event: &Value) -> String {
+    let times =
+        [&event["series"]["lastObservedTime"], &event["deprecatedLastTimestamp"], &event["eventTime"]];
+    let known = times.into_iter().map(text).find(|time| !time.is_empty());
+    known.unwrap_or_else(|| text(&event["metadata"]["creationTimestamp"])).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(name: &str, phase: &str, class: Option<&str>) -> Value {
+        json!({"metadata": {"name": name}, "spec": {"storageClassName": class}, "status": {"phase": phase}})
+    }
+
+    fn event(name: &str, at: &str, note: &str) -> Value {
+        json!({"regarding": {"kind": "PersistentVolumeClaim", "name": name}, "note": note,
+            "deprecatedLastTimestamp": at})
+    }
+
+    #[test]
+    fn an_unbound_claim_is_named_with_its_newest_event_and_a_remedy() {
+        let set = json!({"metadata": {"name": "etcd-main"}, "spec": {"replicas": 1,
+            "volumeClaimTemplates": [{"metadata": {"name": "main-etcd"}}]}});
+        let name = "main-etcd-etcd-main-0";
+        let events = [
+            event(name, "2026-11-23T10:00:00Z", "waiting for first consumer to be created before binding"),
+            event(name, "2026-11-23T10:00:09Z", "storageclass.storage.k8s.io \"fast\" not found."),
+            event("other", "2026-11-23T10:00:20Z", "something else"),
+        ];
+        let table = [
+            (claim(name, "Bound", Some("fast")), None),
+            (claim("etcd-events-etcd-events-0", "Pending", None), None),
+            (
+                claim(name, "Pending", Some("fast")),
+                Some(
+                    "PersistentVolumeClaim main-etcd-etcd-main-0 is Pending: storageclass.storage.k8s.io \"fast\" not found; \
+                     see that StorageClass fast exists, and that its provisioner works and has room on a node",
+                ),
+            ),
+            (
+                claim(name, "Lost", Some("fast")),
+                Some(
+                    "PersistentVolumeClaim main-etcd-etcd-main-0 is Lost: storageclass.storage.k8s.io \"fast\" not found; \
+                     its volume is gone: bring the volume back, or delete the claim and the pod if the data may be lost",
+                ),
+            ),
+        ];
+        for (claim, expected) in table {
+            let found = judge(&set, &[claim], &events).map(|failed| failed.text);
+            assert_eq!(found.as_deref(), expected);
+        }
+        let silent = judge(&set, &[claim(name, "", None)], &[]).unwrap().text;
+        assert_eq!(
+            silent,
+            "PersistentVolumeClaim main-etcd-etcd-main-0 is Pending: nobody has told why; it names no StorageClass: mark \
+             one of the seed as default, or name one in edge.etcd for new Shoots"
+        );
+        let asleep = json!({"metadata": {"name": "etcd-main"}, "spec": {"replicas": 0,
+            "volumeClaimTemplates": [{"metadata": {"name": "main-etcd"}}]}});
+        assert_eq!(judge(&asleep, &[claim(name, "Pending", None)], &[]), None);
+    }
+}

@@ -1,0 +1,234 @@
+//! An etcd that an etcd-druid runs: an Etcd object, as Gardener's own gardenlet writes it. No test of this project has run a
+//! druid; a real API server takes the object.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Input, Role};
+use crate::api::core::VALIDATING_WEBHOOK_CONFIGURATION;
+use crate::api::gardener::OPERATION;
+use crate::api::meta::{Resource, annotation, text};
+use crate::api::patch::difference;
+use crate::base::clock::Timestamp;
+use crate::extension::TIMESTAMP;
+use crate::flow::{Failed, Step};
+use crate::format::time::rfc3339_nanos;
+use crate::kube::{Error, ListParams, Patch, Seed};
+
+/// Objects of an etcd-druid.
+pub const ETCD: Resource = Resource::new("druid.gardener.cloud", "v1alpha1", "Etcd", "etcds", true);
+
+/// The end of the names of a druid's webhooks.
+const WEBHOOKS: &str = ".druid.gardener.cloud";
+/// What a druid or an operator decides once the object is there.
+const KEPT: [&str; 5] = [
+    "/spec/storageCapacity",
+    "/spec/storageClass",
+    "/spec/etcd/defragmentationSchedule",
+    "/spec/backup/fullSnapshotSchedule",
+    "/spec/etcd/resources",
+];
+
+/// Writes the object, and asks the druid to reconcile it, if anything in it differs. What a druid or its definition adds
+/// stays.
+///
+/// # Errors
+/// The client's.
+pub fn deploy(seed: &Seed, input: &Input<'_>, schedule: &str, now: Timestamp) -> Result<Value, Error> {
+    let (namespace, name) = (input.namespace, input.role.name());
+    let mut desired = fill(input, schedule);
+    let request = |object: &mut Value| {
+        let annotations = &mut object["metadata"]["annotations"];
+        annotations[OPERATION] = json!("reconcile");
+        annotations[TIMESTAMP] = json!(rfc3339_nanos(now));
+    };
+    let Some(live) = seed.find::<Value>(&ETCD, namespace, name)? else {
+        request(&mut desired);
+        return seed.create(&ETCD, namespace, &desired);
+    };
+    match change(&live, desired) {
+        None => Ok(live),
+        Some(mut patch) => {
+            request(&mut patch);
+            seed.patch(&ETCD, namespace, name, "", &Patch::Merge(patch))
+        }
+    }
+}
+
+/// What is to be patched of the live object.
+fn change(live: &Value, mut desired: Value) -> Option<Value> {
+    keep(&mut desired, live);
+    let mut wanted = live.clone();
+    overlay(&mut wanted, desired);
+    difference(live, &wanted)
+}
+
+/// Sets fields, and leaves those that are not named.
+fn overlay(live: &mut Value, desired: Value) {
+    match (live, desired) {
+        (Value::Object(live), Value::Object(desired)) => {
+            for (key, value) in desired {
+                overlay(live.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (live, desired) => *live = desired,
+    }
+}
+
+/// One look at whether a druid has done what was asked for.
+///
+/// # Errors
+/// The client's; an error that the druid reports.
+pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
+    let live: Option<Value> = seed.find(&ETCD, namespace, role.name())?;
+    let name = format!("Etcd {namespace}/{}", role.name());
+    Ok(match live.map(|live| unready(&live)) {
+        None => Step::again(AGAIN, format!("{name} is not there")),
+        Some(None) => Step::Done,
+        Some(Some(why)) => Step::again(AGAIN, format!("{name} {why}")),
+    })
+}
+
+/// How often a druid's object is looked at.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Why an object is not ready.
+fn unready(etcd: &Value) -> Option<String> {
+    let status = &etcd["status"];
+    if let Some(error) = status["lastErrors"].as_array().and_then(|errors| errors.first()) {
+        return Some(format!("has failed: {}", text(&error["description"])));
+    }
+    if status["observedGeneration"] != etcd["metadata"]["generation"]
+        || !annotation(etcd, OPERATION).is_empty()
+    {
+        return Some("was not reconciled yet: an etcd-druid of the seed does that".to_owned());
+    }
+    (status["ready"] != true).then(|| "is not ready".to_owned())
+}
+
+/// The object. `schedule` is when it is defragmented, in cron's form.
+pub fn fill(input: &Input<'_>, schedule: &str) -> Value {
+    let mut etcd = input.manifest("etcd/druid/etcd.yaml", &[]);
+    let spec = &mut etcd["spec"];
+    spec["replicas"] = json!(input.replicas);
+    spec["storageCapacity"] = json!(input.volume.size);
+    if let Some(class) = &input.volume.storage_class {
+        spec["storageClass"] = json!(class);
+    }
+    spec["etcd"]["defragmentationSchedule"] = json!(schedule);
+    spec["etcd"]["resources"]["requests"] = input.role.requests();
+    spec["backup"]["tls"] = spec["etcd"]["clientUrlTls"].clone();
+    spec["backup"]["resources"]["requests"] = match input.role {
+        Role::Main => json!({"cpu": "20m", "memory": "80Mi"}),
+        Role::Events => json!({"cpu": "10m", "memory": "40Mi"}),
+    };
+    match input.role {
+        Role::Main => {
+            spec["annotations"] = json!({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"});
+        }
+        Role::Events => {
+            let annotation = "resources.druid.gardener.cloud/allow-unhealthy-pod-eviction";
+            etcd["metadata"]["annotations"][annotation] = json!("");
+        }
+    }
+    etcd
+}
+
+/// Takes over what stays as it is once the object is there.
+fn keep(desired: &mut Value, live: &Value) {
+    for path in KEPT {
+        let Some((parent, key)) = path.rsplit_once('/') else { continue };
+        let Some(parent) = desired.pointer_mut(parent).and_then(Value::as_object_mut) else { continue };
+        match live.pointer(path) {
+            Some(value) => parent.insert(key.to_owned(), value.clone()),
+            None => parent.remove(key),
+        };
+    }
+}
+
+/// Whether objects of the agent can have the labels of a druid: the webhook of a druid that is there refuses everybody
+/// else's writes to them.
+///
+/// # Errors
+/// The client's.
+pub fn may_label(seed: &Seed) -> Result<bool, Error> {
+    let mut is_guarded = false;
+    seed.list_all::<Value>(&VALIDATING_WEBHOOK_CONFIGURATION, "", &ListParams::default(), &mut |found| {
+        is_guarded |= guards(&found);
+    })?;
+    Ok(!is_guarded)
+}
+
+fn guards(configuration: &Value) -> bool {
+    let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
+    webhooks.into_iter().any(|webhook| text(&webhook["name"]).ends_with(WEBHOOKS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::components::archive;
+    use crate::components::etcd::tests::input;
+    use crate::config::control_plane::Volume;
+
+    #[test]
+    fn is_as_in_the_golden_files() {
+        let main = Volume { storage_class: None, size: "25Gi".to_owned() };
+        let events = Volume { storage_class: Some("local".to_owned()), size: "2Gi".to_owned() };
+        let inputs = [input(Role::Main, &main), input(Role::Events, &events)];
+        let all = inputs.map(|input| fill(&input, "38 12 * * *"));
+        let golden = include_str!("../../../../tests/fixtures/components/etcd-druid.yaml");
+        assert_eq!(archive::golden(&all), golden);
+    }
+
+    #[test]
+    fn what_was_decided_at_creation_stays() {
+        let volume = Volume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };
+        let mut desired = fill(&input(Role::Main, &volume), "1 2 * * *");
+        let mut live = desired.clone();
+        live["spec"]["etcd"]["heartbeatDuration"] = json!("1s");
+        live["status"] = json!({"ready": true});
+        assert_eq!(change(&live, desired.clone()), None);
+        live["spec"]["replicas"] = json!(0);
+        assert_eq!(change(&live, desired.clone()), Some(json!({"spec": {"replicas": 1}})));
+
+        let spec = json!({"storageCapacity": "25Gi", "etcd": {"defragmentationSchedule": "38 12 * * *",
+            "resources": {"requests": {"cpu": "1"}}}, "backup": {"fullSnapshotSchedule": "3 4 * * *"}});
+        keep(&mut desired, &json!({"spec": spec}));
+        let spec = &desired["spec"];
+        assert_eq!((&spec["storageCapacity"], spec.get("storageClass")), (&json!("25Gi"), None));
+        assert_eq!(spec["etcd"]["defragmentationSchedule"], "38 12 * * *");
+        assert_eq!(spec["etcd"]["resources"]["requests"], json!({"cpu": "1"}));
+        assert_eq!(spec["backup"]["fullSnapshotSchedule"], "3 4 * * *");
+    }
+
+    #[test]
+    fn a_druid_is_known_by_its_webhook() {
+        let named = |name: &str| json!({"webhooks": [{"name": "a.example.org"}, {"name": name}]});
+        assert!(guards(&named("etcdcomponents.webhooks.druid.gardener.cloud")));
+        assert!(!guards(&named("validation.extensions.gardener.cloud")));
+        assert!(!guards(&json!({"metadata": {"name": "a"}})));
+    }
+
+    #[test]
+    fn what_a_druid_has_done() {
+        let etcd = |status: Value| json!({"metadata": {"generation": 2}, "status": status});
+        let mut asked = etcd(json!({"observedGeneration": 2, "ready": true}));
+        asked["metadata"]["annotations"][OPERATION] = json!("reconcile");
+        let table = [
+            (etcd(json!({"observedGeneration": 2, "ready": true})), None),
+            (etcd(json!({"observedGeneration": 1, "ready": true})), Some("not reconciled yet")),
+            (asked, Some("not reconciled yet")),
+            (etcd(json!({"observedGeneration": 2, "ready": false})), Some("is not ready")),
+            (etcd(json!({"lastErrors": [{"description": "no room"}]})), Some("has failed: no room")),
+        ];
+        for (etcd, expected) in table {
+            match (unready(&etcd), expected) {
+                (None, None) => {}
+                (Some(why), Some(words)) => assert!(why.contains(words), "{why}"),
+                (found, _) => panic!("{etcd}: {found:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Service `kube-apiserver-exposure`: how a Shoot is reached from outside the seed, without an ingress gateway. It stays
+//! while the Shoot is hibernated, so that the address does, too.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::archive;
+use super::bring::bring;
+use crate::api::core::{NODE, SERVICE};
+use crate::api::meta::text;
+use crate::config::control_plane::{Exposure, ExposureType};
+use crate::flow::{Failed, Step};
+use crate::kube::{Error, ListParams, Seed};
+
+/// The name of the Service.
+pub const NAME: &str = "kube-apiserver-exposure";
+/// How often a load balancer is looked for, and for how long, as upstream does.
+pub const INTERVAL: Duration = Duration::from_secs(5);
+/// The task's limit.
+pub const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The port of the Service, and of HTTPS, which a URL does not name.
+pub const PORT: u16 = 443;
+/// Remembers which address of a node was chosen.
+const ADDRESS: &str = "edge.gardenlet/exposure-address";
+
+/// Where clients outside the seed reach a kube-apiserver.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Outside {
+    /// A DNS name or an IP address; one of IPv6 without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Outside {
+    /// Host and port of a URL.
+    pub fn authority(&self) -> String {
+        authority(&self.host, self.port)
+    }
+
+    /// The address that a certificate has to name, if it is one; else its host is a DNS name.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+}
+
+/// Host and port of a URL of HTTPS.
+pub fn authority(host: &str, port: u16) -> String {
+    let host = match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]"),
+        _ => host.to_owned(),
+    };
+    if port == PORT { host } else { format!("{host}:{port}") }
+}
+
+/// How far an exposure is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Exposed {
+    /// It has an address.
+    At(Outside),
+    /// [`Step::Again`]: it waits for one. A task that waits for it has [`TIMEOUT`].
+    Waiting(Step),
+}
+
+/// Writes the Service and finds its address.
+///
+/// # Errors
+/// The client's; no node has an address, and which option names one.
+pub fn ensure(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed, Failed> {
+    let address = match settings.kind {
+        ExposureType::NodePort => Some(node_address(seed, namespace, settings)?),
+        ExposureType::LoadBalancer | ExposureType::ClusterIp => None,
+    };
+    let service = bring(seed, &SERVICE, &fill(namespace, settings, address.as_deref()))?;
+    Ok(find(&service, settings.kind, address.as_deref()))
+}
+
+/// How far it is, by Service and nodes as they are; nothing is written.
+///
+/// # Errors
+/// The client's; no node has an address, and which option names one.
+pub fn look(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed, Failed> {
+    let Some(service) = seed.find::<Value>(&SERVICE, namespace, NAME)? else {
+        if settings.kind == ExposureType::NodePort {
+            node_address(seed, namespace, settings)?;
+        }
+        let why = format!("Service {namespace}/{NAME} does not exist yet");
+        return Ok(Exposed::Waiting(Step::again(INTERVAL, why)));
+    };
+    let chosen = text(&service["metadata"]["annotations"][ADDRESS]);
+    Ok(find(&service, settings.kind, Some(chosen)))
+}
+
+/// Where a Shoot is exposed, by its Service as it is; nothing is written.
+///
+/// # Errors
+/// The client's.
+pub fn known(seed: &Seed, namespace: &str) -> Result<Option<Outside>, Error> {
+    let Some(service) = seed.find::<Value>(&SERVICE, namespace, NAME)? else { return Ok(None) };
+    let kind = match text(&service["spec"]["type"]) {
+        "NodePort" => ExposureType::NodePort,
+        "LoadBalancer" => ExposureType::LoadBalancer,
+        _ => ExposureType::ClusterIp,
+    };
+    let address = service["metadata"]["annotations"][ADDRESS].as_str();
+    Ok(match find(&service, kind, address) {
+        Exposed::At(outside) => Some(outside),
+        Exposed::Waiting(_) => None,
+    })
+}
+
+/// The Service. `address` is that of a node, for type `NodePort`.
+pub fn fill(namespace: &str, settings: &Exposure, address: Option<&str>) -> Value {
+    let mut service = archive::object("exposure/service.yaml");
+    service["metadata"]["namespace"] = json!(namespace);
+    service["spec"]["type"] = json!(match settings.kind {
+        ExposureType::NodePort => "NodePort",
+        ExposureType::LoadBalancer => "LoadBalancer",
+        ExposureType::ClusterIp => "ClusterIP",
+    });
+    let annotations = &mut service["metadata"]["annotations"];
+    for (key, value) in &settings.annotations {
+        annotations[key] = json!(value);
+    }
+    if let Some(address) = address {
+        annotations[ADDRESS] = json!(address);
+    }
+    service
+}
+
+/// The address of the live Service.
+fn find(service: &Value, kind: ExposureType, address: Option<&str>) -> Exposed {
+    let (namespace, spec) = (text(&service["metadata"]["namespace"]), &service["spec"]);
+    let (host, port, remedy) = match kind {
+        ExposureType::NodePort => {
+            let port = spec["ports"][0]["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok());
+            (address.unwrap_or_default(), port, "the seed's API server has given it no node port")
+        }
+        ExposureType::LoadBalancer => {
+            let ingress = &service["status"]["loadBalancer"]["ingress"][0];
+            let host =
+                [&ingress["ip"], &ingress["hostname"]].map(text).into_iter().find(|host| !host.is_empty());
+            let remedy = "nobody in the seed has given it a load balancer: install what provides load balancers there, and \
+                look at the Events of the Service, or set edge.exposure.type to NodePort";
+            (host.unwrap_or_default(), Some(PORT), remedy)
+        }
+        ExposureType::ClusterIp => {
+            (text(&spec["clusterIP"]), Some(PORT), "the seed's API server has given it no cluster IP")
+        }
+    };
+    match port {
+        Some(port) if !host.is_empty() => Exposed::At(Outside { host: host.to_owned(), port }),
+        _ => {
+            let why = format!("Service {namespace}/{NAME} has no address yet: {remedy}");
+            Exposed::Waiting(Step::again(INTERVAL, why))
+        }
+    }
+}
+
+/// The configured address, or that of a node.
+fn node_address(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<String, Failed> {
+    if let Some(address) = &settings.address {
+        return Ok(address.clone());
+    }
+    let mut nodes = BTreeMap::new();
+    seed.list_all::<Value>(&NODE, "", &ListParams::default(), &mut |node| {
+        nodes.insert(text(&node["metadata"]["name"]).to_owned(), node);
+    })?;
+    let service: Option<Value> = seed.find(&SERVICE, namespace, NAME)?;
+    let before = service.as_ref().map_or("", |service| text(&service["metadata"]["annotations"][ADDRESS]));
+    choose(nodes.values(), before).ok_or_else(|| {
+        Failed::new(
+            "no ready node of the seed has an ExternalIP or InternalIP under which the Shoot could be reached: set \
+             edge.exposure.address to an address that leads to the nodes, or edge.exposure.type to LoadBalancer",
+        )
+    })
+}
+
+/// The address that was chosen before, as long as any node has it, because clients know it. Else that of the first ready
+/// node, in the order given, with an external one, or with an internal one.
+fn choose<'n>(nodes: impl Iterator<Item = &'n Value> + Clone, before: &str) -> Option<String> {
+    let addresses = |node: &'n Value, kind: &'static str| {
+        let all = node["status"]["addresses"].as_array().into_iter().flatten();
+        all.filter(move |address| kind.is_empty() || address["type"] == kind)
+            .map(|address| text(&address["address"]))
+    };
+    if !before.is_empty() && nodes.clone().any(|node| addresses(node, "").any(|address| address == before)) {
+        return Some(before.to_owned());
+    }
+    let ready = nodes.filter(|node| {
+        let all = node["status"]["conditions"].as_array().into_iter().flatten();
+        all.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    });
+    let first =
+        |kind| ready.clone().find_map(|node| addresses(node, kind).find(|address| !address.is_empty()));
+    first("ExternalIP").or_else(|| first("InternalIP")).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(kind: ExposureType) -> Exposure {
+        Exposure { kind, address: None, annotations: BTreeMap::new() }
+    }
+
+    #[test]
+    fn is_as_in_the_golden_files() {
+        let golden = include_str!("../../../tests/fixtures/components/exposure.yaml");
+        let annotations = [("load-balancer.example.org/pool".to_owned(), "edge".to_owned())].into();
+        let balanced = Exposure { annotations, ..settings(ExposureType::LoadBalancer) };
+        let services = [
+            ("shoot--p--node-port", settings(ExposureType::NodePort), Some("192.0.2.7")),
+            ("shoot--p--load-balancer", balanced, None),
+            ("shoot--p--cluster-ip", settings(ExposureType::ClusterIp), None),
+        ];
+        let all = services.map(|(namespace, settings, address)| fill(namespace, &settings, address));
+        assert_eq!(archive::golden(&all), golden);
+    }
+
+    fn node(name: &str, ready: &str, addresses: &[(&str, &str)]) -> Value {
+        let addresses: Vec<_> =
+            addresses.iter().map(|(kind, address)| json!({"type": kind, "address": address})).collect();
+        json!({"metadata": {"name": name}, "status": {
+            "conditions": [{"type": "Ready", "status": ready}], "addresses": addresses}})
+    }
+
+    #[test]
+    fn an_address_stays_as_long_as_a_node_has_it() {
+        let a =
+            node("a", "True", &[("Hostname", "a"), ("InternalIP", "10.0.0.1"), ("InternalIP", "fd00::1")]);
+        let b = node("b", "True", &[("InternalIP", "10.0.0.2"), ("ExternalIP", "192.0.2.2")]);
+        let gone = node("c", "False", &[("ExternalIP", "192.0.2.3")]);
+        let table = [
+            (vec![&a], "", Some("10.0.0.1")),
+            (vec![&a, &b], "", Some("192.0.2.2")),
+            (vec![&a, &b], "10.0.0.1", Some("10.0.0.1")),
+            (vec![&a, &gone], "192.0.2.3", Some("192.0.2.3")),
+            (vec![&a, &gone], "192.0.2.9", Some("10.0.0.1")),
+            (vec![&gone], "", None),
+            (vec![], "10.0.0.1", None),
+        ];
+        for (nodes, before, expected) in table {
+            assert_eq!(choose(nodes.iter().copied(), before).as_deref(), expected, "{nodes:?} {before}");
+        }
+    }
+
+    #[test]
+    fn a_service_tells_its_address() {
+        use ExposureType::{ClusterIp, LoadBalancer, NodePort};
+        let ports = json!([{"name": "kube-apiserver", "port": 443, "nodePort": 30_443}]);
+        let ingress = |ingress: Value| json!({"status": {"loadBalancer": {"ingress": [ingress]}}});
+        let at = |host: &str, port| Some(Outside { host: host.to_owned(), port });
+        let table = [
+            (NodePort, Some("192.0.2.7"), json!({"spec": {"ports": ports}}), at("192.0.2.7", 30_443)),
+            (NodePort, Some("192.0.2.7"), json!({"spec": {"ports": [{"port": 443}]}}), None),
+            (LoadBalancer, None, ingress(json!({"ip": "192.0.2.8"})), at("192.0.2.8", 443)),
+            (LoadBalancer, None, ingress(json!({"hostname": "lb.example.org"})), at("lb.example.org", 443)),
+            (LoadBalancer, None, json!({"status": {"loadBalancer": {}}}), None),
+            (ClusterIp, None, json!({"spec": {"clusterIP": "10.0.0.9"}}), at("10.0.0.9", 443)),
+            (ClusterIp, None, json!({"spec": {}}), None),
+        ];
+        for (kind, address, service, expected) in table {
+            match (find(&service, kind, address), expected) {
+                (Exposed::At(found), expected) => assert_eq!(Some(found), expected, "{service}"),
+                (Exposed::Waiting(Step::Again { after, why }), None) => {
+                    assert_eq!(after.as_secs(), 5);
+                    assert!(why.text.contains("kube-apiserver-exposure has no address yet: "), "{why}");
+                    assert_eq!(kind == LoadBalancer, why.text.contains("edge.exposure.type"), "{why}");
+                }
+                (found, _) => panic!("{service}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_is_part_of_a_url_and_perhaps_a_number() {
+        let table = [
+            ("192.0.2.7", 443, "192.0.2.7", true),
+            ("192.0.2.7", 30_443, "192.0.2.7:30443", true),
+            ("2001:db8::7", 443, "[2001:db8::7]", true),
+            ("2001:db8::7", 30_443, "[2001:db8::7]:30443", true),
+            ("edge.example.org", 30_443, "edge.example.org:30443", false),
+        ];
+        for (host, port, url, is_ip) in table {
+            let outside = Outside { host: host.to_owned(), port };
+            assert_eq!((outside.authority().as_str(), outside.ip().is_some()), (url, is_ip));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The arguments that depend on the Shoot.
+
+use serde_json::{Value, json};
+
+use super::{Input, WILDCARD_PATH, settings};
+use crate::api::meta::text;
+use crate::components::content::{CIPHER_SUITES, switches};
+use crate::format::duration;
+
+/// APIs that are of no use without workers. A Shoot may switch them on.
+const WITHOUT_WORKERS: [&str; 5] =
+    ["apps/v1", "autoscaling/v2", "batch/v1", "policy/v1", "storage.k8s.io/v1/csinodes"];
+
+/// Fields of `spec.kubernetes.kubeAPIServer` that are arguments as they are.
+const PLAIN: [(&str, &str); 8] = [
+    ("/defaultNotReadyTolerationSeconds", "default-not-ready-toleration-seconds"),
+    ("/defaultUnreachableTolerationSeconds", "default-unreachable-toleration-seconds"),
+    ("/serviceAccountConfig/extendTokenExpiration", "service-account-extend-token-expiration"),
+    ("/requests/maxNonMutatingInflight", "max-requests-inflight"),
+    ("/requests/maxMutatingInflight", "max-mutating-requests-inflight"),
+    ("/logging/httpAccessVerbosity", "vmodule=httplog"),
+    ("/logging/verbosity", "v"),
+    ("/watchCacheSizes/default", "default-watch-cache-size"),
+];
+
+/// Fields that are durations.
+const DURATIONS: [(&str, &str); 2] = [
+    ("/eventTTL", "event-ttl"),
+    ("/serviceAccountConfig/maxTokenExpiration", "service-account-max-token-expiration"),
+];
+
+/// What the skeleton leaves open.
+pub(super) fn of(input: &Input<'_>) -> Vec<String> {
+    let server = &input.kubernetes["kubeAPIServer"];
+    let mut all = vec![
+        CIPHER_SUITES.to_owned(),
+        format!("--external-hostname={}", input.external_hostname),
+        format!("--service-cluster-ip-range={}", input.services.join(",")),
+        format!("--api-audiences={}", audiences(server).join(",")),
+    ];
+    let usual = format!("https://{}", input.external_hostname);
+    let issuers = issuers(server, input.managed_issuer, &usual);
+    all.extend(issuers.into_iter().map(|issuer| format!("--service-account-issuer={issuer}")));
+    all.extend(input.managed_issuer.map(|issuer| format!("--service-account-jwks-uri={issuer}/jwks")));
+    all.extend(input.wildcard.map(|wildcard| {
+        format!("--tls-sni-cert-key={WILDCARD_PATH}/tls.crt,{WILDCARD_PATH}/tls.key:{}", wildcard.host)
+    }));
+    all.extend(input.advertise_address.map(|address| format!("--advertise-address={address}")));
+    all.extend(switches("runtime-config", &runtime_config(server)));
+    all.extend(switches("feature-gates", &server["featureGates"]));
+    for (pointer, flag) in PLAIN {
+        all.extend(plain(server.pointer(pointer)).map(|value| format!("--{flag}={value}")));
+    }
+    if server.pointer("/logging/verbosity").is_none_or(Value::is_null) {
+        all.push("--v=2".to_owned());
+    }
+    for (pointer, flag) in DURATIONS {
+        let value = server.pointer(pointer).and_then(Value::as_str);
+        // The garden refuses what is no duration.
+        all.extend(value.map(|value| {
+            let value = duration::parse_nanos(value).map_or(value.to_owned(), duration::format_nanos);
+            format!("--{flag}={value}")
+        }));
+    }
+    all.extend(watch_cache(server));
+    let (enabled, disabled) = settings::plugins(server);
+    let names = |plugins: &[&Value]| plugins.iter().map(|p| text(&p["name"])).collect::<Vec<_>>().join(",");
+    let enabled: Vec<&Value> = enabled.iter().collect();
+    all.push(format!("--enable-admission-plugins={}", names(&enabled)));
+    if !disabled.is_empty() {
+        let disabled: Vec<&Value> = disabled.iter().collect();
+        all.push(format!("--disable-admission-plugins={}", names(&disabled)));
+    }
+    all
+}
+
+/// A number or a truth.
+fn plain(value: Option<&Value>) -> Option<String> {
+    value.filter(|value| value.is_number() || value.is_boolean()).map(Value::to_string)
+}
+
+fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn audiences(server: &Value) -> Vec<&str> {
+    let mut all = texts(&server["apiAudiences"]);
+    if all.is_empty() {
+        all.push("kubernetes");
+    }
+    if !all.contains(&"gardener") {
+        all.push("gardener");
+    }
+    all
+}
+
+/// The first one signs; tokens of the others are accepted. The one that was there before the Shoot named another stays.
+fn issuers<'a>(server: &'a Value, managed: Option<&'a str>, usual: &'a str) -> Vec<&'a str> {
+    let account = &server["serviceAccountConfig"];
+    let mut all = vec![managed.or(account["issuer"].as_str()).unwrap_or(usual)];
+    for other in texts(&account["acceptedIssuers"]).into_iter().chain([usual]) {
+        if !all.contains(&other) {
+            all.push(other);
+        }
+    }
+    all
+}
+
+/// What is switched on and off.
+pub(crate) fn runtime_config(server: &Value) -> Value {
+    let mut all: serde_json::Map<String, Value> =
+        WITHOUT_WORKERS.iter().map(|api| ((*api).to_owned(), json!(false))).collect();
+    all.extend(server["runtimeConfig"].as_object().cloned().unwrap_or_default());
+    Value::Object(all)
+}
+
+fn watch_cache(server: &Value) -> Option<String> {
+    let sizes = server["watchCacheSizes"]["resources"].as_array().filter(|list| !list.is_empty())?;
+    let one = |entry: &Value| {
+        let (resource, group) = (text(&entry["resource"]), text(&entry["apiGroup"]));
+        let dot = if group.is_empty() { "" } else { "." };
+        format!("{resource}{dot}{group}#{}", entry["size"])
+    };
+    Some(format!("--watch-cache-sizes={}", sizes.iter().map(one).collect::<Vec<_>>().join(",")))
+}

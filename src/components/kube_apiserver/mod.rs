@@ -1,0 +1,196 @@
+//! The kube-apiserver of a Shoot without workers: Deployment, Service, PodDisruptionBudget, and the ConfigMaps and Secrets that
+//! it reads, as the Go gardenlet writes them. `docs/differences.md` tells what is different, and why.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::bring::{Keep, bring, bring_keeping};
+use super::{archive, content};
+use crate::api::core::{CONFIG_MAP, DEPLOYMENT, POD_DISRUPTION_BUDGET, SECRET, SERVICE};
+use crate::api::meta::Resource;
+use crate::kube::{Error, Seed};
+
+mod arguments;
+mod encryption;
+mod references;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use arguments::runtime_config;
+pub use encryption::{Encryption, KeyOrder, encryption};
+pub use references::{Reference, Texts, read, references};
+
+/// The name of Deployment, Service and PodDisruptionBudget.
+pub const NAME: &str = "kube-apiserver";
+
+/// The volume of the certificate for a wildcard domain.
+const WILDCARD: &str = "tls-sni-0";
+const WILDCARD_PATH: &str = "/srv/kubernetes/tls-sni/0";
+
+/// What the objects are made from.
+#[derive(Clone, Debug)]
+pub struct Input<'a> {
+    /// The namespace of the control plane.
+    pub namespace: &'a str,
+    /// `spec.kubernetes` of the Shoot.
+    pub kubernetes: &'a Value,
+    /// The image of kube-apiserver.
+    pub image: &'a str,
+    /// Replicas; see [`replicas`].
+    pub replicas: i64,
+    /// The ranges of Services.
+    pub services: &'a [String],
+    /// The host by which clients outside of the seed know the server.
+    pub external_hostname: &'a str,
+    /// The issuer of the tokens of ServiceAccounts whose keys the garden serves; it wins over the one that the Shoot names.
+    pub managed_issuer: Option<&'a str>,
+    /// The certificate of the seed for a wildcard domain, if it has one.
+    pub wildcard: Option<&'a Wildcard>,
+    /// Argument `--advertise-address`; only if the internal and the external domain are both managed.
+    pub advertise_address: Option<&'a str>,
+    /// The token of user `health-check`.
+    pub health_check_token: &'a str,
+    /// The names of Secrets by volume: `ca`, `ca-client`, `ca-front-proxy`, `service-account-key-bundle` and `ca-etcd` are
+    /// bundles, `service-account-key` is the present key; besides `static-token`, `kube-aggregator`, `etcd-client` and
+    /// `server`.
+    pub secrets: &'a BTreeMap<&'static str, String>,
+    /// The Secret that [`encryption`] made.
+    pub encryption: &'a Value,
+    /// What [`read`] found in the garden.
+    pub texts: &'a Texts,
+}
+
+/// A certificate besides the server's own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wildcard {
+    /// The Secret, in the namespace of the control plane.
+    pub secret: String,
+    /// The name for which it is shown.
+    pub host: String,
+}
+
+/// What is to be in the seed, the Deployment last.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Objects(pub Vec<(Resource, Value)>);
+
+/// The objects but the Service.
+///
+/// # Errors
+/// Which setting of the Shoot cannot be used, and why.
+pub fn fill(input: &Input<'_>) -> Result<Objects, String> {
+    let &Input { namespace, kubernetes, texts, .. } = input;
+    let settings = settings::fill(&settings::Given { namespace, kubernetes, texts })?;
+    let mut names = input.secrets.clone();
+    let mut objects = Vec::new();
+    for (volume, resource, object) in settings {
+        names.insert(volume, content::name(&object).to_owned());
+        objects.push((resource, object));
+    }
+    names.insert("etcd-encryption-secret", content::name(input.encryption).to_owned());
+    names.extend(input.wildcard.map(|wildcard| (WILDCARD, wildcard.secret.clone())));
+    objects.push((SECRET, input.encryption.clone()));
+    let mut pdb = archive::object("kube_apiserver/pdb.yaml");
+    pdb["metadata"]["namespace"] = json!(input.namespace);
+    objects.push((POD_DISRUPTION_BUDGET, pdb));
+    objects.push((DEPLOYMENT, deployment(input, &names)?));
+    Ok(Objects(objects))
+}
+
+/// Whether settings can be made from `spec.kubernetes` of a Shoot and what [`read`] found.
+///
+/// # Errors
+/// Which setting of the Shoot cannot be used, and why.
+pub fn check(kubernetes: &Value, texts: &Texts) -> Result<(), String> {
+    settings::fill(&settings::Given { namespace: "", kubernetes, texts }).map(drop)
+}
+
+fn deployment(input: &Input<'_>, names: &BTreeMap<&str, String>) -> Result<Value, String> {
+    let mut object = archive::object("kube_apiserver/deployment.yaml");
+    object["metadata"]["namespace"] = json!(input.namespace);
+    object["spec"]["replicas"] = json!(input.replicas);
+    let pod = &mut object["spec"]["template"]["spec"];
+    let (volume, path) = ("authorization-kubeconfigs", settings::AUTHORIZATION_KUBECONFIGS);
+    let has_webhooks = names.contains_key(volume);
+    if has_webhooks && let Some(volumes) = pod["volumes"].as_array_mut() {
+        volumes.push(json!({"name": volume, "secret": {"defaultMode": 420, "secretName": ""}}));
+    }
+    if input.wildcard.is_some()
+        && let Some(volumes) = pod["volumes"].as_array_mut()
+    {
+        volumes.push(json!({"name": WILDCARD, "secret": {"defaultMode": 0o640, "secretName": ""}}));
+    }
+    let container = &mut pod["containers"][0];
+    if input.wildcard.is_some()
+        && let Some(mounts) = container["volumeMounts"].as_array_mut()
+    {
+        mounts.push(json!({"mountPath": WILDCARD_PATH, "name": WILDCARD, "readOnly": true}));
+    }
+    if has_webhooks && let Some(mounts) = container["volumeMounts"].as_array_mut() {
+        mounts.push(json!({"mountPath": path, "name": volume, "readOnly": true}));
+    }
+    container["image"] = json!(input.image);
+    let header = json!([{"name": "Authorization", "value": format!("Bearer {}", input.health_check_token)}]);
+    for probe in ["livenessProbe", "readinessProbe"] {
+        container[probe]["httpGet"]["httpHeaders"] = header.clone();
+    }
+    if let Some(arguments) = container["args"].as_array_mut() {
+        arguments.extend(arguments::of(input).into_iter().map(Value::String));
+    }
+    content::name_volumes(&mut object, names)?;
+    content::annotate_references(&mut object);
+    Ok(object)
+}
+
+/// The Service inside of the seed. It is there before the Deployment.
+pub fn service(namespace: &str) -> Value {
+    let mut service = archive::object("kube_apiserver/service.yaml");
+    service["metadata"]["namespace"] = json!(namespace);
+    service
+}
+
+/// The number of replicas. A sleeping Shoot has none, and a new one has one. Every other Shoot keeps its number.
+pub fn replicas(live: Option<i64>, is_hibernated: bool) -> i64 {
+    match live {
+        Some(live) if live > 0 => live,
+        _ => i64::from(!is_hibernated),
+    }
+}
+
+/// The token of user `health-check` in the file of static tokens.
+pub fn health_check_token(static_tokens: &str) -> Option<&str> {
+    let fields = static_tokens.lines().map(|line| line.split(','));
+    fields.into_iter().find_map(|mut fields| {
+        let token = fields.next()?.trim();
+        (fields.next()?.trim() == "health-check").then_some(token)
+    })
+}
+
+/// Brings [`service`] to the seed.
+///
+/// # Errors
+/// The client's.
+pub fn deploy_service(seed: &Seed, namespace: &str) -> Result<Value, Error> {
+    bring(seed, &SERVICE, &service(namespace))
+}
+
+/// Brings what [`fill`] made to the seed. What the container asks for stays as it is found. Returns the Deployment.
+///
+/// # Errors
+/// The client's.
+pub fn deploy(seed: &Seed, objects: &Objects) -> Result<Value, Error> {
+    let mut last = Value::Null;
+    for (resource, object) in &objects.0 {
+        let is_workload = *resource == DEPLOYMENT;
+        last = bring_keeping(seed, resource, object, Keep { resources: is_workload, ..Keep::default() })?;
+    }
+    Ok(last)
+}
+
+/// A ConfigMap or a Secret of one volume.
+type Setting = (&'static str, Resource, Value);
+
+fn config_map(volume: &'static str, object: Value) -> Setting {
+    (volume, CONFIG_MAP, object)
+}

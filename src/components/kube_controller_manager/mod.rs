@@ -1,0 +1,132 @@
+//! The kube-controller-manager of a Shoot without workers: Deployment, Service and PodDisruptionBudget.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::bring::{Keep, bring, bring_keeping};
+use super::content::{CIPHER_SUITES, name_volumes, switches};
+use super::{archive, kube_apiserver};
+use crate::api::core::{DEPLOYMENT, POD_DISRUPTION_BUDGET, SERVICE};
+use crate::format::semver::Version;
+use crate::kube::{Error, Seed};
+
+/// The name of Deployment, Service and PodDisruptionBudget.
+pub const NAME: &str = "kube-controller-manager";
+
+/// What the objects are made from.
+#[derive(Clone, Debug)]
+pub struct Input<'a> {
+    /// The namespace of the control plane.
+    pub namespace: &'a str,
+    /// `spec.kubernetes` of the Shoot.
+    pub kubernetes: &'a Value,
+    /// The version of Kubernetes.
+    pub version: &'a str,
+    /// The image of kube-controller-manager.
+    pub image: &'a str,
+    /// Replicas.
+    pub replicas: i64,
+    /// The ranges of Services.
+    pub services: &'a [String],
+    /// The names of Secrets by volume: `ca` is a bundle; `ca-client` and `service-account-key` are the present ones; besides
+    /// `server`.
+    pub secrets: &'a BTreeMap<&'static str, String>,
+    /// The name of the generic kubeconfig's Secret.
+    pub generic_kubeconfig: &'a str,
+}
+
+/// Controllers that have nothing to do without workers, with the minor version that brought them.
+const WITHOUT_WORKERS: [(&str, u64); 14] = [
+    ("attachdetach", 0),
+    ("cloud-node-lifecycle", 0),
+    ("device-taint-eviction-controller", 33),
+    ("endpoint", 0),
+    ("ephemeral-volume", 0),
+    ("nodeipam", 0),
+    ("nodelifecycle", 0),
+    ("persistentvolume-binder", 0),
+    ("persistentvolume-expander", 0),
+    ("podcertificaterequest-cleaner-controller", 34),
+    ("podgroup-protection-controller", 36),
+    ("pv-protection", 0),
+    ("resourcepoolstatusrequest-controller", 36),
+    ("ttl", 0),
+];
+
+/// Controllers of an API: off with it.
+const OF_APIS: [(&str, &[&str]); 4] = [
+    ("apps/v1", &["daemonset", "deployment", "replicaset", "statefulset"]),
+    ("autoscaling/v2", &["horizontalpodautoscaling"]),
+    ("batch/v1", &["cronjob", "job", "ttl-after-finished"]),
+    ("policy/v1", &["disruption"]),
+];
+
+/// The Deployment.
+///
+/// # Errors
+/// A version that is none, and a volume without a name.
+pub fn fill(input: &Input<'_>) -> Result<Value, String> {
+    let mut object = archive::object("kube_controller_manager/deployment.yaml");
+    object["metadata"]["namespace"] = json!(input.namespace);
+    object["spec"]["replicas"] = json!(input.replicas);
+    name_volumes(&mut object, input.secrets)?;
+    let pod = &mut object["spec"]["template"]["spec"];
+    for volume in pod["volumes"].as_array_mut().into_iter().flatten() {
+        if volume["name"] == "kubeconfig" {
+            volume["projected"]["sources"][0]["secret"]["name"] = json!(input.generic_kubeconfig);
+        }
+    }
+    let container = &mut pod["containers"][0];
+    container["image"] = json!(input.image);
+    let mut arguments = vec![
+        format!("--cluster-name={}", input.namespace),
+        format!("--controllers={}", controllers(input.version, input.kubernetes)?),
+        format!("--service-cluster-ip-range={}", input.services.join(",")),
+        CIPHER_SUITES.to_owned(),
+    ];
+    arguments.extend(switches("feature-gates", &input.kubernetes["kubeControllerManager"]["featureGates"]));
+    if let Some(command) = container["command"].as_array_mut() {
+        command.extend(arguments.into_iter().map(Value::String));
+    }
+    Ok(object)
+}
+
+fn controllers(version: &str, kubernetes: &Value) -> Result<String, String> {
+    let parsed = Version::parse(version);
+    let minor = parsed.map_err(|error| format!("version {version:?} of Kubernetes: {error}"))?.minor;
+    let since = WITHOUT_WORKERS.into_iter().filter(|(_, since)| minor >= *since);
+    let mut off: BTreeSet<&str> = since.map(|(name, _)| name).collect();
+    let switched = kube_apiserver::runtime_config(&kubernetes["kubeAPIServer"]);
+    for (api, names) in OF_APIS {
+        if switched[api] == false {
+            off.extend(names);
+        }
+    }
+    Ok(off
+        .into_iter()
+        .fold("*,bootstrapsigner,tokencleaner".to_owned(), |all, name| format!("{all},-{name}")))
+}
+
+/// The Service and the PodDisruptionBudget.
+pub fn others(namespace: &str) -> [Value; 2] {
+    ["kube_controller_manager/service.yaml", "kube_controller_manager/pdb.yaml"].map(|path| {
+        let mut object = archive::object(path);
+        object["metadata"]["namespace"] = json!(namespace);
+        object
+    })
+}
+
+/// Brings everything to the seed. What the container asks for stays as it is found. Returns the Deployment.
+///
+/// # Errors
+/// The client's.
+pub fn deploy(seed: &Seed, namespace: &str, deployment: &Value) -> Result<Value, Error> {
+    let [service, budget] = others(namespace);
+    bring(seed, &SERVICE, &service)?;
+    bring(seed, &POD_DISRUPTION_BUDGET, &budget)?;
+    bring_keeping(seed, &DEPLOYMENT, deployment, Keep { resources: true, ..Keep::default() })
+}
+
+#[cfg(test)]
+mod tests;

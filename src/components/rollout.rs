@@ -1,0 +1,415 @@
+//! Waits until a Deployment or a StatefulSet of a control plane runs as it is written, and tells why it does not: from its
+//! conditions, its pods, their events and their last lines.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::core::{EVENT, POD};
+use crate::api::meta::{Key, Resource, text};
+use crate::flow::{Attempt, Failed, Step};
+use crate::kube::{List, ListParams, Method, Seed};
+use crate::limits;
+
+/// How often it is looked at.
+const AGAIN: Duration = Duration::from_secs(2);
+/// After this time, the trouble of a pod that runs but is not ready includes its last log lines.
+const SILENT: Duration = Duration::from_secs(45);
+
+/// What is known of a workload that is not ready.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trouble {
+    /// What is wrong, and what to do.
+    pub text: String,
+    /// The container whose last lines tell more.
+    pub log: Option<Container>,
+}
+
+/// A container with a log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Container {
+    /// Its pod.
+    pub pod: String,
+    /// Its name.
+    pub name: String,
+    /// The log of the run before counts: the present one has not begun.
+    pub previous: bool,
+    /// It ended by itself.
+    pub crashed: bool,
+}
+
+/// One look at a Deployment or a StatefulSet.
+///
+/// # Errors
+/// The client's; the workload is missing.
+pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> Result<Step, Failed> {
+    let Some(workload) = seed.find::<Value>(resource, &key.namespace, &key.name)? else {
+        return Err(Failed::new(format!("{} {key} does not exist: somebody has deleted it", resource.kind)));
+    };
+    if let Err(why) = rolled_out(&workload) {
+        return Ok(Step::again(AGAIN, explain(seed, key, &workload, &why, attempt)?));
+    }
+    if workload["spec"]["replicas"] == 0 || workload["kind"] != "Deployment" {
+        return Ok(Step::Done);
+    }
+    // Pods of the version before must be gone, too.
+    let pods = pods(seed, key, &workload)?;
+    let (alive, wanted) = (pods.iter().filter(|pod| is_relevant(pod)).count(), replicas(&workload));
+    if usize::try_from(wanted).is_ok_and(|wanted| wanted == alive) {
+        return Ok(Step::Done);
+    }
+    let why = format!("{} {key} has {alive} pods, and is to have {wanted}", resource.kind);
+    Ok(Step::again(AGAIN, why))
+}
+
+fn explain(seed: &Seed, key: &Key, workload: &Value, why: &str, attempt: &Attempt) -> Result<Failed, Failed> {
+    let account = Account::of(seed, key, workload)?;
+    let is_slow = attempt.now.saturating_sub(attempt.begun) >= SILENT;
+    let lines = account.log.as_ref().filter(|container| container.crashed || is_slow);
+    let lines = lines.map(|container| log(seed, &key.namespace, container)).unwrap_or_default();
+    let mut sentence = account.sentence(text(&workload["kind"]), key, why);
+    if !lines.is_empty() {
+        sentence = format!("{sentence}; its last lines: {lines}");
+    }
+    Ok(Failed::new(sentence))
+}
+
+/// Everything that is known of a workload that does not run as it is written.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Account {
+    /// What is wrong with its newest pod, and what to do, if anybody tells.
+    pub trouble: Option<String>,
+    /// Its newest pod.
+    pub pod: Option<Value>,
+    /// Events (`events.k8s.io`) about that pod; without one, about the workload.
+    pub events: Vec<Value>,
+    /// The container whose last lines tell more.
+    log: Option<Container>,
+}
+
+impl Account {
+    fn of(seed: &Seed, key: &Key, workload: &Value) -> Result<Self, Failed> {
+        let pods = pods(seed, key, workload)?;
+        let newest = newest(&pods);
+        let about = newest.map_or(key.name.as_str(), |pod| text(&pod["metadata"]["name"]));
+        let params = ListParams {
+            field_selector: format!("regarding.name={about}"),
+            limit: limits::ROLLOUT_OBJECTS_MAX,
+            ..ListParams::default()
+        };
+        // Who may not read events, or whose server keeps none, hears what is known without them.
+        let events =
+            seed.list::<Value>(&EVENT, &key.namespace, &params).map(|list| list.items).unwrap_or_default();
+        let found = trouble(workload, newest, &events);
+        let (trouble, log) = found.map_or((None, None), |trouble| (Some(trouble.text), trouble.log));
+        Ok(Self { trouble, pod: newest.cloned(), events, log })
+    }
+
+    fn sentence(&self, kind: &str, key: &Key, why: &str) -> String {
+        let trouble = self.trouble.as_ref().map(|trouble| format!("; {trouble}")).unwrap_or_default();
+        format!("{kind} {key}: {why}{trouble}")
+    }
+
+    /// The last lines of the container that does not work, as one; nothing if there is none, or they cannot be had.
+    pub fn last_lines(&self, seed: &Seed, namespace: &str) -> String {
+        self.log.as_ref().map(|container| log(seed, namespace, container)).unwrap_or_default()
+    }
+}
+
+/// Why a workload does not run as it is written, in a sentence, and what more is known; nothing if it does.
+///
+/// # Errors
+/// The client's.
+pub fn look(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<(String, Account)>, Failed> {
+    let Some(mut workload) = seed.find::<Value>(resource, &key.namespace, &key.name)? else {
+        return Ok(Some((format!("{} {key} does not exist", resource.kind), Account::default())));
+    };
+    workload["kind"] = Value::from(&*resource.kind);
+    let Err(why) = rolled_out(&workload) else { return Ok(None) };
+    let account = Account::of(seed, key, &workload)?;
+    Ok(Some((account.sentence(&resource.kind, key, &why), account)))
+}
+
+/// Whether the pods of a workload are those that it describes, and ready.
+///
+/// # Errors
+/// What is missing.
+pub fn rolled_out(workload: &Value) -> Result<(), String> {
+    let (metadata, status) = (&workload["metadata"], &workload["status"]);
+    let number = |value: &Value| value.as_i64().unwrap_or_default();
+    if number(&status["observedGeneration"]) < number(&metadata["generation"]) {
+        return Err("its controller has not seen it yet".to_owned());
+    }
+    let wanted = replicas(workload);
+    let (updated, ready) = (number(&status["updatedReplicas"]), number(&status["readyReplicas"]));
+    if workload["kind"] == "StatefulSet" {
+        let is_updated =
+            text(&status["updateRevision"]) == text(&status["currentRevision"]) || updated >= wanted;
+        return match ready >= wanted && is_updated {
+            true => Ok(()),
+            false => Err(format!("{ready} of {wanted} pods are ready")),
+        };
+    }
+    let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let find = |kind: &str| conditions.iter().find(|condition| condition["type"] == kind);
+    if let Some(failure) = find("ReplicaFailure").filter(|failure| failure["status"] == "True") {
+        return Err(refused(text(&failure["message"])));
+    }
+    let is_new = find("Progressing").is_none_or(|progressing| {
+        progressing["status"] == "True" && progressing["reason"] == "NewReplicaSetAvailable"
+    });
+    let is_available = find("Available").is_some_and(|available| available["status"] == "True");
+    if is_new && is_available && updated >= wanted {
+        return Ok(());
+    }
+    let available = number(&status["availableReplicas"]);
+    Err(format!(
+        "{updated} of {wanted} pods are of the present version, {ready} are ready, {available} available"
+    ))
+}
+
+fn replicas(workload: &Value) -> i64 {
+    workload["spec"]["replicas"].as_i64().unwrap_or(1)
+}
+
+/// Pods that cannot even be made.
+fn refused(message: &str) -> String {
+    let advice = if message.contains("no PriorityClass") {
+        "; the agent makes this class with ManagedResource garden/system: see whether that is applied"
+    } else {
+        ""
+    };
+    format!("its pods are refused: {message}{advice}")
+}
+
+/// Why the newest pod is not ready, if anybody tells.
+pub fn trouble(workload: &Value, pod: Option<&Value>, events: &[Value]) -> Option<Trouble> {
+    let only = |text: String| Some(Trouble { text, log: None });
+    let warning = events.iter().filter(|event| event["type"] == "Warning").max_by_key(|event| time(event));
+    let note = |reasons: &[&str]| {
+        let event = warning.filter(|event| reasons.contains(&text(&event["reason"])))?;
+        Some(text(&event["note"]).to_owned())
+    };
+    let Some(pod) = pod else {
+        // A Deployment tells it in a condition.
+        let is_set = workload["kind"] == "StatefulSet";
+        return is_set.then(|| note(&["FailedCreate"]))?.and_then(|message| only(refused(&message)));
+    };
+    let name = text(&pod["metadata"]["name"]);
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let scheduled = conditions.into_iter().find(|condition| condition["type"] == "PodScheduled");
+    if let Some(scheduled) = scheduled.filter(|condition| condition["status"] == "False") {
+        return only(unschedulable(name, text(&scheduled["message"])));
+    }
+    let specs = ["initContainerStatuses", "containerStatuses"];
+    let lists = specs.iter().flat_map(|list| pod["status"][*list].as_array().into_iter().flatten());
+    for container in lists.filter(|container| container["ready"] != true) {
+        if let Some(trouble) = container_trouble(name, container) {
+            return Some(trouble);
+        }
+    }
+    if let Some(message) =
+        note(&["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox", "FailedScheduling"])
+    {
+        return only(format!("pod {name} does not start: {message}"));
+    }
+    None
+}
+
+fn time(event: &Value) -> &str {
+    let fields =
+        [&event["series"]["lastObservedTime"], &event["eventTime"], &event["deprecatedLastTimestamp"]];
+    fields.into_iter().map(text).max().unwrap_or_default()
+}
+
+fn unschedulable(pod: &str, message: &str) -> String {
+    if message.contains("PersistentVolumeClaim") {
+        return format!(
+            "pod {pod} waits for its volume ({message}): see its PersistentVolumeClaim, and give the cluster a default \
+             StorageClass or a PersistentVolume that fits"
+        );
+    }
+    format!("no node has room for pod {pod} ({message}): free processor time and memory there, or add a node")
+}
+
+fn container_trouble(pod: &str, container: &Value) -> Option<Trouble> {
+    let name = text(&container["name"]);
+    let state = &container["state"];
+    let waiting = &state["waiting"];
+    let (reason, message) = (text(&waiting["reason"]), text(&waiting["message"]));
+    if matches!(reason, "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull") {
+        let image = text(&container["image"]);
+        let text = format!(
+            "container {name} of pod {pod} cannot get image {image} ({reason}: {message}): bring the image to the node or \
+             let the node reach its registry, or name another one with IMAGEVECTOR_OVERWRITE"
+        );
+        return Some(Trouble { text, log: None });
+    }
+    if matches!(reason, "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError") {
+        let text = format!("container {name} of pod {pod} cannot be started ({reason}: {message})");
+        return Some(Trouble { text, log: None });
+    }
+    let log =
+        |previous, crashed| Some(Container { pod: pod.to_owned(), name: name.to_owned(), previous, crashed });
+    let ended = [&state["terminated"], &container["lastState"]["terminated"]];
+    if let Some(ended) = ended.into_iter().find(|ended| ended.is_object()) {
+        let (code, count) = (&ended["exitCode"], &container["restartCount"]);
+        let text = format!(
+            "container {name} of pod {pod} ended with exit code {code} ({}), after {count} restarts: if its last lines name a \
+             setting of the Shoot, correct it there",
+            text(&ended["reason"])
+        );
+        return Some(Trouble { text, log: log(state["terminated"].is_null(), true) });
+    }
+    let text = format!("container {name} of pod {pod} runs and is not ready yet");
+    state["running"].is_object().then(|| Trouble { text, log: log(false, false) })
+}
+
+fn pods(seed: &Seed, key: &Key, workload: &Value) -> Result<Vec<Value>, Failed> {
+    let labels = workload["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
+    let all: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value))).collect();
+    let params = ListParams {
+        label_selector: all.join(","),
+        limit: limits::ROLLOUT_OBJECTS_MAX,
+        ..ListParams::default()
+    };
+    let list: List<Value> = seed.list(&POD, &key.namespace, &params)?;
+    Ok(list.items)
+}
+
+/// The pod that was made last, if it is to stay.
+fn newest(pods: &[Value]) -> Option<&Value> {
+    let alive = pods.iter().filter(|pod| is_relevant(pod));
+    alive.max_by_key(|pod| text(&pod["metadata"]["creationTimestamp"]))
+}
+
+fn is_relevant(pod: &Value) -> bool {
+    let has_ended = matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed");
+    !has_ended && pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// The last lines of a container, as one. Nothing if they cannot be had.
+fn log(seed: &Seed, namespace: &str, container: &Container) -> String {
+    let path = POD.path(namespace, &container.pod, "log");
+    let (name, lines, previous) = (&container.name, limits::ROLLOUT_LOG_LINES, container.previous);
+    let query = format!("{path}?container={name}&tailLines={lines}&previous={previous}&limitBytes=65536");
+    match seed.raw(Method::Get, &query, None, "") {
+        Ok(answer) if answer.is_success() => last(&String::from_utf8_lossy(&answer.body)),
+        _ => String::new(),
+    }
+}
+
+/// The end of a text, within the limit, in one line.
+fn last(text: &str) -> String {
+    let line =
+        text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" | ");
+    let mut from = line.len().saturating_sub(limits::ROLLOUT_LOG_BYTES_MAX);
+    while !line.is_char_boundary(from) {
+        from += 1;
+    }
+    line[from..].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment(status: &Value) -> Value {
+        json!({"kind": "Deployment", "metadata": {"generation": 2}, "spec": {"replicas": 1}, "status": status})
+    }
+
+    fn status(progress: &str, available: &str) -> Value {
+        json!({"observedGeneration": 2, "updatedReplicas": 1, "conditions": [
+            {"type": "Progressing", "status": "True", "reason": progress}, {"type": "Available", "status": available}]})
+    }
+
+    #[test]
+    fn a_workload_is_rolled_out_or_says_why_not() {
+        let failure = json!({"observedGeneration": 2, "conditions": [{"type": "ReplicaFailure", "status": "True",
+            "message": "no PriorityClass with name gardener-system-500 was found"}]});
+        let set = |status: Value| json!({"kind": "StatefulSet", "metadata": {"generation": 1}, "spec": {"replicas": 1}, "status": status});
+        let table = [
+            (deployment(&status("NewReplicaSetAvailable", "True")), ""),
+            (deployment(&status("ReplicaSetUpdated", "True")), "1 of 1 pods are of the present version"),
+            (deployment(&status("NewReplicaSetAvailable", "False")), "0 are ready, 0 available"),
+            (deployment(&json!({"observedGeneration": 1})), "has not seen it"),
+            (deployment(&failure), "ManagedResource garden/system"),
+            (set(json!({"observedGeneration": 1, "readyReplicas": 1})), ""),
+            (set(json!({"observedGeneration": 1})), "0 of 1 pods are ready"),
+            (
+                set(
+                    json!({"observedGeneration": 1, "readyReplicas": 1, "updateRevision": "b", "currentRevision": "a"}),
+                ),
+                "1 of 1 pods are ready",
+            ),
+        ];
+        for (workload, words) in table {
+            let why = rolled_out(&workload).err().unwrap_or_default();
+            assert!(why.contains(words) && why.is_empty() == words.is_empty(), "{why}");
+        }
+    }
+
+    fn pod(status: &Value) -> Value {
+        json!({"metadata": {"name": "p"}, "status": status})
+    }
+
+    fn container(state: &Value) -> Value {
+        pod(
+            &json!({"containerStatuses": [{"name": "c", "image": "i:1", "ready": false, "restartCount": 3, "state": state,
+            "lastState": {"terminated": null}}]}),
+        )
+    }
+
+    #[test]
+    fn the_pod_tells_what_to_do() {
+        let unscheduled = |message: &str| {
+            pod(&json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}))
+        };
+        let table = [
+            (unscheduled("0/1 nodes are available: 1 Insufficient memory."), "no node has room", None),
+            (unscheduled("pod has unbound immediate PersistentVolumeClaims"), "waits for its volume", None),
+            (
+                container(&json!({"waiting": {"reason": "ImagePullBackOff", "message": "no"}})),
+                "cannot get image i:1 (ImagePullBackOff: no)",
+                None,
+            ),
+            (
+                container(&json!({"terminated": {"exitCode": 1, "reason": "Error"}})),
+                "exit code 1 (Error), after 3",
+                Some(false),
+            ),
+            (container(&json!({"running": {}})), "is not ready yet", Some(false)),
+        ];
+        for (pod, words, previous) in table {
+            let trouble = trouble(&deployment(&json!({})), Some(&pod), &[]).unwrap();
+            assert!(trouble.text.contains(words), "{}", trouble.text);
+            assert_eq!(trouble.log.map(|log| log.previous), previous, "{words}");
+        }
+        let mut looping = container(&json!({"waiting": {"reason": "CrashLoopBackOff"}}));
+        looping["status"]["containerStatuses"][0]["lastState"] = json!({"terminated": {"exitCode": 2}});
+        let log = trouble(&deployment(&json!({})), Some(&looping), &[]).unwrap().log.unwrap();
+        assert!(log.previous && log.crashed);
+    }
+
+    #[test]
+    fn events_tell_the_rest() {
+        let event = |reason: &str, note: &str, at: &str| json!({"type": "Warning", "reason": reason, "note": note, "eventTime": at});
+        let creating = container(&json!({"waiting": {"reason": "ContainerCreating"}}));
+        let events = [event("FailedMount", "old", "1"), event("FailedMount", "secret \"s\" not found", "2")];
+        let found = trouble(&deployment(&json!({})), Some(&creating), &events).unwrap();
+        assert_eq!(found.text, "pod p does not start: secret \"s\" not found");
+        assert_eq!(trouble(&deployment(&json!({})), Some(&creating), &[]), None);
+        let set = json!({"kind": "StatefulSet"});
+        let refused = [event("FailedCreate", "no PriorityClass with name x was found", "1")];
+        assert!(trouble(&set, None, &refused).unwrap().text.contains("garden/system"));
+        assert_eq!(trouble(&set, None, &[]), None);
+    }
+
+    #[test]
+    fn last_lines_are_short() {
+        assert_eq!(last("a\n\nb  \n"), "a | b");
+        assert!(last(&"é".repeat(5_000)).len() <= limits::ROLLOUT_LOG_BYTES_MAX);
+    }
+}

@@ -1,0 +1,202 @@
+//! What comes before the flow of a Shoot: the beginning in its status, and its `Cluster`.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::api::extensions::CLUSTER;
+use crate::api::gardener::SHOOT;
+use crate::api::meta::{Key, Metadata, text};
+use crate::flow::{Failed, Pacer, TaskError};
+use crate::format::view;
+use crate::kube::{Garden, Patch, Seed};
+use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::write;
+use crate::secrets::Place;
+use crate::shoot::{Phase, Sources, View};
+
+use super::act::Running;
+use super::decide::{FINALIZER, Operation};
+use super::flow::{self, Plan};
+use super::frame::{self, Frame, Start};
+use super::status::INITIALIZE;
+use super::surroundings::{self, Surroundings};
+use super::tasks::Work;
+use super::{CONFLICT_RETRY, PROGRESS_PERIOD, ShootReconciler, cluster};
+
+/// The manager of the Secrets of a Shoot, as upstream.
+const IDENTITY: &str = "gardenlet";
+
+impl ShootReconciler {
+    /// Begins an operation, and lets its flow do what it can do now.
+    pub(super) fn begin(
+        &self,
+        key: &Key,
+        (shoot, seed): (Value, Value),
+        operation: Operation,
+        cx: &Context,
+    ) -> Result<Outcome, Failure> {
+        let metadata = view::look::<Metadata>(&shoot)?.metadata;
+        let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
+        match write::finalizer(&self.garden, &SHOOT, key, read, FINALIZER, true) {
+            Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
+            other => other?,
+        }
+        let around = surroundings::read(&self.garden, &shoot, seed);
+        let project = around.as_ref().map_or("", |around| around.project.as_str());
+        let start = Start {
+            project,
+            agent: &self.agent,
+            retry_duration: self.settings.controllers.shoot.retry_duration,
+            now: cx.clock.now(),
+        };
+        let frame = Frame::new(&shoot, operation, &start);
+        let around = match around {
+            Ok(around) => around,
+            Err(failed) => return self.not_begun(key, &frame, failed, cx),
+        };
+        let mut shoot: Value = self.patch_status(key, frame.begin(cx.clock.now()))?;
+        if let Some(patch) = frame.operation_annotations(&shoot) {
+            shoot = self.garden.patch(&SHOOT, &key.namespace, &key.name, "", &Patch::Merge(patch))?;
+        }
+        let view = View::new(Sources {
+            shoot: &shoot,
+            seed: &around.seed,
+            project: &around.project,
+            garden: &around.garden,
+            secrets: &around.secrets,
+        });
+        if let Some(failed) = incomplete(&view) {
+            return self.not_begun(key, &frame, failed, cx);
+        }
+        if let Err(failed) = sync_cluster(&self.seed, &shoot, &around) {
+            return self.not_begun(key, &frame, failed, cx);
+        }
+        // From now on there may be more of it in the seed than its `Cluster`.
+        if let Some(patch) = frame::identified(&shoot) {
+            shoot = self.patch_status(key, patch)?;
+        }
+        self.tell(key, &shoot, (false, "Reconciling", "Reconciling Shoot cluster"), cx);
+        let running = Running {
+            flow: flow::build(plan(&shoot, &view)),
+            work: self.work(shoot, view, around, cx),
+            frame,
+            pacer: Pacer::new(
+                self.settings.controllers.shoot.progress_report_period.unwrap_or(PROGRESS_PERIOD),
+            ),
+            done: Vec::new(),
+            ended: None,
+        };
+        self.turn(key, running, cx)
+    }
+
+    fn work(&self, shoot: Value, view: View, around: Surroundings, cx: &Context) -> Work {
+        let place = Place {
+            client: self.seed.clone(),
+            namespace: view.technical_id.clone(),
+            identity: IDENTITY.to_owned(),
+            keys: self.keys.clone(),
+            clock: cx.clock.clone(),
+        };
+        Work {
+            garden: self.garden.clone(),
+            seed: self.seed.clone(),
+            shoot,
+            view,
+            around,
+            installations: self.installations.clone(),
+            registrations: self.registrations.clone(),
+            managed: self.managed.clone(),
+            settings: self.settings.clone(),
+            images: self.images.clone(),
+            connector: self.connector.clone(),
+            served: self.served.clone(),
+            place,
+            secrets: None,
+            made: None,
+            outside: None,
+            advertise_address: None,
+            texts: BTreeMap::new(),
+            generations: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn patch_status(&self, key: &Key, patch: Value) -> Result<Value, crate::kube::Error> {
+        write::status_patch(&self.garden, &SHOOT, key, &Patch::Strategic(patch))
+    }
+
+    /// Something was missing before the first task.
+    fn not_begun(&self, key: &Key, frame: &Frame, failed: Failed, cx: &Context) -> Result<Outcome, Failure> {
+        if failed.postponed.is_some() {
+            return Err(failed.into());
+        }
+        let text = format!("Could not initialize a new operation for Shoot cluster: {}", failed.text);
+        let error = TaskError { task: INITIALIZE.to_owned(), failed: Failed { text, ..failed } };
+        self.failed(key, frame, &[error], cx.clock.now(), cx)?
+    }
+}
+
+/// Writes the `Cluster` of a Shoot.
+pub(super) fn sync_cluster(seed: &Seed, shoot: &Value, around: &Surroundings) -> Result<(), Failed> {
+    let wanted = cluster::fill(shoot, &around.seed, &around.profile);
+    let key = Key::new("", text(&wanted["metadata"]["name"]));
+    write::ensure(seed, &CLUSTER, &key, |cluster| {
+        for (field, value) in wanted["spec"].as_object().into_iter().flatten() {
+            cluster["spec"][field] = value.clone();
+        }
+    })?;
+    Ok(())
+}
+
+/// The same for a Shoot that is left alone, if it was ever begun: otherwise there is nothing of it in the seed.
+pub(super) fn sync_only(garden: &Garden, seed: &Seed, shoot: &Value, of: &Value) -> Result<(), Failure> {
+    if text(&shoot["status"]["technicalID"]).is_empty() {
+        return Ok(());
+    }
+    let around = surroundings::read(garden, shoot, of.clone());
+    Ok(around.and_then(|around| sync_cluster(seed, shoot, &around))?)
+}
+
+/// Names the Secret of the generic kubeconfig in the `Cluster`.
+pub(super) fn name_kubeconfig(seed: &Seed, cluster: &str, secret: &str) -> Result<(), Failed> {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {cluster::GENERIC_KUBECONFIG: secret}}}));
+    let found = seed.find::<Metadata>(&CLUSTER, "", cluster)?;
+    let known = found.and_then(|found| found.metadata.annotations.get(cluster::GENERIC_KUBECONFIG).cloned());
+    if known.as_deref() != Some(secret) {
+        seed.patch::<Value>(&CLUSTER, "", cluster, "", &patch)?;
+    }
+    Ok(())
+}
+
+/// Nobody knows who writes the records of the owner's domain.
+fn incomplete(view: &View) -> Option<Failed> {
+    let domain = view.incomplete_domain()?;
+    let text = format!(
+        "spec.dns.domain of the Shoot is {domain}, which lies below no default domain of the garden, and spec.dns.providers names \
+         no primary provider: name one, or take the domain out"
+    );
+    Some(Failed { codes: vec!["ERR_CONFIGURATION_PROBLEM".to_owned()], ..Failed::new(text) })
+}
+
+/// What the flow leaves out.
+pub(super) fn plan(shoot: &Value, view: &View) -> Plan {
+    let is_preparing =
+        |phase: Phase| matches!(phase, Phase::Preparing | Phase::PreparingWithoutWorkersRollout);
+    let annotations = &shoot["metadata"]["annotations"];
+    let of = &view.rotations;
+    let tasks = text(&annotations[frame::TASKS]);
+    let rest = &shoot["status"]["credentials"]["encryptionAtRest"];
+    let encrypted: Vec<&str> = rest["resources"].as_array().into_iter().flatten().map(text).collect();
+    let is_changed = encrypted != view.encrypted || text(&rest["provider"]["type"]).is_empty();
+    Plan {
+        is_hibernated: view.wants_hibernation,
+        skips_readiness: !annotations["shoot.gardener.cloud/skip-readiness"].is_null(),
+        publishes_keys: view.wants_managed_issuer,
+        prepares_service_account_key: is_preparing(of.service_account_key.phase),
+        prepares_authorities: is_preparing(of.authorities.phase),
+        prepares_encryption_key: is_preparing(of.encryption_key.phase),
+        rewrites_objects: is_changed || is_preparing(of.encryption_key.phase),
+        ends_rewrite: is_changed || of.encryption_key.phase == Phase::Completing,
+        restarts_pods: tasks.split(',').any(|task| task.trim() == "restartControlPlanePods"),
+    }
+}

@@ -1,0 +1,109 @@
+//! The object `Cluster` of the seed: what extensions know of a Shoot. It carries its name in the seed, too.
+
+use serde_json::{Value, json};
+
+use crate::api::extensions::CLUSTER;
+use crate::api::gardener::{CLOUD_PROFILE, SEED, SHOOT};
+use crate::api::meta::{Resource, text};
+
+/// The annotation with the name of the Secret that holds the generic kubeconfig.
+pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig.secret.gardener.cloud/name";
+
+/// What a Shoot is called in the seed: its namespace, and its `Cluster`. It never changes, so what the Shoot says counts.
+pub fn technical_id(project: &str, shoot: &Value) -> String {
+    match text(&shoot["status"]["technicalID"]) {
+        "" => format!("shoot--{project}--{}", text(&shoot["metadata"]["name"])),
+        known => known.to_owned(),
+    }
+}
+
+/// The `Cluster` of a Shoot, for a merge patch: what is null, because it is not known at the moment, is left as it is.
+pub fn fill(shoot: &Value, seed: &Value, cloud_profile: &Value) -> Value {
+    let profile = general(cloud_profile);
+    let mut spec = json!({});
+    for (field, object, resource) in
+        [("cloudProfile", &profile, &CLOUD_PROFILE), ("seed", seed, &SEED), ("shoot", shoot, &SHOOT)]
+    {
+        if !object.is_null() {
+            spec[field] = embedded(object, resource);
+        }
+    }
+    json!({
+        "apiVersion": CLUSTER.api_version(),
+        "kind": CLUSTER.kind,
+        "metadata": {"name": text(&shoot["status"]["technicalID"])},
+        "spec": spec,
+    })
+}
+
+/// A NamespacedCloudProfile is given to extensions as the CloudProfile that it makes together with its parent.
+fn general(profile: &Value) -> Value {
+    match &profile["status"]["cloudProfileSpec"] {
+        Value::Null => profile.clone(),
+        spec => json!({"metadata": profile["metadata"], "spec": spec}),
+    }
+}
+
+/// The whole object with its kind, which lists do not repeat, and without the fields that only API servers read.
+fn embedded(object: &Value, resource: &Resource) -> Value {
+    let mut copy = object.clone();
+    copy["apiVersion"] = json!(resource.api_version());
+    copy["kind"] = json!(resource.kind);
+    if let Some(metadata) = copy["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn golden() -> Value {
+        serde_json::from_str(include_str!("../../../tests/fixtures/golden-shoot-cluster.json")).unwrap()
+    }
+
+    /// As a list of a real server has it.
+    fn listed(object: &Value) -> Value {
+        let mut copy = object.clone();
+        copy.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
+        copy["metadata"]["managedFields"] = json!([{"manager": "gardenlet"}]);
+        copy
+    }
+
+    #[test]
+    fn it_is_the_object_that_upstream_writes() {
+        let golden = golden();
+        let [shoot, seed, profile] =
+            ["shoot", "seed", "cloudProfile"].map(|field| listed(&golden["spec"][field]));
+        let mut expected = golden.clone();
+        expected["metadata"] = json!({"name": "shoot--p--s1"});
+        assert_eq!(fill(&shoot, &seed, &profile), expected);
+        assert_eq!(
+            golden["metadata"]["annotations"].as_object().unwrap().keys().next().unwrap(),
+            GENERIC_KUBECONFIG
+        );
+        let half = fill(&shoot, &Value::Null, &Value::Null);
+        assert_eq!(half["spec"].as_object().unwrap().keys().collect::<Vec<_>>(), ["shoot"]);
+    }
+
+    #[test]
+    fn the_profile_of_a_namespace_is_given_as_what_it_comes_to() {
+        let profile = json!({"metadata": {"name": "own", "namespace": "garden-p"},
+            "spec": {"parent": {"kind": "CloudProfile", "name": "lab"}}, "status": {"cloudProfileSpec": {"type": "lab"}}});
+        let cluster = fill(&json!({}), &Value::Null, &profile);
+        assert_eq!(
+            cluster["spec"]["cloudProfile"],
+            json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "CloudProfile",
+                "metadata": {"name": "own", "namespace": "garden-p"}, "spec": {"type": "lab"}})
+        );
+    }
+
+    #[test]
+    fn the_technical_id_is_made_once() {
+        let mut shoot = json!({"metadata": {"name": "s1"}, "status": {"technicalID": ""}});
+        assert_eq!(technical_id("p", &shoot), "shoot--p--s1");
+        shoot["status"]["technicalID"] = json!("shoot-p-s1");
+        assert_eq!(technical_id("p", &shoot), "shoot-p-s1");
+    }
+}

@@ -1,0 +1,830 @@
+//! What to do with a Shoot, and when. Pure.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::condition::{self, Condition, Status};
+use crate::api::gardener::OPERATION;
+use crate::api::meta::{annotation, is_true, text};
+use crate::base::clock::Timestamp;
+use crate::config::settings::ShootController;
+use crate::format::duration::parse_nanos;
+use crate::format::time::parse_rfc3339;
+use crate::format::view;
+
+use super::window::Window;
+
+/// Whoever has worked on a Shoot leaves this finalizer, and removes it when nothing of the Shoot is left.
+pub const FINALIZER: &str = "gardener";
+/// When to look again at what is blocked.
+pub const BLOCKED_AGAIN: Duration = Duration::from_secs(15);
+/// Why a Shoot with workers stays as it is.
+pub const HAS_WORKERS: &str = "This gardenlet cannot serve Shoots with workers and leaves everything as it is. Let a gardenlet of \
+    Gardener serve the Shoot, or make one without workers.";
+
+const CONFIRM_FORCE: &str = "confirmation.gardener.cloud/force-deletion";
+const EMERGENCY_STOP: &str = "shoot.gardener.cloud/emergency-stop-reconciliations";
+const IGNORE: &str = "shoot.gardener.cloud/ignore";
+const SYNC_PERIOD: &str = "shoot.gardener.cloud/sync-period";
+/// No window is longer: what was done so long ago was done in another one.
+const WINDOW_MAX: Duration = Duration::from_secs(6 * 3_600);
+/// Shoots are left alone as long as the Seed lacks one of these conditions.
+const SEED_CONDITIONS: [&str; 2] = ["GardenletReady", "SeedSystemComponentsHealthy"];
+
+/// What is done with a Shoot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// It is made.
+    Create,
+    /// It is brought to what its spec says.
+    Reconcile,
+    /// It is made from the state that another seed left.
+    Restore,
+    /// It leaves this seed for another.
+    Migrate,
+    /// It is deleted.
+    Delete,
+    /// It is deleted even if this leaves something behind.
+    ForceDelete,
+}
+
+impl Operation {
+    /// The type of the last operation.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "Create",
+            Self::Reconcile => "Reconcile",
+            Self::Restore => "Restore",
+            Self::Migrate => "Migrate",
+            Self::Delete | Self::ForceDelete => "Delete",
+        }
+    }
+
+    /// Whether this version can do it.
+    pub const fn is_built(self) -> bool {
+        matches!(self, Self::Create | Self::Reconcile)
+    }
+}
+
+/// What to do with a Shoot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Nothing, as long as it stays as it is.
+    Nothing,
+    /// This, at once.
+    Now(Operation),
+    /// Nothing now. A Shoot without a last operation gets an empty one ([`super::status::pending`]).
+    Later {
+        /// When to decide again; without it, when the Shoot changes.
+        after: Option<Duration>,
+        /// The `Cluster` is kept in sync.
+        is_synced: bool,
+        /// Why.
+        why: Rest,
+    },
+    /// Something else must change first: the last operation says what ([`super::status::blocked`]).
+    Blocked {
+        /// For people.
+        why: String,
+        /// When to decide again.
+        after: Duration,
+    },
+    /// This version cannot do it ([`super::status::not_built`]). Nothing is touched.
+    NotBuilt {
+        /// What is to be done.
+        operation: Operation,
+        /// When to decide again.
+        after: Duration,
+    },
+}
+
+/// Why a Shoot is left alone for now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rest {
+    /// The Seed's annotation stops everything.
+    Stopped,
+    /// Its last operation failed for good.
+    Failed,
+    /// Its annotation says so.
+    Ignored,
+    /// Its next maintenance time window has not come.
+    UpToDate,
+    /// The agent has just begun, and does not begin with all Shoots at once.
+    Listed,
+}
+
+impl Rest {
+    /// In words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stopped => "the Seed's annotation stops all reconciliations",
+            Self::Failed => "its last operation failed for good",
+            Self::Ignored => "its annotation says that it is ignored",
+            Self::UpToDate => "it is up to date, and waits for its next maintenance time window",
+            Self::Listed => "it is up to date, and the Shoots of a seed do not all begin when the agent does",
+        }
+    }
+
+    /// What an operator can do if it is not to rest.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Stopped => {
+                "remove annotation shoot.gardener.cloud/emergency-stop-reconciliations from the Seed"
+            }
+            Self::Failed => {
+                "mend what its last errors name, and annotate it with gardener.cloud/operation=retry"
+            }
+            Self::Ignored => "remove annotation shoot.gardener.cloud/ignore from it",
+            Self::UpToDate | Self::Listed => {
+                "annotate it with gardener.cloud/operation=reconcile to have it reconciled at once"
+            }
+        }
+    }
+}
+
+/// What is known when it is decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// The Shoot.
+    pub shoot: &'a Value,
+    /// The Seed that this agent serves.
+    pub seed: &'a Value,
+    /// What the agent writes as `status.gardener`: `id`, `name` and `version`.
+    pub agent: &'a Value,
+    /// `controllers.shoot`.
+    pub settings: &'a ShootController,
+    /// Now.
+    pub now: Timestamp,
+    /// The agent has just listed the Shoot, and decides on it for the first time.
+    pub is_listed: bool,
+    /// A random number from 0 to 1: where in a window something is done.
+    pub share: f64,
+}
+
+/// The name of the seed that is responsible: during a migration the old one, until it is ready.
+pub fn responsible(shoot: &Value) -> &str {
+    let (wanted, present) = seeds(shoot);
+    if wanted.is_empty() || present.is_empty() { wanted } else { present }
+}
+
+/// The seeds of spec and status.
+fn seeds(shoot: &Value) -> (&str, &str) {
+    (text(&shoot["spec"]["seedName"]), text(&shoot["status"]["seedName"]))
+}
+
+/// Whether it has workers.
+pub fn has_workers(shoot: &Value) -> bool {
+    shoot["spec"]["provider"]["workers"].as_array().is_some_and(|workers| !workers.is_empty())
+}
+
+/// Whether it is being deleted.
+pub fn is_deleting(shoot: &Value) -> bool {
+    !text(&shoot["metadata"]["deletionTimestamp"]).is_empty()
+}
+
+/// What has to be done with the Shoot, whether or not it is time for it.
+pub fn operation(shoot: &Value) -> Operation {
+    let last = &shoot["status"]["lastOperation"];
+    let (kind, state) = (text(&last["type"]), text(&last["state"]));
+    let (wanted, present) = seeds(shoot);
+    let asked = |what: &str| annotation(shoot, OPERATION).split(';').any(|value| value == what);
+    if is_deleting(shoot) {
+        let is_forced = is_true(annotation(shoot, CONFIRM_FORCE));
+        return if is_forced { Operation::ForceDelete } else { Operation::Delete };
+    }
+    if !wanted.is_empty() && !present.is_empty() && wanted != present || asked("migrate") {
+        return Operation::Migrate;
+    }
+    match (kind, state) {
+        ("Migrate", "Succeeded" | "Aborted") => Operation::Restore,
+        _ if asked("restore") => Operation::Restore,
+        _ if last.is_null() => Operation::Create,
+        (_, "Succeeded") => Operation::Reconcile,
+        // Without a type only its beginning was put off.
+        ("Create" | "", _) => Operation::Create,
+        ("Migrate", _) => Operation::Migrate,
+        ("Restore", _) => Operation::Restore,
+        _ => Operation::Reconcile,
+    }
+}
+
+/// What to do with the Shoot now.
+pub fn decide(input: &Input<'_>) -> Decision {
+    let shoot = input.shoot;
+    let seed = responsible(shoot);
+    let is_ours = !seed.is_empty() && input.seed["metadata"]["name"] == seed;
+    if !is_ours || is_deleting(shoot) && !has_finalizer(shoot) {
+        return Decision::Nothing;
+    }
+    if has_workers(shoot) {
+        return Decision::Blocked { why: HAS_WORKERS.to_owned(), after: BLOCKED_AGAIN };
+    }
+    let operation = operation(shoot);
+    if let Some(why) = input.not_now(operation) {
+        // Extensions go on with a Shoot that is left alone, and must see what its owner changes.
+        let is_synced = operation.is_built() && input.is_left_alone().is_some();
+        return Decision::Later { after: input.again_after(), is_synced, why };
+    }
+    if let Some(why) = seed_problem(input.seed, input.agent) {
+        let why = format!("Shoot cannot be reconciled on seed: {why}");
+        return Decision::Blocked { why, after: BLOCKED_AGAIN };
+    }
+    if !operation.is_built() {
+        return Decision::NotBuilt { operation, after: input.settings.sync_period };
+    }
+    match input.listed_after() {
+        after if input.is_listed && !after.is_zero() => {
+            Decision::Later { after: Some(after), is_synced: false, why: Rest::Listed }
+        }
+        _ => Decision::Now(operation),
+    }
+}
+
+fn has_finalizer(shoot: &Value) -> bool {
+    shoot["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|one| one == FINALIZER))
+}
+
+impl Input<'_> {
+    /// How long to wait before a Shoot that was just listed is decided on: the Shoots of a seed are not all begun at once
+    /// when the agent starts in the middle of their windows.
+    fn listed_after(&self) -> Duration {
+        let is_free = self.is_left_alone().is_some()
+            || operation(self.shoot) != Operation::Reconcile
+            || !self.is_up_to_date()
+            || !self.is_confined();
+        let window = self.window();
+        match is_free {
+            true => Duration::ZERO,
+            false if self.is_done(window) => window.until_next(self.now, self.share),
+            false => window.until_open(self.now, self.share),
+        }
+    }
+
+    /// When to decide again after an operation succeeded, or was left out.
+    pub fn again_after(&self) -> Option<Duration> {
+        match self.is_left_alone() {
+            Some(_) => None,
+            None if self.is_confined() => Some(self.window().until_next(self.now, self.share)),
+            None => Some(self.sync_period()),
+        }
+    }
+
+    /// Why the operation is not begun now.
+    fn not_now(&self, operation: Operation) -> Option<Rest> {
+        if annotation(self.seed, EMERGENCY_STOP) == "true" {
+            return Some(Rest::Stopped);
+        }
+        if let Some(why) = self.is_left_alone() {
+            return Some(why);
+        }
+        let window = self.window();
+        let is_free = operation != Operation::Reconcile
+            || !self.is_up_to_date()
+            || !self.is_confined()
+            || window.contains(self.now) && !self.is_done(window);
+        (!is_free).then_some(Rest::UpToDate)
+    }
+
+    /// Why it is left alone until somebody changes it.
+    fn is_left_alone(&self) -> Option<Rest> {
+        let status = &self.shoot["status"];
+        if status["lastOperation"]["state"] == "Failed"
+            && self.is_observed()
+            && status["gardener"]["version"] == self.agent["version"]
+        {
+            return Some(Rest::Failed);
+        }
+        (self.obeys_annotations() && is_true(annotation(self.shoot, IGNORE))).then_some(Rest::Ignored)
+    }
+
+    /// Whether the owner of the Shoot may say how often it is reconciled.
+    fn obeys_annotations(&self) -> bool {
+        self.settings.respect_sync_period_overwrite || self.shoot["metadata"]["namespace"] == "garden"
+    }
+
+    fn is_observed(&self) -> bool {
+        generation(&self.shoot["metadata"]["generation"])
+            == generation(&self.shoot["status"]["observedGeneration"])
+    }
+
+    fn is_up_to_date(&self) -> bool {
+        self.is_observed() && self.shoot["status"]["lastOperation"]["state"] == "Succeeded"
+    }
+
+    fn is_confined(&self) -> bool {
+        self.settings.reconcile_in_maintenance_only
+            || self.shoot["spec"]["maintenance"]["confineSpecUpdateRollout"] == true
+    }
+
+    fn window(&self) -> Window {
+        Window::of(self.shoot)
+    }
+
+    /// Whether it was reconciled in this window.
+    fn is_done(&self, window: Window) -> bool {
+        let last = text(&self.shoot["status"]["lastOperation"]["lastUpdateTime"]);
+        parse_rfc3339(last).is_ok_and(|last| window.contains(last) && self.now.since(last) <= WINDOW_MAX)
+    }
+
+    fn sync_period(&self) -> Duration {
+        let usual = self.settings.sync_period;
+        let asked = parse_nanos(annotation(self.shoot, SYNC_PERIOD)).ok();
+        let asked = asked.and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos);
+        asked.filter(|asked| self.obeys_annotations() && *asked >= usual).unwrap_or(usual)
+    }
+}
+
+/// A number that Go leaves out if it is 0.
+pub(super) fn generation(value: &Value) -> i64 {
+    value.as_i64().unwrap_or_default()
+}
+
+/// Why Shoots cannot be reconciled on this Seed. One that is being deleted is not asked.
+fn seed_problem(seed: &Value, agent: &Value) -> Option<String> {
+    if !text(&seed["metadata"]["deletionTimestamp"]).is_empty() {
+        return None;
+    }
+    let status = &seed["status"];
+    if ["id", "name", "version"].iter().any(|field| status["gardener"][field] != agent[field]) {
+        return Some("this gardenlet has not reconciled the Seed yet".to_owned());
+    }
+    if generation(&status["observedGeneration"]) < generation(&seed["metadata"]["generation"]) {
+        return Some("the Seed has changed and is not reconciled yet".to_owned());
+    }
+    let conditions: Vec<Condition> = view::look(&status["conditions"]).unwrap_or_default();
+    SEED_CONDITIONS.iter().find_map(|kind| match condition::find(&conditions, kind) {
+        None => Some(format!("the Seed has no condition {kind} yet")),
+        Some(found) if found.status != Status::True => {
+            Some(format!("the Seed's condition {kind} is {}: {}", found.status, found.message))
+        }
+        Some(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::base::random;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// 2026-01-01T22:30:00Z.
+    const NOW: Timestamp = Timestamp::from_unix(1_767_306_600);
+
+    fn settings() -> ShootController {
+        ShootController {
+            workers: 20,
+            dns_entry_ttl_seconds: 120,
+            sync_period: HOUR,
+            respect_sync_period_overwrite: false,
+            reconcile_in_maintenance_only: false,
+            retry_duration: 12 * HOUR,
+            progress_report_period: None,
+        }
+    }
+
+    fn agent() -> Value {
+        json!({"id": "ab", "name": "host", "version": "v1.150.0"})
+    }
+
+    fn seed() -> Value {
+        let condition = |kind: &str| json!({"type": kind, "status": "True"});
+        json!({
+            "metadata": {"name": "edge", "generation": 2},
+            "status": {"gardener": agent(), "observedGeneration": 2,
+                "conditions": [condition("GardenletReady"), condition("SeedSystemComponentsHealthy")]},
+        })
+    }
+
+    /// A Shoot that is up to date. Its window is open now, and was so at its last operation, yesterday.
+    fn shoot() -> Value {
+        json!({
+            "metadata": {"name": "s", "namespace": "garden-p", "generation": 3, "finalizers": ["gardener"], "annotations": {}},
+            "spec": {"seedName": "edge", "provider": {"type": "x"},
+                "maintenance": {"timeWindow": {"begin": "220000+0000", "end": "231500+0000"}}},
+            "status": {"seedName": "edge", "observedGeneration": 3, "gardener": agent(), "lastOperation":
+                {"type": "Reconcile", "state": "Succeeded", "lastUpdateTime": "2025-12-31T22:10:00Z"}},
+        })
+    }
+
+    /// `/a/b` to a value, in a Shoot or a Seed.
+    fn set(object: &mut Value, path: &str, value: Value) {
+        let mut place = object;
+        for name in path.split('/').skip(1) {
+            place = &mut place[name.replace("~1", "/")];
+        }
+        *place = value;
+    }
+
+    const CONFINED: &str = "/spec/maintenance/confineSpecUpdateRollout";
+    const STATE: &str = "/status/lastOperation/state";
+    const TYPE: &str = "/status/lastOperation/type";
+    const UPDATED: &str = "/status/lastOperation/lastUpdateTime";
+    const LAST: &str = "/status/lastOperation";
+    const DELETED: &str = "/metadata/deletionTimestamp";
+    const IGNORED: &str = "/metadata/annotations/shoot.gardener.cloud~1ignore";
+    const PERIOD: &str = "/metadata/annotations/shoot.gardener.cloud~1sync-period";
+    const ASKED: &str = "/metadata/annotations/gardener.cloud~1operation";
+
+    fn with(changes: &[(&str, Value)]) -> Value {
+        let mut shoot = shoot();
+        for (path, value) in changes {
+            set(&mut shoot, path, value.clone());
+        }
+        shoot
+    }
+
+    fn input<'a>(
+        shoot: &'a Value,
+        seed: &'a Value,
+        agent: &'a Value,
+        settings: &'a ShootController,
+    ) -> Input<'a> {
+        Input { shoot, seed, agent, settings, now: NOW, is_listed: false, share: 0.5 }
+    }
+
+    fn decided(shoot: &Value, seed: &Value, settings: &ShootController) -> Decision {
+        decide(&input(shoot, seed, &agent(), settings))
+    }
+
+    #[test]
+    fn which_operation_it_is() {
+        use Operation::{Create, Delete, ForceDelete, Migrate, Reconcile, Restore};
+        let last = |kind: &str, state: &str| vec![(TYPE, json!(kind)), (STATE, json!(state))];
+        let force = "/metadata/annotations/confirmation.gardener.cloud~1force-deletion";
+        let deleted = (DELETED, json!("2026-01-01T00:00:00Z"));
+        let table = [
+            (vec![("/spec/seedName", json!("other"))], Migrate),
+            (vec![("/status/seedName", Value::Null), (LAST, Value::Null)], Create),
+            (last("Migrate", "Succeeded"), Restore),
+            (last("Migrate", "Aborted"), Restore),
+            (vec![(ASKED, json!("migrate"))], Migrate),
+            (vec![(ASKED, json!("restore"))], Restore),
+            (vec![(ASKED, json!("rotate-ca-start;restore"))], Restore),
+            (vec![(ASKED, json!("rotate-ca-start"))], Reconcile),
+            (vec![deleted.clone()], Delete),
+            (vec![deleted.clone(), (LAST, Value::Null)], Delete),
+            (vec![deleted.clone(), (ASKED, json!("restore"))], Delete),
+            (vec![deleted.clone(), (force, json!("true"))], ForceDelete),
+            (vec![deleted, (force, json!("no"))], Delete),
+            (vec![(LAST, Value::Null)], Create),
+            (vec![(LAST, json!({"state": "Pending"}))], Create),
+            (last("Create", "Processing"), Create),
+            (last("Create", "Failed"), Create),
+            (last("Create", "Succeeded"), Reconcile),
+            (last("Migrate", "Error"), Migrate),
+            (last("Restore", "Processing"), Restore),
+            (last("Restore", "Succeeded"), Reconcile),
+            (last("Reconcile", "Error"), Reconcile),
+            (last("Delete", "Error"), Reconcile),
+        ];
+        for (changes, expected) in table {
+            assert_eq!(operation(&with(&changes)), expected, "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_responsible() {
+        let table = [
+            (json!("edge"), Value::Null, true),
+            (json!("edge"), json!("edge"), true),
+            (json!("other"), json!("edge"), true),
+            (json!("edge"), json!("other"), false),
+            (json!("other"), Value::Null, false),
+            (Value::Null, json!("edge"), false),
+            (Value::Null, Value::Null, false),
+        ];
+        for (wanted, present, expected) in table {
+            let shoot = with(&[("/spec/seedName", wanted), ("/status/seedName", present)]);
+            assert_eq!(decided(&shoot, &seed(), &settings()) != Decision::Nothing, expected, "{shoot}");
+        }
+        assert_eq!(
+            decided(&with(&[("/spec/seedName", Value::Null)]), &Value::Null, &settings()),
+            Decision::Nothing
+        );
+        let gone =
+            with(&[(DELETED, json!("2026-01-01T00:00:00Z")), ("/metadata/finalizers", json!(["other"]))]);
+        assert_eq!(decided(&gone, &seed(), &settings()), Decision::Nothing);
+    }
+
+    /// Each row: what differs from a Shoot that is up to date, whether it is begun now, and when it is decided on again
+    /// otherwise, or after it succeeded.
+    #[test]
+    fn when_it_is_reconciled() {
+        // Half an hour into the window of tomorrow, which begins half an hour earlier than now.
+        let next = DAY;
+        let confined = (CONFINED, json!(true));
+        let failed = (STATE, json!("Failed"));
+        let table = [
+            (vec![], true, Some(HOUR)),
+            (vec![confined.clone()], true, Some(next)),
+            (vec![confined.clone(), (UPDATED, json!("2026-01-01T22:05:00Z"))], false, Some(next)),
+            (vec![confined.clone(), (UPDATED, json!("2026-01-01T21:05:00Z"))], true, Some(next)),
+            (
+                vec![confined.clone(), ("/spec/maintenance/timeWindow", Value::Null)],
+                true,
+                Some(Duration::from_millis(48_599_500)),
+            ),
+            (vec![confined.clone(), ("/metadata/generation", json!(4))], true, Some(next)),
+            (vec![confined.clone(), (STATE, json!("Processing"))], true, Some(next)),
+            (vec![confined.clone(), (STATE, json!("Error"))], true, Some(next)),
+            (vec![confined.clone(), (STATE, json!("Pending"))], true, Some(next)),
+            (vec![confined.clone(), (LAST, Value::Null)], true, Some(next)),
+            (vec![failed.clone()], false, None),
+            (vec![failed.clone(), ("/metadata/generation", json!(4))], true, Some(HOUR)),
+            (vec![failed.clone(), ("/status/gardener/version", json!("v1.149.0"))], true, Some(HOUR)),
+            (vec![(IGNORED, json!("true"))], true, Some(HOUR)),
+            (vec![(IGNORED, json!("true")), ("/metadata/namespace", json!("garden"))], false, None),
+            (vec![(IGNORED, json!("no")), ("/metadata/namespace", json!("garden"))], true, Some(HOUR)),
+            (
+                vec![(IGNORED, json!("1")), ("/metadata/namespace", json!("garden")), (LAST, Value::Null)],
+                false,
+                None,
+            ),
+            (vec![(PERIOD, json!("2h"))], true, Some(HOUR)),
+            (vec![(PERIOD, json!("2h")), ("/metadata/namespace", json!("garden"))], true, Some(2 * HOUR)),
+            (vec![(PERIOD, json!("30m")), ("/metadata/namespace", json!("garden"))], true, Some(HOUR)),
+            (vec![(PERIOD, json!("soon")), ("/metadata/namespace", json!("garden"))], true, Some(HOUR)),
+            (vec![(PERIOD, json!("-2h")), ("/metadata/namespace", json!("garden"))], true, Some(HOUR)),
+        ];
+        for (changes, expected, again) in table {
+            let (shoot, seed, agent, settings) = (with(&changes), seed(), agent(), settings());
+            let input = input(&shoot, &seed, &agent, &settings);
+            match decide(&input) {
+                Decision::Now(_) => assert!(expected, "{changes:?}"),
+                Decision::Later { after, is_synced, .. } => {
+                    assert!(!expected, "{changes:?}");
+                    assert_eq!((after, is_synced), (again, again.is_none()), "{changes:?}");
+                }
+                other => panic!("{changes:?}: {other:?}"),
+            }
+            assert_eq!(input.again_after(), again, "{changes:?}");
+        }
+    }
+
+    /// Two hours after the window of a confined Shoot began.
+    #[test]
+    fn a_closed_window_keeps_only_what_is_up_to_date() {
+        use Operation::{Create, Delete, Migrate, Reconcile, Restore};
+        let state = |state: &str| vec![(STATE, json!(state))];
+        let of = |kind: &str, state: &str| vec![(TYPE, json!(kind)), (STATE, json!(state))];
+        let table = [
+            (vec![], None),
+            (of("Create", "Succeeded"), None),
+            (of("Restore", "Succeeded"), None),
+            (state("Failed"), None),
+            (vec![("/metadata/generation", json!(4))], Some(Reconcile)),
+            (state("Processing"), Some(Reconcile)),
+            (state("Error"), Some(Reconcile)),
+            (state("Pending"), Some(Reconcile)),
+            (state("Aborted"), Some(Reconcile)),
+            (of("Create", "Error"), Some(Create)),
+            (vec![(LAST, Value::Null)], Some(Create)),
+            (vec![(ASKED, json!("restore"))], Some(Restore)),
+            (of("Migrate", "Succeeded"), Some(Restore)),
+            (of("Migrate", "Aborted"), Some(Restore)),
+            (of("Migrate", "Error"), Some(Migrate)),
+            (vec![("/spec/seedName", json!("other"))], Some(Migrate)),
+            (vec![(DELETED, json!("2026-01-01T00:00:00Z"))], Some(Delete)),
+        ];
+        let (seed, agent) = (seed(), agent());
+        let by_settings = ShootController { reconcile_in_maintenance_only: true, ..settings() };
+        for (changes, expected) in table {
+            let by_shoot = [&changes[..], &[(CONFINED, json!(true))]].concat();
+            for (changes, settings) in [(&changes, &by_settings), (&by_shoot, &settings())] {
+                let shoot = with(changes);
+                let input = Input { now: NOW.plus(2 * HOUR), ..input(&shoot, &seed, &agent, settings) };
+                let begun = match decide(&input) {
+                    Decision::Now(operation) | Decision::NotBuilt { operation, .. } => Some(operation),
+                    Decision::Later { .. } => None,
+                    other => panic!("{changes:?}: {other:?}"),
+                };
+                assert_eq!(begun, expected, "{changes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_settings_change() {
+        let overwrite = ShootController { respect_sync_period_overwrite: true, ..settings() };
+        let maintenance = ShootController { reconcile_in_maintenance_only: true, ..settings() };
+        let (seed, agent) = (seed(), agent());
+        let ignored = with(&[(IGNORED, json!("true"))]);
+        assert!(matches!(
+            decided(&ignored, &seed, &overwrite),
+            Decision::Later { after: None, is_synced: true, .. }
+        ));
+        let longer = with(&[(PERIOD, json!("90m"))]);
+        assert_eq!(input(&longer, &seed, &agent, &overwrite).again_after(), Some(HOUR * 3 / 2));
+        let out = Input { now: NOW.plus(2 * HOUR), ..input(&longer, &seed, &agent, &maintenance) };
+        assert!(matches!(decide(&out), Decision::Later { after: Some(_), is_synced: false, .. }));
+        assert_eq!(decided(&longer, &seed, &maintenance), Decision::Now(Operation::Reconcile));
+        let rare = ShootController { sync_period: 24 * HOUR, ..overwrite };
+        assert_eq!(input(&longer, &seed, &agent, &rare).again_after(), Some(24 * HOUR));
+    }
+
+    #[test]
+    fn a_start_spreads_over_the_windows() {
+        let confined = (CONFINED, json!(true));
+        let table = [
+            (vec![], NOW, Duration::ZERO),
+            // Fifteen minutes are left.
+            (vec![confined.clone()], NOW, HOUR / 4),
+            (vec![confined.clone()], NOW.minus(HOUR), HOUR / 2 + HOUR / 2),
+            (vec![confined.clone(), (UPDATED, json!("2026-01-01T22:05:00Z"))], NOW, DAY),
+            (vec![confined.clone(), (STATE, json!("Error"))], NOW, Duration::ZERO),
+            (vec![confined.clone(), (STATE, json!("Failed"))], NOW, Duration::ZERO),
+            (vec![confined, (LAST, Value::Null)], NOW.minus(HOUR), Duration::ZERO),
+        ];
+        for (changes, now, expected) in table {
+            let (shoot, seed, agent, settings) = (with(&changes), seed(), agent(), settings());
+            let input = Input { now, ..input(&shoot, &seed, &agent, &settings) };
+            assert_eq!(input.listed_after(), expected, "{changes:?}");
+            let (usual, listed) = (decide(&input), decide(&Input { is_listed: true, ..input }));
+            match usual {
+                Decision::Now(_) if !expected.is_zero() => assert!(
+                    matches!(listed, Decision::Later { after: Some(after), is_synced: false, .. } if after == expected),
+                    "{changes:?}: {listed:?}"
+                ),
+                _ => assert_eq!(listed, usual, "{changes:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn extensions_see_a_shoot_that_is_left_alone() {
+        let failed = |kind: &str| vec![(STATE, json!("Failed")), (TYPE, json!(kind))];
+        let table = [
+            (failed("Create"), true),
+            (failed("Reconcile"), true),
+            // Nothing of it is touched.
+            (failed("Migrate"), false),
+            (failed("Restore"), false),
+            (vec![(STATE, json!("Failed")), (DELETED, json!("2026-01-01T00:00:00Z"))], false),
+            (vec![(IGNORED, json!("true")), ("/metadata/namespace", json!("garden"))], true),
+        ];
+        for (changes, expected) in table {
+            match decided(&with(&changes), &seed(), &settings()) {
+                Decision::Later { after: None, is_synced, .. } => {
+                    assert_eq!(is_synced, expected, "{changes:?}");
+                }
+                other => panic!("{changes:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_stops_all_shoots_of_a_seed() {
+        let says = |path: &str, value: Value| {
+            let mut seed = seed();
+            set(&mut seed, path, value);
+            decided(&with(&[(LAST, Value::Null)]), &seed, &settings())
+        };
+        let stop = "/metadata/annotations/shoot.gardener.cloud~1emergency-stop-reconciliations";
+        assert!(matches!(
+            says(stop, json!("true")),
+            Decision::Later { after: Some(HOUR), is_synced: false, .. }
+        ));
+        assert_eq!(says(stop, json!("false")), Decision::Now(Operation::Create));
+        let ready = |status: &str| {
+            json!([{"type": "GardenletReady", "status": "True"},
+            {"type": "SeedSystemComponentsHealthy", "status": status, "message": "m"}])
+        };
+        let table = [
+            ("/status/gardener/id", json!("cd")),
+            ("/status/gardener/name", json!("other")),
+            ("/status/gardener/version", json!("v1.149.0")),
+            ("/status/gardener", Value::Null),
+            ("/status/observedGeneration", json!(1)),
+            ("/status/conditions", json!([{"type": "GardenletReady", "status": "True"}])),
+            ("/status/conditions", ready("False")),
+            ("/status/conditions", ready("Progressing")),
+            ("/status/conditions", ready("Unknown")),
+            ("/status", Value::Null),
+        ];
+        for (path, value) in table {
+            match says(path, value.clone()) {
+                Decision::Blocked { why, after } => {
+                    assert!(why.starts_with("Shoot cannot be reconciled on seed: "), "{why}");
+                    assert_eq!(after, BLOCKED_AGAIN);
+                }
+                other => panic!("{path} {value}: {other:?}"),
+            }
+        }
+        let mut leaving = seed();
+        set(&mut leaving, DELETED, json!("2026-01-01T00:00:00Z"));
+        set(&mut leaving, "/status", Value::Null);
+        assert_eq!(decided(&shoot(), &leaving, &settings()), Decision::Now(Operation::Reconcile));
+    }
+
+    #[test]
+    fn what_is_not_built_is_left_alone() {
+        let workers = ("/spec/provider/workers", json!([{"name": "a"}]));
+        let deleted = (DELETED, json!("2026-01-01T00:00:00Z"));
+        for changes in [
+            vec![],
+            vec![deleted.clone()],
+            vec![("/spec/seedName", json!("other"))],
+            vec![(LAST, Value::Null)],
+        ] {
+            let shoot = with(&[&changes[..], std::slice::from_ref(&workers)].concat());
+            let expected = Decision::Blocked { why: HAS_WORKERS.to_owned(), after: BLOCKED_AGAIN };
+            assert_eq!(decided(&shoot, &seed(), &settings()), expected);
+        }
+        assert_eq!(
+            decided(&with(&[("/spec/provider/workers", json!([]))]), &seed(), &settings()),
+            Decision::Now(Operation::Reconcile)
+        );
+        let table = [
+            (deleted, Operation::Delete),
+            (("/spec/seedName", json!("other")), Operation::Migrate),
+            ((LAST, json!({"type": "Migrate", "state": "Succeeded"})), Operation::Restore),
+        ];
+        for (change, operation) in table {
+            assert_eq!(
+                decided(&with(&[change]), &seed(), &settings()),
+                Decision::NotBuilt { operation, after: HOUR }
+            );
+        }
+    }
+
+    /// What holds for whatever is written into a Shoot.
+    #[test]
+    fn any_shoot_is_decided_on_within_its_limits() {
+        let pick = |values: &[Value]| values[usize::from(random::bytes::<1>()[0]) % values.len()].clone();
+        let flag = || random::bytes::<1>()[0] < 128;
+        for _ in 0..20_000 {
+            let (mut shoot, mut seed, agent) = (shoot(), seed(), agent());
+            let changes = [
+                (CONFINED, vec![json!(true), Value::Null, json!("x")]),
+                (
+                    STATE,
+                    ["Succeeded", "Failed", "Error", "Processing", "Pending", "Aborted", ""]
+                        .map(|s| json!(s))
+                        .to_vec(),
+                ),
+                (TYPE, ["Create", "Reconcile", "Migrate", "Restore", "Delete"].map(|s| json!(s)).to_vec()),
+                (
+                    UPDATED,
+                    vec![
+                        json!("2026-01-01T22:05:00Z"),
+                        json!("2027-01-01T00:00:00Z"),
+                        json!("x"),
+                        Value::Null,
+                    ],
+                ),
+                (DELETED, vec![Value::Null, Value::Null, json!("2026-01-01T00:00:00Z")]),
+                (IGNORED, vec![Value::Null, json!("true")]),
+                (PERIOD, vec![Value::Null, json!("2h"), json!("x"), json!("99999999h")]),
+                ("/metadata/generation", vec![json!(3), json!(4), Value::Null]),
+                ("/metadata/namespace", vec![json!("garden"), json!("garden-p")]),
+                ("/spec/seedName", vec![json!("edge"), json!("other"), Value::Null]),
+                ("/status/seedName", vec![json!("edge"), json!("other"), Value::Null]),
+                ("/spec/provider/workers", vec![Value::Null, json!([]), json!([{}])]),
+                (
+                    "/spec/maintenance/timeWindow/end",
+                    vec![json!("001500+0000"), json!("231500-1200"), Value::Null],
+                ),
+            ];
+            for (path, values) in changes {
+                set(&mut shoot, path, pick(&values));
+            }
+            if flag() {
+                set(&mut seed, "/status/observedGeneration", json!(1));
+            }
+            let settings = ShootController {
+                respect_sync_period_overwrite: flag(),
+                reconcile_in_maintenance_only: flag(),
+                ..settings()
+            };
+            let (share, is_listed) = (random::unit(), flag());
+            let input = Input { share, is_listed, ..input(&shoot, &seed, &agent, &settings) };
+            assert!(input.listed_after() < 2 * DAY);
+            let ours = responsible(&shoot) == "edge";
+            match decide(&input) {
+                Decision::Nothing => assert!(!ours, "{shoot}"),
+                Decision::Now(operation) => {
+                    assert!(ours && !has_workers(&shoot) && operation.is_built());
+                    assert!(!is_deleting(&shoot) && input.is_left_alone().is_none());
+                    // What is not up to date never waits.
+                    assert!(!is_listed || input.listed_after().is_zero());
+                }
+                Decision::Later { after, is_synced, .. } => {
+                    assert!(ours && !has_workers(&shoot));
+                    assert_eq!(is_synced, after.is_none() && operation(&shoot).is_built());
+                    // A confined Shoot is not decided on twice within one window.
+                    assert!(
+                        after.is_none_or(|after| Window::of(&shoot).contains(NOW.plus(after))),
+                        "{shoot}"
+                    );
+                }
+                Decision::Blocked { after, .. } => assert!(ours && after == BLOCKED_AGAIN),
+                Decision::NotBuilt { operation, after } => assert!(!operation.is_built() && after == HOUR),
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `Extension` objects of a Shoot: those that work before its API server is there, and those that work after.
+//!
+//! `AfterWorker` never comes for a Shoot without workers: such an extension is skipped, as upstream does.
+
+use crate::api::extensions::EXTENSION;
+use crate::api::meta::text;
+use crate::extension::{Class, Enabled, Moment, Patience, Target, enabled, together};
+use crate::flow::{Attempt, Failed, Step};
+
+use super::tasks::Work;
+
+/// The objects of a Shoot.
+fn wanted(work: &Work) -> Vec<Enabled> {
+    enabled(&work.shoot["spec"]["extensions"], &work.registered(), Class::Shoot)
+}
+
+/// Their types.
+pub(super) fn names(work: &Work) -> Vec<String> {
+    wanted(work).into_iter().map(|extension| extension.name).collect()
+}
+
+fn target(work: &Work, name: &str) -> Target {
+    Target { resource: EXTENSION, namespace: work.plane().to_owned(), name: name.to_owned() }
+}
+
+/// Writes the objects of a moment, and asks their extensions to reconcile them.
+pub(super) fn deploy(work: &mut Work, moment: Moment) -> Result<Step, Failed> {
+    let now = work.place.clock.now();
+    for extension in wanted(work).into_iter().filter(|extension| extension.moment == moment) {
+        target(work, &extension.name).deploy(&work.seed, &extension.wish(Class::Shoot), now)?;
+    }
+    Ok(Step::Done)
+}
+
+/// Waits until their extensions have done what they were asked for.
+pub(super) fn wait(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Step, Failed> {
+    let extensions = wanted(work).into_iter().filter(|extension| extension.moment == moment);
+    let looks = extensions
+        .map(|extension| target(work, &extension.name).wait_ready(&work.seed, extension.patience(), attempt));
+    together(looks.collect())
+}
+
+/// The objects of this Shoot that nobody asks for any more. The type counts: somebody may have given one another name.
+fn stale(work: &Work) -> Result<Vec<Target>, Failed> {
+    let wanted = wanted(work);
+    let is_wanted = |name: &str| wanted.iter().any(|extension| extension.name == name);
+    let mut stale = Vec::new();
+    for target in Target::of_class(&work.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())? {
+        if is_wanted(&target.name) {
+            continue;
+        }
+        if let Some(object) = target.find(&work.seed)?
+            && !is_wanted(text(&object["spec"]["type"]))
+        {
+            stale.push(target);
+        }
+    }
+    Ok(stale)
+}
+
+/// Deletes them.
+pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
+    let now = work.place.clock.now();
+    for target in stale(work)? {
+        target.delete(&work.seed, now)?;
+    }
+    Ok(Step::Done)
+}
+
+/// Waits until they are gone.
+pub(super) fn wait_gone(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let patience = Patience::of(&EXTENSION);
+    let looks = stale(work)?.into_iter().map(|target| target.wait_gone(&work.seed, patience, attempt));
+    together(looks.collect())
+}

@@ -1,0 +1,292 @@
+//! The tasks of a Shoot without workers, and in which order (Gardener's `reconciler_reconcile.go`).
+//!
+//! Names are upstream's: they are the ids of errors in the Shoot's status. Tasks of workers are not built yet; comments
+//! name their places. Tasks of Istio, logging and monitoring have no counterpart here.
+
+use std::time::Duration;
+
+use crate::flow::{Attempt, Failed, Flow, Step, TaskId};
+
+use super::tasks::{self as run, Work};
+
+/// What is known before the flow begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Plan {
+    /// `spec.hibernation.enabled`.
+    pub(super) is_hibernated: bool,
+    /// Nobody wants to wait: annotation `shoot.gardener.cloud/skip-readiness`.
+    pub(super) skips_readiness: bool,
+    /// The garden shows the public keys of service accounts.
+    pub(super) publishes_keys: bool,
+    /// The rotation of the key of service accounts is being prepared.
+    pub(super) prepares_service_account_key: bool,
+    /// The rotation of CAs is being prepared.
+    pub(super) prepares_authorities: bool,
+    /// The rotation of the encryption key is being prepared.
+    pub(super) prepares_encryption_key: bool,
+    /// Stored objects must be written anew: another key, or other kinds.
+    pub(super) rewrites_objects: bool,
+    /// The label of objects that were written anew must go.
+    pub(super) ends_rewrite: bool,
+    /// Task `restartControlPlanePods` is asked for.
+    pub(super) restarts_pods: bool,
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const FIVE_SECONDS: Duration = Duration::from_secs(5);
+const TEN_SECONDS: Duration = Duration::from_secs(10);
+const MINUTE: Duration = Duration::from_secs(60);
+/// As long as upstream tries what may fail for a moment.
+const SHORT: Duration = Duration::from_secs(30);
+const TWO_MINUTES: Duration = Duration::from_secs(120);
+const FIVE_MINUTES: Duration = Duration::from_secs(300);
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+type Act = fn(&mut Work, &Attempt) -> Result<Step, Failed>;
+
+/// The flow that creates a Shoot or brings it up to date.
+pub(super) fn build(plan: Plan) -> Flow<Work> {
+    let mut flow = Flow::new("Shoot cluster reconciliation");
+    let first = add_preparation(&mut flow, plan);
+    let server = add_server(&mut flow, plan, &first);
+    let inside = add_what_is_inside(&mut flow, plan, (&first, server));
+    add_end(&mut flow, plan, (&first, &inside));
+    flow
+}
+
+/// A task whose errors are tried again for half a minute.
+fn retried(flow: &mut Flow<Work>, name: &str, act: Act, after: &[TaskId], skip: bool) -> TaskId {
+    flow.task(name, act).after(after).skip_if(skip).retrying(FIVE_SECONDS, SHORT).add()
+}
+
+/// A task that waits, at most so long.
+fn wait(flow: &mut Flow<Work>, name: &str, act: Act, after: &[TaskId], within: Duration) -> TaskId {
+    flow.task(name, act).after(after).within(within).add()
+}
+
+/// What later tasks need.
+struct Preparation {
+    namespace: TaskId,
+    identity: TaskId,
+    referenced: TaskId,
+    secrets: TaskId,
+    service: TaskId,
+    records: [TaskId; 2],
+}
+
+fn add_preparation(flow: &mut Flow<Work>, plan: Plan) -> Preparation {
+    // Upstream makes all components before its flow, in a step of this name, and tries for ten minutes.
+    let settings = flow.task("Create botanist", run::settings).retrying(TEN_SECONDS, MINUTE).add();
+    let required = flow
+        .task("Check required extensions", run::required_extensions)
+        .after(&[settings])
+        .retrying(FIVE_SECONDS, MINUTE)
+        .add();
+    let namespace = flow.task("Deploying control plane namespace", run::namespace).after(&[required]).add();
+    let identity = retried(flow, "Ensuring Shoot cluster identity", run::identity, &[namespace], false);
+    // Cloud provider account secret: only with workers.
+    let referenced = retried(flow, "Deploying referenced resources", run::referenced, &[namespace], false);
+    // Shoot infrastructure: only with workers.
+    let service = retried(
+        flow,
+        "Deploying Kubernetes API server service in the Seed cluster",
+        run::service,
+        &[namespace, identity],
+        false,
+    );
+    let exposed = wait(
+        flow,
+        "Waiting until Kubernetes API server service in the Seed cluster has reported readiness",
+        run::wait_exposed,
+        &[service],
+        TEN_MINUTES,
+    );
+    // Upstream makes the certificate of the server with its Deployment; here it has the address of the Service.
+    let secrets = wait(flow, "Initializing secrets management", run::secrets, &[exposed], TEN_MINUTES);
+    let advertised = flow
+        .task("Ensuring advertised addresses for the Shoot", run::advertise)
+        .after(&[secrets, exposed])
+        .add();
+    let mut record = |name: &str, act: Act| {
+        flow.task(name, act)
+            .after(&[referenced, exposed, advertised])
+            .skip_if(plan.is_hibernated)
+            .within(FIVE_MINUTES)
+            .add()
+    };
+    let internal = record("Deploying internal domain DNS record", run::internal_record);
+    let external = record("Deploying external domain DNS record", run::external_record);
+    Preparation { namespace, identity, referenced, secrets, service: exposed, records: [internal, external] }
+}
+
+/// From etcd to the API server that answers.
+fn add_server(flow: &mut Flow<Work>, plan: Plan, first: &Preparation) -> TaskId {
+    let is_waiting = !plan.skips_readiness;
+    // Source backup entry, BackupEntry and copies of backups: with a backup section only, which is not built yet.
+    let etcd = retried(
+        flow,
+        "Deploying main and events ETCDs",
+        run::etcds,
+        &[first.secrets, first.referenced],
+        false,
+    );
+    let stored = flow
+        .task("Waiting until main and event ETCDs have been reconciled", run::wait_etcds)
+        .after(&[etcd])
+        .skip_if(!is_waiting || plan.is_hibernated)
+        .within(FIVE_MINUTES)
+        .add();
+    let before = retried(
+        flow,
+        "Deploying extension resources before kube-apiserver",
+        run::extensions_before,
+        &[first.secrets, first.referenced],
+        plan.is_hibernated,
+    );
+    let ready = flow
+        .task(
+            "Waiting until extension resources handled before kube-apiserver are ready",
+            run::wait_extensions_before,
+        )
+        .after(&[before])
+        .skip_if(plan.is_hibernated || !is_waiting)
+        .add();
+    // Its own rollout with the old key comes first while a new encryption key is prepared.
+    let within = if plan.prepares_encryption_key { FIVE_MINUTES } else { SHORT };
+    let server = flow
+        .task("Deploying Kubernetes API server", run::server)
+        .after(&[first.secrets, etcd, stored, first.service, ready])
+        .retrying(FIVE_SECONDS, within)
+        .add();
+    flow.task("Waiting until Kubernetes API server rolled out", run::wait_server)
+        .after(&[server])
+        .skip_if(plan.is_hibernated || !is_waiting)
+        .within(FIVE_MINUTES)
+        .add()
+}
+
+/// What the tasks at the end need.
+struct Inside {
+    connected: TaskId,
+    controllers: TaskId,
+    extensions: TaskId,
+}
+
+/// From the applier that serves the Shoot to what is in it.
+fn add_what_is_inside(flow: &mut Flow<Work>, plan: Plan, (first, server): (&Preparation, TaskId)) -> Inside {
+    let is_waiting = !plan.is_hibernated && !plan.skips_readiness;
+    // The applier is part of this program: this wakes it, and it begins to serve.
+    let manager =
+        flow.task("Deploying gardener-resource-manager", run::applier).after(&[first.secrets, server]).add();
+    let served = flow
+        .task("Waiting until gardener-resource-manager reports readiness", run::wait_applier)
+        .after(&[manager])
+        .skip_if(!is_waiting)
+        .within(FIVE_MINUTES)
+        .add();
+    let served = retried(
+        flow,
+        "Renewing shoot access secrets after creation of new ServiceAccount signing key",
+        run::renew_tokens,
+        &[served],
+        !plan.prepares_service_account_key,
+    );
+    let namespaces =
+        retried(flow, "Deploying shoot namespaces system component", run::namespaces, &[served], false);
+    flow.task("Waiting until shoot namespaces have been reconciled", run::wait_namespaces)
+        .after(&[namespaces])
+        .skip_if(!is_waiting)
+        .within(TWO_MINUTES)
+        .add();
+    let access = retried(flow, "Deploying Gardener shoot access resources", run::access, &[served], false);
+    let connected = flow
+        .task("Initializing connection to Shoot", run::connect)
+        .after(&[first.records[0], access])
+        .skip_if(plan.is_hibernated)
+        .retrying(FIVE_SECONDS, TWO_MINUTES)
+        .add();
+    flow.task("Sync public service account signing keys to Garden cluster", run::publish_keys)
+        .after(&[connected])
+        .skip_if(plan.is_hibernated || !plan.publishes_keys)
+        .add();
+    let controllers =
+        retried(flow, "Deploying Kubernetes controller manager", run::controllers, &[served], false);
+    let rotates = plan.prepares_service_account_key || plan.prepares_authorities;
+    let ready = flow
+        .task("Waiting until kube-controller-manager reports readiness", run::wait_controllers)
+        .after(&[controllers])
+        .skip_if(plan.skips_readiness || !rotates)
+        .within(Duration::from_secs(180))
+        .add();
+    add_rewrite(flow, plan, connected);
+    let after = retried(
+        flow,
+        "Deploying extension resources after kube-apiserver",
+        run::extensions_after,
+        &[first.referenced, connected],
+        plan.is_hibernated,
+    );
+    let extensions = flow
+        .task(
+            "Waiting until extension resources handled after kube-apiserver are ready",
+            run::wait_extensions_after,
+        )
+        .after(&[after])
+        .skip_if(!is_waiting)
+        .add();
+    Inside { connected, controllers: ready, extensions }
+}
+
+/// What is stored is written anew after its encryption has changed.
+fn add_rewrite(flow: &mut Flow<Work>, plan: Plan, connected: TaskId) {
+    let labels = flow
+        .task(
+            "Labeling resources after modification of encryption config or to encrypt them with new ETCD encryption key",
+            run::label_objects,
+        )
+        .after(&[connected])
+        .skip_if(!plan.rewrites_objects || plan.is_hibernated)
+        .retrying(SHORT, TEN_MINUTES)
+        .add();
+    flow.task(
+        "Removing label from resources after modification of encryption config or rotation of ETCD encryption key",
+        run::unlabel_objects,
+    )
+    .after(&[connected, labels])
+    .skip_if(!plan.ends_rewrite || plan.is_hibernated)
+    .retrying(SHORT, TEN_MINUTES)
+    .add();
+}
+
+/// What only comes when everything else is there.
+fn add_end(flow: &mut Flow<Work>, plan: Plan, (first, inside): (&Preparation, &Inside)) {
+    // Worker pools, machine controllers, network plugin, CoreDNS, kube-proxy and VPN: only with workers.
+    flow.task("Deploying shoot system resources", run::system)
+        .after(&[first.referenced, inside.extensions, inside.connected])
+        .skip_if(plan.is_hibernated)
+        .retrying(FIVE_SECONDS, SHORT)
+        .add();
+    retried(
+        flow,
+        "Deploying shoot cluster identity",
+        run::identity_inside,
+        &[first.identity, inside.connected],
+        plan.is_hibernated,
+    );
+    let stale = retried(
+        flow,
+        "Deleting stale extension resources",
+        run::delete_stale_extensions,
+        &[first.namespace, inside.connected],
+        false,
+    );
+    flow.task("Waiting until stale extension resources are deleted", run::wait_stale_extensions)
+        .after(&[stale])
+        .skip_if(plan.is_hibernated || plan.skips_readiness)
+        .add();
+    flow.task("Restarting control plane pods", run::restart_pods)
+        .after(&[inside.controllers])
+        .skip_if(!plan.restarts_pods)
+        .within(SECOND)
+        .add();
+}

@@ -1,0 +1,707 @@
+//! What is said of an operation while it goes on: patches of a Shoot. Pure.
+//!
+//! Patches of the status are strategic merge patches, because its conditions have several writers. Those of the metadata are
+//! merge patches.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::condition::{Condition, Status};
+use crate::api::gardener::OPERATION;
+use crate::api::meta::{annotation, text};
+use crate::api::patch::difference;
+use crate::base::clock::Timestamp;
+use crate::flow::{Progress, TaskError};
+use crate::format::time::{parse_rfc3339, rfc3339};
+use crate::format::view;
+
+use super::cluster::technical_id;
+use super::decide::{Operation, generation};
+use super::rotation;
+use super::status::INITIALIZE;
+
+/// Tasks that the garden asks for, comma-separated.
+pub const TASKS: &str = "shoot.gardener.cloud/tasks";
+
+/// Errors with which it makes no sense to try again before somebody has changed something.
+const FINAL_CODES: [&str; 7] = [
+    "ERR_INFRA_UNAUTHENTICATED",
+    "ERR_INFRA_UNAUTHORIZED",
+    "ERR_INFRA_DEPENDENCIES",
+    "ERR_INFRA_QUOTA_EXCEEDED",
+    "ERR_INFRA_RATE_LIMITS_EXCEEDED",
+    "ERR_CONFIGURATION_PROBLEM",
+    "ERR_PROBLEMATIC_WEBHOOK",
+];
+
+/// What success asks to be checked anew.
+const CONDITIONS: [&str; 5] = [
+    "APIServerAvailable",
+    "ControlPlaneHealthy",
+    "EveryNodeReady",
+    "ObservabilityComponentsHealthy",
+    "SystemComponentsHealthy",
+];
+const CONSTRAINTS: [&str; 2] = ["HibernationPossible", "MaintenancePreconditionsSatisfied"];
+
+/// What is known besides the Shoot when an operation begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// The name of the Shoot's Project.
+    pub project: &'a str,
+    /// What the agent writes as `status.gardener`.
+    pub agent: &'a Value,
+    /// `controllers.shoot.retryDuration`.
+    pub retry_duration: Duration,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What is known when an operation has succeeded.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The Shoot as it is now, with the conditions that others have written meanwhile.
+    pub shoot: &'a Value,
+    /// Whether the Shoot that was reconciled, which is that of the `Cluster`, is to hibernate.
+    pub is_hibernated: bool,
+}
+
+/// An operation from its beginning to its end.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    operation: Operation,
+    generation: i64,
+    seed: Value,
+    /// What the beginning writes, but for the last operation.
+    begin: Value,
+    rotation: Value,
+    retry_until: Timestamp,
+    /// The last errors of the status.
+    errors: Vec<Value>,
+    percent: u32,
+    description: String,
+}
+
+impl Frame {
+    /// Of an operation that begins.
+    pub fn new(shoot: &Value, operation: Operation, start: &Start<'_>) -> Self {
+        let status = &shoot["status"];
+        let (wanted, observed) =
+            (generation(&shoot["metadata"]["generation"]), generation(&status["observedGeneration"]));
+        let seed = shoot["spec"]["seedName"].clone();
+        let deletes = operation.as_str() == "Delete";
+        let mut begin = json!({
+            "technicalID": technical_id(start.project, shoot),
+            "gardener": start.agent,
+            "observedGeneration": wanted,
+        });
+        if !deletes && operation != Operation::Migrate {
+            begin["seedName"] = seed.clone();
+        }
+        let known = parse_rfc3339(text(&status["retryCycleStartTime"])).ok();
+        let is_new = wanted != observed
+            || status["gardener"]["version"] != start.agent["version"]
+            || deletes && status["lastOperation"]["type"] != "Delete";
+        let since = known.filter(|_| !is_new).unwrap_or(start.now);
+        begin["retryCycleStartTime"] = json!(rfc3339(since));
+        let mut errors = status["lastErrors"].as_array().cloned().unwrap_or_default();
+        if drop_errors(&mut errors, |task| task == INITIALIZE) {
+            begin["lastErrors"] = list(&errors);
+        }
+        let before = &status["credentials"]["rotation"];
+        let rotation = match operation {
+            Operation::Create | Operation::Reconcile | Operation::Restore => {
+                rotation::begun(shoot, start.now)
+            }
+            _ => before.clone(),
+        };
+        if let Some(changed) = rotation_patch(before, &rotation) {
+            begin["credentials"]["rotation"] = changed;
+        }
+        Self {
+            operation,
+            generation: wanted,
+            seed,
+            begin,
+            rotation,
+            retry_until: since.plus(start.retry_duration),
+            errors,
+            percent: 0,
+            description: String::new(),
+        }
+    }
+
+    /// What it does.
+    pub const fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// The generation of the Shoot that it brings about.
+    pub const fn generation(&self) -> i64 {
+        self.generation
+    }
+
+    /// How far the rotations of credentials are during the operation: `status.credentials.rotation`.
+    pub const fn rotation(&self) -> &Value {
+        &self.rotation
+    }
+
+    /// The status patch at the beginning.
+    pub fn begin(&self, now: Timestamp) -> Value {
+        let description = match self.operation {
+            Operation::Create | Operation::Reconcile => "Reconciliation of Shoot cluster initialized.",
+            Operation::Restore => "Restoration of Shoot cluster initialized.",
+            Operation::Migrate => "Preparation of Shoot cluster for migration initialized.",
+            Operation::Delete | Operation::ForceDelete => "Deletion of Shoot cluster in progress.",
+        };
+        let mut status = self.begin.clone();
+        status["lastOperation"] = json!({
+            "type": self.operation.as_str(),
+            "state": "Processing",
+            "progress": 0,
+            "description": description,
+            "lastUpdateTime": rfc3339(now),
+        });
+        json!({ "status": status })
+    }
+
+    /// The metadata patch after [`Frame::begin`], from the Shoot that it returned: values of the operation annotation that
+    /// have been taken up are removed. It is refused if somebody else has written meanwhile; then the next operation removes
+    /// them.
+    pub fn operation_annotations(&self, live: &Value) -> Option<Value> {
+        match self.operation {
+            Operation::Create | Operation::Reconcile | Operation::Restore => {
+                rotation::rest(live).map(|rest| annotate(live, OPERATION, &rest))
+            }
+            _ => None,
+        }
+    }
+
+    /// The status patch while it goes on, if there is something new. `done` are the tasks that are done. An error of an
+    /// earlier operation stays until its task is done.
+    pub fn going_on(&mut self, progress: &Progress, done: &[String], now: Timestamp) -> Option<Value> {
+        let percent = progress.percent.max(self.percent);
+        let is_told = percent == self.percent && progress.description == self.description;
+        let is_better = drop_errors(&mut self.errors, |task| done.iter().any(|name| name == task));
+        if is_told && !is_better {
+            return None;
+        }
+        self.percent = percent;
+        self.description.clone_from(&progress.description);
+        let mut status = json!({"lastOperation": {
+            "progress": percent,
+            "description": progress.description,
+            "lastUpdateTime": rfc3339(now),
+        }});
+        if is_better {
+            status["lastErrors"] = list(&self.errors);
+        }
+        Some(json!({ "status": status }))
+    }
+
+    /// The status patch after everything is done.
+    pub fn succeeded(&self, now: Timestamp, facts: &Facts<'_>) -> Value {
+        let what = match self.operation {
+            Operation::Create | Operation::Reconcile => "reconciled",
+            Operation::Restore => "restored",
+            Operation::Migrate => "prepared for migration",
+            Operation::Delete | Operation::ForceDelete => "deleted",
+        };
+        let mut status = json!({
+            "lastOperation": {
+                "type": self.operation.as_str(),
+                "state": "Succeeded",
+                "progress": 100,
+                "description": format!("Shoot cluster has been successfully {what}."),
+                "lastUpdateTime": rfc3339(now),
+            },
+            "lastErrors": null,
+            "retryCycleStartTime": null,
+            "hibernated": facts.is_hibernated,
+        });
+        if self.operation.as_str() != "Delete" {
+            status["seedName"] = self.seed.clone();
+        }
+        if matches!(self.operation, Operation::Create | Operation::Reconcile | Operation::Restore) {
+            let before = &facts.shoot["status"];
+            for (field, kinds) in [("conditions", &CONDITIONS[..]), ("constraints", &CONSTRAINTS)] {
+                let reset = reset(&before[field], kinds, now);
+                if !reset.is_empty() {
+                    status[field] = json!(reset);
+                }
+            }
+            if let Some(changed) = rotation_patch(&self.rotation, &rotation::done(&self.rotation, now)) {
+                status["credentials"]["rotation"] = changed;
+            }
+        }
+        json!({ "status": status })
+    }
+
+    /// Whether it is not tried again: somebody must change something first.
+    pub fn is_final(&self, errors: &[TaskError], now: Timestamp) -> bool {
+        let is_final = |code: &String| FINAL_CODES.contains(&code.as_str());
+        now > self.retry_until || errors.iter().any(|error| error.failed.codes.iter().any(is_final))
+    }
+
+    /// The status patch after tasks failed. The name [`INITIALIZE`] means the steps before all tasks.
+    pub fn failed(&self, errors: &[TaskError], now: Timestamp) -> Value {
+        let texts: Vec<String> = errors.iter().map(describe).collect();
+        let mut description = if texts.is_empty() {
+            "The operation was ended before it was done.".to_owned()
+        } else {
+            capital(&texts.join("; "))
+        };
+        let is_final = self.is_final(errors, now);
+        if !is_final {
+            description.push_str(" Operation will be retried.");
+        }
+        let mut status = json!({"lastOperation": {
+            "type": self.operation.as_str(),
+            "state": if is_final { "Failed" } else { "Error" },
+            "description": description,
+            "lastUpdateTime": rfc3339(now),
+        }});
+        if is_final {
+            status["retryCycleStartTime"] = Value::Null;
+        }
+        if !errors.is_empty() {
+            let errors = errors.iter().zip(&texts).map(|(error, text)| last_error(error, text, now));
+            status["lastErrors"] = errors.collect();
+        }
+        json!({ "status": status })
+    }
+
+    /// The metadata patch after tasks that the garden has asked for: they are removed from their annotation, unless the
+    /// Shoot has changed meanwhile and the garden may ask for them again.
+    pub fn task_annotations(&self, live: &Value, done: &[&str]) -> Option<Value> {
+        let asked = || annotation(live, TASKS).split(',').map(str::trim).filter(|task| !task.is_empty());
+        let left: Vec<&str> = asked().filter(|task| !done.contains(task)).collect();
+        let is_same = generation(&live["metadata"]["generation"]) == self.generation;
+        (is_same && left.len() < asked().count()).then(|| annotate(live, TASKS, &left.join(",")))
+    }
+}
+
+/// The status patch with the identity of a Shoot, once everything is known that its operation needs. As long as there is
+/// none, nothing was made in the seed.
+pub fn identified(shoot: &Value) -> Option<Value> {
+    let uid = &shoot["metadata"]["uid"];
+    text(&shoot["status"]["uid"]).is_empty().then(|| json!({"status": {"uid": uid}}))
+}
+
+/// The status patch with the identity of the cluster, which never changes. `garden` is that of the garden.
+pub fn cluster_identity(shoot: &Value, identity: &str) -> Option<Value> {
+    let known = text(&shoot["status"]["clusterIdentity"]);
+    known.is_empty().then(|| json!({"status": {"clusterIdentity": identity}}))
+}
+
+/// The status patch after everything in etcd has been encrypted as it is to be, if that is news: `resources` besides Secrets.
+pub fn encrypted(shoot: &Value, provider: &str, resources: &[String]) -> Option<Value> {
+    let before = &shoot["status"]["credentials"]["encryptionAtRest"];
+    let mut after = json!({"provider": {"type": provider}});
+    if !resources.is_empty() {
+        after["resources"] = json!(resources);
+    }
+    let changed = difference(&or_empty(before), &after)?;
+    Some(json!({"status": {"credentials": {"encryptionAtRest": changed}}}))
+}
+
+fn or_empty(value: &Value) -> Value {
+    if value.is_null() { json!({}) } else { value.clone() }
+}
+
+fn rotation_patch(before: &Value, after: &Value) -> Option<Value> {
+    difference(&or_empty(before), &or_empty(after))
+}
+
+/// Removes the errors of some tasks; whether there were any.
+fn drop_errors(errors: &mut Vec<Value>, is_over: impl Fn(&str) -> bool) -> bool {
+    let before = errors.len();
+    errors.retain(|error| !is_over(text(&error["taskID"])));
+    errors.len() < before
+}
+
+fn list(errors: &[Value]) -> Value {
+    if errors.is_empty() { Value::Null } else { json!(errors) }
+}
+
+fn annotate(live: &Value, name: &str, value: &str) -> Value {
+    let value = if value.is_empty() { Value::Null } else { json!(value) };
+    json!({"metadata": {
+        "resourceVersion": live["metadata"]["resourceVersion"],
+        "annotations": {name: value},
+    }})
+}
+
+/// As upstream's flows say it.
+fn describe(error: &TaskError) -> String {
+    match error.task.as_str() {
+        INITIALIZE => error.failed.text.clone(),
+        _ => error.to_string(),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+fn last_error(error: &TaskError, text: &str, now: Timestamp) -> Value {
+    let mut said = json!({"description": text, "taskID": error.task, "lastUpdateTime": rfc3339(now)});
+    if !error.failed.codes.is_empty() {
+        said["codes"] = json!(error.failed.codes);
+    }
+    said
+}
+
+fn reset(conditions: &Value, kinds: &[&str], now: Timestamp) -> Vec<Condition> {
+    let known: Vec<Condition> = view::look(conditions).unwrap_or_default();
+    let concerned = |c: &&Condition| kinds.contains(&c.kind.as_str()) && c.status != Status::False;
+    known.iter().filter(concerned).map(|c| c.reset_to_progressing(now)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::Failed;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
+
+    fn agent() -> Value {
+        json!({"id": "ab", "name": "host", "version": "v1.150.0"})
+    }
+
+    fn start(agent: &Value) -> Start<'_> {
+        Start { project: "p", agent, retry_duration: 12 * HOUR, now: NOW }
+    }
+
+    fn shoot(status: &Value) -> Value {
+        json!({"metadata": {"name": "s", "generation": 3, "uid": "u", "resourceVersion": "7", "annotations": {}},
+            "spec": {"seedName": "edge", "kubernetes": {"version": "1.34.3"}}, "status": status})
+    }
+
+    fn frame(status: &Value, operation: Operation) -> Frame {
+        Frame::new(&shoot(status), operation, &start(&agent()))
+    }
+
+    fn progress(percent: u32, description: &str) -> Progress {
+        Progress { percent, description: description.to_owned() }
+    }
+
+    fn error(task: &str, text: &str, codes: &[&str]) -> TaskError {
+        let codes = codes.iter().map(|code| (*code).to_owned()).collect();
+        TaskError { task: task.to_owned(), failed: Failed { codes, ..Failed::new(text) } }
+    }
+
+    #[test]
+    fn the_first_patch_of_a_new_shoot() {
+        let patch = frame(&json!({"technicalID": "", "uid": ""}), Operation::Create).begin(NOW);
+        let last = json!({"type": "Create", "state": "Processing", "progress": 0, "lastUpdateTime": "2026-01-01T00:00:00Z",
+            "description": "Reconciliation of Shoot cluster initialized."});
+        assert_eq!(
+            patch,
+            json!({"status": {"technicalID": "shoot--p--s", "seedName": "edge", "gardener": agent(), "observedGeneration": 3,
+                "retryCycleStartTime": "2026-01-01T00:00:00Z", "lastOperation": last}})
+        );
+        let deleted = frame(&json!({"seedName": "edge"}), Operation::Delete).begin(NOW);
+        assert_eq!(deleted["status"].get("seedName"), None);
+        assert_eq!(deleted["status"]["lastOperation"]["type"], "Delete");
+    }
+
+    #[test]
+    fn when_the_time_to_retry_begins_anew() {
+        let earlier = "2025-12-31T20:00:00Z";
+        let known = |generation: i64, version: &str, kind: &str| {
+            json!({"observedGeneration": generation, "gardener": {"version": version}, "retryCycleStartTime": earlier,
+                "lastOperation": {"type": kind}})
+        };
+        let now = "2026-01-01T00:00:00Z";
+        let table = [
+            (known(3, "v1.150.0", "Reconcile"), Operation::Reconcile, earlier),
+            (known(2, "v1.150.0", "Reconcile"), Operation::Reconcile, now),
+            (known(3, "v1.149.0", "Reconcile"), Operation::Reconcile, now),
+            (known(3, "v1.150.0", "Reconcile"), Operation::Delete, now),
+            (known(3, "v1.150.0", "Delete"), Operation::Delete, earlier),
+            (known(3, "v1.150.0", "Delete"), Operation::ForceDelete, earlier),
+            (json!({}), Operation::Create, now),
+        ];
+        for (status, operation, expected) in table {
+            let patch = frame(&status, operation).begin(NOW);
+            assert_eq!(patch["status"]["retryCycleStartTime"], expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn errors_stay_until_their_task_is_done() {
+        let old = |task: &str| json!({"description": "d", "taskID": task, "lastUpdateTime": "2025-01-01T00:00:00Z"});
+        let status = json!({"lastErrors": [old(INITIALIZE), old("A"), old("B")]});
+        let mut frame = frame(&status, Operation::Reconcile);
+        assert_eq!(frame.begin(NOW)["status"]["lastErrors"], json!([old("A"), old("B")]));
+        let done = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let first = frame.going_on(&progress(0, "Starting"), &[], NOW).unwrap();
+        assert_eq!(first["status"].get("lastErrors"), None);
+        let second = frame.going_on(&progress(10, "B"), &done(&["A", "C"]), NOW).unwrap();
+        assert_eq!(second["status"]["lastErrors"], json!([old("B")]));
+        assert_eq!(frame.going_on(&progress(10, "B"), &done(&["A", "C"]), NOW), None);
+        let third = frame.going_on(&progress(10, "B"), &done(&["B"]), NOW).unwrap();
+        assert_eq!(third["status"]["lastErrors"], Value::Null);
+        // What fails again takes their place.
+        let failed = frame.failed(&[error("D", "x", &[])], NOW);
+        assert_eq!(failed["status"]["lastErrors"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn progress_never_falls() {
+        let mut frame = frame(&json!({}), Operation::Reconcile);
+        let mut told = Vec::new();
+        for (percent, text) in [(10, "a"), (30, "b"), (20, "c"), (20, "c"), (40, "c")] {
+            if let Some(patch) = frame.going_on(&progress(percent, text), &[], NOW) {
+                let last = &patch["status"]["lastOperation"];
+                assert_eq!((last.get("type"), last.get("state")), (None, None));
+                told.push((last["progress"].as_u64().unwrap(), text));
+            }
+        }
+        assert_eq!(told, [(10, "a"), (30, "b"), (30, "c"), (40, "c")]);
+    }
+
+    #[test]
+    fn what_fails_is_tried_again_for_a_while() {
+        let frame = frame(&json!({}), Operation::Create);
+        let table = [
+            (vec![error("A", "x", &[])], NOW, "Error"),
+            (vec![error("A", "x", &["ERR_INFRA_RESOURCES_DEPLETED"])], NOW.plus(12 * HOUR), "Error"),
+            (vec![error("A", "x", &[])], NOW.plus(12 * HOUR + HOUR / 60), "Failed"),
+            (vec![error("A", "x", &[]), error("B", "y", &["ERR_CONFIGURATION_PROBLEM"])], NOW, "Failed"),
+            (vec![], NOW, "Error"),
+        ];
+        for (errors, now, state) in table {
+            let status = &frame.failed(&errors, now)["status"];
+            assert_eq!(status["lastOperation"]["state"], state, "{errors:?}");
+            assert_eq!(status["lastOperation"].get("progress"), None);
+            assert_eq!(status.get("retryCycleStartTime").is_some(), state == "Failed");
+        }
+        let status =
+            &frame.failed(&[error("A b", "x", &["ERR_X"]), error(INITIALIZE, "no DNS", &[])], NOW)["status"];
+        assert_eq!(
+            status["lastOperation"]["description"],
+            "Task \"A b\" failed: x; no DNS Operation will be retried."
+        );
+        assert_eq!(
+            status["lastErrors"],
+            json!([
+                {"description": "task \"A b\" failed: x", "taskID": "A b", "codes": ["ERR_X"],
+                    "lastUpdateTime": "2026-01-01T00:00:00Z"},
+                {"description": "no DNS", "taskID": "initializeOperation", "lastUpdateTime": "2026-01-01T00:00:00Z"},
+            ])
+        );
+    }
+
+    #[test]
+    fn annotations_that_are_taken_up_go() {
+        let frame = frame(&json!({}), Operation::Reconcile);
+        let with = |name: &str, value: &str| {
+            let mut shoot = shoot(&json!({}));
+            shoot["metadata"]["annotations"][name] = json!(value);
+            shoot
+        };
+        let patch = |name: &str, value: Value| {
+            Some(json!({"metadata": {"resourceVersion": "7", "annotations": {name: value}}}))
+        };
+        let asked = with(OPERATION, "rotate-ca-start;maintain");
+        assert_eq!(frame.operation_annotations(&asked), patch(OPERATION, json!("maintain")));
+        let asked = with(OPERATION, "rotate-ca-start");
+        assert_eq!(frame.operation_annotations(&asked), patch(OPERATION, Value::Null));
+        assert_eq!(frame.operation_annotations(&with(OPERATION, "maintain")), None);
+        let done = ["deployDNSRecordInternal", "deployDNSRecordExternal"];
+        let asked = with(
+            TASKS,
+            "deployInfrastructure,deployDNSRecordInternal,deployDNSRecordExternal,deployDNSRecordIngress",
+        );
+        let left = patch(TASKS, json!("deployInfrastructure,deployDNSRecordIngress"));
+        assert_eq!(frame.task_annotations(&asked, &done), left);
+        assert_eq!(
+            frame.task_annotations(&with(TASKS, "deployDNSRecordInternal"), &done),
+            patch(TASKS, Value::Null)
+        );
+        assert_eq!(frame.task_annotations(&with(TASKS, "deployInfrastructure"), &done), None);
+        let mut changed = asked;
+        changed["metadata"]["generation"] = json!(4);
+        assert_eq!(frame.task_annotations(&changed, &done), None);
+    }
+
+    #[test]
+    fn what_is_said_once() {
+        let mut shoot = shoot(&json!({"technicalID": "shoot--p--s", "uid": ""}));
+        assert_eq!(identified(&shoot), Some(json!({"status": {"uid": "u"}})));
+        shoot["status"]["uid"] = json!("u");
+        assert_eq!(identified(&shoot), None);
+        let identity = cluster_identity(&shoot, "shoot--p--s-u-garden").unwrap();
+        assert_eq!(identity["status"]["clusterIdentity"], "shoot--p--s-u-garden");
+        shoot["status"]["clusterIdentity"] = json!("x");
+        assert_eq!(cluster_identity(&shoot, "shoot--p--s-u-garden"), None);
+        let at_rest =
+            |patch: Option<Value>| patch.map(|p| p["status"]["credentials"]["encryptionAtRest"].clone());
+        let more = ["configmaps".to_owned()];
+        assert_eq!(at_rest(encrypted(&shoot, "aescbc", &[])), Some(json!({"provider": {"type": "aescbc"}})));
+        shoot["status"]["credentials"] = json!({"encryptionAtRest": {"provider": {"type": "aescbc"}}});
+        assert_eq!(encrypted(&shoot, "aescbc", &[]), None);
+        assert_eq!(at_rest(encrypted(&shoot, "aescbc", &more)), Some(json!({"resources": ["configmaps"]})));
+        shoot["status"]["credentials"]["encryptionAtRest"]["resources"] = json!(["configmaps"]);
+        assert_eq!(at_rest(encrypted(&shoot, "aescbc", &[])), Some(json!({"resources": null})));
+    }
+
+    /// The status of the golden Shoot: merge patches from one sample to the next.
+    fn golden() -> Vec<Value> {
+        let text = include_str!("../../../tests/fixtures/golden-shoot-status.json");
+        let patches: Vec<Value> = serde_json::from_str(text).unwrap();
+        let mut shoot = json!({"metadata": {"name": "s1", "uid": "2c1a24c1-6b4e-4ce6-ae6d-43bbc2085e59"},
+            "spec": {"seedName": "lab1", "kubernetes": {"version": "1.34.3"}}});
+        let step = |patch: &Value| {
+            merge(&mut shoot, patch);
+            shoot.clone()
+        };
+        patches.iter().map(step).collect()
+    }
+
+    /// A strategic merge patch; lists of conditions are merged by type.
+    fn merge(object: &mut Value, patch: &Value) {
+        let (Value::Object(fields), false) = (patch, patch.is_null()) else {
+            *object = patch.clone();
+            return;
+        };
+        if !object.is_object() {
+            *object = json!({});
+        }
+        for (name, value) in fields {
+            let list = object[name].as_array().cloned().unwrap_or_default();
+            match value {
+                Value::Null => drop(object.as_object_mut().unwrap().remove(name)),
+                Value::Array(changed) if name == "conditions" || name == "constraints" => {
+                    let merged = list.into_iter().map(|old| {
+                        changed.iter().find(|new| new["type"] == old["type"]).cloned().unwrap_or(old)
+                    });
+                    let merged: Vec<Value> = merged.collect();
+                    object[name] = if merged.len() < changed.len() { value.clone() } else { json!(merged) };
+                }
+                _ => merge(&mut object[name], value),
+            }
+        }
+    }
+
+    fn at(value: &Value) -> Timestamp {
+        parse_rfc3339(text(value)).unwrap()
+    }
+
+    /// Each operation of the golden Shoot, from its first sample to its last: with the same beginning, the same reports and
+    /// the same end the status is the same. Conditions belong to the care of Shoots, identities and addresses to tasks.
+    #[test]
+    fn the_status_is_what_upstream_writes() {
+        let samples = golden();
+        let last = |shoot: &Value| shoot["status"]["lastOperation"].clone();
+        let mut operations = 0;
+        let mut index = 1;
+        while index < samples.len() {
+            let (before, first) = (&samples[index - 1], &samples[index]);
+            index += 1;
+            if last(first)["progress"] != 0 || last(first)["state"] != "Processing" {
+                continue;
+            }
+            operations += 1;
+            let is_restarted = last(before)["state"] == "Processing";
+            let mut shoot = before.clone();
+            for field in ["metadata", "spec"] {
+                shoot[field] = first[field].clone();
+            }
+            if is_restarted {
+                // The samples lack the end of the operation before.
+                for field in ["lastErrors", "credentials"] {
+                    shoot["status"][field] = before["status"][field].clone();
+                }
+                if first["status"]["lastErrors"].is_null() {
+                    let credentials = rotation::done(
+                        &before["status"]["credentials"]["rotation"],
+                        at(&last(first)["lastUpdateTime"]),
+                    );
+                    shoot["status"]["credentials"]["rotation"] = credentials;
+                    shoot["status"]["lastOperation"] = json!({"type": "Reconcile", "state": "Succeeded"});
+                    shoot["status"]["retryCycleStartTime"] = Value::Null;
+                } else {
+                    shoot["status"]["lastErrors"] = first["status"]["lastErrors"].clone();
+                }
+            }
+            let agent = first["status"]["gardener"].clone();
+            let now = match is_restarted {
+                true => at(&last(first)["lastUpdateTime"]),
+                false => at(&first["status"]["retryCycleStartTime"]),
+            };
+            let start = Start { project: "p", agent: &agent, retry_duration: 12 * HOUR, now };
+            let operation = crate::controllers::shoot::decide::operation(&shoot);
+            let mut frame = Frame::new(&shoot, operation, &start);
+            merge(&mut shoot, &frame.begin(now));
+            if let Some(patch) = identified(&shoot) {
+                merge(&mut shoot, &patch);
+            }
+            let mut sample = first;
+            loop {
+                let told = last(sample);
+                let report = progress(
+                    u32::try_from(told["progress"].as_u64().unwrap()).unwrap(),
+                    text(&told["description"]),
+                );
+                // An error that is gone: its task is done.
+                let stands = |task: &Value| {
+                    let errors = sample["status"]["lastErrors"].as_array();
+                    errors.is_some_and(|errors| errors.iter().any(|error| error["taskID"] == *task))
+                };
+                let errors = shoot["status"]["lastErrors"].as_array().cloned().unwrap_or_default();
+                let done: Vec<String> = errors
+                    .iter()
+                    .map(|e| &e["taskID"])
+                    .filter(|t| !stands(t))
+                    .map(|t| text(t).to_owned())
+                    .collect();
+                for field in ["conditions", "constraints", "clusterIdentity", "advertisedAddresses"] {
+                    if !sample["status"][field].is_null() {
+                        shoot["status"][field] = sample["status"][field].clone();
+                    }
+                }
+                if told["state"] == "Succeeded" {
+                    let conditions = samples[index - 2]["status"].clone();
+                    for field in ["conditions", "constraints"] {
+                        shoot["status"][field] = conditions[field].clone();
+                    }
+                    let facts = Facts { shoot: &shoot.clone(), is_hibernated: false };
+                    merge(&mut shoot, &frame.succeeded(at(&told["lastUpdateTime"]), &facts));
+                } else if let Some(patch) = frame.going_on(&report, &done, at(&told["lastUpdateTime"])) {
+                    merge(&mut shoot, &patch);
+                }
+                if sample["status"]["conditions"][0]["status"] != "Progressing" {
+                    // They were checked again before the sample was taken.
+                    for field in ["conditions", "constraints"] {
+                        shoot["status"][field] = sample["status"][field].clone();
+                    }
+                }
+                let encryption = &sample["status"]["credentials"]["encryptionAtRest"]["provider"]["type"];
+                if let Some(patch) = encryption.as_str().and_then(|provider| encrypted(&shoot, provider, &[]))
+                {
+                    merge(&mut shoot, &patch);
+                }
+                let mut status = shoot["status"].clone();
+                status.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+                assert_eq!(status, sample["status"], "{index}");
+                let next = samples.get(index);
+                let goes_on = |next: &&Value| {
+                    told["state"] == "Processing"
+                        && last(next)["progress"].as_u64() >= told["progress"].as_u64()
+                };
+                match next.filter(goes_on) {
+                    Some(next) => sample = next,
+                    None => break,
+                }
+                index += 1;
+            }
+        }
+        assert_eq!(operations, 6);
+    }
+}

@@ -1,0 +1,216 @@
+//! Shoots: when one is reconciled, what is done for it, and what is said of it (Gardener's `shoot`).
+//!
+//! Woken by a new generation of the Shoot, by its deletion, and once per `controllers.shoot.syncPeriod`.
+
+mod act;
+mod begin;
+pub mod cluster;
+pub mod decide;
+mod extensions;
+mod finish;
+mod flow;
+pub mod frame;
+pub mod look;
+mod records;
+mod release;
+mod rotation;
+pub mod status;
+mod surroundings;
+mod tasks;
+pub mod window;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::gardener::{ControllerInstallation, ControllerRegistration, SEED, SHOOT, ShootHead};
+use crate::api::meta::Key;
+use crate::base::random;
+use crate::components::images::Images;
+use crate::config::settings::Settings;
+use crate::kube::{Garden, Seed};
+use crate::pki::keys::RsaKeys;
+use crate::resources::Watched;
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
+use crate::runtime::informer::Options;
+use crate::runtime::queue::Retry;
+use crate::runtime::source::Source;
+use crate::runtime::store::{Change, Store};
+use crate::shoot::client::Connector;
+use crate::shoot::served::Served;
+
+use super::Site;
+
+use decide::{Decision, Input};
+
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let settings = &site.settings;
+    let lane = group.lane("shoot", settings.controllers.shoot.workers, RETRY);
+    let shoots = Source::<ShootHead>::default();
+    let listed = Listed::default();
+    let new = listed.clone();
+    group.wake(&lane, &shoots, move |change| {
+        new.hear(change);
+        wants_reconcile(change).then(|| change.key.clone())
+    });
+    let ours = Options {
+        label_selector: format!("name.seed.gardener.cloud/{}=true", site.seed_name()),
+        ..Options::all("garden/shoots", SHOOT)
+    };
+    group.watch(&site.garden, ours, &shoots);
+    let agent = &site.agent;
+    let reconciler = ShootReconciler {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        seed_name: site.seed_name().to_owned(),
+        agent: json!({"id": agent.id, "name": agent.name, "version": agent.version}),
+        settings: Arc::clone(settings),
+        shoots: shoots.store().clone(),
+        listed,
+        installations: site.installations.store().clone(),
+        registrations: site.registrations.store().clone(),
+        managed: site.managed.store().clone(),
+        keys: Arc::clone(&site.keys),
+        images: site.images.clone(),
+        connector: site.shoots.clone(),
+        served: site.served.clone(),
+        running: Mutex::default(),
+    };
+    group.run(lane, reconciler);
+}
+
+struct ShootReconciler {
+    garden: Garden,
+    seed: Seed,
+    /// The name of the Seed.
+    seed_name: String,
+    /// Who we are: `status.gardener`.
+    agent: Value,
+    settings: Arc<Settings>,
+    shoots: Store<ShootHead>,
+    listed: Listed,
+    installations: Store<ControllerInstallation>,
+    registrations: Store<ControllerRegistration>,
+    managed: Store<Watched>,
+    /// Where RSA keys come from.
+    keys: Arc<dyn RsaKeys>,
+    images: Images,
+    /// Makes clients of Shoots.
+    connector: Connector,
+    /// Which clusters of Shoots the applier serves.
+    served: Served,
+    /// The rounds that wait for their next turns.
+    running: Mutex<BTreeMap<Key, act::Running>>,
+}
+
+/// After a conflicting write of others.
+const CONFLICT_RETRY: Duration = Duration::from_millis(50);
+/// How often the progress of a flow is written at most.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
+/// Upstream's first delay is 5 ms. What failed was tried for half a minute.
+const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(60) };
+
+impl Reconciler for ShootReconciler {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        if let Some(running) = self.unfinished(key) {
+            return self.turn(key, running, cx);
+        }
+        let Some(shoot) = self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name)? else {
+            return Ok(Outcome::Done);
+        };
+        let seed = self.garden.get::<Value>(&SEED, "", &self.seed_name)?;
+        let now = cx.clock.now();
+        let input = Input { is_listed: self.listed.has(key), ..self.input(&shoot, &seed, cx) };
+        let decision = decide::decide(&input);
+        if !matches!(decision, Decision::Blocked { .. }) {
+            self.listed.remove(key);
+        }
+        match decision {
+            Decision::Nothing => Ok(Outcome::Done),
+            Decision::Now(operation) => self.begin(key, (shoot, seed), operation, cx),
+            Decision::Later { after, is_synced, why } => {
+                let name = key.to_string();
+                log::debug!(shoot = name.as_str(), why = why.as_str(); "The Shoot is left alone for now");
+                self.say(key, status::pending(&shoot))?;
+                if is_synced {
+                    begin::sync_only(&self.garden, &self.seed, &shoot, &seed)?;
+                }
+                Ok(after.map_or(Outcome::Done, Outcome::After))
+            }
+            Decision::Blocked { why, after } => {
+                self.say(key, status::blocked(&shoot, &why, now))?;
+                Ok(Outcome::After(after))
+            }
+            Decision::NotBuilt { operation, .. } if release::is_due(operation, &shoot) => {
+                self.release(key, &shoot)
+            }
+            Decision::NotBuilt { operation, after } => {
+                self.say(key, status::not_built(&shoot, operation, now))?;
+                Ok(Outcome::After(after))
+            }
+        }
+    }
+}
+
+impl ShootReconciler {
+    fn input<'a>(&'a self, shoot: &'a Value, seed: &'a Value, cx: &Context) -> Input<'a> {
+        let settings = &self.settings.controllers.shoot;
+        Input {
+            shoot,
+            seed,
+            agent: &self.agent,
+            settings,
+            now: cx.clock.now(),
+            is_listed: false,
+            share: random::unit(),
+        }
+    }
+
+    fn say(&self, key: &Key, patch: Option<Value>) -> Result<(), Failure> {
+        patch.map_or(Ok(()), |patch| Ok(self.patch_status(key, patch).map(drop)?))
+    }
+
+    /// When to look at a Shoot again after an operation.
+    fn again(&self, shoot: &Value, seed: &Value, cx: &Context) -> Outcome {
+        self.input(shoot, seed, cx).again_after().map_or(Outcome::Done, Outcome::After)
+    }
+}
+
+/// The Shoots that were listed or made since, and that were not decided on yet. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+struct Listed(Arc<Mutex<BTreeSet<Key>>>);
+
+impl Listed {
+    fn all(&self) -> MutexGuard<'_, BTreeSet<Key>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, change: &Change<ShootHead>) {
+        match (&change.old, &change.new) {
+            (None, Some(_)) => drop(self.all().insert(change.key.clone())),
+            (_, None) => self.remove(&change.key),
+            _ => {}
+        }
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.all().contains(key)
+    }
+
+    fn remove(&self, key: &Key) {
+        self.all().remove(key);
+    }
+}
+
+/// Whether a change of the Shoot needs a round: a new generation, a deletion.
+fn wants_reconcile(change: &Change<ShootHead>) -> bool {
+    let Some(new) = &change.new else { return false };
+    change.old.as_ref().is_none_or(|old| {
+        old.metadata.generation != new.metadata.generation
+            || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
+    })
+}

@@ -1,0 +1,150 @@
+//! The DNS records of a Shoot's API server: `<shoot>-internal` and `<shoot>-external`.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use crate::api::core::SECRET;
+use crate::api::extensions::DNS_RECORD;
+use crate::api::meta::{Key, text};
+use crate::extension::{Patience, Target, Wish};
+use crate::flow::{Attempt, Failed, Step};
+use crate::kube::{Garden, Seed};
+use crate::runtime::write;
+
+/// What a record says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Record {
+    /// `internal` or `external`.
+    pub(super) role: &'static str,
+    /// The namespace of the control plane.
+    pub(super) namespace: String,
+    /// The name of the Shoot.
+    pub(super) shoot: String,
+    /// The type of its provider.
+    pub(super) provider: String,
+    /// Where the provider keeps it, if that is known.
+    pub(super) zone: Option<String>,
+    /// The name that it gives the address.
+    pub(super) domain: String,
+    /// The address of the API server: an IP address or a name.
+    pub(super) address: String,
+    /// Seconds.
+    pub(super) ttl: u32,
+    /// The Secret of the garden with the provider's credentials.
+    pub(super) credentials: Key,
+}
+
+impl Record {
+    fn name(&self) -> String {
+        format!("{}-{}", self.shoot, self.role)
+    }
+
+    fn secret(&self) -> Key {
+        Key::new(self.namespace.as_str(), format!("dnsrecord-{}", self.name()))
+    }
+
+    fn target(&self) -> Target {
+        Target { resource: DNS_RECORD, namespace: self.namespace.clone(), name: self.name() }
+    }
+
+    fn wish(&self) -> Wish {
+        let kind = match self.address.parse() {
+            Ok(IpAddr::V4(_)) => "A",
+            Ok(IpAddr::V6(_)) => "AAAA",
+            Err(_) => "CNAME",
+        };
+        let mut wish = Wish::new(json!({
+            "type": self.provider,
+            "secretRef": {"name": self.secret().name, "namespace": self.namespace},
+            "name": self.domain,
+            "recordType": kind,
+            "values": [self.address],
+            "ttl": self.ttl,
+        }));
+        if let Some(zone) = &self.zone {
+            wish.spec["zone"] = json!(zone);
+        }
+        wish.labels = [("gardener.cloud/role", "controlplane"), ("role", self.role)]
+            .map(|(key, value)| (key.to_owned(), json!(value)))
+            .into_iter()
+            .collect();
+        let stack = if kind == "AAAA" { "ipv6" } else { "ipv4" };
+        wish.annotations.insert("dns.gardener.cloud/ip-stack".to_owned(), json!(stack));
+        wish
+    }
+}
+
+/// Writes the record with the credentials of its provider, and waits until its extension has made it.
+pub(super) fn deploy(
+    (garden, seed): (&Garden, &Seed),
+    record: &Record,
+    now: crate::base::clock::Timestamp,
+    attempt: &Attempt,
+) -> Result<Step, Failed> {
+    let target = record.target();
+    if attempt.tries == 0 {
+        bring_credentials(garden, seed, record)?;
+        let step = target.deploy_if_needed(seed, &record.wish(), now)?;
+        if step != Step::Done {
+            return Ok(step);
+        }
+    }
+    target.wait_ready(seed, Patience::of(&DNS_RECORD), attempt)
+}
+
+fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {
+    let Record { role, credentials, .. } = record;
+    let source = garden.find::<Value>(&SECRET, &credentials.namespace, &credentials.name)?.ok_or_else(|| {
+        Failed::new(format!(
+            "the {role} domain of the Shoot refers to Secret {credentials}, which the garden does not have: create it, or set \
+             the provider type to unmanaged"
+        ))
+    })?;
+    write::ensure(seed, &SECRET, &record.secret(), |copy| {
+        copy["type"] = json!(match text(&source["type"]) {
+            "" => "Opaque",
+            kind => kind,
+        });
+        copy["data"] = source["data"].clone();
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the Go gardenlet wrote it for a Shoot of the same names.
+    #[test]
+    fn a_record_is_as_upstream_writes_it() {
+        let mut record = Record {
+            role: "internal",
+            namespace: "shoot--p--s1".to_owned(),
+            shoot: "s1".to_owned(),
+            provider: "lab".to_owned(),
+            zone: None,
+            domain: "api.s1.p.internal.lab.local".to_owned(),
+            address: "10.77.0.20".to_owned(),
+            ttl: 120,
+            credentials: Key::new("garden", "internal"),
+        };
+        let wish = record.wish();
+        let expected = json!({"name": "api.s1.p.internal.lab.local", "recordType": "A", "ttl": 120, "type": "lab",
+            "secretRef": {"name": "dnsrecord-s1-internal", "namespace": "shoot--p--s1"}, "values": ["10.77.0.20"]});
+        assert_eq!(wish.spec, expected);
+        assert_eq!(
+            Value::Object(wish.labels),
+            json!({"gardener.cloud/role": "controlplane", "role": "internal"})
+        );
+        assert_eq!(Value::Object(wish.annotations), json!({"dns.gardener.cloud/ip-stack": "ipv4"}));
+        let table = [("2001:db8::1", "AAAA"), ("lb.example.org", "CNAME"), ("10.0.0.1", "A")];
+        for (address, kind) in table {
+            record.address = address.to_owned();
+            assert_eq!(record.wish().spec["recordType"], kind, "{address}");
+        }
+        record.zone = Some("z".to_owned());
+        assert_eq!(record.wish().spec["zone"], "z");
+        assert_eq!(record.target().name, "s1-internal");
+    }
+}

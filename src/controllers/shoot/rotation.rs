@@ -1,0 +1,326 @@
+//! How far the rotation of each kind of credentials is: `status.credentials.rotation`.
+//!
+//! A rotation that others can follow has two steps. The first adds new credentials beside the old ones, the second drops the
+//! old ones. Each step begins with an operation of the Shoot and is done when that succeeds.
+
+use serde_json::{Value, json};
+
+use crate::api::gardener::OPERATION;
+use crate::api::meta::{annotation, text};
+use crate::base::clock::Timestamp;
+use crate::format::time::rfc3339;
+
+const AUTHORITIES: &str = "certificateAuthorities";
+const ACCOUNT_KEY: &str = "serviceAccountKey";
+const ENCRYPTION_KEY: &str = "etcdEncryptionKey";
+const OBSERVABILITY: &str = "observability";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Act {
+    /// The first step.
+    Start,
+    /// Both steps, one after the other.
+    StartBoth,
+    /// The second step.
+    Complete,
+    /// Nobody has to follow, so there is one step.
+    Once,
+}
+
+use Act::{Complete, Once, Start, StartBoth};
+
+/// What the values of the annotation mean. Nobody logs in to the nodes of a Shoot without workers, so it has no SSH key.
+const TABLE: &[(&str, &[(&str, Act)])] = &[
+    (
+        "rotate-credentials-start",
+        &[(AUTHORITIES, Start), (ACCOUNT_KEY, Start), (ENCRYPTION_KEY, Start), (OBSERVABILITY, Once)],
+    ),
+    (
+        "rotate-credentials-complete",
+        &[(AUTHORITIES, Complete), (ACCOUNT_KEY, Complete), (ENCRYPTION_KEY, Complete)],
+    ),
+    ("rotate-ca-start", &[(AUTHORITIES, Start)]),
+    ("rotate-ca-complete", &[(AUTHORITIES, Complete)]),
+    ("rotate-serviceaccount-key-start", &[(ACCOUNT_KEY, Start)]),
+    ("rotate-serviceaccount-key-complete", &[(ACCOUNT_KEY, Complete)]),
+    ("rotate-etcd-encryption-key", &[(ENCRYPTION_KEY, StartBoth)]),
+    ("rotate-etcd-encryption-key-start", &[(ENCRYPTION_KEY, Start)]),
+    ("rotate-etcd-encryption-key-complete", &[(ENCRYPTION_KEY, Complete)]),
+    ("rotate-observability-credentials", &[(OBSERVABILITY, Once)]),
+    ("rotate-ssh-keypair", &[]),
+];
+
+/// What a value of the annotation asks for; `None`: it is not for the beginning of an operation.
+fn acts(value: &str) -> Option<&'static [(&'static str, Act)]> {
+    if value.starts_with("rotate-rollout-workers=") || value.starts_with("rollout-workers=") {
+        return Some(&[]);
+    }
+    let value = value.strip_suffix("-without-workers-rollout").unwrap_or(value);
+    TABLE.iter().find(|(name, _)| *name == value).map(|(_, acts)| *acts)
+}
+
+/// The values of the annotation.
+fn values(shoot: &Value) -> impl Iterator<Item = &str> {
+    annotation(shoot, OPERATION).split(';').map(str::trim).filter(|value| !value.is_empty())
+}
+
+/// The annotation without the values that an operation has taken up; `None` if there are none of these.
+pub(super) fn rest(shoot: &Value) -> Option<String> {
+    let left: Vec<&str> = values(shoot).filter(|value| acts(value).is_none()).collect();
+    (left.len() < values(shoot).count()).then(|| left.join(";"))
+}
+
+fn phase<'a>(rotation: &'a Value, what: &str) -> &'a str {
+    text(&rotation[what]["phase"])
+}
+
+/// How far the rotations of a Shoot are once an operation has begun. Saying it twice changes nothing: the annotation is
+/// there a little longer than the old status.
+pub(super) fn begun(shoot: &Value, now: Timestamp) -> Value {
+    let credentials = &shoot["status"]["credentials"];
+    let mut rotation = credentials["rotation"].clone();
+    if rotation.is_null() {
+        rotation = json!({});
+    }
+    let spec = &shoot["spec"]["kubernetes"];
+    // From this version on nobody has to ask for the second step.
+    let completes_itself = minor(text(&spec["version"])).is_some_and(|minor| minor >= 34);
+    let key = &rotation[ENCRYPTION_KEY];
+    if key["phase"] == "Prepared" && (completes_itself || key["autoCompleteAfterPrepared"] == true) {
+        act(&mut rotation, ENCRYPTION_KEY, Complete, now);
+    }
+    for (what, mut wanted) in values(shoot).filter_map(acts).flatten().copied() {
+        if what == ENCRYPTION_KEY && wanted == Start && completes_itself {
+            wanted = StartBoth;
+        }
+        act(&mut rotation, what, wanted, now);
+    }
+    let present = text(&credentials["encryptionAtRest"]["provider"]["type"]);
+    let wanted = text(&spec["kubeAPIServer"]["encryptionConfig"]["provider"]["type"]);
+    if !present.is_empty() && !wanted.is_empty() && present != wanted {
+        act(&mut rotation, ENCRYPTION_KEY, StartBoth, now);
+    }
+    rotation
+}
+
+fn act(rotation: &mut Value, what: &str, act: Act, now: Timestamp) {
+    let is_idle = matches!(phase(rotation, what), "" | "Completed");
+    let is_prepared = phase(rotation, what) == "Prepared";
+    let entry = &mut rotation[what];
+    match act {
+        Once => entry["lastInitiationTime"] = json!(rfc3339(now)),
+        Start | StartBoth if is_idle => {
+            remove(
+                entry,
+                &["lastInitiationFinishedTime", "lastCompletionTriggeredTime", "autoCompleteAfterPrepared"],
+            );
+            entry["phase"] = json!("Preparing");
+            entry["lastInitiationTime"] = json!(rfc3339(now));
+            if act == StartBoth {
+                entry["autoCompleteAfterPrepared"] = json!(true);
+            }
+        }
+        Complete if is_prepared => {
+            entry["phase"] = json!("Completing");
+            entry["lastCompletionTriggeredTime"] = json!(rfc3339(now));
+        }
+        // It is under way, or the garden would not have allowed it.
+        _ => {}
+    }
+    if entry.is_null() {
+        remove(rotation, &[what]);
+    }
+}
+
+/// How far the rotations are once the operation has succeeded.
+pub(super) fn done(rotation: &Value, now: Timestamp) -> Value {
+    let mut rotation = rotation.clone();
+    for what in [AUTHORITIES, ACCOUNT_KEY, ENCRYPTION_KEY] {
+        let next = match phase(&rotation, what) {
+            // Without workers nothing has to be rolled out.
+            "Preparing" | "PreparingWithoutWorkersRollout" | "WaitingForWorkersRollout" => "Prepared",
+            "Completing" => "Completed",
+            _ => continue,
+        };
+        let entry = &mut rotation[what];
+        entry["phase"] = json!(next);
+        if next == "Prepared" {
+            entry["lastInitiationFinishedTime"] = json!(rfc3339(now));
+        } else {
+            remove(
+                entry,
+                &["lastInitiationFinishedTime", "lastCompletionTriggeredTime", "autoCompleteAfterPrepared"],
+            );
+            entry["lastCompletionTime"] = json!(rfc3339(now));
+        }
+    }
+    let observability = &mut rotation[OBSERVABILITY];
+    // RFC 3339 in UTC sorts by time.
+    if text(&observability["lastInitiationTime"]) > text(&observability["lastCompletionTime"]) {
+        observability["lastCompletionTime"] = json!(rfc3339(now));
+    }
+    if observability.is_null() {
+        remove(&mut rotation, &[OBSERVABILITY]);
+    }
+    rotation
+}
+
+fn remove(object: &mut Value, names: &[&str]) {
+    if let Some(map) = object.as_object_mut() {
+        map.retain(|name, _| !names.contains(&name.as_str()));
+    }
+}
+
+fn minor(version: &str) -> Option<u32> {
+    version.trim_start_matches('v').split('.').nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
+    const LATER: Timestamp = Timestamp::from_unix(1_767_225_660);
+
+    fn shoot(version: &str, asked: &str, rotation: &Value) -> Value {
+        json!({
+            "metadata": {"annotations": {"gardener.cloud/operation": asked}},
+            "spec": {"kubernetes": {"version": version}},
+            "status": {"credentials": {"rotation": rotation}},
+        })
+    }
+
+    fn phases(rotation: &Value) -> Vec<String> {
+        let map = rotation.as_object().unwrap();
+        map.iter()
+            .map(|(name, entry)| format!("{name} {}", text(&entry["phase"])).trim_end().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn what_the_values_of_the_annotation_begin() {
+        let prepared = json!({AUTHORITIES: {"phase": "Prepared"}, ACCOUNT_KEY: {"phase": "Prepared"},
+            ENCRYPTION_KEY: {"phase": "Prepared"}});
+        let none = json!({});
+        let table: &[(&str, &Value, &[&str])] = &[
+            ("", &none, &[]),
+            ("reconcile", &none, &[]),
+            ("rotate-ssh-keypair", &none, &[]),
+            (
+                "rotate-credentials-start",
+                &none,
+                &[
+                    "certificateAuthorities Preparing",
+                    "etcdEncryptionKey Preparing",
+                    "observability",
+                    "serviceAccountKey Preparing",
+                ],
+            ),
+            ("rotate-ca-start-without-workers-rollout", &none, &["certificateAuthorities Preparing"]),
+            (
+                "rotate-ca-start;rotate-serviceaccount-key-start",
+                &none,
+                &["certificateAuthorities Preparing", "serviceAccountKey Preparing"],
+            ),
+            ("rotate-ca-complete", &none, &[]),
+            (
+                "rotate-ca-complete",
+                &prepared,
+                &[
+                    "certificateAuthorities Completing",
+                    "etcdEncryptionKey Prepared",
+                    "serviceAccountKey Prepared",
+                ],
+            ),
+            (
+                "rotate-credentials-complete",
+                &prepared,
+                &[
+                    "certificateAuthorities Completing",
+                    "etcdEncryptionKey Completing",
+                    "serviceAccountKey Completing",
+                ],
+            ),
+            (
+                "rotate-ca-start",
+                &prepared,
+                &[
+                    "certificateAuthorities Prepared",
+                    "etcdEncryptionKey Prepared",
+                    "serviceAccountKey Prepared",
+                ],
+            ),
+            ("rotate-observability-credentials", &none, &["observability"]),
+        ];
+        for (asked, rotation, expected) in table {
+            let shoot = shoot("1.33.5", asked, rotation);
+            let begun = begun(&shoot, NOW);
+            assert_eq!(phases(&begun), *expected, "{asked}");
+            // A crash between the status and the annotation.
+            let mut again = shoot.clone();
+            again["status"]["credentials"]["rotation"] = begun.clone();
+            assert_eq!(phases(&super::begun(&again, LATER)), *expected, "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_rotation_from_its_beginning_to_its_end() {
+        let rotation = begun(&shoot("1.33.5", "rotate-ca-start", &Value::Null), NOW);
+        let prepared = done(&rotation, LATER);
+        let entry = json!({"phase": "Prepared", "lastInitiationTime": "2026-01-01T00:00:00Z",
+            "lastInitiationFinishedTime": "2026-01-01T00:01:00Z"});
+        assert_eq!(prepared, json!({AUTHORITIES: entry}));
+        assert_eq!(done(&prepared, LATER), prepared);
+        let completing = begun(&shoot("1.33.5", "rotate-ca-complete", &prepared), LATER);
+        let completed = done(&completing, LATER);
+        let entry = json!({"phase": "Completed", "lastInitiationTime": "2026-01-01T00:00:00Z",
+            "lastCompletionTime": "2026-01-01T00:01:00Z"});
+        assert_eq!(completed, json!({AUTHORITIES: entry}));
+        assert_eq!(
+            phases(&begun(&shoot("1.33.5", "rotate-ca-start", &completed), LATER)),
+            ["certificateAuthorities Preparing"]
+        );
+    }
+
+    #[test]
+    fn the_encryption_key_may_need_nobody_for_its_second_step() {
+        for (version, asked, is_alone) in [
+            ("1.33.5", "rotate-etcd-encryption-key", true),
+            ("1.33.5", "rotate-etcd-encryption-key-start", false),
+            ("1.34.0", "rotate-etcd-encryption-key-start", true),
+            ("v1.35.1", "rotate-credentials-start", true),
+            ("1.33.5", "rotate-credentials-start", false),
+        ] {
+            let prepared = done(&begun(&shoot(version, asked, &Value::Null), NOW), NOW);
+            assert_eq!(
+                prepared[ENCRYPTION_KEY]["autoCompleteAfterPrepared"] == true,
+                is_alone,
+                "{version} {asked}"
+            );
+            let next = begun(&shoot(version, "", &prepared), LATER);
+            let expected = if is_alone { "Completing" } else { "Prepared" };
+            assert_eq!(phase(&next, ENCRYPTION_KEY), expected, "{version} {asked}");
+        }
+        let mut other = shoot("1.33.5", "", &Value::Null);
+        other["spec"]["kubernetes"]["kubeAPIServer"] =
+            json!({"encryptionConfig": {"provider": {"type": "aesgcm"}}});
+        assert_eq!(begun(&other, NOW), json!({}));
+        other["status"]["credentials"]["encryptionAtRest"] = json!({"provider": {"type": "aescbc"}});
+        assert_eq!(phase(&begun(&other, NOW), ENCRYPTION_KEY), "Preparing");
+    }
+
+    #[test]
+    fn what_is_left_of_the_annotation() {
+        let table = [
+            ("", None),
+            ("reconcile", None),
+            ("rotate-ca-start", Some("")),
+            ("rotate-ca-start;maintain", Some("maintain")),
+            ("force-in-place-update;rollout-workers=a,b", Some("force-in-place-update")),
+            ("rotate-ca-start-without-workers-rollout;rotate-ssh-keypair", Some("")),
+        ];
+        for (asked, expected) in table {
+            assert_eq!(rest(&shoot("1.33.5", asked, &Value::Null)).as_deref(), expected, "{asked}");
+        }
+    }
+}

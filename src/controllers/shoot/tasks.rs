@@ -1,0 +1,471 @@
+//! What the tasks of a Shoot's flow do. Each asks and writes, and returns at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::core::{DEPLOYMENT, POD, STATEFUL_SET};
+use crate::api::gardener::{ControllerInstallation, ControllerRegistration, SHOOT};
+use crate::api::meta::{Key, annotation, text};
+use crate::base::error::chain;
+use crate::components::images::Images;
+use crate::components::kube_apiserver::{Encryption, KeyOrder};
+use crate::components::managed::{self, Managed};
+use crate::components::shoot as managed_resources;
+use crate::components::{etcd, exposure, kube_apiserver, kube_controller_manager, rollout};
+use crate::config::control_plane::EtcdMode;
+use crate::config::settings::Settings;
+use crate::extension::{Moment, required, together};
+use crate::flow::{Attempt, Failed, Step};
+use crate::kube::{DeleteParams, Garden, ListParams, Patch, Seed};
+use crate::resources::Watched;
+use crate::runtime::store::Store;
+use crate::runtime::write;
+use crate::secrets::{KEY_AGAIN, Place, Secrets};
+use crate::shoot::client::{self, Connector, check_version};
+use crate::shoot::rotation::{self, ENCRYPTION_KEY};
+use crate::shoot::secrets::{self, Made};
+use crate::shoot::served::{Served, Standing};
+use crate::shoot::{
+    Outside, Phase, View, access, addresses, garden, inside, issuer, namespace as plane, wildcard,
+};
+
+use super::surroundings::Surroundings;
+use super::{extensions, frame, records};
+
+/// What the tasks work with.
+pub(super) struct Work {
+    pub(super) garden: Garden,
+    pub(super) seed: Seed,
+    /// The Shoot as it was when the flow began.
+    pub(super) shoot: Value,
+    pub(super) view: View,
+    pub(super) around: Surroundings,
+    pub(super) installations: Store<ControllerInstallation>,
+    pub(super) registrations: Store<ControllerRegistration>,
+    pub(super) managed: Store<Watched>,
+    pub(super) settings: Arc<Settings>,
+    pub(super) images: Images,
+    pub(super) connector: Connector,
+    pub(super) served: Served,
+    pub(super) place: Place,
+    pub(super) secrets: Option<Secrets>,
+    pub(super) made: Option<Made>,
+    /// Where the API server answers from outside.
+    pub(super) outside: Option<Outside>,
+    /// Where it says within the Shoot that it answers.
+    pub(super) advertise_address: Option<String>,
+    /// What the settings of the API server name in the garden.
+    pub(super) texts: kube_apiserver::Texts,
+    /// The generations of ManagedResources that this round has written or found right, by name.
+    pub(super) generations: BTreeMap<String, i64>,
+}
+
+/// Looking at a store costs nothing.
+const STORE_PERIOD: Duration = Duration::from_secs(1);
+
+impl Work {
+    /// The namespace of the control plane.
+    pub(super) fn plane(&self) -> &str {
+        &self.view.technical_id
+    }
+
+    pub(super) fn registered(&self) -> Vec<Arc<ControllerRegistration>> {
+        self.registrations.values()
+    }
+
+    fn key(&self) -> Key {
+        Key::new(self.view.namespace.as_str(), self.view.name.as_str())
+    }
+
+    fn made(&self) -> Result<&Made, Failed> {
+        self.made.as_ref().ok_or_else(|| Failed::new("the Secrets of the Shoot are not made yet"))
+    }
+
+    /// Deletes Secrets that this round did not ask for.
+    pub(super) fn clean_up(&mut self) -> Result<(), Failed> {
+        match &mut self.secrets {
+            Some(found) => secrets::clean_up(found),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the settings of the API server name must be there before anything is made. Later tasks need no garden for it.
+pub(super) fn settings(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let kubernetes = &work.shoot["spec"]["kubernetes"];
+    work.texts = kube_apiserver::read(&work.garden, &work.view.namespace, kubernetes)?;
+    kube_apiserver::check(kubernetes, &work.texts)?;
+    Ok(Step::Done)
+}
+
+pub(super) fn required_extensions(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let registrations = work.registered();
+    let dns = work.view.dns_types();
+    let backup = work.view.backup["provider"].as_str();
+    let required = required::of_shoot(&work.shoot, &work.around.seed, (&dns, backup), &registrations);
+    match required::missing(&required, &registrations, &work.installations.values()) {
+        None => Ok(Step::Done),
+        Some(why) => Err(Failed::new(why)),
+    }
+}
+
+pub(super) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    plane::ensure(&work.seed, &work.view, &work.registered())
+}
+
+/// The identity is written once and never changes.
+pub(super) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    if let Some(patch) = frame::cluster_identity(&work.shoot, &work.view.cluster_identity) {
+        let shoot = write::status_patch::<Value>(&work.garden, &SHOOT, &work.key(), &Patch::Merge(patch))?;
+        work.shoot["status"] = shoot["status"].clone();
+        super::begin::sync_cluster(&work.seed, &work.shoot, &work.around)?;
+    }
+    Ok(Step::Done)
+}
+
+pub(super) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    inside::deploy_referenced(&work.garden, &work.seed, &work.view)?;
+    Ok(Step::Done)
+}
+
+pub(super) fn service(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let service = kube_apiserver::deploy_service(&work.seed, work.plane())?;
+    work.advertise_address = addresses::advertise(&work.view, text(&service["spec"]["clusterIP"]));
+    Ok(Step::Done)
+}
+
+pub(super) fn wait_exposed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    match exposure::ensure(&work.seed, &work.view.technical_id, &work.settings.edge.exposure)? {
+        exposure::Exposed::Waiting(step) => Ok(step),
+        exposure::Exposed::At(outside) => {
+            work.outside = Some(outside);
+            Ok(Step::Done)
+        }
+    }
+}
+
+pub(super) fn secrets(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    if work.secrets.is_none() {
+        work.secrets = Some(Secrets::load(work.place.clone(), &rotation::rotation(&work.view))?);
+    }
+    let Some(found) = &mut work.secrets else { return Ok(Step::Done) };
+    work.made = secrets::ensure(found, &work.view, work.outside.as_ref())?;
+    let Some(made) = &work.made else { return Ok(Step::again(KEY_AGAIN, "an RSA key is being made")) };
+    super::begin::name_kubeconfig(&work.seed, work.plane(), made.generic_kubeconfig())?;
+    garden::ensure(&work.garden, &work.view, made)
+}
+
+pub(super) fn advertise(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    issuer::check(&work.view)?;
+    let wanted = json!(addresses::advertised(&work.view, work.outside.as_ref()));
+    if work.shoot["status"]["advertisedAddresses"] != wanted {
+        let patch = Patch::Merge(json!({"status": {"advertisedAddresses": wanted}}));
+        write::status_patch::<Value>(&work.garden, &SHOOT, &work.key(), &patch)?;
+        work.shoot["status"]["advertisedAddresses"] = wanted;
+    }
+    Ok(Step::Done)
+}
+
+pub(super) fn internal_record(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    record(work, "internal", attempt)
+}
+
+pub(super) fn external_record(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    record(work, "external", attempt)
+}
+
+fn record(work: &Work, role: &'static str, attempt: &Attempt) -> Result<Step, Failed> {
+    let view = &work.view;
+    let dns = if role == "internal" { Some(&view.internal) } else { view.external.as_ref() };
+    let (Some(dns), Some(outside)) = (dns.filter(|dns| dns.is_managed()), &work.outside) else {
+        return Ok(Step::Done);
+    };
+    let record = records::Record {
+        role,
+        namespace: view.technical_id.clone(),
+        shoot: view.name.clone(),
+        provider: dns.provider.clone(),
+        zone: Some(dns.zone.clone()).filter(|zone| !zone.is_empty()),
+        domain: dns.server(),
+        address: outside.host.clone(),
+        ttl: work.settings.controllers.shoot.dns_entry_ttl_seconds,
+        credentials: Key::new(text(&dns.credentials["namespace"]), text(&dns.credentials["name"])),
+    };
+    records::deploy((&work.garden, &work.seed), &record, work.place.clock.now(), attempt)
+}
+
+pub(super) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let (view, made, settings) = (&work.view, work.made()?, &work.settings.edge.etcd);
+    let image = work.images.find("etcd", &view.kubernetes_version)?;
+    for role in etcd::Role::ALL {
+        let (volume, word) = match role {
+            etcd::Role::Main => (&settings.main, "main"),
+            etcd::Role::Events => (&settings.events, "events"),
+        };
+        let [ca, server, client] = made.of_etcd(word);
+        let input = etcd::Input {
+            namespace: work.plane(),
+            role,
+            replicas: u32::from(!view.wants_hibernation),
+            secrets: etcd::Secrets { ca, server, client },
+            volume,
+        };
+        match settings.mode {
+            EtcdMode::Plain => {
+                etcd::plain::deploy(&work.seed, &input, &image, &|| etcd::druid::may_label(&work.seed))?;
+            }
+            EtcdMode::Druid => {
+                etcd::druid::deploy(&work.seed, &input, &schedule(&work.view), work.place.clock.now())?;
+            }
+        }
+    }
+    Ok(Step::Done)
+}
+
+pub(super) fn wait_etcds(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let looks = etcd::Role::ALL.map(|role| match work.settings.edge.etcd.mode {
+        EtcdMode::Plain => wait_plain(work, role, attempt),
+        EtcdMode::Druid => etcd::druid::wait(&work.seed, work.plane(), role),
+    });
+    together(looks.into())
+}
+
+/// While it does not run, its volume may be what is missing.
+fn wait_plain(work: &Work, role: etcd::Role, attempt: &Attempt) -> Result<Step, Failed> {
+    let key = Key::new(work.plane(), role.name());
+    let step = rollout::wait(&work.seed, &STATEFUL_SET, &key, attempt)?;
+    let Step::Again { after, .. } = step else { return Ok(step) };
+    let set: Value = work.seed.get(&STATEFUL_SET, &key.namespace, &key.name)?;
+    Ok(etcd::claims::look(&work.seed, &set)?.map_or(step, |why| Step::Again { after, why }))
+}
+
+pub(super) fn extensions_before(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    extensions::deploy(work, Moment::Before)
+}
+
+pub(super) fn wait_extensions_before(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    extensions::wait(work, Moment::Before, attempt)
+}
+
+pub(super) fn extensions_after(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    extensions::deploy(work, Moment::After)
+}
+
+pub(super) fn wait_extensions_after(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    extensions::wait(work, Moment::After, attempt)
+}
+
+pub(super) fn delete_stale_extensions(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    extensions::delete_stale(work)
+}
+
+pub(super) fn wait_stale_extensions(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    extensions::wait_gone(work, attempt)
+}
+
+/// The applier serves each namespace whose API server answers. It looks at this one now.
+pub(super) fn applier(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    deploy(work, &managed_resources::resource_manager(&work.view.technical_id))?;
+    work.served.wake(work.plane());
+    Ok(Step::Done)
+}
+
+pub(super) fn wait_applier(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let state = work.served.state(work.plane());
+    match state.map(|state| state.standing) {
+        Some(Standing::Served | Standing::LeftToOther) => Ok(Step::Done),
+        Some(standing) => {
+            Ok(Step::again(STORE_PERIOD, format!("the applier does not serve the Shoot yet: {standing}")))
+        }
+        None => Ok(Step::again(STORE_PERIOD, "the applier has not looked at the Shoot yet")),
+    }
+}
+
+pub(super) fn renew_tokens(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    access::renew_tokens(&work.seed, work.plane())?;
+    Ok(Step::Done)
+}
+
+pub(super) fn namespaces(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    deploy(work, &managed_resources::namespaces(&work.view.technical_id))
+}
+
+pub(super) fn wait_namespaces(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    wait_healthy(work, managed_resources::NAMESPACES)
+}
+
+pub(super) fn access(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    access::ensure_kubeconfigs(&work.seed, &work.view, work.outside.as_ref(), work.made()?.ca_bundle())?;
+    deploy(work, &managed_resources::gardener_access(&work.view.technical_id))
+}
+
+/// The client works, and the server is of the version that the Shoot asks for.
+pub(super) fn connect(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let client = match work.connector.connect(work.plane()) {
+        Ok(client) => client,
+        // Its token comes a moment after its ServiceAccount.
+        Err(error @ client::Error::Missing { .. }) => return Ok(Step::again(STORE_PERIOD, chain(&error))),
+        Err(error) => return Err(chain(&error).into()),
+    };
+    check_version(&client, work.plane(), &work.view.kubernetes_version).map_err(|error| chain(&error))?;
+    Ok(Step::Done)
+}
+
+pub(super) fn publish_keys(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let client = work.connector.connect(work.plane()).map_err(|error| chain(&error))?;
+    issuer::publish(&work.garden, &client, &work.view)?;
+    Ok(Step::Done)
+}
+
+/// Writes a ManagedResource of the Shoot.
+fn deploy(work: &mut Work, managed: &Managed) -> Result<Step, Failed> {
+    let generation = managed::deploy(&work.seed, managed)?;
+    work.generations.insert(managed.name.clone(), generation);
+    Ok(Step::Done)
+}
+
+/// Whether its objects are applied and healthy.
+fn wait_healthy(work: &Work, name: &str) -> Result<Step, Failed> {
+    let key = Key::new(work.plane(), name);
+    let generation = work.generations.get(name).copied().unwrap_or_default();
+    let Some(found) = work.managed.get(&key) else {
+        return Ok(Step::again(STORE_PERIOD, format!("ManagedResource {key} is not there yet")));
+    };
+    Ok(match found.unhealthy(generation) {
+        None => Step::Done,
+        Some(why) => Step::again(STORE_PERIOD, format!("ManagedResource {key} {why}")),
+    })
+}
+
+/// The API server, with the key first that its servers know.
+pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let (view, made, namespace) = (&work.view, work.made()?, work.plane());
+    let live = work.seed.find::<Value>(&DEPLOYMENT, namespace, kube_apiserver::NAME)?;
+    let is_populated = live.as_ref().is_some_and(|live| !annotation(live, KeyOrder::POPULATED).is_empty());
+    let is_preparing = view.rotations.encryption_key.phase == Phase::Preparing;
+    let phase = if is_preparing { "Preparing" } else { "" };
+    let before: Vec<String> =
+        serde_json::from_value(work.shoot["status"]["credentials"]["encryptionAtRest"]["resources"].clone())
+            .unwrap_or_default();
+    let current = made.data(ENCRYPTION_KEY).ok_or_else(|| Failed::new("there is no encryption key yet"))?;
+    let encryption = kube_apiserver::encryption(&Encryption {
+        namespace,
+        resources: &view.encrypted,
+        before: &before,
+        current,
+        old: made.old_data(ENCRYPTION_KEY),
+        order: KeyOrder::of(phase, is_populated),
+    })?;
+    let kubernetes = &work.shoot["spec"]["kubernetes"];
+    let replicas = live.as_ref().and_then(|live| live["spec"]["replicas"].as_i64());
+    let objects = kube_apiserver::fill(&kube_apiserver::Input {
+        namespace,
+        kubernetes,
+        image: &work.images.find("kube-apiserver", &view.kubernetes_version)?,
+        replicas: kube_apiserver::replicas(replicas, view.wants_hibernation),
+        services: &view.services,
+        external_hostname: &view.internal.server(),
+        managed_issuer: view.managed_issuer().as_deref(),
+        wildcard: wildcard::ensure(&work.seed, view)?.as_ref(),
+        advertise_address: work.advertise_address.as_deref(),
+        health_check_token: made.health_check_token(),
+        secrets: &made.of_kube_apiserver(),
+        encryption: &encryption,
+        texts: &work.texts,
+    })?;
+    kube_apiserver::deploy(&work.seed, &objects)?;
+    if !is_preparing || is_populated || replicas == Some(0) {
+        return Ok(Step::Done);
+    }
+    // All servers must know the new key before one of them uses it.
+    let key = Key::new(namespace, kube_apiserver::NAME);
+    match rollout::wait(&work.seed, &DEPLOYMENT, &key, attempt)? {
+        Step::Done => {
+            let patch = json!({"metadata": {"annotations": {KeyOrder::POPULATED: "true"}}});
+            let patch = Patch::Merge(patch);
+            work.seed.patch::<Value>(&DEPLOYMENT, namespace, kube_apiserver::NAME, "", &patch)?;
+            Ok(Step::again(Duration::ZERO, "the new encryption key is to be used first"))
+        }
+        again => Ok(again),
+    }
+}
+
+pub(super) fn wait_server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    rollout::wait(&work.seed, &DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME), attempt)
+}
+
+pub(super) fn controllers(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let (view, made) = (&work.view, work.made()?);
+    let objects = kube_controller_manager::Input {
+        namespace: work.plane(),
+        kubernetes: &work.shoot["spec"]["kubernetes"],
+        version: &view.kubernetes_version,
+        image: &work.images.find("kube-controller-manager", &view.kubernetes_version)?,
+        replicas: i64::from(!view.wants_hibernation),
+        services: &view.services,
+        secrets: &made.of_kube_controller_manager(),
+        generic_kubeconfig: made.generic_kubeconfig(),
+    };
+    let deployment = kube_controller_manager::fill(&objects)?;
+    kube_controller_manager::deploy(&work.seed, work.plane(), &deployment)?;
+    access::ensure(&work.seed, work.plane(), "kube-controller-manager")?;
+    deploy(work, &managed_resources::kube_controller_manager(&work.view.technical_id))
+}
+
+pub(super) fn wait_controllers(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let key = Key::new(work.plane(), kube_controller_manager::NAME);
+    rollout::wait(&work.seed, &DEPLOYMENT, &key, attempt)
+}
+
+/// What a Shoot stores is encrypted from its beginning, so a new one has nothing to write anew.
+pub(super) fn label_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    if is_new(work) {
+        return Ok(Step::Done);
+    }
+    Err(Failed::new(
+        "stored objects have to be written anew, because the encryption key or the list of encrypted resources has changed: this \
+         version cannot do that yet",
+    ))
+}
+
+pub(super) fn unlabel_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let (provider, resources) = (work.view.encryption_provider(), &work.view.encrypted);
+    if let Some(patch) = frame::encrypted(&work.shoot, provider, resources) {
+        write::status_patch::<Value>(&work.garden, &SHOOT, &work.key(), &Patch::Merge(patch))?;
+    }
+    Ok(Step::Done)
+}
+
+/// Nobody has said yet what is encrypted, and how.
+fn is_new(work: &Work) -> bool {
+    text(&work.shoot["status"]["credentials"]["encryptionAtRest"]["provider"]["type"]).is_empty()
+}
+
+pub(super) fn system(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let client = work.connector.connect(work.plane()).map_err(|error| chain(&error))?;
+    let managed = inside::system(&work.view, &extensions::names(work), &client)?;
+    deploy(work, &managed)
+}
+
+pub(super) fn identity_inside(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    deploy(work, &managed_resources::cluster_identity(&work.view.technical_id, &work.view.cluster_identity))
+}
+
+/// Deletes the pods that have to begin anew when their configuration was changed by others.
+pub(super) fn restart_pods(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let selector = "maintenance.gardener.cloud/restart=true".to_owned();
+    let params = ListParams { label_selector: selector, ..ListParams::default() };
+    work.seed.delete_collection(&POD, work.plane(), &params, &DeleteParams::default())?;
+    Ok(Step::Done)
+}
+
+/// When a druid defragments, in the form of cron: once a day, in the maintenance time window. Its Shoots do not all begin in the
+/// same minute.
+fn schedule(view: &View) -> String {
+    let digits = |range| view.maintenance_begin.get(range).and_then(|text: &str| text.parse::<u32>().ok());
+    let spread = view.uid.bytes().map(u32::from).sum::<u32>() % 60;
+    format!("{spread} {} * * *", digits(0..2).unwrap_or(0) % 24)
+}

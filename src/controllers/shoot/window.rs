@@ -1,0 +1,213 @@
+//! Maintenance time windows: the same span of every day, in UTC.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::meta::text;
+use crate::base::clock::Timestamp;
+
+const DAY_S: i64 = 86_400;
+/// An operation should end in the window in which it began, so none begins in the last minutes.
+const LAST_S: i64 = 15 * 60;
+
+/// A span of every day. Both of its ends belong to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// Second of the day in UTC.
+    begin_s: i64,
+    /// From the first to the last second; less than a day.
+    length_s: i64,
+}
+
+impl Window {
+    /// From midnight to the second before midnight.
+    pub const ALWAYS: Self = Self { begin_s: 0, length_s: DAY_S - 1 };
+
+    /// From two times of day as a Shoot has them, `HHMMSS+ZZZZ`.
+    pub fn parse(begin: &str, end: &str) -> Option<Self> {
+        let (begin_s, end_s) = (time_of_day(begin)?, time_of_day(end)?);
+        Some(Self { begin_s, length_s: (end_s - begin_s).rem_euclid(DAY_S) })
+    }
+
+    /// When reconciliations of a Shoot may begin: its window without the last minutes, and at any time if it has none that
+    /// can be read.
+    pub fn of(shoot: &Value) -> Self {
+        let window = &shoot["spec"]["maintenance"]["timeWindow"];
+        let Some(whole) = Self::parse(text(&window["begin"]), text(&window["end"])) else {
+            return Self::ALWAYS;
+        };
+        Self {
+            length_s: if whole.length_s > LAST_S { whole.length_s - LAST_S } else { whole.length_s },
+            ..whole
+        }
+    }
+
+    /// Whether it is open.
+    pub const fn contains(self, at: Timestamp) -> bool {
+        self.since_begin(at) <= self.length_s
+    }
+
+    /// The first time after `at` when it opens.
+    pub const fn next_begin(self, at: Timestamp) -> Timestamp {
+        Timestamp::from_unix(at.unix().saturating_add(DAY_S - self.since_begin(at)))
+    }
+
+    /// How long to wait for a moment in the next window. `share`, from 0 to 1, says where in it.
+    pub fn until_next(self, now: Timestamp, share: f64) -> Duration {
+        self.next_begin(now).since(now) + part(self.length_s, share)
+    }
+
+    /// The same for what is left of an open window.
+    pub fn until_open(self, now: Timestamp, share: f64) -> Duration {
+        if self.contains(now) {
+            part(self.length_s - self.since_begin(now), share)
+        } else {
+            self.until_next(now, share)
+        }
+    }
+
+    /// Seconds since it opened last.
+    const fn since_begin(self, at: Timestamp) -> i64 {
+        (at.unix() - self.begin_s).rem_euclid(DAY_S)
+    }
+}
+
+/// A share of so many seconds.
+fn part(seconds: i64, share: f64) -> Duration {
+    let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).mul_f64(share)
+}
+
+/// The second of the day in UTC of `HHMMSS+ZZZZ`.
+fn time_of_day(text: &str) -> Option<i64> {
+    let number = |from: usize, below: i64| {
+        let digits = text.get(from..from + 2).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
+        digits.parse::<i64>().ok().filter(|number| *number < below)
+    };
+    let east = match text.get(6..7)? {
+        "+" => 1,
+        "-" => -1,
+        _ => return None,
+    };
+    if text.len() != 11 {
+        return None;
+    }
+    let clock = number(0, 24)? * 3_600 + number(2, 60)? * 60 + number(4, 60)?;
+    let offset = number(7, 24)? * 3_600 + number(9, 60)? * 60;
+    Some((clock - east * offset).rem_euclid(DAY_S))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::base::random;
+    use crate::format::time::{parse_rfc3339, rfc3339};
+
+    fn at(text: &str) -> Timestamp {
+        parse_rfc3339(&format!("2026-{text}Z")).unwrap()
+    }
+
+    #[test]
+    fn times_of_day_are_read_in_their_zone() {
+        let table = [
+            ("000000+0000", Some(0)),
+            ("235959+0000", Some(DAY_S - 1)),
+            ("220000+0100", Some(21 * 3_600)),
+            ("003000+0100", Some(23 * 3_600 + 1_800)),
+            ("233000-0130", Some(3_600)),
+            ("120000-1200", Some(0)),
+            ("240000+0000", None),
+            ("006000+0000", None),
+            ("000060+0000", None),
+            ("000000+2400", None),
+            ("000000+0060", None),
+            ("000000 0000", None),
+            ("000000Z", None),
+            ("000000+000", None),
+            ("000000+00000", None),
+            ("00000é+000", None),
+            ("+10000+0000", None),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(time_of_day(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn windows_open_and_close_also_over_midnight() {
+        let table = [
+            ("220000+0000", "230000+0000", "01-01T21:59:59", false),
+            ("220000+0000", "230000+0000", "01-01T22:00:00", true),
+            ("220000+0000", "230000+0000", "01-01T23:00:00", true),
+            ("220000+0000", "230000+0000", "01-01T23:00:01", false),
+            ("230000+0000", "010000+0000", "01-01T23:30:00", true),
+            ("230000+0000", "010000+0000", "01-02T00:30:00", true),
+            ("230000+0000", "010000+0000", "01-02T01:00:01", false),
+            ("003000+0100", "013000+0100", "01-01T23:45:00", true),
+            ("003000+0100", "013000+0100", "01-01T00:45:00", false),
+        ];
+        for (begin, end, now, expected) in table {
+            assert_eq!(Window::parse(begin, end).unwrap().contains(at(now)), expected, "{begin} {end} {now}");
+        }
+    }
+
+    #[test]
+    fn the_window_of_a_shoot_ends_early() {
+        let of = |begin: &str, end: &str| {
+            Window::of(&json!({"spec": {"maintenance": {"timeWindow": {"begin": begin, "end": end}}}}))
+        };
+        assert_eq!(of("220000+0000", "230000+0000").length_s, 45 * 60);
+        assert_eq!(of("234500+0000", "001500+0000").length_s, 15 * 60);
+        // Gardener allows none that is so short.
+        assert_eq!(of("220000+0000", "221000+0000").length_s, 10 * 60);
+        assert_eq!(of("220000+0000", "soon"), Window::ALWAYS);
+        assert_eq!(Window::of(&json!({"spec": {}})), Window::ALWAYS);
+        assert!((0..DAY_S).step_by(600).all(|s| Window::ALWAYS.contains(Timestamp::from_unix(s))));
+    }
+
+    #[test]
+    fn moments_in_the_present_window_and_in_the_next() {
+        let window = Window::parse("220000+0000", "230000+0000").unwrap();
+        let table = [
+            ("01-01T10:00:00", 0.0, "01-01T22:00:00", "01-01T22:00:00"),
+            ("01-01T10:00:00", 0.5, "01-01T22:30:00", "01-01T22:30:00"),
+            ("01-01T22:00:00", 0.0, "01-02T22:00:00", "01-01T22:00:00"),
+            ("01-01T22:30:00", 0.5, "01-02T22:30:00", "01-01T22:45:00"),
+            ("01-01T23:00:00", 1.0, "01-02T23:00:00", "01-01T23:00:00"),
+            ("12-31T23:30:00", 0.0, "12-32", "12-32"),
+        ];
+        for (now, share, next, open) in table {
+            let now = at(now);
+            let text = |wait| rfc3339(now.plus(wait));
+            let wanted = |text: &str| match text {
+                "12-32" => "2027-01-01T22:00:00Z".to_owned(),
+                text => format!("2026-{text}Z"),
+            };
+            assert_eq!(text(window.until_next(now, share)), wanted(next));
+            assert_eq!(text(window.until_open(now, share)), wanted(open));
+        }
+        assert_eq!(window.until_open(at("01-01T22:30:00"), f64::NAN), Duration::ZERO);
+    }
+
+    #[test]
+    fn whatever_the_window_the_moment_lies_in_it_and_within_two_days() {
+        for _ in 0..20_000 {
+            let [a, b, c] = [(); 3].map(|()| i64::from(u32::from_be_bytes(random::bytes())));
+            let window = Window { begin_s: a % DAY_S, length_s: b % DAY_S };
+            let now = Timestamp::from_unix_nanos(c * 1_000_000_007);
+            let share = random::unit();
+            let (next, open) = (window.until_next(now, share), window.until_open(now, share));
+            assert!(window.contains(now.plus(next)) && window.contains(now.plus(open)), "{window:?} {now:?}");
+            assert!(now.plus(next) >= window.next_begin(now) && window.next_begin(now) > now);
+            assert!(next < Duration::from_secs(172_800) && open <= next);
+            assert!(window.contains(window.next_begin(now)));
+            if window.contains(now) {
+                assert!(open.as_secs() <= u64::try_from(window.length_s).unwrap());
+            }
+        }
+    }
+}

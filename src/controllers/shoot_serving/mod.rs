@@ -1,0 +1,319 @@
+//! Serving the clusters of Shoots, as the gardener-resource-manager of each would: a namespace of a Shoot in the seed becomes a
+//! target of the applier as soon as its API server answers. It needs no garden.
+//!
+//! Woken by namespaces, and by whoever changes a control plane ([`Served::wake`]). Each look reads what is cheap: how many
+//! replicas the API server has, whether another program does the work, and whether the server answers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE};
+use crate::api::meta::{Key, ObjectMeta, text};
+use crate::base::backoff::delay_after;
+use crate::base::clock::Timestamp;
+use crate::base::error::chain;
+use crate::base::random;
+use crate::components::cluster_identity;
+use crate::kube::{self, Client, Seed};
+use crate::resources::{Resources, Target, Watched};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
+use crate::runtime::informer::{Object, Options};
+use crate::runtime::queue::Retry;
+use crate::runtime::source::Source;
+use crate::shoot::client::{Connector, Error, Opened};
+use crate::shoot::{Served, Standing};
+
+/// How many namespaces are looked at at once. A server that does not answer holds a worker for seconds.
+const WORKERS: u32 = 2;
+/// How often to look at a cluster that is served, and at one that is not.
+const PERIOD: Duration = Duration::from_secs(120);
+const PERIOD_ASLEEP: Duration = Duration::from_secs(60);
+/// How soon to look again after the first failure, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+const SERVER: &str = "kube-apiserver";
+const OTHER: &str = "gardener-resource-manager";
+
+/// A namespace of a Shoot.
+#[derive(Debug, Deserialize)]
+pub struct Space {
+    metadata: ObjectMeta,
+}
+
+impl Object for Space {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+/// Watches the namespaces of Shoots.
+pub fn watch(seed: &Client, spaces: &Source<Space>, group: &mut Group) {
+    let options = Options {
+        label_selector: "gardener.cloud/role=shoot".to_owned(),
+        metadata_only: true,
+        ..Options::all("seed/shoot-namespaces", NAMESPACE)
+    };
+    group.watch(seed, options, spaces);
+}
+
+/// Adds the controller.
+pub fn add(serving: Serving, group: &mut Group) {
+    let lane = group.lane("shoot-serving", WORKERS, Retry::up_to(AGAIN.1));
+    serving.served.looks(&lane);
+    group.wake(&lane, &serving.spaces, |change| {
+        // Its metadata says nothing else.
+        let uid = |space: &Option<Arc<Space>>| space.as_ref().map(|space| space.metadata.uid.clone());
+        (uid(&change.old) != uid(&change.new)).then(|| change.key.clone())
+    });
+    group.run(lane, serving);
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Serving {
+    seed: Seed,
+    connector: Connector,
+    served: Served,
+    resources: Resources,
+    managed: Source<Watched>,
+    spaces: Source<Space>,
+    identity: OnceLock<String>,
+    known: Mutex<BTreeMap<String, Known>>,
+}
+
+/// What is remembered of a namespace between two looks.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// Of the namespace.
+    uid: String,
+    opened: Option<Opened>,
+    is_target: bool,
+    failures: u32,
+}
+
+/// A workload, as far as it is read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Workload {
+    spec: Scale,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Scale {
+    replicas: Option<i64>,
+}
+
+/// What a look at the workloads tells to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Plan {
+    Serve,
+    Leave(Standing),
+}
+
+/// From the replicas of both Deployments: `None` if there is none.
+fn plan(server: Option<i64>, other: Option<i64>) -> Plan {
+    match (server, other) {
+        (_, Some(1..)) => Plan::Leave(Standing::LeftToOther),
+        (Some(1..), _) => Plan::Serve,
+        (Some(_), _) => Plan::Leave(Standing::Asleep),
+        (None, _) => Plan::Leave(Standing::Waiting(format!("there is no deployment {SERVER} yet"))),
+    }
+}
+
+impl Serving {
+    /// `connector` makes clients that ask the applier's lease.
+    pub fn new(
+        seed: Seed,
+        connector: Connector,
+        served: Served,
+        resources: Resources,
+        managed: Source<Watched>,
+        spaces: Source<Space>,
+    ) -> Self {
+        Self {
+            seed,
+            connector,
+            served,
+            resources,
+            managed,
+            spaces,
+            identity: OnceLock::new(),
+            known: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        // Single calls change the map: no panic can leave it half changed.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replicas(&self, namespace: &str, name: &str) -> Result<Option<i64>, kube::Error> {
+        let found = self.seed.find_plain::<Workload>(&DEPLOYMENT, namespace, name)?;
+        // Absent means 1.
+        Ok(found.map(|workload| workload.spec.replicas.unwrap_or(1)))
+    }
+
+    /// What the seed is called; it never changes.
+    fn identity(&self) -> Result<&str, Error> {
+        if let Some(identity) = self.identity.get() {
+            return Ok(identity);
+        }
+        let (namespace, name) = (cluster_identity::NAMESPACE, cluster_identity::NAME);
+        let what = || format!("configmap {namespace}/{name}");
+        let found = self.seed.find::<Value>(&CONFIG_MAP, namespace, name);
+        let map = found.map_err(|source| Error::Read { what: what(), source })?.unwrap_or_default();
+        let identity = text(&map["data"][name]).to_owned();
+        if identity.is_empty() {
+            return Err(Error::Missing { what: format!("the seed has no {} yet", what()) });
+        }
+        Ok(self.identity.get_or_init(|| identity))
+    }
+
+    /// Nothing is sent to the cluster any more; what was applied stays.
+    fn leave(&self, namespace: &str, known: &mut Known) {
+        if std::mem::take(&mut known.is_target) {
+            self.resources.set_target(namespace, None, &self.managed);
+        }
+        known.failures = 0;
+    }
+
+    /// A client that the server has answered just now.
+    fn contact(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<Opened, Error> {
+        let due = |opened: &&Opened| now < opened.renew_at && known.failures == 0;
+        if let Some(opened) = known.opened.as_ref().filter(due)
+            && opened.client.ungated().version().is_ok()
+        {
+            return Ok(opened.clone());
+        }
+        // Whatever went wrong, another certificate, CA or way may be the cure.
+        let opened = self.connector.open(namespace)?;
+        known.opened = Some(opened.clone());
+        Ok(opened)
+    }
+
+    fn serve(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<Opened, Error> {
+        let opened = self.contact(namespace, known, now)?;
+        if !known.is_target {
+            let target = Target::shoot(opened.client.0.clone(), self.identity()?);
+            self.resources.set_target(namespace, Some(target), &self.managed);
+            known.is_target = true;
+        }
+        known.failures = 0;
+        Ok(opened)
+    }
+
+    fn tell(&self, namespace: &str, standing: Standing, client: Option<&Opened>, now: Timestamp) {
+        let words = standing.to_string();
+        let is_served = standing == Standing::Served;
+        if !self.served.tell(namespace, standing, client, now) {
+            return;
+        }
+        if is_served {
+            log::info!(namespace = namespace; "Serving the cluster of the Shoot");
+        } else {
+            log::info!(namespace = namespace, why = words.as_str(); "Not serving the cluster of the Shoot");
+        }
+    }
+
+    fn look(&self, namespace: &str, known: &mut Known, cx: &Context) -> Result<Outcome, Failure> {
+        let now = cx.clock.now();
+        let plan = plan(self.replicas(namespace, SERVER)?, self.replicas(namespace, OTHER)?);
+        if let Plan::Leave(standing) = plan {
+            self.leave(namespace, known);
+            let is_new = matches!(standing, Standing::Waiting(_));
+            self.tell(namespace, standing, None, now);
+            return Ok(Outcome::After(jittered(if is_new { PERIOD_ASLEEP / 6 } else { PERIOD_ASLEEP })));
+        }
+        match self.serve(namespace, known, now) {
+            Ok(client) => {
+                self.tell(namespace, Standing::Served, Some(&client), now);
+                Ok(Outcome::After(next_look(jittered(PERIOD), client.renew_at, now)))
+            }
+            Err(error) => match error.postponed() {
+                Some(after) => Ok(Outcome::After(after)),
+                None => {
+                    let delay = delay_after(AGAIN.0, AGAIN.1, known.failures);
+                    known.failures = known.failures.saturating_add(1);
+                    // Its tokens can still be asked for when it is back before we look again.
+                    let client = known.opened.as_ref().filter(|_| known.is_target);
+                    self.tell(namespace, Standing::Waiting(chain(&error)), client, now);
+                    Ok(Outcome::After(jittered(delay)))
+                }
+            },
+        }
+    }
+}
+
+impl Reconciler for Serving {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let namespace = key.name.as_str();
+        let space = self.spaces.store().get(key);
+        let uid = space.as_ref().map_or("", |space| space.metadata.uid.as_str());
+        let mut known = self.lock().remove(namespace).unwrap_or_default();
+        if known.uid != uid {
+            // Gone, or another one of the same name.
+            self.leave(namespace, &mut known);
+            self.connector.forget(namespace);
+            self.served.renew(namespace);
+            known = Known { uid: uid.to_owned(), ..Known::default() };
+        }
+        if space.is_none() {
+            self.served.forget(namespace);
+            return Ok(Outcome::Done);
+        }
+        let outcome = self.look(namespace, &mut known, cx);
+        self.lock().insert(namespace.to_owned(), known);
+        outcome
+    }
+}
+
+/// Not later than the certificate has to be replaced: it is in use between two looks, too.
+fn next_look(period: Duration, renew_at: Timestamp, now: Timestamp) -> Duration {
+    period.min(renew_at.since(now).max(AGAIN.0))
+}
+
+/// Nine to eleven tenths: what begins together shall not come back together.
+fn jittered(period: Duration) -> Duration {
+    period.mul_f64(0.9 + 0.2 * random::unit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_replaced_in_time() {
+        let (now, seconds) = (Timestamp::from_unix(1_767_600_000), Duration::from_secs);
+        let look = |until: Duration| next_look(seconds(130), now.plus(until), now);
+        assert_eq!(look(seconds(480)), seconds(130));
+        assert_eq!(look(seconds(4)), seconds(4));
+        // The clock was set meanwhile.
+        assert_eq!(look(Duration::ZERO), seconds(1));
+        assert_eq!(next_look(seconds(130), now, now.plus(seconds(9))), seconds(1));
+    }
+
+    #[test]
+    fn who_serves_a_cluster() {
+        let waiting =
+            || Plan::Leave(Standing::Waiting("there is no deployment kube-apiserver yet".to_owned()));
+        let table = [
+            (None, None, waiting()),
+            (None, Some(0), waiting()),
+            (Some(0), None, Plan::Leave(Standing::Asleep)),
+            (Some(0), Some(0), Plan::Leave(Standing::Asleep)),
+            (Some(1), None, Plan::Serve),
+            (Some(3), Some(0), Plan::Serve),
+            (Some(1), Some(2), Plan::Leave(Standing::LeftToOther)),
+            (Some(0), Some(1), Plan::Leave(Standing::LeftToOther)),
+        ];
+        for (server, other, expected) in table {
+            assert_eq!(plan(server, other), expected, "{server:?} {other:?}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Which `Extension` objects there are to be: those that a Seed or Shoot names, and those of types that are enabled for all. Pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::extensions::EXTENSION;
+use crate::api::gardener::{ControllerRegistration, ControllerResource};
+use crate::api::meta::text;
+use crate::flow::{Failed, Step};
+use crate::format::duration;
+
+use super::{Patience, Wish};
+
+/// For whom an extension works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// A Seed.
+    Seed,
+    /// A Shoot without workers.
+    Shoot,
+}
+
+impl Class {
+    /// The value of `spec.class`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Seed => "seed",
+            Self::Shoot => "shoot",
+        }
+    }
+
+    /// Whether objects of this type exist unless they are disabled.
+    fn is_enabled(self, resource: &ControllerResource) -> bool {
+        let listed = resource.auto_enable.iter().any(|class| class == self.as_str());
+        match self {
+            Self::Seed => listed,
+            Self::Shoot => {
+                let is_global = resource.globally_enabled && resource.auto_enable.is_empty();
+                (listed || is_global) && resource.workerless_supported
+            }
+        }
+    }
+}
+
+/// When an extension works, seen from the kube-apiserver of the Shoot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// `BeforeKubeAPIServer`.
+    Before,
+    /// `AfterKubeAPIServer`.
+    After,
+    /// `AfterWorker`: never for a Shoot without workers.
+    AfterWorker,
+}
+
+/// An `Extension` object that is to be there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Enabled {
+    /// Its type, and its name.
+    pub name: String,
+    /// `providerConfig`; null for none.
+    pub config: Value,
+    /// How long the extension may take, if its registration says so.
+    pub timeout: Option<Duration>,
+    /// When it is reconciled.
+    pub moment: Moment,
+}
+
+impl Enabled {
+    /// The object.
+    pub fn wish(&self, class: Class) -> Wish {
+        let mut spec = json!({"type": self.name, "class": class.as_str()});
+        if !self.config.is_null() {
+            spec["providerConfig"] = self.config.clone();
+        }
+        Wish::new(spec)
+    }
+
+    /// How long to wait for it.
+    pub fn patience(&self) -> Patience {
+        let usual = Patience::of(&EXTENSION);
+        Patience { timeout: self.timeout.unwrap_or(usual.timeout), ..usual }
+    }
+}
+
+/// The types that are named in `spec.extensions` or enabled for all, without those that are disabled.
+pub(super) fn types(
+    named: &Value,
+    registrations: &[Arc<ControllerRegistration>],
+    class: Class,
+) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for resource in registrations.iter().flat_map(|registration| &registration.spec.resources) {
+        if *resource.kind == *EXTENSION.kind && class.is_enabled(resource) {
+            all.insert(resource.type_name.clone());
+        }
+    }
+    for extension in named.as_array().map(Vec::as_slice).unwrap_or_default() {
+        let name = text(&extension["type"]);
+        if extension["disabled"] == true {
+            all.remove(name);
+        } else {
+            all.insert(name.to_owned());
+        }
+    }
+    all
+}
+
+/// The objects, from `spec.extensions` and the registrations. A type that nobody has registered has none: no extension
+/// would look at it.
+pub fn enabled(named: &Value, registrations: &[Arc<ControllerRegistration>], class: Class) -> Vec<Enabled> {
+    let items = named.as_array().map(Vec::as_slice).unwrap_or_default();
+    let wanted = types(named, registrations, class).into_iter().filter_map(|name| {
+        let serves =
+            |resource: &&ControllerResource| *resource.kind == *EXTENSION.kind && resource.type_name == name;
+        let resource = registrations.iter().flat_map(|r| &r.spec.resources).find(serves)?;
+        let timeout = duration::parse(&resource.reconcile_timeout).ok();
+        let moment = match resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.reconcile) {
+            "BeforeKubeAPIServer" => Moment::Before,
+            "AfterWorker" => Moment::AfterWorker,
+            _ => Moment::After,
+        };
+        let config = items.iter().rfind(|extension| text(&extension["type"]) == name);
+        let config = config.map(|extension| extension["providerConfig"].clone()).unwrap_or_default();
+        Some(Enabled { name, config, timeout, moment })
+    });
+    wanted.collect()
+}
+
+/// What several looks come to: an error of one is an error, and all that is missing is named.
+pub fn together(looks: Vec<Result<Step, Failed>>) -> Result<Step, Failed> {
+    let (mut errors, mut missing, mut pause) = (Vec::new(), Vec::new(), Duration::MAX);
+    for look in looks {
+        match look {
+            Ok(Step::Done) => {}
+            Ok(Step::Again { after, why }) => {
+                pause = pause.min(after);
+                missing.push(why);
+            }
+            // Nothing was sent, and nothing would be.
+            Err(failed) if failed.postponed.is_some() => return Err(failed),
+            Err(failed) => errors.push(failed),
+        }
+    }
+    Ok(match (errors.is_empty(), missing.is_empty()) {
+        (false, _) => return Err(joined(errors)),
+        (true, false) => Step::again(pause, joined(missing)),
+        (true, true) => Step::Done,
+    })
+}
+
+fn joined(all: Vec<Failed>) -> Failed {
+    let mut codes: Vec<String> = all.iter().flat_map(|failed| failed.codes.clone()).collect();
+    codes.sort_unstable();
+    codes.dedup();
+    let texts: Vec<String> = all.into_iter().map(|failed| failed.text).collect();
+    Failed { codes, ..Failed::new(texts.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registration(resources: &Value) -> Arc<ControllerRegistration> {
+        let object = json!({"metadata": {"name": "r"}, "spec": {"resources": resources}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn which_objects_a_seed_has() {
+        let registrations = [
+            registration(&json!([
+                {"kind": "Extension", "type": "auto", "autoEnable": ["seed"], "reconcileTimeout": "1m30s"},
+                {"kind": "Extension", "type": "off", "autoEnable": ["seed"]},
+                {"kind": "Extension", "type": "shoots", "autoEnable": ["shoot"]},
+                {"kind": "Extension", "type": "asked", "reconcileTimeout": "soon"},
+            ])),
+            registration(&json!([{"kind": "Network", "type": "net"}])),
+        ];
+        let named = json!([
+            {"type": "asked", "providerConfig": {"a": 1}},
+            {"type": "auto", "providerConfig": {"b": 2}},
+            {"type": "off", "disabled": true},
+            {"type": "net"},
+            {"type": "nobody-serves-it"},
+        ]);
+        let auto = ("auto", Value::Null, 90);
+        let table = [
+            (&Value::Null, vec![auto, ("off", Value::Null, 180)]),
+            (&named, vec![("asked", json!({"a": 1}), 180), ("auto", json!({"b": 2}), 90)]),
+        ];
+        for (named, expected) in table {
+            let found = enabled(named, &registrations, Class::Seed);
+            let found: Vec<_> = found
+                .iter()
+                .map(|w| (w.name.as_str(), w.config.clone(), w.patience().timeout.as_secs()))
+                .collect();
+            assert_eq!(found, expected);
+        }
+        assert_eq!(enabled(&named, &[], Class::Seed), []);
+    }
+
+    #[test]
+    fn which_objects_a_shoot_without_workers_has() {
+        let moment = |reconcile: &str| json!({ "reconcile": reconcile });
+        let registrations = [registration(&json!([
+            {"kind": "Extension", "type": "all", "autoEnable": ["seed", "shoot"], "workerlessSupported": true},
+            {"kind": "Extension", "type": "before", "globallyEnabled": true, "workerlessSupported": true,
+                "lifecycle": moment("BeforeKubeAPIServer")},
+            {"kind": "Extension", "type": "late", "lifecycle": moment("AfterWorker")},
+            {"kind": "Extension", "type": "not-global", "globallyEnabled": true, "autoEnable": ["seed"], "workerlessSupported": true},
+            {"kind": "Extension", "type": "off", "autoEnable": ["shoot"], "workerlessSupported": true},
+            {"kind": "Extension", "type": "workers", "autoEnable": ["shoot"]},
+        ]))];
+        let named = json!([{"type": "off", "disabled": true}, {"type": "late"}]);
+        let found: Vec<_> = enabled(&named, &registrations, Class::Shoot)
+            .into_iter()
+            .map(|extension| (extension.name, extension.moment))
+            .collect();
+        let expected = [("all", Moment::After), ("before", Moment::Before), ("late", Moment::AfterWorker)];
+        assert_eq!(found, expected.map(|(name, moment)| (name.to_owned(), moment)));
+    }
+
+    #[test]
+    fn an_object_says_its_type_class_and_configuration() {
+        let (name, moment) = ("x".to_owned(), Moment::After);
+        let mut wanted = Enabled { name, config: Value::Null, timeout: None, moment };
+        assert_eq!(wanted.wish(Class::Seed), Wish::new(json!({"type": "x", "class": "seed"})));
+        wanted.config = json!({"a": 1});
+        let spec = json!({"type": "x", "class": "shoot", "providerConfig": {"a": 1}});
+        assert_eq!(wanted.wish(Class::Shoot), Wish::new(spec));
+    }
+
+    #[test]
+    fn several_looks_make_one_answer() {
+        let second = Duration::from_secs(1);
+        let waits = |text: &str| Ok(Step::again(second, text));
+        let fails = |text: &str, code: &str| Err(Failed { codes: vec![code.into()], ..Failed::new(text) });
+        let postponed = Failed { postponed: Some(second), ..Failed::new("closed") };
+        let both = Failed { codes: vec!["A".into(), "B".into()], ..Failed::new("x; y; z") };
+        let table = [
+            (vec![], Ok(Step::Done)),
+            (vec![Ok(Step::Done), waits("a"), waits("b")], Ok(Step::again(second, "a; b"))),
+            (vec![fails("x", "B"), waits("a"), fails("y", "A"), fails("z", "B")], Err(both)),
+            (vec![fails("x", "B"), Err(postponed.clone())], Err(postponed)),
+        ];
+        for (looks, expected) in table {
+            assert_eq!(together(looks), expected);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The names and addresses of a Shoot's API server, and which of them the garden, kubeconfigs and certificates get. Pure.
+//!
+//! Without DNS records, no name of the Shoot can be resolved. Upstream advertises the internal name nevertheless. This agent
+//! advertises only the address of the exposure.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::{Value, json};
+
+use super::view::View;
+use crate::api::meta::text;
+pub use crate::components::exposure::Outside;
+use crate::components::exposure::{self, authority};
+use crate::pki::issue::Names;
+
+/// The API server for whoever is outside the cluster: host, and port unless it is 443. That of the exposure where there are no
+/// records in the DNS.
+pub fn out_of_cluster(view: &View, outside: Option<&Outside>) -> String {
+    let Some(outside) = outside else { return view.internal.server() };
+    match &view.external {
+        _ if view.internal.is_managed() => authority(&view.internal.server(), outside.port),
+        Some(external) if external.is_managed() => authority(&external.server(), outside.port),
+        _ => outside.authority(),
+    }
+}
+
+/// The address that the API server says to have in its cluster, from that of its Service; none unless both domains have records.
+/// It lies in a range that nobody uses, as upstream's, which leads proxies on nodes to the server.
+pub fn advertise(view: &View, service: &str) -> Option<String> {
+    let [_, rest @ ..] = service.parse::<Ipv4Addr>().ok().filter(|_| view.uses_dns())?.octets();
+    Some(Ipv4Addr::from([240, rest[0], rest[1], rest[2]]).to_string())
+}
+
+/// The API server for whoever is in the cluster: a name without port.
+pub fn in_cluster(view: &View) -> String {
+    format!("kube-apiserver.{}.svc", view.technical_id)
+}
+
+/// Names and addresses in the certificate of the API server.
+pub fn server_names(view: &View, outside: Option<&Outside>) -> Names {
+    let mut names = Names { dns: service_names("kube-apiserver", &view.technical_id), addresses: Vec::new() };
+    if view.uses_dns() {
+        names.dns.push("localhost".to_owned());
+        names.addresses.extend([IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]);
+    }
+    names.dns.extend([view.technical_id.clone(), view.internal.server()]);
+    if let Some(external) = &view.external {
+        names.dns.extend([external.domain.clone(), external.server()]);
+    }
+    names.addresses.extend(view.server_addresses());
+    match outside.map(|outside| (outside, outside.host.parse())) {
+        Some((_, Ok(address))) if !names.addresses.contains(&address) => names.addresses.push(address),
+        Some((outside, Err(_))) if !names.dns.contains(&outside.host) => names.dns.push(outside.host.clone()),
+        _ => {}
+    }
+    names
+}
+
+/// The names of a Service, from the shortest to the longest.
+pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
+    ["", ".svc", ".svc.cluster.local"].iter().map(|end| format!("{service}.{namespace}{end}")).fold(
+        vec![service.to_owned()],
+        |mut all, name| {
+            all.push(name);
+            all
+        },
+    )
+}
+
+/// Who issues the tokens of ServiceAccounts. A name, even where it leads nowhere: it must not change with the address.
+pub fn issuer(view: &View) -> String {
+    view.managed_issuer().unwrap_or_else(|| own_issuer(view))
+}
+
+fn own_issuer(view: &View) -> String {
+    match text(&view.kubernetes["kubeAPIServer"]["serviceAccountConfig"]["issuer"]) {
+        "" => usual_issuer(view),
+        own => own.to_owned(),
+    }
+}
+
+fn usual_issuer(view: &View) -> String {
+    format!("https://{}", view.internal.server())
+}
+
+/// `status.advertisedAddresses`. Where nothing has records in the DNS: of the API server `unmanaged` alone, once the exposure has
+/// an address.
+pub fn advertised(view: &View, outside: Option<&Outside>) -> Vec<Value> {
+    let entry = |name: &str, url: String| json!({"name": name, "url": url});
+    if view.is_without_dns() {
+        let address = |outside: &Outside| entry("unmanaged", format!("https://{}", outside.authority()));
+        // An issuer of the garden or of the owner leads somewhere, though the names of the Shoot do not.
+        let issuer = Some(issuer(view)).filter(|issuer| *issuer != usual_issuer(view));
+        let issuer = issuer.map(|issuer| entry("service-account-issuer", issuer));
+        return outside.map(address).into_iter().chain(issuer).collect();
+    }
+    let port = outside.map_or(exposure::PORT, |outside| outside.port);
+    let url = |server: String| format!("https://{}", authority(&server, port));
+    let external = view.external.as_ref().filter(|dns| dns.is_managed()).map(|dns| ("external", dns));
+    let internal = Some(("internal", &view.internal)).filter(|(_, dns)| dns.is_managed());
+    let mut all: Vec<Value> =
+        external.into_iter().chain(internal).map(|(name, dns)| entry(name, url(dns.server()))).collect();
+    all.push(entry("service-account-issuer", issuer(view)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::tests::golden;
+    use super::*;
+
+    fn at(host: &str, port: u16) -> Outside {
+        Outside { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn names_in_the_certificate_are_those_of_a_go_gardenlet() {
+        // From the golden certificates; the address of the exposure is ours.
+        let joined = |names: Names| {
+            let addresses: Vec<String> = names.addresses.iter().map(ToString::to_string).collect();
+            format!("{} {}", names.dns.join(","), addresses.join(","))
+        };
+        let service = |n| {
+            format!(
+                "kube-apiserver,kube-apiserver.{n},kube-apiserver.{n}.svc,kube-apiserver.{n}.svc.cluster.local"
+            )
+        };
+        assert_eq!(
+            joined(server_names(&golden("s1"), None)),
+            format!(
+                "{},localhost,shoot--p--s1,api.s1.p.internal.lab.local,s1.p.shoots.lab.local,api.s1.p.shoots.lab.local \
+                 127.0.0.1,::1,100.64.0.1",
+                service("shoot--p--s1")
+            )
+        );
+        let s2 = format!("{},shoot--p--s2,api.s2.p.internal.lab.local", service("shoot--p--s2"));
+        let table = [
+            (None, format!("{s2} 100.64.0.1")),
+            (Some(at("192.0.2.7", 30_443)), format!("{s2} 100.64.0.1,192.0.2.7")),
+            (Some(at("fd00::7", 443)), format!("{s2} 100.64.0.1,fd00::7")),
+            (Some(at("lb.example.org", 443)), format!("{s2},lb.example.org 100.64.0.1")),
+            (Some(at("100.64.0.1", 443)), format!("{s2} 100.64.0.1")),
+        ];
+        for (outside, expected) in table {
+            assert_eq!(joined(server_names(&golden("s2"), outside.as_ref())), expected, "{outside:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_told_as_far_as_they_lead_somewhere() {
+        let told = |name: &str, outside: Option<Outside>| {
+            let view = golden(name);
+            let all: Vec<String> = advertised(&view, outside.as_ref())
+                .iter()
+                .map(|entry| format!("{}={}", text(&entry["name"]), text(&entry["url"])))
+                .collect();
+            (all.join(" "), out_of_cluster(&view, outside.as_ref()))
+        };
+        let s1 = |port: &str| {
+            format!(
+                "external=https://api.s1.p.shoots.lab.local{port} internal=https://api.s1.p.internal.lab.local{port} \
+                 service-account-issuer=https://api.s1.p.internal.lab.local"
+            )
+        };
+        let table = [
+            ("s1", None, s1(""), "api.s1.p.internal.lab.local"),
+            ("s1", Some(at("10.77.0.20", 443)), s1(""), "api.s1.p.internal.lab.local"),
+            ("s1", Some(at("10.77.0.20", 30_443)), s1(":30443"), "api.s1.p.internal.lab.local:30443"),
+            ("s2", None, String::new(), "api.s2.p.internal.lab.local"),
+            (
+                "s2",
+                Some(at("192.0.2.7", 30_443)),
+                "unmanaged=https://192.0.2.7:30443".into(),
+                "192.0.2.7:30443",
+            ),
+            ("s2", Some(at("fd00::7", 443)), "unmanaged=https://[fd00::7]".into(), "[fd00::7]"),
+        ];
+        for (name, outside, all, host) in table {
+            assert_eq!(told(name, outside.clone()), (all, host.to_owned()), "{name} {outside:?}");
+        }
+    }
+
+    #[test]
+    fn the_advertised_address_is_that_of_a_go_gardenlet() {
+        let table = [
+            ("s1", "10.1.136.172", Some("240.1.136.172")),
+            ("s1", "fd00::1", None),
+            ("s1", "None", None),
+            ("s2", "10.1.136.172", None),
+        ];
+        for (name, service, expected) in table {
+            assert_eq!(advertise(&golden(name), service).as_deref(), expected, "{name} {service}");
+        }
+    }
+
+    #[test]
+    fn the_issuer_is_the_owners_or_the_internal_name() {
+        let mut view = golden("s2");
+        assert_eq!(issuer(&view), "https://api.s2.p.internal.lab.local");
+        view.kubernetes["kubeAPIServer"]["serviceAccountConfig"] = json!({"issuer": "https://me"});
+        assert_eq!(issuer(&view), "https://me");
+        // That of the garden wins, once the garden has a host for it.
+        view.wants_managed_issuer = true;
+        assert_eq!(issuer(&view), "https://me");
+        view.issuer_host = "issuers.example.org".to_owned();
+        let managed = format!("https://issuers.example.org/projects/p/shoots/{}/issuer", view.uid);
+        assert_eq!(issuer(&view), managed);
+        let told: Vec<Value> = advertised(&view, Some(&at("192.0.2.7", 443)));
+        assert_eq!(told[1], json!({"name": "service-account-issuer", "url": managed}));
+        assert_eq!((told.len(), &told[0]["name"]), (2, &json!("unmanaged")));
+        assert_eq!(in_cluster(&view), "kube-apiserver.shoot--p--s2.svc");
+    }
+}

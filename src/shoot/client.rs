@@ -1,0 +1,490 @@
+//! Clients of the cluster of a Shoot. They need three things from its namespace in the seed: the bundle of its CA, its client CA,
+//! and the Secret `gardener-internal`.
+//!
+//! There are two ways to the server: the cluster address of Service `kube-apiserver`, and for an agent outside the seed's
+//! cluster the address at which the Shoot is exposed. The way that worked last is tried first. All clients of a server
+//! share one gate, so that a server that does not answer delays no other.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::core::{SECRET, SERVICE, Secret};
+use crate::api::meta::text;
+use crate::base::clock::Timestamp;
+use crate::base::error::chain;
+use crate::components::exposure;
+use crate::format::base64;
+use crate::kube::{
+    self, Client, Connection, Credentials, Gate, Gates, ListParams, Options, Seed, Shoot, kubeconfig,
+};
+use crate::pki::Key;
+use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
+use crate::secrets::labels;
+use crate::{limits, pki};
+
+/// The Service of the API server, which is its name in certificates, too.
+const SERVER: &str = "kube-apiserver";
+/// The Secret with the kubeconfig of the agent itself.
+const INTERNAL: &str = "gardener-internal";
+/// Whom the certificate of the first contact names, and the group that may do everything.
+const FIRST_NAME: &str = "gardener.cloud:system:gardener-resource-manager";
+const MASTERS: &str = "system:masters";
+/// How long a certificate is valid, and from when on it is replaced.
+const VALIDITY: Duration = Duration::from_secs(600);
+const RENEW_AFTER: Duration = Duration::from_secs(480);
+/// Clocks of control planes may be behind.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
+
+/// Why there is no client.
+#[derive(Debug)]
+pub enum Error {
+    /// The seed could not be asked.
+    Read {
+        /// What was to be read.
+        what: String,
+        /// The cause.
+        source: kube::Error,
+    },
+    /// Something is not there yet.
+    Missing {
+        /// What, and where.
+        what: String,
+    },
+    /// A Secret is not what it should be.
+    Damaged {
+        /// Namespace and name.
+        secret: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No client certificate could be signed.
+    Sign {
+        /// Namespace and name of the CA.
+        secret: String,
+        /// The cause.
+        source: pki::Error,
+    },
+    /// The server does not answer, or does not let us in.
+    Server {
+        /// The namespace.
+        namespace: String,
+        /// What other ways there were, and why they did not work.
+        others: String,
+        /// The cause.
+        source: kube::Error,
+    },
+    /// The server has another version.
+    Version {
+        /// The namespace.
+        namespace: String,
+        /// What it says.
+        found: String,
+        /// What it should be.
+        wanted: String,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { what, .. } => write!(f, "read {what} in the seed"),
+            Self::Missing { what } => write!(f, "{what}"),
+            Self::Damaged { secret, why } => write!(
+                f,
+                "secret {secret} cannot be used: {why}; restore it from a backup, or delete it and reconcile the Shoot"
+            ),
+            Self::Sign { secret, .. } => {
+                write!(f, "sign a client certificate with the CA of secret {secret}")
+            }
+            Self::Server { namespace, others, .. } => {
+                write!(f, "talk to the kube-apiserver of namespace {namespace}{others}")
+            }
+            Self::Version { namespace, found, wanted } => write!(
+                f,
+                "the kube-apiserver of namespace {namespace} has version {found:?}, and the Shoot wants {wanted:?}: either its \
+                 Deployment is not rolled out yet, or its image is not what its tag says"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } | Self::Server { source, .. } => Some(source),
+            Self::Sign { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl Error {
+    /// If a request was not sent: when to try again.
+    pub const fn postponed(&self) -> Option<Duration> {
+        match self {
+            Self::Read { source, .. } | Self::Server { source, .. } => source.postponed(),
+            _ => None,
+        }
+    }
+
+    /// The server was asked, and not the seed alone.
+    pub const fn is_of_server(&self) -> bool {
+        matches!(self, Self::Server { .. })
+    }
+}
+
+/// How a server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Way {
+    #[default]
+    Service,
+    Exposure,
+}
+
+/// What is known of a server, whoever calls it.
+#[derive(Clone, Debug)]
+struct Door {
+    gate: Gate,
+    way: Way,
+}
+
+/// The servers of all Shoots. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Doors {
+    gates: Gates,
+    known: Arc<Mutex<BTreeMap<String, Door>>>,
+}
+
+impl Doors {
+    /// None is known yet.
+    pub fn new(gates: Gates) -> Self {
+        Self { gates, known: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Door>> {
+        // Single calls change the map: no panic can leave it half changed.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn door(&self, namespace: &str) -> Door {
+        let mut known = self.lock();
+        let door = || Door { gate: self.gates.narrow_gate(), way: Way::default() };
+        known.entry(namespace.to_owned()).or_insert_with(door).clone()
+    }
+
+    fn remember(&self, namespace: &str, way: Way) {
+        if let Some(door) = self.lock().get_mut(namespace) {
+            door.way = way;
+        }
+    }
+}
+
+/// Makes clients, and keeps one for each namespace. Cheap to clone.
+#[derive(Clone)]
+pub struct Connector {
+    seed: Seed,
+    options: Options,
+    doors: Doors,
+    clients: Arc<Mutex<BTreeMap<String, Shoot>>>,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("doors", &self.doors).finish_non_exhaustive()
+    }
+}
+
+/// A client that the server has answered.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The client.
+    pub client: Shoot,
+    /// When its certificate is to be replaced.
+    pub renew_at: Timestamp,
+    /// When the certificate expires.
+    pub expires_at: Timestamp,
+}
+
+impl Connector {
+    /// `options` are those of each client: they hold the lease that is asked before a write.
+    pub fn new(seed: Seed, options: Options, doors: &Doors) -> Self {
+        let options = Options {
+            qps: 0.0,
+            peer: "shoot",
+            timeout: limits::SHOOT_TIMEOUT,
+            tells_time: false,
+            daily: None,
+            unauthorized: None,
+            ..options
+        };
+        Self { seed, options, doors: doors.clone(), clients: Arc::default() }
+    }
+
+    /// A client with a certificate that is valid for ten minutes: nothing in the cluster of the Shoot needs to be there for
+    /// it. Later calls renew the same client.
+    ///
+    /// # Errors
+    /// [`Error`]; the server must have answered.
+    pub fn open(&self, namespace: &str) -> Result<Opened, Error> {
+        let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
+        let now = self.options.clock.now();
+        let mut last =
+            Error::Missing { what: format!("namespace {namespace} has no secret of CA ca-client yet") };
+        for authority in self.newest(namespace, "ca-client")? {
+            let at = format!("{namespace}/{}", authority.metadata.name);
+            let (chain, key) = first_certificate(&authority, &at, now)?;
+            match self.reach(namespace, &trusted.clone().with_certificate(chain, key)) {
+                // A server that has not heard of the newest CA yet knows the one before.
+                Err(error) if is_unauthorized(&error) => last = error,
+                other => {
+                    let (renew_at, expires_at) = (now.plus(RENEW_AFTER), now.plus(VALIDITY));
+                    return other.map(|client| Opened { client, renew_at, expires_at });
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// A client for an operation, with the token of Secret `gardener-internal`.
+    ///
+    /// # Errors
+    /// [`Error`]; the server must have answered.
+    pub fn connect(&self, namespace: &str) -> Result<Shoot, Error> {
+        let name = format!("{namespace}/{INTERNAL}");
+        let found = self.seed.find::<Secret>(&SECRET, namespace, INTERNAL);
+        let secret = found.map_err(|source| Error::Read { what: format!("secret {name}"), source })?;
+        let missing = |what: &str| Error::Missing { what: format!("secret {name} {what}") };
+        let secret = secret.ok_or_else(|| missing("does not exist yet"))?;
+        let damaged = |why: String| Error::Damaged { secret: name.clone(), why };
+        let config =
+            decoded(&secret, "kubeconfig").ok_or_else(|| damaged("it has no kubeconfig".to_owned()))?;
+        let config = String::from_utf8_lossy(&config);
+        let parsed =
+            kubeconfig::parse(&config, std::path::Path::new("/")).and_then(|config| config.select(""));
+        match parsed.map_err(|error| damaged(chain(&error)))?.identity.credentials {
+            Credentials::Token(token) => {
+                let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
+                self.reach(namespace, &trusted.with_token(token.expose().clone()))
+            }
+            _ => Err(missing("has no token yet")),
+        }
+    }
+
+    /// The namespace is gone.
+    pub fn forget(&self, namespace: &str) {
+        self.lock().remove(namespace);
+        self.doors.lock().remove(namespace);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Shoot>> {
+        // Single calls change the map: no panic can leave it half changed.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tries the ways until one works, at most five seconds each.
+    fn reach(&self, namespace: &str, identity: &Connection) -> Result<Shoot, Error> {
+        let door = self.doors.door(namespace);
+        let mut ways = [Way::Service, Way::Exposure];
+        if door.way == Way::Exposure {
+            ways.reverse();
+        }
+        let (mut others, mut last) = (String::new(), None);
+        for way in ways {
+            let server = match way {
+                Way::Service => self.service_address(namespace)?,
+                Way::Exposure => self.exposed_address(namespace)?,
+            };
+            let Some(server) = server else { continue };
+            let connection = Connection {
+                server,
+                tls_server_name: Some(format!("{SERVER}.{namespace}.svc")),
+                ..identity.clone()
+            };
+            let failed = |source, others| Error::Server { namespace: namespace.to_owned(), others, source };
+            let client = self.client(namespace, &door, connection).map_err(|e| failed(e, String::new()))?;
+            // Whatever is known: who asks wants to know.
+            match client.ungated().version() {
+                Ok(_) => {
+                    self.doors.remember(namespace, way);
+                    return Ok(client);
+                }
+                Err(source) if matches!(source, kube::Error::Transport { .. }) => {
+                    if let Some(before) = last.replace(source) {
+                        others = format!(" (another way: {})", chain(&before));
+                    }
+                }
+                Err(source) => return Err(failed(source, others)),
+            }
+        }
+        let unknown = || Error::Missing { what: format!("service {namespace}/{SERVER} has no address yet") };
+        let source = last.ok_or_else(unknown)?;
+        Err(Error::Server { namespace: namespace.to_owned(), others, source })
+    }
+
+    /// The client of the namespace over this connection.
+    fn client(&self, namespace: &str, door: &Door, connection: Connection) -> Result<Shoot, kube::Error> {
+        let mut clients = self.lock();
+        if let Some(client) = clients.get(namespace) {
+            if *client.connection() != connection {
+                client.replace(connection)?;
+            }
+            return Ok(client.clone());
+        }
+        let options = Options { gate: Some(door.gate.clone()), ..self.options.clone() };
+        let client = Shoot(Client::new(connection, options)?);
+        clients.insert(namespace.to_owned(), client.clone());
+        Ok(client)
+    }
+
+    fn service_address(&self, namespace: &str) -> Result<Option<String>, Error> {
+        let found = self.seed.find::<Value>(&SERVICE, namespace, SERVER);
+        let what = || format!("service {namespace}/{SERVER}");
+        Ok(found.map_err(|source| Error::Read { what: what(), source })?.as_ref().and_then(cluster_address))
+    }
+
+    fn exposed_address(&self, namespace: &str) -> Result<Option<String>, Error> {
+        let found = exposure::known(&self.seed, namespace);
+        let what = || format!("service {namespace}/{}", exposure::NAME);
+        let outside = found.map_err(|source| Error::Read { what: what(), source })?;
+        Ok(outside.map(|outside| format!("https://{}", outside.authority())))
+    }
+
+    /// Those who are believed to be the server.
+    fn bundle(&self, namespace: &str) -> Result<Vec<u8>, Error> {
+        let found = self.newest(namespace, "ca-bundle")?;
+        let Some(secret) = found.first() else {
+            return Err(Error::Missing {
+                what: format!("namespace {namespace} has no secret ca-bundle yet"),
+            });
+        };
+        let damaged = || Error::Damaged {
+            secret: format!("{namespace}/{}", secret.metadata.name),
+            why: "it has no bundle.crt".to_owned(),
+        };
+        decoded(secret, "bundle.crt").ok_or_else(damaged)
+    }
+
+    /// The Secrets of one configuration of the secrets manager, the newest first.
+    fn newest(&self, namespace: &str, name: &str) -> Result<Vec<Secret>, Error> {
+        let label_selector = format!("{},{}={name}", labels::selector("gardenlet"), labels::NAME);
+        let params = ListParams { label_selector, ..ListParams::default() };
+        let found = self.seed.list::<Secret>(&SECRET, namespace, &params);
+        let what = || format!("secrets {name} of namespace {namespace}");
+        let mut all = found.map_err(|source| Error::Read { what: what(), source })?.items;
+        let age = |secret: &Secret| {
+            let rotated =
+                secret.metadata.labels.get(labels::LAST_ROTATION).and_then(|at| at.parse::<i64>().ok());
+            (secret.metadata.creation_timestamp, rotated)
+        };
+        all.sort_by_key(|secret| std::cmp::Reverse(age(secret)));
+        Ok(all)
+    }
+}
+
+/// Whether the server's version is the Shoot's, to the last digit.
+///
+/// # Errors
+/// [`Error::Version`], and [`Error::Server`] if it does not say.
+pub fn check_version(client: &Shoot, namespace: &str, wanted: &str) -> Result<(), Error> {
+    let asked = client.version();
+    let failed = |source| Error::Server { namespace: namespace.to_owned(), others: String::new(), source };
+    let found = asked.map_err(failed)?.git_version;
+    if found.strip_prefix('v').unwrap_or(&found) == wanted {
+        return Ok(());
+    }
+    Err(Error::Version { namespace: namespace.to_owned(), found, wanted: wanted.to_owned() })
+}
+
+/// A certificate and its key, signed by the Shoot's client CA.
+fn first_certificate(authority: &Secret, at: &str, now: Timestamp) -> Result<(String, String), Error> {
+    let damaged = |why: &str| Error::Damaged { secret: at.to_owned(), why: why.to_owned() };
+    let part = |key: &str| decoded(authority, key).ok_or_else(|| damaged(&format!("it has no {key}")));
+    let (certificate, key) = (part("ca.crt")?, part("ca.key")?);
+    let signing = Key::from_pem(&key).map_err(|why| damaged(&why))?;
+    let failed = |source| Error::Sign { secret: at.to_owned(), source };
+    let own = Key::new_p256().map_err(|why| failed(pki::Error::Sign(why)))?;
+    let template = Template {
+        subject: subject(FIRST_NAME, &[MASTERS.to_owned()]),
+        names: Names::default(),
+        not_before_unix_s: now.minus(CLOCKS_DIFFER).unix(),
+        not_after_unix_s: now.plus(VALIDITY).unix(),
+        usage: Some(Usage::Client),
+        authority: Authority::No,
+    };
+    let issuer = Issuer::of_pem(&certificate, &signing).map_err(failed)?;
+    let chain = template.sign(&own, &issuer).map_err(failed)?;
+    Ok((chain, own.to_pem()))
+}
+
+fn is_unauthorized(error: &Error) -> bool {
+    matches!(error, Error::Server { source, .. } if source.status_code() == Some(401))
+}
+
+fn decoded(secret: &Secret, key: &str) -> Option<Vec<u8>> {
+    base64::decode(secret.data.get(key)?.as_bytes()).ok().filter(|bytes| !bytes.is_empty())
+}
+
+/// The address of a Service within the cluster.
+fn cluster_address(service: &Value) -> Option<String> {
+    let host = text(&service["spec"]["clusterIP"]);
+    let port = service["spec"]["ports"][0]["port"].as_u64()?;
+    (!host.is_empty() && host != "None").then(|| url(host, port))
+}
+
+fn url(host: &str, port: u64) -> String {
+    if host.contains(':') { format!("https://[{host}]:{port}") } else { format!("https://{host}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn where_a_service_is_reached() {
+        let inside = |spec: Value| cluster_address(&json!({"spec": spec}));
+        let ports = json!([{"port": 443, "nodePort": 30_443}]);
+        let table = [
+            (json!({"clusterIP": "10.1.2.3", "ports": ports}), Some("https://10.1.2.3:443")),
+            (json!({"clusterIP": "fd00::1", "ports": ports}), Some("https://[fd00::1]:443")),
+            (json!({"clusterIP": "None", "ports": ports}), None),
+            (json!({"clusterIP": "", "ports": ports}), None),
+            (json!({"clusterIP": "10.1.2.3"}), None),
+        ];
+        for (spec, expected) in table {
+            assert_eq!(inside(spec.clone()).as_deref(), expected, "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_first_certificate_is_of_the_masters_and_short() {
+        let key = Key::new_p256().unwrap();
+        let now = Timestamp::from_unix(1_800_000_000);
+        let template = Template {
+            subject: subject("ca-client", &[]),
+            names: Names::default(),
+            not_before_unix_s: now.unix() - 10,
+            not_after_unix_s: now.unix() + 100_000,
+            usage: None,
+            authority: Authority::CertificatesAndRevocations,
+        };
+        let ca = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
+        let data = [("ca.crt", ca.as_bytes()), ("ca.key", key.to_pem().as_bytes())]
+            .map(|(key, value)| (key.to_owned(), base64::encode(value)));
+        let secret = Secret { data: data.into(), ..Secret::default() };
+        let (chain, _) = first_certificate(&secret, "ns/ca-client", now).unwrap();
+        let certificate = pki::Certificate::parse_pem(&chain).unwrap();
+        assert_eq!(
+            (certificate.not_before, certificate.not_after),
+            (now.minus(CLOCKS_DIFFER), now.plus(VALIDITY))
+        );
+
+        let error = first_certificate(&Secret::default(), "ns/ca-client", now).unwrap_err().to_string();
+        assert!(error.starts_with("secret ns/ca-client cannot be used: it has no ca.crt;"), "{error}");
+    }
+}

@@ -1,0 +1,23 @@
+//! What the operations on a Shoot share: what is known of it ([`View`]), under which addresses its API server is reached, which
+//! Secrets it has, and what of them, and of its keys, is copied into the garden; clients of its cluster, and whether the agent
+//! serves it.
+//!
+//! A flow calls the acts; they return at once, and say "again" where they wait.
+
+pub mod access;
+pub mod addresses;
+pub mod client;
+pub mod garden;
+pub mod inside;
+pub mod issuer;
+pub mod namespace;
+pub mod rotation;
+pub mod secrets;
+pub mod served;
+pub mod view;
+pub mod wildcard;
+
+pub use addresses::Outside;
+pub use secrets::Made;
+pub use served::{Served, Standing};
+pub use view::{Dns, Phase, Rotated, Rotations, Sources, View};

@@ -1,0 +1,71 @@
+//! What rotations of credentials mean for the Secrets: when they began, and whether the ones before still count. Pure.
+
+use super::view::{Phase, Rotated, View};
+use crate::secrets::{Options, Rotation};
+
+/// All CAs of a Shoot, in the order in which they are made.
+pub const AUTHORITIES: [&str; 6] =
+    ["ca", CA_CLIENT, "ca-etcd", "ca-etcd-peer", "ca-front-proxy", "ca-istio-basic-auth-server"];
+
+/// The CA of clients. Its name has a checksum from the beginning.
+pub const CA_CLIENT: &str = "ca-client";
+/// The token by which probes get in. It goes with the CAs.
+pub const STATIC_TOKEN: &str = "kube-apiserver-static-token";
+/// The key that signs the tokens of ServiceAccounts.
+pub const SERVICE_ACCOUNT_KEY: &str = "service-account-key";
+/// The key that encrypts what etcd stores.
+pub const ENCRYPTION_KEY: &str = "kube-apiserver-etcd-encryption-key";
+
+/// For [`crate::secrets::Secrets::load`].
+pub fn rotation(view: &View) -> Rotation {
+    let of = &view.rotations;
+    let with_authorities = AUTHORITIES.into_iter().chain([STATIC_TOKEN]).map(|name| (name, of.authorities));
+    let keys = [(SERVICE_ACCOUNT_KEY, of.service_account_key), (ENCRYPTION_KEY, of.encryption_key)];
+    let begun = |(name, rotated): (&str, Rotated)| Some((name.to_owned(), rotated.initiated?));
+    Rotation { renews_cas: false, initiated: with_authorities.chain(keys).filter_map(begun).collect() }
+}
+
+/// How a CA is kept.
+pub fn of_authority(view: &View, name: &str) -> Options {
+    let rotated = view.rotations.authorities;
+    Options { plain_name: name != CA_CLIENT && !rotated.is_known, ..of_key(rotated) }
+}
+
+/// How a key is kept: the one before it counts until the rotation is being completed.
+pub fn of_key(rotated: Rotated) -> Options {
+    Options {
+        persist: true,
+        keep_old: true,
+        ignore_old: rotated.phase == Phase::Completing,
+        ..Options::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::tests::golden;
+    use super::*;
+
+    #[test]
+    fn rotations_begin_for_all_that_go_together() {
+        assert!(rotation(&golden("s1")).initiated.is_empty());
+        let begun = rotation(&golden("s1-prepared")).initiated;
+        assert_eq!(begun.len(), AUTHORITIES.len() + 3);
+        assert!(begun.values().all(|at| at.unix() == 1_795_353_089), "{begun:?}");
+    }
+
+    #[test]
+    fn names_get_checksums_with_the_first_rotation() {
+        let mut view = golden("s2");
+        assert!(of_authority(&view, "ca").plain_name);
+        assert!(!of_authority(&view, CA_CLIENT).plain_name);
+        for (phase, ignores) in
+            [(Phase::Preparing, false), (Phase::Prepared, false), (Phase::Completing, true)]
+        {
+            view.rotations.authorities = Rotated { phase, initiated: None, is_known: true };
+            let options = of_authority(&view, "ca");
+            assert!(!options.plain_name && options.keep_old && options.persist);
+            assert_eq!(options.ignore_old, ignores, "{phase:?}");
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The Secrets of a control plane: CAs, keys, tokens, certificates, and the kubeconfig that its pods share. Names and labels are
+//! those of Gardener's secrets manager.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::addresses::{Outside, server_names, service_names};
+use super::rotation::{
+    AUTHORITIES, CA_CLIENT, ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY, STATIC_TOKEN, of_authority, of_key,
+};
+use super::view::View;
+use crate::flow::Failed;
+use crate::pki::issue::{Names, Usage};
+use crate::secrets::{Config, Data, Options, Secrets, Set, Stored, TokenUser};
+
+/// The kubeconfig that pods of the control plane share: each brings its own token.
+pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig";
+/// Where a pod finds kubeconfig and token.
+pub const KUBECONFIG_FOLDER: &str = "/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig";
+/// Whose token the probes of the kube-apiserver have.
+const HEALTH_CHECK: &str = "health-check";
+/// The certificate of the API server.
+const SERVER: &str = "kube-apiserver";
+/// Where the API server is for pods beside it.
+const SERVER_HOST: &str = "kube-apiserver";
+
+/// The Secrets of a control plane as they are.
+#[derive(Clone, Debug)]
+pub struct Made(BTreeMap<String, Set>);
+
+impl Made {
+    /// The name of a configuration's Secret that is in use. Empty before it was asked for: the certificate of the API server
+    /// before the exposure has an address.
+    pub fn current(&self, config: &str) -> &str {
+        self.0.get(config).map_or("", |set| &set.current.name)
+    }
+
+    /// The name of the bundle that belongs to a CA, or to the key of ServiceAccounts.
+    pub fn bundle(&self, config: &str) -> &str {
+        self.0.get(config).and_then(|set| set.bundle.as_ref()).map_or("", |bundle| &bundle.name)
+    }
+
+    /// What is in the Secret of a configuration that is in use.
+    pub fn data(&self, config: &str) -> Option<&Data> {
+        self.0.get(config).map(|set| &set.current.data)
+    }
+
+    /// What is in the one before it, while that counts.
+    pub fn old_data(&self, config: &str) -> Option<&Data> {
+        self.0.get(config)?.old.as_ref().map(|old| &old.data)
+    }
+
+    /// PEM texts of the CAs by which clients verify the API server.
+    pub fn ca_bundle(&self) -> &[u8] {
+        let bundle = self.0.get("ca").and_then(|set| set.bundle.as_ref());
+        bundle.map_or(&[], |bundle| bundle.get("bundle.crt"))
+    }
+
+    /// The token by which probes get in.
+    pub fn health_check_token(&self) -> &str {
+        let table = self.data(STATIC_TOKEN).and_then(|data| data.get("static_tokens.csv"));
+        let lines = table.and_then(|table| str::from_utf8(table).ok()).unwrap_or_default().lines();
+        let tokens = lines.filter_map(|line| line.split_once(','));
+        let own = |(_, user): &(&str, &str)| user.split(',').next() == Some(HEALTH_CHECK);
+        tokens.into_iter().find(own).map_or("", |(token, _)| token)
+    }
+
+    /// Names by volume of the kube-apiserver's Deployment.
+    pub fn of_kube_apiserver(&self) -> BTreeMap<&'static str, String> {
+        [
+            ("ca", self.bundle("ca")),
+            (CA_CLIENT, self.bundle(CA_CLIENT)),
+            ("ca-front-proxy", self.bundle("ca-front-proxy")),
+            ("ca-etcd", self.bundle("ca-etcd")),
+            ("service-account-key-bundle", self.bundle(SERVICE_ACCOUNT_KEY)),
+            (SERVICE_ACCOUNT_KEY, self.current(SERVICE_ACCOUNT_KEY)),
+            ("static-token", self.current(STATIC_TOKEN)),
+            ("kube-aggregator", self.current("kube-aggregator")),
+            ("etcd-client", self.current("etcd-client")),
+            ("server", self.current(SERVER)),
+        ]
+        .map(|(volume, name)| (volume, name.to_owned()))
+        .into()
+    }
+
+    /// Names by volume of the kube-controller-manager's Deployment, without the kubeconfig.
+    pub fn of_kube_controller_manager(&self) -> BTreeMap<&'static str, String> {
+        [
+            ("ca", self.bundle("ca")),
+            (CA_CLIENT, self.current(CA_CLIENT)),
+            (SERVICE_ACCOUNT_KEY, self.current(SERVICE_ACCOUNT_KEY)),
+            ("server", self.current("kube-controller-manager-server")),
+        ]
+        .map(|(volume, name)| (volume, name.to_owned()))
+        .into()
+    }
+
+    /// Names of the Secrets of an etcd (`main` or `events`): the bundle of its CA, its own certificate, that of its clients.
+    pub fn of_etcd(&self, role: &str) -> [&str; 3] {
+        [self.bundle("ca-etcd"), self.current(&format!("etcd-server-{role}")), self.current("etcd-client")]
+    }
+
+    /// The name of the kubeconfig's Secret, for annotation `generic-token-kubeconfig.secret.gardener.cloud/name` of the
+    /// `Cluster`.
+    pub fn generic_kubeconfig(&self) -> &str {
+        self.current(GENERIC_KUBECONFIG)
+    }
+}
+
+/// Finds all Secrets, or makes what is missing. `None` while an RSA key is being made: ask again after
+/// [`crate::secrets::KEY_AGAIN`].
+///
+/// The certificate of the API server names the address of the exposure: it is made once `outside` is there.
+///
+/// # Errors
+/// Those of the secrets manager.
+pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> Result<Option<Made>, Failed> {
+    for (config, options) in authorities(view).into_iter().chain(keys(view)) {
+        if secrets.ensure(&config, &options)?.is_none() {
+            return Ok(None);
+        }
+    }
+    let bundle: Option<Arc<Stored>> = secrets.get("ca").and_then(|set| set.bundle.clone());
+    let bundle = bundle.as_ref().map_or(&[][..], |bundle| bundle.get("bundle.crt"));
+    let (kubeconfig, options) = generic_kubeconfig(view, bundle);
+    secrets.ensure(&kubeconfig, &options)?;
+    for (config, ca) in certificates(view, outside) {
+        secrets.ensure(&config, &signed_by(ca))?;
+    }
+    let all = names(view, outside);
+    let sets = all.into_iter().filter_map(|name| secrets.get(&name).cloned().map(|set| (name, set)));
+    Ok(Some(Made(sets.collect())))
+}
+
+/// Deletes Secrets that are in use no more. For the end of a flow that has succeeded.
+///
+/// # Errors
+/// The first one of the seed.
+pub fn clean_up(secrets: &mut Secrets) -> Result<(), Failed> {
+    // The certificate is in use even if nobody asked for it, because no address was known.
+    let is_complete = secrets.get(SERVER).is_some();
+    Ok(if is_complete { secrets.clean_up() } else { secrets.clean_up_asked() }?)
+}
+
+/// The name of each configuration.
+fn names(view: &View, outside: Option<&Outside>) -> Vec<String> {
+    let first = authorities(view).into_iter().chain(keys(view)).map(|(config, _)| config);
+    let leaves = certificates(view, outside).into_iter().map(|(config, _)| config);
+    let mut all: Vec<String> = first.chain(leaves).map(|config| config.name().to_owned()).collect();
+    all.push(GENERIC_KUBECONFIG.to_owned());
+    all
+}
+
+fn authorities(view: &View) -> Vec<(Config, Options)> {
+    let authority = |name: &str| {
+        let common_name = match name {
+            "ca" => "kubernetes",
+            CA_CLIENT => "kubernetes-client",
+            other => other.trim_start_matches("ca-"),
+        };
+        let config =
+            Config::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None };
+        (config, of_authority(view, name))
+    };
+    AUTHORITIES.map(authority).into()
+}
+
+fn keys(view: &View) -> Vec<(Config, Options)> {
+    let own = |name: &str| name.to_owned();
+    let user = TokenUser { username: own(HEALTH_CHECK), user_id: own(HEALTH_CHECK), groups: Vec::new() };
+    // Upstream leaves out the provider that was once the only one.
+    let provider = Some(view.encryption_provider()).filter(|provider| *provider != "aescbc");
+    let provider = provider.unwrap_or_default().to_owned();
+    vec![
+        (
+            Config::EncryptionKey { name: own(ENCRYPTION_KEY), provider, length: 32 },
+            of_key(view.rotations.encryption_key),
+        ),
+        (
+            Config::RsaKey { name: own(SERVICE_ACCOUNT_KEY), bits: 4_096, for_ssh: false },
+            of_key(view.rotations.service_account_key),
+        ),
+        (
+            Config::StaticToken { name: own(STATIC_TOKEN), tokens: [(own(HEALTH_CHECK), user)].into() },
+            Options { persist: true, ..Options::default() },
+        ),
+    ]
+}
+
+fn generic_kubeconfig(view: &View, ca: &[u8]) -> (Config, Options) {
+    let config = Config::Kubeconfig {
+        name: GENERIC_KUBECONFIG.to_owned(),
+        context: view.technical_id.clone(),
+        server: SERVER_HOST.to_owned(),
+        ca: ca.to_vec(),
+        token_file: format!("{KUBECONFIG_FOLDER}/token"),
+        namespace: String::new(),
+    };
+    // Pods that were not replaced yet mount the one before.
+    (config, Options { keep_old: true, ..Options::default() })
+}
+
+fn signed_by(ca: &str) -> Options {
+    Options { signed_by: Some(ca.to_owned()), ..Options::default() }
+}
+
+/// Certificates, each with the CA that signs it.
+fn certificates(view: &View, outside: Option<&Outside>) -> Vec<(Config, &'static str)> {
+    let namespace = &view.technical_id;
+    let leaf = |name: &str, common_name: &str, usage: Usage, names: Names| Config::Leaf {
+        name: name.to_owned(),
+        common_name: common_name.to_owned(),
+        organizations: Vec::new(),
+        usage,
+        names,
+        validity: None,
+        skip_ca: true,
+        with_chain: name == SERVER,
+    };
+    let service = |name: &str| Names { dns: service_names(name, namespace), addresses: Vec::new() };
+    let etcd = |role: &str| {
+        leaf(&format!("etcd-server-{role}"), "etcd-server", Usage::Both, etcd_names(role, namespace))
+    };
+    let manager = "kube-controller-manager";
+    let mut all = vec![
+        (etcd("main"), "ca-etcd"),
+        (etcd("events"), "ca-etcd"),
+        (leaf("etcd-client", "etcd-client", Usage::Client, Names::default()), "ca-etcd"),
+        (
+            leaf("kube-aggregator", "system:kube-aggregator", Usage::Client, Names::default()),
+            "ca-front-proxy",
+        ),
+        (leaf("kube-controller-manager-server", manager, Usage::Server, service(manager)), "ca"),
+    ];
+    if outside.is_some() {
+        all.push((leaf(SERVER, SERVER, Usage::Server, server_names(view, outside)), "ca"));
+    }
+    all
+}
+
+fn etcd_names(role: &str, namespace: &str) -> Names {
+    let mut dns = vec![format!("etcd-{role}-local")];
+    dns.extend(service_names(&format!("etcd-{role}-client"), namespace));
+    dns.extend(service_names(&format!("*.etcd-{role}-peer"), namespace));
+    Names { dns, addresses: vec![[127, 0, 0, 1].into(), [0, 0, 0, 0, 0, 0, 0, 1].into()] }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::rotation::rotation;
+    use super::super::view::tests::golden;
+    use super::*;
+    use crate::base::clock::Timestamp;
+    use crate::secrets::{Manager, Step};
+
+    const NOW: Timestamp = Timestamp::from_unix(1_795_352_540);
+
+    fn secrets(part: &str) -> Vec<Value> {
+        let text = include_str!("../../tests/fixtures/golden-secrets.json");
+        serde_json::from_str::<Value>(text).unwrap()[part].as_array().unwrap().clone()
+    }
+
+    #[test]
+    fn all_that_a_go_gardenlet_has_is_made_under_its_names() {
+        for (shoot, part) in [("s1", "created"), ("s1-prepared", "rotated")] {
+            let view = golden(shoot);
+            let mut manager = Manager::new("gardenlet", vec![], &rotation(&view), NOW).unwrap();
+            let golden = secrets(part);
+            for (config, options) in authorities(&view).into_iter().chain(keys(&view)) {
+                let Ok(Step::Make(plan)) = manager.ask(&config, &options, NOW) else { panic!("{config:?}") };
+                let Some(same) = golden.iter().find(|secret| secret["labels"]["name"] == config.name())
+                else {
+                    assert_eq!(part, "rotated", "{config:?}");
+                    continue;
+                };
+                assert_eq!(same["name"], plan.name);
+                let mut labels = same["labels"].as_object().unwrap().clone();
+                labels.retain(|key, _| !["issued-at-time", "valid-until-time"].contains(&key.as_str()));
+                assert_eq!(serde_json::to_value(&plan.labels).unwrap(), Value::Object(labels), "{config:?}");
+            }
+        }
+        let mut ours = names(&golden("s2"), Some(&Outside { host: "192.0.2.1".into(), port: 443 }));
+        ours.sort();
+        // Of the golden list only gardener-resource-manager's are missing: its work is done in the process.
+        let expected = "ca,ca-client,ca-etcd,ca-etcd-peer,ca-front-proxy,ca-istio-basic-auth-server,etcd-client,\
+                        etcd-server-events,etcd-server-main,generic-token-kubeconfig,kube-aggregator,kube-apiserver,\
+                        kube-apiserver-etcd-encryption-key,kube-apiserver-static-token,kube-controller-manager-server,\
+                        service-account-key";
+        assert_eq!(ours.join(","), expected);
+        assert!(!names(&golden("s2"), None).contains(&SERVER.to_owned()));
+    }
+
+    #[test]
+    fn certificates_name_what_the_golden_ones_do() {
+        let names = etcd_names("main", "shoot--p--s2");
+        assert_eq!(
+            names.dns.join(","),
+            "etcd-main-local,etcd-main-client,etcd-main-client.shoot--p--s2,etcd-main-client.shoot--p--s2.svc,\
+             etcd-main-client.shoot--p--s2.svc.cluster.local,*.etcd-main-peer,*.etcd-main-peer.shoot--p--s2,\
+             *.etcd-main-peer.shoot--p--s2.svc,*.etcd-main-peer.shoot--p--s2.svc.cluster.local"
+        );
+        let (config, options) = generic_kubeconfig(&golden("s2"), b"AB");
+        assert!(options.keep_old && !options.persist);
+        let Config::Kubeconfig { server, context, .. } = config else { panic!() };
+        assert_eq!((server.as_str(), context.as_str()), ("kube-apiserver", "shoot--p--s2"));
+    }
+
+    #[test]
+    fn what_was_made_is_found_by_volume() {
+        let stored = |name: &str, entries: &[(&str, &str)]| {
+            let data = entries.iter().map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec())).collect();
+            Arc::new(Stored { name: name.to_owned(), data, ..Stored::default() })
+        };
+        let set = |name: &str, entries: &[(&str, &str)]| Set {
+            current: stored(name, entries),
+            old: Some(stored("old", &[("secret", "o")])),
+            bundle: Some(stored(&format!("{name}-bundle"), &[("bundle.crt", "PEM")])),
+        };
+        let made = Made(
+            [
+                ("ca", set("ca", &[])),
+                (CA_CLIENT, set("ca-client-1", &[])),
+                (
+                    STATIC_TOKEN,
+                    set("t-1", &[("static_tokens.csv", "x,other,other,\nabc,health-check,health-check,")]),
+                ),
+            ]
+            .map(|(name, set)| (name.to_owned(), set))
+            .into(),
+        );
+        assert_eq!(made.health_check_token(), "abc");
+        assert_eq!(made.ca_bundle(), b"PEM");
+        assert_eq!((made.current(CA_CLIENT), made.bundle(CA_CLIENT)), ("ca-client-1", "ca-client-1-bundle"));
+        assert_eq!(made.of_kube_apiserver()[CA_CLIENT], "ca-client-1-bundle");
+        assert_eq!(made.of_kube_controller_manager()[CA_CLIENT], "ca-client-1");
+        assert_eq!(made.of_kube_apiserver()["server"], "");
+        assert_eq!(made.old_data("ca").map(BTreeMap::len), Some(1));
+    }
+}

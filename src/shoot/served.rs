@@ -1,0 +1,207 @@
+//! Which clusters of Shoots are served at the moment, for everybody who waits for one of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::client::Opened;
+use crate::api::meta::Key;
+use crate::base::clock::Timestamp;
+use crate::kube::Shoot;
+use crate::runtime::pool::Lane;
+
+/// Whether the cluster of a Shoot is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its ManagedResources are applied and its tokens are renewed.
+    Served,
+    /// Its API server has no replicas: it is hibernated, and nothing is sent to it.
+    Asleep,
+    /// A gardener-resource-manager is deployed in its namespace.
+    LeftToOther,
+    /// Why not, in words.
+    Waiting(String),
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Served => f.write_str("served"),
+            Self::Asleep => f.write_str("deployment kube-apiserver has 0 replicas"),
+            Self::LeftToOther => f.write_str(
+                "left to deployment gardener-resource-manager in its namespace: scale it to 0 or delete it, and the agent does its \
+                 work",
+            ),
+            Self::Waiting(why) => f.write_str(why),
+        }
+    }
+}
+
+/// The last answer about a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Whether it is served.
+    pub standing: Standing,
+    /// Since when.
+    pub since: Timestamp,
+    /// When its API server last answered the look at it.
+    pub answered: Option<Timestamp>,
+}
+
+#[derive(Default)]
+struct Inner {
+    states: BTreeMap<String, State>,
+    clients: BTreeMap<String, Opened>,
+    /// Secrets whose tokens wait for their cluster, by namespace.
+    waiting: BTreeMap<String, BTreeSet<Key>>,
+    /// Where namespaces are looked at, and Secrets get their tokens.
+    looks: Option<Lane>,
+    tokens: Option<Lane>,
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Served(Arc<Mutex<Inner>>);
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Served").field(&self.lock().states).finish()
+    }
+}
+
+impl Served {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Single calls change the maps; a client without its state, or the other way round, is made good by the next look.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last answer; `None`: nobody has looked yet, or the agent does not apply ManagedResources.
+    pub fn state(&self, namespace: &str) -> Option<State> {
+        self.lock().states.get(namespace).cloned()
+    }
+
+    /// Has the namespace looked at now: something in it is different.
+    pub fn wake(&self, namespace: &str) {
+        if let Some(lane) = &self.lock().looks {
+            lane.add(Key::new("", namespace));
+        }
+    }
+
+    /// The client of a cluster that is served. If it is not, the Secret comes back as soon as it is. After a machine has slept,
+    /// a certificate has expired that nobody could replace: then the cluster is looked at first.
+    pub fn client_for(&self, secret: &Key, now: Timestamp) -> Option<Shoot> {
+        let mut inner = self.lock();
+        let namespace = &secret.namespace;
+        let opened = inner.clients.get(namespace);
+        if let Some(opened) = opened.filter(|opened| now < opened.expires_at) {
+            return Some(opened.client.clone());
+        }
+        if let Some(lane) = inner.looks.as_ref().filter(|_| opened.is_some()) {
+            lane.add(Key::new("", namespace.as_str()));
+        }
+        inner.waiting.entry(namespace.clone()).or_default().insert(secret.clone());
+        None
+    }
+
+    /// Where Secrets get their tokens from now on.
+    pub fn renews_tokens(&self, lane: &Lane) {
+        self.lock().tokens = Some(lane.clone());
+    }
+
+    /// Where namespaces are looked at from now on.
+    pub fn looks(&self, lane: &Lane) {
+        self.lock().looks = Some(lane.clone());
+    }
+
+    /// Nobody serves anything any more.
+    pub fn end(&self) {
+        let waiting = std::mem::take(&mut *self.lock());
+        drop(waiting);
+    }
+
+    /// The answer of a look. True if it is another one than before.
+    pub fn tell(&self, namespace: &str, standing: Standing, client: Option<&Opened>, now: Timestamp) -> bool {
+        let mut inner = self.lock();
+        let before = inner.states.get(namespace);
+        let is_new = before.is_none_or(|state| state.standing != standing);
+        let since = before.filter(|_| !is_new).map_or(now, |state| state.since);
+        let answered = if standing == Standing::Served { Some(now) } else { before.and_then(|s| s.answered) };
+        inner.states.insert(namespace.to_owned(), State { standing, since, answered });
+        let Some(client) = client else {
+            inner.clients.remove(namespace);
+            return is_new;
+        };
+        inner.clients.insert(namespace.to_owned(), client.clone());
+        let waiting = inner.waiting.remove(namespace).unwrap_or_default();
+        if let Some(lane) = &inner.tokens {
+            waiting.into_iter().for_each(|key| lane.add(key));
+        }
+        is_new
+    }
+
+    /// The namespace is another one than before, or was not looked at yet. Its Secrets may already wait for the cluster.
+    pub fn renew(&self, namespace: &str) {
+        let mut inner = self.lock();
+        inner.states.remove(namespace);
+        inner.clients.remove(namespace);
+    }
+
+    /// The namespace is gone.
+    pub fn forget(&self, namespace: &str) {
+        self.renew(namespace);
+        self.lock().waiting.remove(namespace);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::{Client, Connection, Options};
+
+    fn opened(expires_at: Timestamp) -> Opened {
+        let client = Shoot(Client::new(Connection::new("https://127.0.0.1:1"), Options::default()).unwrap());
+        Opened { client, renew_at: expires_at.minus(std::time::Duration::from_secs(100)), expires_at }
+    }
+
+    /// After a start, Secrets may be seen before their namespaces.
+    #[test]
+    fn a_secret_waits_for_a_namespace_that_nobody_has_looked_at() {
+        let served = Served::default();
+        let waiting = |served: &Served| served.lock().waiting.get("shoot--a--b").map_or(0, BTreeSet::len);
+        let at = Timestamp::from_unix;
+        assert!(served.client_for(&Key::new("shoot--a--b", "gardener"), at(10)).is_none());
+        served.renew("shoot--a--b");
+        assert_eq!(waiting(&served), 1);
+        served.tell("shoot--a--b", Standing::Served, Some(&opened(at(500))), at(11));
+        assert_eq!(waiting(&served), 0);
+        assert!(served.client_for(&Key::new("shoot--a--b", "gardener"), at(600)).is_none());
+        served.forget("shoot--a--b");
+        assert_eq!(waiting(&served), 0);
+    }
+
+    #[test]
+    fn a_state_says_since_when_and_when_the_server_answered() {
+        let served = Served::default();
+        let at = Timestamp::from_unix;
+        let client = opened(at(500));
+        let away = || Standing::Waiting("away".to_owned());
+        let table = [
+            (10, away(), false, true, (10, None)),
+            (20, away(), false, false, (10, None)),
+            (30, Standing::Served, true, true, (30, Some(30))),
+            (40, Standing::Served, true, false, (30, Some(40))),
+            (50, Standing::Asleep, false, true, (50, Some(40))),
+        ];
+        let key = Key::new("shoot--a--b", "gardener");
+        for (now, standing, has_client, is_new, (since, answered)) in table {
+            let client = has_client.then_some(&client);
+            assert_eq!(served.tell("shoot--a--b", standing.clone(), client, at(now)), is_new, "{now}");
+            let state = served.state("shoot--a--b").unwrap();
+            assert_eq!(state, State { standing, since: at(since), answered: answered.map(at) }, "{now}");
+            assert_eq!(served.client_for(&key, at(now)).is_some(), has_client, "{now}");
+            assert!(served.client_for(&key, at(500)).is_none(), "expired");
+        }
+        served.forget("shoot--a--b");
+        assert_eq!(served.state("shoot--a--b"), None);
+    }
+}

@@ -1,0 +1,65 @@
+//! The certificate of a seed for a wildcard domain, which API servers of Shoots show besides their own.
+
+use serde_json::Value;
+
+use super::view::View;
+use crate::api::core::SECRET;
+use crate::api::meta::{Key, text};
+use crate::api::resources::GARDEN_NAMESPACE;
+use crate::components::kube_apiserver::Wildcard;
+use crate::flow::Failed;
+use crate::kube::{ListParams, Seed};
+use crate::runtime::write;
+
+const LABEL: &str = "gardener.cloud/role=controlplane-cert";
+/// What the name of a control plane's namespace begins with, and names of hosts leave out.
+const PREFIX: &str = "shoot--";
+
+/// Copies the certificate into the namespace of the control plane, if the seed has one.
+///
+/// # Errors
+/// The seed's; several certificates.
+pub fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
+    let params = ListParams { label_selector: LABEL.to_owned(), ..ListParams::default() };
+    let mut found: Vec<Value> = Vec::new();
+    seed.list_all::<Value>(&SECRET, GARDEN_NAMESPACE, &params, &mut |secret| found.push(secret))?;
+    let Some(host) = host(view) else { return Ok(None) };
+    let source = match found.as_slice() {
+        [] => return Ok(None),
+        [one] => one,
+        several => {
+            let names: Vec<&str> = several.iter().map(|secret| text(&secret["metadata"]["name"])).collect();
+            return Err(Failed::new(format!(
+                "namespace {GARDEN_NAMESPACE} of the seed has several Secrets with label {LABEL}, and one may be: {}",
+                names.join(", ")
+            )));
+        }
+    };
+    let secret = text(&source["metadata"]["name"]).to_owned();
+    let key = Key::new(view.technical_id.as_str(), secret.as_str());
+    write::ensure(seed, &SECRET, &key, |copy| copy["data"] = source["data"].clone())?;
+    Ok(Some(Wildcard { secret, host }))
+}
+
+/// The name of the Shoot's API server below the domain of the seed's ingress.
+fn host(view: &View) -> Option<String> {
+    let name = view.technical_id.strip_prefix(PREFIX).unwrap_or(&view.technical_id);
+    (!view.ingress_domain.is_empty()).then(|| format!("api-{name}.{}", view.ingress_domain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::tests::golden;
+    use super::*;
+
+    #[test]
+    fn the_host_is_below_the_ingress_domain() {
+        let mut view = golden("s2");
+        view.ingress_domain = "ingress.lab.local".to_owned();
+        assert_eq!(host(&view).as_deref(), Some("api-p--s2.ingress.lab.local"));
+        view.technical_id = "shoot-old-name".to_owned();
+        assert_eq!(host(&view).as_deref(), Some("api-shoot-old-name.ingress.lab.local"));
+        view.ingress_domain.clear();
+        assert_eq!(host(&view), None);
+    }
+}

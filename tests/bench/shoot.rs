@@ -1,0 +1,160 @@
+//! One Shoot, from its object in the garden to its API server: where the time goes, and what the agent takes for it.
+//!
+//! The node is a stand-in (`tests/support/shoot`): its pods begin at once, and `minReadySeconds` are waited for as on a real one.
+//! What a real node takes, `tests/cluster` shows.
+
+use std::fs;
+use std::time::Duration;
+
+use gardenlet::base::clock::Timestamp;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Busy, wait_for, wait_within};
+use crate::report::{Report, mb, ms};
+use crate::scene::Scene;
+use crate::support::encoding::from_rfc3339;
+use crate::support::http::record::Recorded;
+use crate::support::json::text;
+use crate::support::shoot::Site;
+use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless};
+use crate::{Bench, pause};
+
+const NAME: &str = "s1";
+const CORE: &str = "core.gardener.cloud";
+/// Budget of the agent's own processor time for a Shoot, RSA keys apart.
+const OWN_MAX: Duration = Duration::from_secs(2);
+/// The thread that makes RSA keys.
+const KEYS: &str = "rsa-keys";
+/// Steps that took less are not worth a line.
+const STEP_MIN: Duration = Duration::from_millis(100);
+/// RSA keys are made when nobody else has anything to do, which takes long on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// Who asks the API servers beside the agent: the stand-ins, and their probes.
+const OTHERS: [&str; 2] = ["admin", "health-check"];
+
+/// Measures the creation, and a reconciliation that finds everything as it should be.
+pub(crate) fn measure(bench: &Bench, report: &mut Report) {
+    let (scene, site) = Scene::for_shoots(&bench.folder.join("shoot"));
+    let (mut agent, _) = bench.start(&scene);
+    let keys = agent.watch_threads(KEYS);
+    wait_for(&mut agent, "the Seed to be ready", || scene.is_ready().then_some(()));
+    let mut round = Round { scene: &scene, site: &site, agent: &mut agent, keys: &keys };
+    round.rest();
+    let (before, applied) = (round.agent.memory(), bench.clock.now());
+    let spent = round.run("Create", &|| scene.garden.apply(&[Workerless::new(NAME).build()]));
+    report.row("Shoot: from its object to Create Succeeded", ms(spent.time), "");
+    for (at, step, task) in steps(&fs::read_to_string(scene.log()).unwrap(), applied) {
+        let name = format!("  {:5.1} s  {task}", at.as_secs_f64());
+        report.row(name, format!("{:.1} s", step.as_secs_f64()), "");
+    }
+    let own = spent.own;
+    report.check("  processor time without RSA keys", ms(own), &ms(OWN_MAX), own <= OWN_MAX);
+    report.row("  processor time for RSA keys", ms(spent.keys), "");
+    spent.tell_requests(report);
+    round.rest();
+    let after = round.agent.memory();
+    let grown = after.pss.saturating_sub(before.pss);
+    report.row("  PSS before and after", format!("{}, {}", mb(before.pss), mb(after.pss)), "");
+    report.row("    for the Shoot", mb(grown), "");
+    let asked = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
+    let ask = || scene.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, NAME), &asked);
+    let spent = round.run("Reconcile", &|| drop(ask()));
+    report.row("Shoot: a reconciliation that changes nothing", ms(spent.time), "");
+    report.row("  processor time", ms(spent.own + spent.keys), "");
+    spent.tell_requests(report);
+    assert_eq!(site.complaints(), Vec::<String>::new());
+}
+
+struct Round<'a> {
+    scene: &'a Scene,
+    site: &'a Site,
+    agent: &'a mut Agent,
+    keys: &'a Busy,
+}
+
+/// What an operation took.
+struct Spent {
+    time: Duration,
+    /// Processor time without that of RSA keys, and of these.
+    own: Duration,
+    keys: Duration,
+    /// By server.
+    requests: Vec<(&'static str, Vec<Recorded>)>,
+}
+
+impl Round<'_> {
+    /// Waits until nothing is done any more: after an operation keys are made for the next one.
+    fn rest(&mut self) {
+        pause(Duration::from_secs(3));
+        let Self { agent, keys, .. } = self;
+        let mut last = None;
+        loop {
+            let now = keys.so_far();
+            if last.replace(now) == Some(now) {
+                return;
+            }
+            agent.ensure_running();
+            pause(Duration::from_secs(2));
+        }
+    }
+
+    /// The API server of the Shoot has none before it is there.
+    fn marks(&self) -> [usize; 3] {
+        let shoot = self.site.server(&object::technical_id(NAME));
+        let of_shoot = shoot.map_or(0, |server| server.cluster.request_count());
+        [self.scene.garden.request_count(), self.scene.seed.request_count(), of_shoot]
+    }
+
+    fn run(&mut self, kind: &str, begin: &dyn Fn()) -> Spent {
+        let Self { scene, .. } = *self;
+        let ([garden, seed, shoot], clock) = (self.marks(), &scene.clock);
+        let (busy, keys, begun) = (self.agent.cpu().0, self.keys.so_far(), clock.mono());
+        begin();
+        let done = || {
+            let shoot = scene.garden.get(CORE, "shoots", PROJECT_NAMESPACE, NAME)?;
+            let last = &shoot["status"]["lastOperation"];
+            (last["type"] == kind && last["state"] == "Succeeded").then_some(())
+        };
+        wait_within(self.agent, PATIENCE, kind, done);
+        let (time, all) = (clock.mono() - begun, self.agent.cpu().0 - busy);
+        let keys = self.keys.so_far() - keys;
+        let within = self.site.server(&object::technical_id(NAME)).unwrap();
+        let requests = [
+            ("garden", scene.garden.requests_since(garden)),
+            ("seed", scene.seed.requests_since(seed)),
+            ("Shoot", within.cluster.requests_since(shoot)),
+        ];
+        Spent { time, own: all.saturating_sub(keys), keys, requests: requests.map(of_agent).into() }
+    }
+}
+
+fn of_agent((server, mut requests): (&'static str, Vec<Recorded>)) -> (&'static str, Vec<Recorded>) {
+    requests.retain(|request| !OTHERS.contains(&request.user.as_str()));
+    (server, requests)
+}
+
+impl Spent {
+    fn tell_requests(&self, report: &mut Report) {
+        for (server, requests) in &self.requests {
+            let writes = requests.iter().filter(|request| request.is_write()).count();
+            let name = format!("  requests to the {server}, writes among them");
+            report.row(name, format!("{}, {writes}", requests.len()), "");
+        }
+    }
+}
+
+/// Tasks of the flow as the log tells of them: when each was done, and how long after the one before. Several run at once, so a
+/// step is what the flow waited for, and not what a task took.
+fn steps(log: &str, begin: Timestamp) -> Vec<(Duration, Duration, String)> {
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let (mut last, mut found) = (begin, Vec::new());
+    for line in lines.filter(|line| line["msg"] == "The task is done") {
+        let Some(at) = from_rfc3339(text(&line, "/ts")) else { continue };
+        let step = at.since(last);
+        last = at;
+        if step >= STEP_MIN {
+            found.push((at.since(begin), step, text(&line, "/task").to_owned()));
+        }
+    }
+    found
+}

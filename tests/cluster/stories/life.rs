@@ -1,0 +1,163 @@
+//! Shoots in the node of the seed, made by the agent: from the object in the garden to an API server that lets its owner in, and
+//! what becomes of it when things break.
+
+use gardenlet::api::core::NAMESPACE;
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::kube::{Client, Patch};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::failure::{Failure, Result, equal};
+use crate::image;
+use crate::lab::Lab;
+use crate::outside;
+use crate::site::Site;
+use crate::stories::role;
+use crate::stories::steps::{self, while_running};
+use crate::support::garden::prepare;
+use crate::wait;
+use crate::world::{self, World};
+
+mod crashes;
+mod names;
+mod outages;
+mod owner;
+mod stored;
+
+use owner::Owner;
+
+const PROJECT: &str = "garden-p";
+/// The longest time from the object to its success.
+const CREATED_WITHIN_S: u64 = 180;
+
+/// A Shoot of the project.
+#[derive(Clone, Copy, Debug)]
+struct Name(&'static str);
+
+impl Name {
+    /// The namespace of its control plane.
+    fn plane(self) -> String {
+        format!("shoot--p--{}", self.0)
+    }
+}
+
+/// A Shoot is created within three minutes. Its owner gets in from outside with the kubeconfig that the garden issues. A Secret
+/// is encrypted in etcd. A second reconciliation leaves everything as it is. Without an agent its pods come back when they
+/// are killed, and without a garden all of it comes back after a power cut. Another Shoot becomes the same, although
+/// the agent is killed again and again meanwhile. With `--long` a third one has the next minor version of Kubernetes.
+pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
+    let (one, two, three) = (Name("s1"), Name("s2"), Name("s3"));
+    let mut components = vec![image::ETCD, image::API_SERVER, image::CONTROLLERS];
+    if lab.environment.long {
+        components.extend([image::NEXT_API_SERVER, image::NEXT_CONTROLLERS]);
+    }
+    let mut site = Site::start(lab, &components)?;
+    let _world = World::build(lab)?;
+    let mut audit = lab.seed.audit();
+    let garden = lab.garden.client()?;
+    let mut agent = begin(lab, &garden)?;
+    create(lab, &garden, &mut agent, (one, image::API_SERVER.version()))?;
+    print_where_the_time_went(&agent.log());
+    let owner = Owner::new(lab, &garden, one, &site.outside)?;
+    owner.gets_in(image::API_SERVER.version())?;
+    owner.keeps_a_secret()?;
+    names::are_golden(lab, one)?;
+    stored::is_encrypted(lab, &garden, one)?;
+    stored::stays_as_it_is(lab, &garden, &mut agent, (one, &owner))?;
+    agent.ensure_running()?;
+    agent.kill();
+    outages::pods_come_back(&site.node, &lab.seed, (one, &owner))?;
+    outages::power_comes_back(&mut site.node, lab, (one, &owner))?;
+    agent.restart()?;
+    steps::ready(lab, &mut agent)?;
+    crashes::lead_to_the_same(lab, &garden, &mut agent, (&owner, &site.outside, two))?;
+    if lab.environment.long {
+        create(lab, &garden, &mut agent, (three, image::NEXT_API_SERVER.version()))?;
+        Owner::new(lab, &garden, three, &site.outside)?.gets_in(image::NEXT_API_SERVER.version())?;
+        let manager = "deployment/kube-controller-manager";
+        lab.seed.rolled_out(&three.plane(), manager, 120)?;
+    }
+    agent.ensure_running()?;
+    role::allows_with_shoots(&mut audit)
+}
+
+/// A garden with a project, and an agent whose Seed is ready for Shoots.
+fn begin(lab: &Lab, garden: &Client) -> Result<Agent> {
+    let list = |items: Vec<Value>| json!({"apiVersion": "v1", "kind": "List", "items": items});
+    lab.seed.apply(&list(prepare::access().1))?;
+    lab.garden.apply(&list(prepare::for_shoots()))?;
+    wait::until("the namespace of the project", 30, || garden.find::<Value>(&NAMESPACE, "", PROJECT))?;
+    let mut options = world::agent(lab, "agent")?;
+    options.config["seedConfig"]["spec"]["dns"]["internal"]["type"] = json!("unmanaged");
+    options.config["seedConfig"]["spec"]["networks"]["shootDefaults"] = json!({"services": "100.64.0.0/13"});
+    options.config["edge"]["exposure"] = json!({"type": "NodePort", "address": outside::INSIDE_ADDRESS});
+    let mut agent = Agent::start(lab, options)?;
+    steps::ready(lab, &mut agent)?;
+    Ok(agent)
+}
+
+/// Makes a Shoot of that version (with a `v`), and waits until it is there.
+fn create(lab: &Lab, garden: &Client, agent: &mut Agent, (name, version): (Name, &str)) -> Result<()> {
+    apply(lab, name, version)?;
+    let began = wait::now();
+    let shoot = succeeded(lab, garden, agent, (name, "Create"))?;
+    println!("       {:6.1} s  {version}: Create Succeeded", wait::seconds_since(began));
+    equal("progress", &shoot["status"]["lastOperation"]["progress"], &json!(100))?;
+    equal("errors", &shoot["status"]["lastErrors"], &Value::Null)
+}
+
+fn apply(lab: &Lab, name: Name, version: &str) -> Result<()> {
+    let mut shoot = prepare::shoot(name.0);
+    shoot["spec"]["kubernetes"]["version"] = json!(version.trim_start_matches('v'));
+    // Else the garden picks one at random.
+    shoot["spec"]["maintenance"] = json!({"timeWindow": {"begin": "030000+0000", "end": "040000+0000"}});
+    lab.garden.apply(&shoot)
+}
+
+/// The Shoot, once the operation of that type has succeeded.
+fn succeeded(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    (name, operation): (Name, &str),
+) -> Result<Value> {
+    let result = while_running(&format!("{operation} Succeeded"), CREATED_WITHIN_S, agent, || {
+        let shoot = garden.get::<Value>(&SHOOT, PROJECT, name.0)?;
+        let last = &shoot["status"]["lastOperation"];
+        let is_asked_for = shoot["metadata"]["annotations"]["gardener.cloud/operation"].is_string();
+        if last["type"] == operation && last["state"] == "Succeeded" && !is_asked_for {
+            return Ok(Some(shoot));
+        }
+        Err(Failure::new(format!("{last} {}", shoot["status"]["lastErrors"])))
+    });
+    result.map_err(|failure| explained(lab, garden, (name, &failure)))
+}
+
+/// Asks for another reconciliation.
+fn ask_for_another(garden: &Client, name: Name) -> Result<()> {
+    let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
+    Ok(garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch)).map(drop)?)
+}
+
+/// What the log says of the tasks that took longest.
+fn print_where_the_time_went(log: &str) {
+    for line in log.lines().filter(|line| line.contains("The task is done")) {
+        println!("                 {line}");
+    }
+}
+
+/// A failure, and what the pods said.
+fn explained(lab: &Lab, garden: &Client, (name, failure): (Name, &Failure)) -> Failure {
+    let ask = |arguments: &[&str]| lab.seed.kubectl(arguments).unwrap_or_else(|other| other.to_string());
+    let namespace = format!("--namespace={}", name.plane());
+    let pods =
+        ask(&["get", "pods,persistentvolumeclaims,services,managedresources", "--output=wide", &namespace]);
+    let events = ask(&["events", "--types=Warning", &namespace]);
+    let mut logs = String::new();
+    for name in ask(&["get", "pods", "--output=name", &namespace]).lines() {
+        logs += &format!("{name}:\n{}\n", ask(&["logs", name, "--tail=12", &namespace]));
+    }
+    let shoot = garden.get::<Value>(&SHOOT, PROJECT, name.0).map(|shoot| shoot["status"].to_string());
+    let shoot = shoot.unwrap_or_else(|error| error.to_string());
+    Failure::new(format!("{failure}\n{shoot}\n{pods}\n{events}\n{logs}"))
+}

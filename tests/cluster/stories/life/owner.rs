@@ -1,0 +1,86 @@
+//! Whoever owns a Shoot: outside of the site, with the kubeconfig that the garden issues.
+
+use std::path::{Path, PathBuf};
+
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::format::base64;
+use gardenlet::kube::{Client, Method, Options, kubeconfig};
+use serde_json::{Value, json};
+
+use super::{Name, PROJECT};
+use crate::cluster;
+use crate::failure::{Doing, Failure, Result, ensure, equal};
+use crate::lab::Lab;
+use crate::outside::Outside;
+use crate::process;
+
+/// What the owner keeps in a Secret.
+pub(super) const WORDS: &str = "plain-words";
+
+pub(super) struct Owner<'a> {
+    pub(super) name: Name,
+    outside: &'a Outside,
+    kubeconfig: PathBuf,
+}
+
+impl<'a> Owner<'a> {
+    /// Asks the garden for a kubeconfig of an administrator.
+    pub(super) fn new(lab: &Lab, garden: &Client, name: Name, outside: &'a Outside) -> Result<Self> {
+        let request = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
+            "spec": {"expirationSeconds": 3_600}});
+        let path = SHOOT.path(PROJECT, name.0, "adminkubeconfig");
+        let body = request.to_string();
+        let answer = garden.raw(Method::Post, &path, Some(body.as_bytes()), "application/json")?;
+        let answer: Value = serde_json::from_slice(&answer.body)?;
+        let text = answer["status"]["kubeconfig"].as_str().unwrap_or_default();
+        let text =
+            base64::decode(text.as_bytes()).map_err(|_| Failure::new(format!("no kubeconfig: {answer}")))?;
+        let path = lab.place.join(format!("{}.kubeconfig", name.0));
+        cluster::write(&path, &String::from_utf8_lossy(&text))?;
+        Ok(Self { name, outside, kubeconfig: path })
+    }
+
+    pub(super) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = self.outside.command("kubectl")?;
+        command.env("KUBECACHEDIR", self.kubeconfig.with_extension("cache"));
+        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--request-timeout=5s");
+        process::run(command.args(arguments))
+    }
+
+    /// A client of the same administrator on the node.
+    pub(super) fn client(&self) -> Result<Client> {
+        let doing = || format!("client of {}", self.name.0);
+        let text = std::fs::read_to_string(&self.kubeconfig).doing(doing)?;
+        let connection = kubeconfig::parse(&text, Path::new("/")).and_then(|parsed| parsed.select(""));
+        Client::new(connection.doing(doing)?, Options::default()).doing(doing)
+    }
+
+    /// The server has that version and lets nobody in but administrators, and what belongs into each Shoot is there.
+    pub(super) fn gets_in(&self, wanted: &str) -> Result<()> {
+        let version: Value = serde_json::from_str(&self.kubectl(&["get", "--raw", "/version"])?)?;
+        equal("the version", &version["gitVersion"], &json!(wanted))?;
+        let whoami = self.kubectl(&["auth", "whoami"])?;
+        ensure(whoami.contains("gardener.cloud:system:admins"), || format!("the owner is {whoami}"))?;
+        let namespaces = self.kubectl(&["get", "namespaces", "--output=name"])?;
+        ensure(namespaces.contains("namespace/kube-system"), || format!("namespaces: {namespaces}"))?;
+        let info =
+            self.kubectl(&["get", "configmap", "shoot-info", "--namespace=kube-system", "--output=json"])?;
+        let info: Value = serde_json::from_str(&info)?;
+        equal("shoot-info", &info["data"]["shootName"], &json!(self.name.0))
+    }
+
+    /// The Secret `kept`, and a ConfigMap beside it with other words.
+    pub(super) fn keeps_a_secret(&self) -> Result<()> {
+        self.kubectl(&["create", "secret", "generic", "kept", &format!("--from-literal=a={WORDS}")])?;
+        self.kubectl(&["create", "configmap", "open", "--from-literal=a=open-words"]).map(drop)
+    }
+
+    /// Something can be stored, and what was stored before is as it was.
+    pub(super) fn finds_everything(&self) -> Result<()> {
+        let marked = format!("--overwrite=true a={}", gardenlet::base::random::hex(4));
+        let marked: Vec<&str> = marked.split(' ').collect();
+        self.kubectl(&[&["annotate", "configmap", "open"], &marked[..]].concat())?;
+        let kept = self.kubectl(&["get", "secret", "kept", "--output=jsonpath={.data.a}"])?;
+        equal("what was kept", kept.as_str(), base64::encode(WORDS.as_bytes()).as_str())
+    }
+}

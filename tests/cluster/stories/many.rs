@@ -1,0 +1,292 @@
+//! Twenty Shoots at once, without a node: the story plays the kubelets and starts an API server of this process for each
+//! Shoot. One of these servers cannot be reached, in the beginning and once more in the end.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use gardenlet::api::core::{NAMESPACE, SECRET, SERVICE};
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::base::clock::Clock;
+use gardenlet::base::stop::Stop;
+use gardenlet::base::thread;
+use gardenlet::format::base64;
+use gardenlet::kube::{Client, ListParams, Patch, Seed};
+use gardenlet::secrets::{Config, Data, Options, Place, Rotation, Secrets};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::failure::{Failure, Result, ensure};
+use crate::lab::Lab;
+use crate::stories::steps::{ready, while_running};
+use crate::support::garden::prepare;
+use crate::support::keys::FixtureKeys;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::shoot::object::{PROJECT_NAMESPACE, make_edge, technical_id};
+use crate::support::shoot::{Listen, Manager, Options as SiteOptions, Site};
+use crate::wait;
+use crate::world::{self, World};
+
+const SHOOTS: usize = 20;
+/// The Shoot whose API server cannot be reached.
+const LOST: &str = "s7";
+/// How much longer the others may take because of it.
+const DELAY_S_MAX: f64 = 10.0;
+/// Bounds for the whole agent, at any moment.
+const THREADS_MAX: u64 = 40;
+const PSS_BYTES_MAX: u64 = 20 << 20;
+/// Until all are created that can be: `minReadySeconds` of the API server alone are half a minute.
+const CREATED_WITHIN_S: u64 = 300;
+const RECONCILED_WITHIN_S: u64 = 120;
+/// What signs, or is signed with: RSA keys. They are there before the agent starts, because to make 140 of them would take
+/// a machine many minutes of which nothing is learned.
+const AUTHORITIES: [&str; 6] =
+    ["ca", "ca-client", "ca-etcd", "ca-etcd-peer", "ca-front-proxy", "ca-istio-basic-auth-server"];
+const ACCOUNTS: &str = "service-account-key";
+
+/// All Shoots but the lost one are created, and that one as soon as it can be reached. Then all are reconciled at once, without
+/// a lost one and with one: the others may take longer by a few seconds. The agent's threads and memory are counted all the
+/// time. Name a program as it is shipped in `GARDENLET_BINARY` to have the whole of its memory judged.
+pub(crate) fn come_up(lab: &mut Lab) -> Result<()> {
+    let _world = World::build(lab)?;
+    let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
+    lab.seed.apply(&list(&prepare::access().1))?;
+    lab.garden.apply(&list(&prepare::for_shoots()))?;
+    wait::until("the namespace of the project", 30, || {
+        garden.find::<Value>(&NAMESPACE, "", PROJECT_NAMESPACE)
+    })?;
+    lend_keys(lab)?;
+    let site = Site::start(
+        lab.seed.client()?,
+        SiteOptions {
+            manager: Manager::Theirs,
+            listen: Listen::NodePort,
+            elsewhere: technical_id(LOST),
+            ..SiteOptions::default()
+        },
+    );
+    let mut options = world::agent(lab, "agent")?;
+    make_edge(&mut options.config);
+    options.config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
+    let mut agent = Agent::start(lab, options)?;
+    ready(lab, &mut agent)?;
+    let size = Size::watch(agent.id())?;
+
+    let began = wait::now();
+    lab.garden.apply(&list(&names().map(|name| prepare::shoot(&name)).collect::<Vec<_>>()))?;
+    let proxy = while_running("the port of the lost Shoot", 120, &mut agent, || lost(&seed, &site))?;
+    let created = succeeded(&garden, &mut agent, CREATED_WITHIN_S, &is_not_lost)?;
+    println!("                         created in {} s", times(&created));
+    size.print("they were created");
+    proxy.set(Mode::Pass);
+    succeeded(&garden, &mut agent, CREATED_WITHIN_S, &|_| true)?;
+    println!("                         with the lost one: {:.1} s", wait::seconds_since(began));
+
+    let mut last = [0.0; 2];
+    for (last, (mode, words)) in last.iter_mut().zip([(Mode::Pass, "without"), (Mode::Hole, "with")]) {
+        proxy.set(mode);
+        reconcile(&garden)?;
+        let times_of_all = succeeded(&garden, &mut agent, RECONCILED_WITHIN_S, &is_not_lost)?;
+        *last = times_of_all.values().copied().fold(0.0, f64::max);
+        println!("                         reconciled {words} a lost one in {} s", times(&times_of_all));
+    }
+    size.print("the end");
+    ensure(last[1] <= last[0] + DELAY_S_MAX, || {
+        format!("without a lost Shoot the others took {:.1} s, with one {:.1} s", last[0], last[1])
+    })?;
+    size.ensure_small(lab.environment.has_agent())?;
+    agent.ensure_running()
+}
+
+fn list(items: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+fn names() -> impl Iterator<Item = String> {
+    (0..SHOOTS).map(|n| format!("s{n}"))
+}
+
+fn is_not_lost(name: &str) -> bool {
+    name != LOST
+}
+
+/// The way to the API server of the lost Shoot, once it can be found. Nothing passes yet.
+fn lost(seed: &Client, site: &Site) -> Result<Option<Proxy>> {
+    let namespace = technical_id(LOST);
+    let service = seed.find::<Value>(&SERVICE, &namespace, "kube-apiserver-exposure")?.unwrap_or_default();
+    let port = service["spec"]["ports"][0]["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok());
+    let (Some(port), Some(server)) = (port, site.server(&namespace)) else { return Ok(None) };
+    let proxy = Proxy::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), server.address())?;
+    proxy.set(Mode::Hole);
+    Ok(Some(proxy))
+}
+
+/// Asks for a reconciliation of each Shoot.
+fn reconcile(garden: &Client) -> Result<()> {
+    let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
+    for name in names() {
+        garden.patch::<Value>(&SHOOT, PROJECT_NAMESPACE, &name, "", &Patch::Merge(patch.clone()))?;
+    }
+    Ok(())
+}
+
+/// Waits until the last operations of some Shoots have succeeded; after how many seconds each has.
+fn succeeded(
+    garden: &Client,
+    agent: &mut Agent,
+    within_s: u64,
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<BTreeMap<String, f64>> {
+    let began = wait::now();
+    let mut done = BTreeMap::new();
+    while_running("the Shoots", within_s, agent, || {
+        let mut waits = BTreeMap::new();
+        for shoot in garden.list::<Value>(&SHOOT, PROJECT_NAMESPACE, &ListParams::default())?.items {
+            let (metadata, status) = (&shoot["metadata"], &shoot["status"]);
+            let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+            let is_done = status["lastOperation"]["state"] == "Succeeded"
+                && status["observedGeneration"] == metadata["generation"];
+            if is_done && wanted(&name) {
+                done.entry(name).or_insert_with(|| wait::seconds_since(began));
+            } else if wanted(&name) {
+                waits.insert(name, (status["lastOperation"].to_string(), status["lastErrors"].to_string()));
+            }
+        }
+        if done.len() == names().filter(|name| wanted(name)).count() {
+            return Ok(Some(()));
+        }
+        wait::pause(Duration::from_millis(200));
+        Err(Failure::new(format!("{waits:#?}")))
+    })?;
+    Ok(done)
+}
+
+/// `3.1 to 4.0`
+fn times(all: &BTreeMap<String, f64>) -> String {
+    let least = all.values().copied().fold(f64::MAX, f64::min);
+    format!("{least:.1} to {:.1}", all.values().copied().fold(0.0, f64::max))
+}
+
+/// Makes the namespaces, with Secrets whose data the secrets manager takes for its own.
+fn lend_keys(lab: &Lab) -> Result<()> {
+    let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let scratch = "made-ahead";
+    lab.seed.apply(&namespace(scratch))?;
+    let client = lab.seed.client()?;
+    let place = Place {
+        client: Seed(client.clone()),
+        namespace: scratch.to_owned(),
+        identity: "story".to_owned(),
+        keys: Arc::new(FixtureKeys::default()),
+        clock: Clock::system(),
+    };
+    let mut secrets = Secrets::load(place, &Rotation::default())?;
+    let own = |name: &str| name.to_owned();
+    let authorities =
+        AUTHORITIES.map(|name| Config::Ca { name: own(name), common_name: own(name), validity: None });
+    let accounts = Config::RsaKey { name: own(ACCOUNTS), bits: 4_096, for_ssh: false };
+    let mut lenders = Vec::new();
+    for config in authorities.iter().chain([&accounts]) {
+        let made = secrets.ensure(config, &Options::default())?;
+        let made = made.ok_or_else(|| Failure::new(format!("no key for {}", config.name())))?;
+        lenders.push((config.name(), lender(config.name(), &made.data)));
+    }
+    lab.seed.apply(&list(&names().map(|name| namespace(&technical_id(&name))).collect::<Vec<_>>()))?;
+    for name in names() {
+        for (_, lender) in &lenders {
+            client.create::<Value>(&SECRET, &technical_id(&name), lender)?;
+        }
+    }
+    Ok(())
+}
+
+fn lender(config: &str, data: &Data) -> Value {
+    let data: BTreeMap<&str, String> =
+        data.iter().map(|(key, value)| (key.as_str(), base64::encode(value))).collect();
+    json!({"apiVersion": "v1", "kind": "Secret", "data": data, "metadata": {"name": format!("lent-{config}"),
+        "labels": {"secrets-manager-use-data-for-name": config}}})
+}
+
+/// How large the agent was at most.
+struct Size {
+    stop: Stop,
+    most: Arc<Most>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Most {
+    threads: AtomicU64,
+    pss: AtomicU64,
+    anonymous: AtomicU64,
+    names: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Size {
+    /// Looks at a process until dropped.
+    fn watch(process: u32) -> Result<Self> {
+        let (stop, most) = (Stop::new(), Arc::new(Most::default()));
+        let (stopped, seen) = (stop.clone(), most.clone());
+        let folder = format!("/proc/{process}");
+        let thread = thread::spawn("size", 256 << 10, move || {
+            let clock = Clock::system();
+            while !stopped.wait(&clock, Duration::from_millis(100)) {
+                seen.look(&folder);
+            }
+        })?;
+        Ok(Self { stop, most, thread: Some(thread) })
+    }
+
+    fn print(&self, when: &str) {
+        let Most { threads, pss, anonymous, .. } = &*self.most;
+        let megabytes = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed) as f64 / f64::from(1 << 20);
+        println!(
+            "                         until {when}: {} threads, {:.1} MB, of them {:.1} MB that no file backs",
+            threads.load(Ordering::Relaxed),
+            megabytes(pss),
+            megabytes(anonymous)
+        );
+    }
+
+    /// Of a program that is not made to be shipped, its own file does not count: it is several times as large.
+    fn ensure_small(&self, is_shipped: bool) -> Result<()> {
+        let Most { threads, pss, anonymous, names } = &*self.most;
+        let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+        ensure(threads.load(Ordering::Relaxed) <= THREADS_MAX, || format!("too many threads: {names:?}"))?;
+        let bytes = if is_shipped { pss } else { anonymous }.load(Ordering::Relaxed);
+        ensure(bytes <= PSS_BYTES_MAX, || format!("too large: {} kB", bytes >> 10))
+    }
+}
+
+impl Drop for Size {
+    fn drop(&mut self) {
+        self.stop.stop();
+        // A panic in it has been printed.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Most {
+    fn look(&self, process: &str) {
+        let tasks = fs::read_dir(format!("{process}/task")).into_iter().flatten().flatten();
+        let mut names: BTreeMap<String, usize> = BTreeMap::new();
+        // A thread may end between the listing and here.
+        for name in tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok()) {
+            *names.entry(name.trim().to_owned()).or_default() += 1;
+        }
+        let count = names.values().sum::<usize>() as u64;
+        if self.threads.fetch_max(count, Ordering::Relaxed) < count {
+            *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
+        }
+        let text = fs::read_to_string(format!("{process}/smaps_rollup")).unwrap_or_default();
+        for (label, most) in [("Pss:", &self.pss), ("Pss_Anon:", &self.anonymous)] {
+            let line = text.lines().find_map(|line| line.strip_prefix(label));
+            let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+            most.fetch_max(kilobytes.unwrap_or_default() << 10, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! The agent is killed while it creates a Shoot: before or after one of its writes, and so at each border between two
+//! tasks. It starts again and ends where it would have ended, with the keys and certificates that were there before, and
+//! nothing is there twice.
+//!
+//! A kill cuts all connections and forgets everything but the state directory. One before a write leaves behind what the
+//! tasks have waited for that only wait.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use gardenlet::base::clock::Clock;
+use gardenlet::base::random;
+use gardenlet::base::stop::Stop;
+use serde_json::{Value, json};
+
+use crate::crash::{shuffle, variable};
+use crate::left::{Words, differences};
+use crate::support::TestCluster;
+use crate::support::cluster::PATIENCE;
+use crate::support::http::faults::{Action, Seen};
+use crate::support::json::{entry, text};
+use crate::support::pace;
+use crate::support::shoot::Site;
+use crate::support::shoot::history;
+use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::world::{Agent, Options, World, is_write_of_agent};
+
+use Point::{After, Before};
+
+const NAME: &str = "s1";
+/// Besides the borders, a normal run tries at least so many other points, and as many more as there is time for;
+/// `GARDENLET_TESTS_LONG` tries all. `GARDENLET_TESTS_SEED` repeats a choice.
+const SAMPLE: usize = 4;
+const SAMPLE_TIME: Duration = Duration::from_secs(15);
+/// On musl a normal run tries one point in so many.
+const MUSL_STEP: usize = 8;
+/// Between two looks at everything: six seconds for the agent.
+const LOOK: Duration = Duration::from_millis(300);
+/// Creations at the same time.
+const PARALLEL: usize = 2;
+
+/// Where the agent is killed. Writes have names: see [`name_of`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Point<S = String> {
+    /// The write takes no effect any more.
+    Before(S),
+    /// The write took effect, and the agent does not hear of it.
+    After(S),
+}
+
+impl<S: Into<String>> Point<S> {
+    fn owned(self) -> Point {
+        match self {
+            Before(write) => Before(write.into()),
+            After(write) => After(write.into()),
+        }
+    }
+}
+
+/// The borders between tasks: what has ended last, and where that is. Tasks that this Shoot leaves out, or that have
+/// nothing to do for it, have none of their own.
+const BORDERS: [(&str, Point<&str>); 26] = [
+    ("nothing", Before("garden: PATCH shoots s1")),
+    ("finalizer", After("garden: PATCH shoots s1")),
+    ("beginning of the operation", After("garden: PATCH shoots/status s1 Processing")),
+    ("Check required extensions exist", Before("seed: POST namespaces shoot--p--s1")),
+    ("Deploying control plane namespace", Before("garden: PATCH shoots/status s1 clusterIdentity")),
+    ("Ensuring Shoot cluster identity", Before("seed: POST secrets referenced-resources-<hash>")),
+    ("Deploying referenced resources", Before("seed: POST services kube-apiserver")),
+    (
+        "Deploying Kubernetes API server service in the Seed cluster",
+        After("seed: POST services kube-apiserver-exposure"),
+    ),
+    (
+        "Waiting until Kubernetes API server service in the Seed cluster has reported readiness",
+        Before("seed: POST secrets ca"),
+    ),
+    ("Initializing secrets management", Before("garden: PATCH shoots/status s1 advertisedAddresses")),
+    (
+        "Ensuring advertised addresses for the Shoot",
+        After("garden: PATCH shoots/status s1 advertisedAddresses"),
+    ),
+    ("Deploying external domain DNS record", Before("seed: POST configmaps etcd-main-config")),
+    ("Deploying main and events ETCDs", After("seed: POST statefulsets etcd-events")),
+    (
+        "Waiting until main and event ETCDs have been reconciled",
+        Before("seed: POST configmaps audit-policy-config-<hash>"),
+    ),
+    ("Deploying Kubernetes API server", After("seed: POST deployments kube-apiserver")),
+    (
+        "Waiting until Kubernetes API server rolled out",
+        Before("seed: POST secrets managedresource-shoot-core-gardener-resource-manager-<hash>"),
+    ),
+    (
+        "Deploying gardener-resource-manager",
+        After("seed: POST managedresources shoot-core-gardener-resource-manager"),
+    ),
+    (
+        "Waiting until gardener-resource-manager reports readiness",
+        Before("seed: POST secrets managedresource-shoot-core-namespaces-<hash>"),
+    ),
+    (
+        "Deploying shoot namespaces system component",
+        After("seed: POST managedresources shoot-core-namespaces"),
+    ),
+    (
+        "Deploying Gardener shoot access resources",
+        After("seed: POST managedresources shoot-core-gardeneraccess"),
+    ),
+    (
+        "Deploying Kubernetes controller manager",
+        After("seed: POST managedresources shoot-core-kube-controller-manager"),
+    ),
+    (
+        "Initializing connection to Shoot",
+        Before("seed: POST secrets managedresource-shoot-core-cluster-identity-<hash>"),
+    ),
+    ("Deploying shoot cluster identity", After("seed: POST managedresources shoot-core-cluster-identity")),
+    ("Deploying shoot system resources", After("seed: POST managedresources shoot-core-system")),
+    ("all tasks", Before("garden: PATCH shoots/status s1 Succeeded")),
+    ("success", After("garden: PATCH shoots/status s1 Succeeded")),
+];
+
+/// Counts the writes for a Shoot, and kills the agent at one of them.
+struct Kill {
+    at: Option<Point>,
+    agent: Arc<Agent>,
+    words: Words,
+    /// How often each write came.
+    counts: Mutex<BTreeMap<String, usize>>,
+    /// All writes in their order, until the agent is killed.
+    order: Mutex<Vec<String>>,
+    /// The names of requests by server and number.
+    names: Mutex<BTreeMap<(String, u64), String>>,
+    happened: AtomicBool,
+    /// From then on until the agent begins anew.
+    due: AtomicBool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Kill {
+    fn new(agent: &Arc<Agent>, at: Option<Point>) -> Arc<Self> {
+        Arc::new(Self {
+            at,
+            agent: agent.clone(),
+            words: words(),
+            counts: Mutex::default(),
+            order: Mutex::default(),
+            names: Mutex::default(),
+            happened: AtomicBool::new(false),
+            due: AtomicBool::new(false),
+        })
+    }
+
+    fn watch(self: &Arc<Self>, cluster: &TestCluster) {
+        let (kill, server) = (self.clone(), cluster.name.clone());
+        let is_before = move |seen: &Seen| {
+            // While its connections are being cut, it might still use one to tell of another.
+            is_of_agent(seen) && kill.due.load(Ordering::SeqCst)
+                || concerns(seen, &server) && kill.counts(&server, seen)
+        };
+        cluster.faults().when(is_before).then(Action::Drop);
+        let (kill, server) = (self.clone(), cluster.name.clone());
+        let is_after = move |seen: &Seen| {
+            let name = locked(&kill.names).get(&(server.clone(), seen.sequence)).cloned();
+            name.is_some_and(|name| kill.at == Some(After(name)))
+        };
+        let kill = self.clone();
+        cluster.faults().when(is_after).then(Action::TellAfter(Arc::new(move |_: &Seen| kill.cut())));
+    }
+
+    /// Counts a write. True if the agent was killed before it.
+    fn counts(&self, server: &str, seen: &Seen) -> bool {
+        let name = self.words.clean(&name_of(server, seen));
+        let name = {
+            let mut counts = locked(&self.counts);
+            let count = counts.entry(name.clone()).or_default();
+            *count += 1;
+            if *count > 1 { format!("{name} #{count}") } else { name }
+        };
+        locked(&self.names).insert((server.to_owned(), seen.sequence), name.clone());
+        locked(&self.order).push(name.clone());
+        let is_it = self.at == Some(Before(name));
+        if is_it {
+            self.cut();
+        }
+        is_it
+    }
+
+    /// The agent reaches nobody any more.
+    fn cut(&self) {
+        self.due.store(true, Ordering::SeqCst);
+        self.agent.cable().cut();
+        self.happened.store(true, Ordering::SeqCst);
+    }
+}
+
+/// `seed: POST secrets ca`. What a patch of the Shoot's status says belongs to its name, because some come in any number.
+fn name_of(server: &str, seen: &Seen) -> String {
+    let server = if server == technical_id(NAME) { "shoot" } else { server };
+    let (info, slash) = (&seen.info, if seen.info.subresource.is_empty() { "" } else { "/" });
+    let object = if info.name.is_empty() { created(seen) } else { &info.name };
+    let name = format!("{server}: {} {}{slash}{} {object}", seen.method, info.resource, info.subresource);
+    let status = seen.body.as_ref().map(|body| &body["status"]);
+    match status.filter(|_| info.resource == "shoots" && info.subresource == "status") {
+        None => name,
+        Some(status) if status["lastOperation"]["state"].is_string() => {
+            format!("{name} {}", text(status, "/lastOperation/state"))
+        }
+        Some(status) => {
+            let fields: Vec<&str> = status.as_object().into_iter().flatten().map(|(key, _)| &**key).collect();
+            format!("{name} {}", fields.join(" "))
+        }
+    }
+}
+
+fn created(seen: &Seen) -> &str {
+    seen.body.as_ref().map_or("", |body| text(body, "/metadata/name"))
+}
+
+/// Whether it is a write of the agent: the site asks as an administrator.
+fn is_of_agent(seen: &Seen) -> bool {
+    is_write_of_agent(seen) && seen.user != "admin"
+}
+
+/// Whether it is a write of the agent for the Shoot. Events and Leases are left out, and what only asks.
+fn concerns(seen: &Seen, server: &str) -> bool {
+    let (info, plane) = (&seen.info, technical_id(NAME));
+    let is_passing = ["events", "leases", "tokenreviews"].contains(&info.resource.as_str());
+    let is_near = [PROJECT_NAMESPACE, &plane].contains(&info.namespace.as_str());
+    let is_plane = [info.name.as_str(), created(seen)].contains(&plane.as_str());
+    is_of_agent(seen) && !is_passing && (server == plane || is_near || is_plane)
+}
+
+/// What differs in each run.
+fn words() -> Words {
+    Words::new(&[
+        // The number is a digest of the name.
+        (
+            r#""reference\.resources\.gardener\.cloud/(secret|configmap)-[0-9a-f]{8}":"([^"]*)""#,
+            r#""$1 $2":"""#,
+        ),
+        (r"-[0-9a-f]{8}(-[a-z0-9]{5})?\b", "-<hash>"),
+        (r"-[0-9a-f]{10}\b", "-<template>"),
+        (r#""[0-9a-f]{8}""#, r#""<hash>""#),
+        (r#""[0-9a-f]{10}""#, r#""<template>""#),
+        ("Bearer [A-Za-z0-9]{128}", "Bearer <token>"),
+        (r#""checksum-of-signing-ca":"[0-9a-f]+""#, r#""checksum-of-signing-ca":"<hash>""#),
+        (r#""(checksum-of-config|issued-at-time|valid-until-time)":"\d+""#, r#""$1":"<number>""#),
+        (r#""nodePort":\d+"#, r#""nodePort":"<port>""#),
+        (r#""resourceVersion":"\d+""#, r#""resourceVersion":"<version>""#),
+        (r"\b10\.\d+\.\d+\.\d+\b", "<address>"),
+        // An agent reconciles at its start what was created before.
+        (r#""type":"(Create|Reconcile)""#, r#""type":"<operation>""#),
+    ])
+}
+
+/// What a creation leaves behind.
+struct Outcome {
+    objects: Vec<(String, Value)>,
+    kill: Arc<Kill>,
+    problems: Vec<String>,
+}
+
+/// Garden, seed and Shoot, as far as the Shoot is concerned.
+fn left(world: &World, site: &Site) -> Vec<(String, Value)> {
+    let (words, plane) = (words(), technical_id(NAME));
+    let mut all = words.left_in(&world.garden, |id| id.namespace == PROJECT_NAMESPACE);
+    all.extend(words.left_in(&world.seed, |id| id.namespace == plane || id.name == plane));
+    // It follows the Shoot, however often that changes.
+    for (_, cluster) in all.iter_mut().filter(|(_, object)| object["kind"] == "Cluster") {
+        cluster["metadata"]["generation"] = Value::Null;
+    }
+    if let Some(server) = site.server(&plane) {
+        all.extend(words.left_in(&server.cluster, |id| id.group != "coordination.k8s.io"));
+    }
+    all
+}
+
+/// Data of all keys, certificates and static tokens by the names of their Secrets.
+fn secrets(world: &World) -> BTreeMap<String, Value> {
+    let mut all = world.seed.store().list("", "secrets", &technical_id(NAME));
+    all.retain(|secret| entry(secret, "/metadata/labels", "managed-by") == Some("secrets-manager"));
+    all.into_iter()
+        .map(|secret| (text(&secret, "/metadata/name").to_owned(), secret["data"].clone()))
+        .collect()
+}
+
+/// One creation. `undisturbed`: what it has to end with.
+fn run(at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
+    let world = World::start(&Options::new("shoot-crash"));
+    let site = world.site();
+    let mut config = world.edge_config();
+    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
+    // Long enough that a busy machine does not lose it.
+    config["leaderElection"] = json!({"leaseDuration": "300s", "renewDeadline": "200s", "retryPeriod": "2s"});
+    let agent = Arc::new(world.agent_of(&site, &config));
+    agent.launch();
+    world.wait_until_ready();
+    let kill = Kill::new(&agent, at.cloned());
+    kill.watch(&world.garden);
+    kill.watch(&world.seed);
+    let window = json!({"begin": "220000+0000", "end": "230000+0000"});
+    world.garden.apply(&[Workerless::new(NAME).with("/spec/maintenance/timeWindow", window).build()]);
+    let (over, before) = (Stop::new(), Mutex::default());
+    let objects = std::thread::scope(|scope| {
+        scope.spawn(|| restart_when_due(&kill, &over, (&world, &site), &before));
+        let ended = catch_unwind(AssertUnwindSafe(|| settled(&world, &site, undisturbed)));
+        over.stop();
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
+    });
+    let after = secrets(&world);
+    let before: BTreeMap<String, Value> = before.into_inner().unwrap();
+    let mut problems = Vec::new();
+    for (name, _) in before.iter().filter(|(name, data)| after.get(*name) != Some(data)) {
+        problems.push(format!("Secret {name} is gone, or has other data"));
+    }
+    let operations = history::operations(&world.garden, PROJECT_NAMESPACE, NAME);
+    // What an agent begins anew begins with nothing.
+    problems.extend(history::falls(&operations).into_iter().filter(|fall| !fall.ends_with(" Processing 0")));
+    for operation in operations.iter().filter(|operation| ["Error", "Failed"].contains(&&*operation.state)) {
+        problems.push(format!("{}: {}", operation.line(), operation.description));
+    }
+    if operations.iter().all(|operation| operation.line() != "Create Succeeded 100") {
+        problems.push("it was never created".to_owned());
+    }
+    problems.extend(site.complaints());
+    Outcome { objects, kill, problems }
+}
+
+/// Waits for the API server of the Shoot, whose writes count, too; and brings the agent back after the kill. `before`: the
+/// Secrets that were there meanwhile.
+fn restart_when_due(
+    kill: &Arc<Kill>,
+    over: &Stop,
+    (world, site): (&World, &Site),
+    before: &Mutex<BTreeMap<String, Value>>,
+) {
+    let real = Clock::system();
+    let mut is_watched = false;
+    loop {
+        let is_over = over.wait(&real, Duration::from_millis(2));
+        if let Some(server) = site.server(&technical_id(NAME)).filter(|_| !is_watched) {
+            kill.watch(&server.cluster);
+            is_watched = true;
+        }
+        if kill.due.load(Ordering::SeqCst) {
+            kill.agent.crash();
+            *locked(before) = secrets(world);
+            kill.due.store(false, Ordering::SeqCst);
+            kill.agent.launch();
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// What is left in the end: when it is the same as without a kill, or, without an example, when nothing changes any more.
+fn settled(world: &World, site: &Site, undisturbed: Option<&Outcome>) -> Vec<(String, Value)> {
+    history::wait_for_success(&world.garden, (PROJECT_NAMESPACE, NAME));
+    let (clock, real) = (pace::clock(), Clock::system());
+    let deadline = clock.mono() + PATIENCE;
+    let mut last = Vec::new();
+    loop {
+        let found = left(world, site);
+        let different = differences(undisturbed.map_or(&last, |undisturbed| &undisturbed.objects), &found);
+        if different.is_empty() {
+            return found;
+        }
+        assert!(clock.mono() < deadline, "still different:\n  {}", different.join("\n  "));
+        last = found;
+        let again = clock.mono() + LOOK;
+        while clock.mono() < again {
+            Stop::new().wait(&real, Duration::from_millis(5));
+        }
+    }
+}
+
+/// The points to try, and how many of them must be tried: the borders, and at random others.
+fn plan(undisturbed: &Kill, seed: u64) -> (Vec<Point>, usize) {
+    let mut all: Vec<Point> = BORDERS.into_iter().map(|(_, point)| point.owned()).collect();
+    let writes = locked(&undisturbed.order).clone();
+    let mut others: Vec<Point> = writes.into_iter().flat_map(|w| [Before(w.clone()), After(w)]).collect();
+    // How often progress is reported depends on the time that passes.
+    let is_progress = |point: &Point| format!("{point:?}").contains("shoots/status s1 lastOperation");
+    others.retain(|point| !all.contains(point) && !is_progress(point));
+    if let Some(one) = variable("GARDENLET_TESTS_CRASH_AT") {
+        all.append(&mut others);
+        all.retain(|point| format!("{point:?}").contains(&one));
+        let count = all.len();
+        return (all, count);
+    }
+    let is_long = variable("GARDENLET_TESTS_LONG").is_some();
+    if cfg!(target_env = "musl") && !is_long {
+        // The same code has been through all of them on this machine's libc.
+        all = all.into_iter().step_by(MUSL_STEP).collect();
+        others.clear();
+    }
+    let least = all.len() + if is_long { others.len() } else { SAMPLE.min(others.len()) };
+    shuffle(&mut others, seed);
+    all.append(&mut others);
+    (all, least)
+}
+
+/// What a kill changed, if it did.
+fn judge(point: &Point, undisturbed: &Outcome) -> (bool, Option<String>) {
+    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(Some(point), Some(undisturbed)))) else {
+        return (true, Some(format!("{point:?}: it did not end as without a kill, see above")));
+    };
+    let happened = outcome.kill.happened.load(Ordering::SeqCst);
+    let found = outcome.problems;
+    (happened, (!found.is_empty()).then(|| format!("{point:?}:\n  {}", found.join("\n  "))))
+}
+
+#[test]
+fn a_kill_at_any_border_of_a_creation_changes_nothing() {
+    let undisturbed = run(None, None);
+    assert_eq!(undisturbed.problems, Vec::<String>::new());
+    let seed = variable("GARDENLET_TESTS_SEED").and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(u32::from_le_bytes(random::bytes())));
+    let (points, least) = plan(&undisturbed.kill, seed);
+    let borders = points.len().min(BORDERS.len());
+    let (next, happened) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let problems = Mutex::new(Vec::<String>::new());
+    let (real, deadline) = (Clock::system(), OnceLock::new());
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(|| {
+                loop {
+                    let place = next.fetch_add(1, Ordering::SeqCst);
+                    let Some(point) = points.get(place) else { return };
+                    // The time of the sample begins after the borders.
+                    let is_late = || real.mono() > *deadline.get_or_init(|| real.mono() + SAMPLE_TIME);
+                    if place >= borders && is_late() && place >= least {
+                        return;
+                    }
+                    let (has_happened, found) = judge(point, &undisturbed);
+                    happened.fetch_add(usize::from(has_happened), Ordering::SeqCst);
+                    problems.lock().unwrap().extend(found);
+                    let border = BORDERS.iter().find(|(_, border)| border.clone().owned() == *point);
+                    if let Some((task, _)) = border.filter(|_| !has_happened) {
+                        problems.lock().unwrap().push(format!("after {task}: nobody asked for {point:?}"));
+                    }
+                }
+            });
+        }
+    });
+    let (tried, happened) =
+        (next.into_inner().saturating_sub(PARALLEL).min(points.len()), happened.into_inner());
+    let problems = problems.into_inner().unwrap();
+    // Past the test harness, which shows only what fails.
+    let _ = writeln!(
+        std::io::stderr(),
+        "killed at {tried} of {} points of a creation (seed {seed}): {happened} happened, {} made a difference",
+        points.len(),
+        problems.len()
+    );
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    // What several threads write does not come in the same number each time.
+    assert!(happened * 4 >= tried * 3, "only {happened} of {tried} happened");
+}

@@ -1,0 +1,256 @@
+//! Shoots that are left alone: those that this version cannot serve, those that their owners want to be ignored, and those that
+//! wait for their maintenance time windows.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::story_offline::pass;
+use crate::story_operating::Desk;
+use crate::support::api::store::Id;
+use crate::support::encoding::from_rfc3339;
+use crate::support::http::record::Recorded;
+use crate::support::json::{list, text};
+use crate::support::shoot::history::{self, wait_until, wait_until_created};
+use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::world::{AGENT, CORE, Options, World, condition};
+
+const APPLIER: &str = "system:serviceaccount:garden:gardener-resource-manager";
+const NAME: &str = "s1";
+const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
+
+fn shoot(world: &World, name: &str) -> Value {
+    world.garden.get(CORE, "shoots", PROJECT_NAMESPACE, name).unwrap()
+}
+
+/// What a gardenlet of Gardener left of a Shoot in the seed.
+fn control_plane(name: &str) -> Vec<Value> {
+    let id = technical_id(name);
+    let deployment = |name: &str| {
+        let labels = json!({"app": name});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": id},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
+    };
+    let labels = json!({"managed-by": "secrets-manager", "manager-identity": "gardenlet", "name": "ca"});
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": id,
+            "labels": {"gardener.cloud/role": "shoot"}}}),
+        json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Cluster", "metadata": {"name": id},
+            "spec": {"shoot": {"metadata": {"name": name}}, "seed": {}, "cloudProfile": {}}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ca", "namespace": id, "labels": labels},
+            "stringData": {"ca.crt": "a", "ca.key": "b"}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "shoot-access-x", "namespace": id,
+            "labels": {"resources.gardener.cloud/purpose": "token-requestor", "resources.gardener.cloud/class": "shoot"},
+            "annotations": {"serviceaccount.resources.gardener.cloud/name": "x",
+                "serviceaccount.resources.gardener.cloud/namespace": "kube-system"}}}),
+        json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
+            "metadata": {"name": "shoot-core-system", "namespace": id}, "spec": {"secretRefs": []}}),
+        deployment("kube-apiserver"),
+        deployment("gardener-resource-manager"),
+    ]
+}
+
+/// The garden says that another gardenlet served the Shoot here.
+fn taken_over(world: &World, shoot: Workerless, last: &Value) {
+    let object = shoot.bound_to(world.name).build();
+    let name = text(&object, "/metadata/name").to_owned();
+    world.garden.apply(&[object]);
+    let place = (PROJECT_NAMESPACE, name.as_str());
+    world.garden.merge(CORE, "shoots", place, &json!({"metadata": {"finalizers": ["gardener"]}}));
+    let status = json!({"technicalID": technical_id(&name), "uid": "8c1f", "seedName": world.name, "observedGeneration": 1,
+        "gardener": {"id": "x", "name": "other", "version": "v1.150.0"}, "lastOperation": last});
+    world.garden.merge_status(CORE, "shoots", place, &json!({ "status": status }));
+    world.seed.apply(&control_plane(&name));
+}
+
+/// What stands in the seed of some Shoots, but for what the seed's own controllers write.
+fn standing(world: &World, names: &[&str]) -> BTreeMap<Id, Value> {
+    let ids: Vec<String> = names.iter().map(|name| technical_id(name)).collect();
+    let state = world.seed.store().read();
+    let of_shoot = |id: &&Id| ids.contains(&id.namespace) || ids.contains(&id.name);
+    let kept = |id: &&Id| {
+        let of_controllers =
+            ["pods", "serviceaccounts"].contains(&id.plural.as_str()) || id.name == "kube-root-ca.crt";
+        !["apps", "events.k8s.io"].contains(&id.group.as_str()) && !of_controllers
+    };
+    let all = state.objects.iter().filter(|(id, _)| of_shoot(id) && kept(id));
+    all.map(|(id, object)| (id.clone(), (**object).clone())).collect()
+}
+
+fn writes(world: &World, names: &[&str], mark: usize) -> Vec<String> {
+    let ids: Vec<String> = names.iter().map(|name| technical_id(name)).collect();
+    let is_ours = |request: &Recorded| {
+        let about = &request.info;
+        [AGENT, APPLIER].contains(&request.user.as_str())
+            && request.is_write()
+            && (ids.contains(&about.namespace) || ids.contains(&about.name))
+    };
+    world.seed.requests_since(mark).iter().filter(|r| is_ours(r)).map(Recorded::line).collect()
+}
+
+#[test]
+fn what_cannot_be_served_is_not_touched() {
+    let world = World::start(&Options::new("shoot-untouched"));
+    object::prepare_garden(&world.garden);
+    object::prepare_seed(&world.seed);
+    let agent = world.agent_with(&world.edge_config());
+    world.wait_until_ready();
+    // Until then, its Shoots hear that they wait for the Seed.
+    world.garden.wait_for("healthy components of the Seed", |_| {
+        let found = condition(&world.garden.seed(world.name)?, "SeedSystemComponentsHealthy")?;
+        (found.0 == "True").then_some(())
+    });
+    agent.stop();
+
+    let workers = json!([{"name": "a", "minimum": 1, "maximum": 1, "machine": {"type": "none"}}]);
+    let with_workers = |name: &str| {
+        let shoot = Workerless::new(name).with("/spec/provider/workers", workers.clone());
+        shoot.with("/spec/networking", json!({"type": "calico", "services": object::SERVICES}))
+    };
+    let succeeded = json!({"type": "Reconcile", "state": "Succeeded", "progress": 100, "description": "d",
+        "lastUpdateTime": "2026-01-05T07:00:00Z"});
+    let migrated = json!({"type": "Migrate", "state": "Succeeded", "progress": 100, "description": "d",
+        "lastUpdateTime": "2026-01-05T07:00:00Z"});
+    let all = ["fresh", "old", "leaves", "comes"];
+    taken_over(&world, with_workers("old"), &succeeded);
+    taken_over(&world, Workerless::new("comes"), &migrated);
+    let leaves = Workerless::new("leaves").annotated("gardener.cloud/operation", "migrate");
+    taken_over(&world, leaves, &succeeded);
+    world.garden.apply(&[with_workers("fresh").bound_to(world.name).build()]);
+    let (before, mark) = (standing(&world, &all), world.seed.request_count());
+    assert!(before.len() >= 15, "{:?}", before.keys());
+
+    agent.launch();
+    let says = |name: &str, words: &str| {
+        world.garden.wait_for(&format!("{words} of {name}"), |_| {
+            let status = shoot(&world, name)["status"].clone();
+            let errors = list(&status, "/lastErrors").iter().map(|error| text(error, "/description"));
+            let mut all = errors.chain([text(&status, "/lastOperation/description")]);
+            let is_said = all.any(|said| said.contains(words));
+            is_said.then(|| status.clone())
+        })
+    };
+    let fresh = says("fresh", "cannot serve Shoots with workers");
+    assert_eq!((text(&fresh, "/lastOperation/state"), text(&fresh, "/uid")), ("Pending", ""));
+    let old = says("old", "cannot serve Shoots with workers");
+    assert_eq!(old["lastOperation"]["state"], "Error");
+    let leaves = says("leaves", "cannot prepare the migration");
+    let comes = says("comes", "cannot restore");
+    for (status, before) in [(&leaves, &succeeded), (&comes, &migrated)] {
+        assert_eq!(status["lastOperation"], *before);
+        assert_eq!(status["lastErrors"][0]["taskID"], "initializeOperation");
+    }
+
+    // Whatever happens to it: nothing happens in the seed.
+    let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
+    for name in ["old", "fresh"] {
+        world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, name), &confirmation);
+        world.garden.delete(CORE, "shoots", PROJECT_NAMESPACE, name);
+    }
+    let spec = json!({"spec": {"hibernation": {"enabled": true}}});
+    world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, "comes"), &spec);
+    pass(&world, Duration::from_secs(120), Duration::from_secs(2));
+    assert_eq!(writes(&world, &all, mark), Vec::<String>::new());
+    assert_eq!(standing(&world, &all), before);
+    for name in all {
+        let states = history::operations(&world.garden, PROJECT_NAMESPACE, name);
+        assert!(states.iter().all(|operation| operation.state != "Failed"), "{name}: {states:?}");
+    }
+    let old = shoot(&world, "old");
+    assert!(list(&old, "/metadata/finalizers").contains(&json!("gardener")));
+    assert_eq!(old["status"]["technicalID"], json!(technical_id("old")));
+    agent.stop();
+}
+
+#[test]
+fn doctor_names_shoots_that_cannot_be_served() {
+    let world = World::start(&Options::real("shoot-doctor"));
+    object::prepare_garden(&world.garden);
+    object::prepare_seed(&world.seed);
+    let agent = world.agent_with(&world.edge_config());
+    world.wait_until_ready();
+    let desk = Desk::new(&world, |_| {});
+    assert!(!desk.doctor().1.contains("with workers"));
+    let workers = json!([{"name": "a", "minimum": 1, "maximum": 1, "machine": {"type": "none"}}]);
+    let shoot = Workerless::new("w").bound_to(world.name).with("/spec/provider/workers", workers);
+    world.garden.apply(&[shoot
+        .with("/spec/networking", json!({"type": "calico", "services": object::SERVICES}))
+        .build()]);
+    let (code, output) = desk.doctor();
+    let said = "garden: Shoots: 1 with workers, which this agent leaves as they are: garden-p/w";
+    assert!(code == 0 && output.contains(said), "{output}");
+    agent.stop();
+}
+
+/// A seed that obeys annotations of owners, and reconciles in windows only. Leases outlive the jumps of the clock.
+fn patient(world: &World) -> Value {
+    let mut config = world.edge_config();
+    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
+    config["controllers"]["shoot"]["respectSyncPeriodOverwrite"] = json!(true);
+    config["controllers"]["shoot"]["reconcileInMaintenanceOnly"] = json!(true);
+    config["controllers"]["shoot"]["progressReportPeriod"] = json!("2s");
+    config["leaderElection"] =
+        json!({"leaderElect": true, "leaseDuration": "60h", "renewDeadline": "50h", "retryPeriod": "2s"});
+    config
+}
+
+#[test]
+fn a_shoot_waits_for_its_window_and_an_ignored_one_is_only_shown_to_extensions() {
+    let world = World::start(&Options::new("shoot-window"));
+    let site = world.site();
+    let agent = world.agent_of(&site, &patient(&world));
+    agent.launch();
+    world.wait_until_ready();
+    let window = json!({"begin": "103000+0100", "end": "113000+0100"});
+    world.garden.apply(&[Workerless::new(NAME).with("/spec/maintenance/timeWindow", window).build()]);
+    let created = wait_until_created(&world.garden, PLACE);
+
+    // An owner who wants it to be ignored may change it. Extensions see that, and nothing else happens.
+    let ignored = |value: Value| json!({"metadata": {"annotations": {"shoot.gardener.cloud/ignore": value}}});
+    world.garden.merge(CORE, "shoots", PLACE, &ignored(json!("true")));
+    let mark = world.seed.request_count();
+    world.garden.merge(CORE, "shoots", PLACE, &json!({"spec": {"purpose": "evaluation"}}));
+    world.seed.wait_for("the change in the Cluster", |seed| {
+        let cluster = seed.get("extensions.gardener.cloud", "clusters", "", &technical_id(NAME))?;
+        (cluster["spec"]["shoot"]["spec"]["purpose"] == "evaluation").then_some(())
+    });
+    let now = shoot(&world, NAME);
+    assert_eq!(now["status"]["lastOperation"], created["status"]["lastOperation"]);
+    assert_eq!(now["status"]["observedGeneration"], created["metadata"]["generation"]);
+    // The applier may still say of ManagedResources what came of them.
+    let is_other =
+        |line: &String| !["/clusters/", "/managedresources/"].iter().any(|part| line.contains(part));
+    let others: Vec<String> = writes(&world, &[NAME], mark).into_iter().filter(is_other).collect();
+    assert_eq!(others, Vec::<String>::new());
+
+    // A change counts at once, whatever the window.
+    world.garden.merge(CORE, "shoots", PLACE, &ignored(Value::Null));
+    world.garden.merge(CORE, "shoots", PLACE, &json!({"spec": {"purpose": "development"}}));
+    let before = wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
+
+    // Half past nine in UTC: the agent begins in the middle of the window, and the Shoot has its turn in it, once.
+    agent.stop();
+    let opens = from_rfc3339("2026-01-05T09:35:00Z").unwrap();
+    world.time.advance(opens.since(world.clock.now()));
+    let ended = |world: &World| {
+        let last = shoot(world, NAME)["status"]["lastOperation"].clone();
+        let is_new = last["lastUpdateTime"] != before["status"]["lastOperation"]["lastUpdateTime"];
+        (is_new && last["state"] == "Succeeded").then(|| text(&last, "/lastUpdateTime").to_owned())
+    };
+    agent.launch();
+    world.wait_until_ready();
+    let at = loop {
+        if let Some(at) = ended(&world) {
+            break at;
+        }
+        pass(&world, Duration::from_secs(60), Duration::from_secs(60));
+    };
+    let second = |at: &str| from_rfc3339(at).unwrap().unix().rem_euclid(86_400);
+    assert!((34_200..=37_800).contains(&second(&at)), "{at}");
+    pass(&world, Duration::from_secs(3_600), Duration::from_secs(600));
+    assert_eq!(ended(&world).unwrap(), at);
+    assert_eq!(site.complaints(), Vec::<String>::new());
+    agent.stop();
+}

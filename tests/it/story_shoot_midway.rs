@@ -1,0 +1,124 @@
+//! What happens to a Shoot that is on its way: the garden vanishes, its owner asks for something else.
+
+use serde_json::{Value, json};
+
+use crate::story_operating::events;
+use crate::support::json::{list, text};
+use crate::support::shoot::history::{self, wait_until_created};
+use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::support::shoot::{Site, Trouble};
+use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, condition};
+
+const NAME: &str = "s1";
+const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
+const SERVER: &str = "kube-apiserver";
+
+/// A Shoot whose API server cannot begin: its image cannot be pulled.
+fn stuck(world: &World, site: &Site) -> Agent {
+    let mut config = world.edge_config();
+    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
+    let agent = world.agent_of(site, &config);
+    agent.launch();
+    world.wait_until_ready();
+    site.trouble(&technical_id(NAME), SERVER, Some(Trouble::NoImage));
+    world.garden.apply(&[Workerless::new(NAME).build()]);
+    wait_for_the_server(world);
+    agent
+}
+
+fn shoot(world: &World) -> Value {
+    world.garden.get(CORE, "shoots", PLACE.0, PLACE.1).unwrap()
+}
+
+/// Waits until the flow has nothing to do but to wait for the API server.
+fn wait_for_the_server(world: &World) {
+    world.garden.wait_for("the wait for the API server", |_| {
+        let waits = "Waiting until Kubernetes API server rolled out";
+        (shoot(world)["status"]["lastOperation"]["description"] == waits).then_some(())
+    });
+}
+
+fn is_healthy(world: &World, name: &str) -> bool {
+    let managed = world.seed.get(MANAGED_RESOURCES, "managedresources", &technical_id(NAME), name);
+    let is_true =
+        |managed: &Value, kind: &str| condition(managed, kind).is_some_and(|found| found.0 == "True");
+    managed
+        .is_some_and(|managed| is_true(&managed, "ResourcesApplied") && is_true(&managed, "ResourcesHealthy"))
+}
+
+#[test]
+fn a_garden_that_vanishes_midway_hears_later_what_came_of_it() {
+    let world = World::start(&Options::new("shoot-alone"));
+    let site = world.site();
+    let agent = stuck(&world, &site);
+    let before = shoot(&world);
+    world.garden.server().down();
+
+    // Everything that only the seed is needed for is done.
+    site.trouble(&technical_id(NAME), SERVER, None);
+    world.seed.wait_for("the Shoot's own objects to be applied", |_| {
+        let all = ["shoot-core-system", "shoot-core-cluster-identity", "shoot-core-kube-controller-manager"];
+        all.iter().all(|name| is_healthy(&world, name)).then_some(())
+    });
+    let server = site.server(&technical_id(NAME)).unwrap();
+    assert!(server.cluster.get("", "configmaps", "kube-system", "shoot-info").is_some());
+    assert_eq!(shoot(&world), before);
+
+    // The garden hears of it, and nothing is done a second time: progress does not fall.
+    world.garden.server().up().unwrap();
+    let after = wait_until_created(&world.garden, PLACE);
+    assert_eq!(after["status"]["lastErrors"], Value::Null);
+    let began = events(&world.garden, NAME, "Reconciling");
+    assert_eq!(began.len(), 1, "{began:?}");
+    assert_eq!(began[0]["type"], "Normal");
+    world.garden.wait_for("the event", |garden| events(garden, NAME, "Reconciled").pop());
+    assert_eq!(site.complaints(), Vec::<String>::new());
+    agent.stop();
+}
+
+#[test]
+fn what_the_owner_asks_for_midway_ends_what_was_going_on() {
+    let world = World::start(&Options::new("shoot-other"));
+    let site = world.site();
+    let agent = stuck(&world, &site);
+    let first = shoot(&world);
+    let generation = |shoot: &Value, pointer: &str| shoot.pointer(pointer).and_then(Value::as_i64).unwrap();
+    assert_eq!(generation(&first, "/status/observedGeneration"), generation(&first, "/metadata/generation"));
+
+    // The next round begins anew with what is asked for now, and finds what was done.
+    let secrets = || world.seed.store().names("", "secrets", &technical_id(NAME));
+    let made = secrets();
+    let operation = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
+    world.garden.merge(CORE, "shoots", PLACE, &operation);
+    let second = world.garden.wait_for("the next round", |_| {
+        let shoot = shoot(&world);
+        let observed = generation(&shoot, "/status/observedGeneration");
+        (observed > generation(&first, "/status/observedGeneration")).then_some(shoot)
+    });
+    assert_eq!(second["status"]["lastOperation"]["type"], "Create");
+    assert_eq!(second["metadata"]["annotations"]["gardener.cloud/operation"], Value::Null);
+    wait_for_the_server(&world);
+    assert_eq!(secrets(), made);
+
+    // What cannot begin is an error in the end. The Shoot goes on as soon as the cause is gone.
+    let error = world.garden.wait_for("the error", |_| {
+        let errors = list(&shoot(&world), "/status/lastErrors").to_vec();
+        errors.into_iter().find(|e| e["taskID"] == "Waiting until Kubernetes API server rolled out")
+    });
+    assert!(text(&error, "/description").contains("kube-apiserver:v1.34.3"), "{error}");
+    let told = world.garden.wait_for("the event", |garden| events(garden, NAME, "ReconcileError").pop());
+    assert_eq!(told["type"], "Warning");
+    site.trouble(&technical_id(NAME), SERVER, None);
+    let done = world.garden.wait_for("the Shoot to be created", |_| {
+        let shoot = shoot(&world);
+        (shoot["status"]["lastOperation"]["state"] == "Succeeded").then_some(shoot)
+    });
+    assert_eq!(done["status"]["lastOperation"]["type"], "Create");
+    assert_eq!(generation(&done, "/status/observedGeneration"), generation(&done, "/metadata/generation"));
+    let states: Vec<String> =
+        history::operations(&world.garden, PLACE.0, PLACE.1).iter().map(|o| o.state.clone()).collect();
+    assert!(!states.contains(&"Failed".to_owned()), "{states:?}");
+
+    assert_eq!(site.complaints(), Vec::<String>::new());
+    agent.stop();
+}

@@ -1,0 +1,287 @@
+//! Pods: what a kubelet makes of them, without anything that runs but API servers.
+
+use std::net::TcpListener;
+
+use gardenlet::api::core::{CONFIG_MAP, POD, SECRET};
+use gardenlet::kube::Client;
+use serde_json::{Value, json};
+
+use super::files::Files;
+use super::scene::{Hands, Scene, condition, is_alive, is_beside, is_ready, labels, place};
+use super::server::Server;
+use super::settings::{Settings, probe_token};
+use super::{Listen, Shared, Trouble, network};
+use crate::support::api::subresource::LOG;
+use crate::support::encoding::sha256_hex;
+use crate::support::json::{entry, list, text};
+
+/// How a pod is.
+#[derive(PartialEq, Eq, Debug)]
+enum State {
+    /// It found no place, and why.
+    Homeless(String),
+    /// It has a place, and waits: reason and message.
+    Waiting(&'static str, String),
+    Running {
+        is_ready: bool,
+    },
+}
+
+/// Looks after all pods. True if one of them is not there yet.
+pub fn look(shared: &Shared, scene: &Scene) -> bool {
+    let hands = &shared.hands;
+    let mut waits = false;
+    for namespace in &scene.namespaces {
+        let name = text(namespace, "/metadata/name");
+        let is_here = |pod: &&Value| text(pod, "/metadata/namespace") == name;
+        let server = serve(shared, scene, namespace);
+        for pod in scene.pods.iter().filter(is_here) {
+            if !is_alive(pod) {
+                hands.bury(pod);
+                continue;
+            }
+            let state = state(shared, scene, pod, &server);
+            waits |= state != State::Running { is_ready: true };
+            write(hands, pod, &state);
+        }
+    }
+    waits
+}
+
+/// What there is of the API server of a Shoot.
+enum Serving {
+    Nobody,
+    In(std::sync::Arc<Server>),
+    /// The pod that dies of this.
+    Dead(String, String),
+}
+
+/// Finds the pod in which the API server of a namespace shall run, and lets it run there.
+fn serve(shared: &Shared, scene: &Scene, namespace: &Value) -> Serving {
+    let name = text(namespace, "/metadata/name");
+    let deployment = Scene::find(&scene.deployments, name, "kube-apiserver");
+    let chosen = deployment.and_then(|deployment| chosen(shared, scene, deployment));
+    let running = shared.servers().get(name).cloned();
+    let Some(pod) = chosen else {
+        if let Some(server) = running {
+            server.stop();
+            server.set_controllers(None);
+        }
+        return Serving::Nobody;
+    };
+    let uid = text(pod, "/metadata/uid");
+    if running.as_ref().and_then(|server| server.pod()).as_deref() != Some(uid) {
+        let settings = match Settings::read(&pod["spec"], &finder(&shared.hands.client, name)) {
+            Ok(settings) => settings,
+            Err(why) => {
+                shared.hands.complain(format!("kube-apiserver of {name}: {why}"));
+                return Serving::Dead(uid.to_owned(), why);
+            }
+        };
+        let has_port = running.is_some() || is_port_free(shared, scene, name);
+        if !has_port || !settings.etcd.iter().all(|host| answers(scene, pod, host)) {
+            return Serving::Nobody;
+        }
+        shared.server(namespace, scene).run(uid, settings);
+    }
+    let Some(server) = shared.servers().get(name).cloned() else { return Serving::Nobody };
+    server.set_healthy(server.etcd().iter().all(|host| answers(scene, pod, host)));
+    server.set_controllers(controllers_ca(&shared.hands.client, scene, name).as_deref());
+    Serving::In(server)
+}
+
+/// Whether a server that has not listened yet can begin where it shall listen.
+fn is_port_free(shared: &Shared, scene: &Scene, namespace: &str) -> bool {
+    if shared.listens(namespace) == Listen::Anywhere {
+        return true;
+    }
+    let Some(address) = network::node_port(scene, namespace) else { return false };
+    let free = TcpListener::bind(address);
+    if let Err(why) = &free {
+        shared.hands.complain(format!("kube-apiserver of {namespace} cannot listen at {address}: {why}"));
+    }
+    free.is_ok()
+}
+
+/// The pod of an API server that counts: of the present template if there is one, the one in which it runs if it may stay.
+fn chosen<'a>(shared: &Shared, scene: &'a Scene, deployment: &Value) -> Option<&'a Value> {
+    if !is_alive(deployment) || deployment["spec"]["replicas"] == 0 {
+        return None;
+    }
+    let selector = &deployment["spec"]["selector"];
+    let is_candidate = |pod: &&Value| {
+        is_beside(pod, deployment)
+            && is_alive(pod)
+            && crate::support::api::selector::matches_spec(selector, labels(pod))
+            && obstacle(shared, scene, pod).is_none()
+    };
+    let template = &deployment["spec"]["template"]["spec"];
+    let running = shared.servers().get(text(deployment, "/metadata/namespace")).and_then(|s| s.pod());
+    let rank = |pod: &&Value| {
+        let is_present = ["/volumes", "/containers/0/args", "/containers/0/command", "/containers/0/image"]
+            .iter()
+            .all(|field| pod["spec"].pointer(field) == template.pointer(field));
+        (is_present, running.as_deref() == pod["metadata"]["uid"].as_str())
+    };
+    scene.pods.iter().filter(is_candidate).max_by_key(rank)
+}
+
+/// Whether a Service beside the pod leads to somebody who is ready.
+fn answers(scene: &Scene, pod: &Value, host: &str) -> bool {
+    let name = host.split('.').next().unwrap_or_default();
+    let service = Scene::find(&scene.services, text(pod, "/metadata/namespace"), name);
+    service.is_some_and(|service| scene.behind(service).any(is_ready))
+}
+
+/// The CA that kube-controller-manager publishes, if it runs.
+fn controllers_ca(client: &Client, scene: &Scene, namespace: &str) -> Option<String> {
+    let of_controllers = |pod: &&Value| {
+        text(pod, "/metadata/namespace") == namespace
+            && labels(pod)["role"] == "controller-manager"
+            && is_ready(pod)
+    };
+    let pod = scene.pods.iter().find(of_controllers)?;
+    let arguments = ["/command", "/args"].into_iter().flat_map(|f| list(&pod["spec"]["containers"][0], f));
+    let path = arguments.filter_map(Value::as_str).find_map(|a| a.strip_prefix("--root-ca-file="))?;
+    Files::new(&pod["spec"], &finder(client, namespace)).read(path).ok()
+}
+
+/// Reads Secrets and ConfigMaps of a namespace.
+fn finder<'a>(client: &'a Client, namespace: &'a str) -> impl Fn(&str, &str) -> Option<Value> + 'a {
+    move |resource, name| {
+        let resource = if resource == "secrets" { &SECRET } else { &CONFIG_MAP };
+        client.find(resource, namespace, name).ok().flatten()
+    }
+}
+
+/// What keeps a pod from running. One that runs needs its volumes no more.
+fn obstacle(shared: &Shared, scene: &Scene, pod: &Value) -> Option<State> {
+    let (namespace, name) = place(pod);
+    let image = text(pod, "/spec/containers/0/image");
+    match shared.trouble_of(namespace, name) {
+        Some(Trouble::NoRoom) => {
+            let why = "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available: \
+                1 No preemption victims found for incoming pod.";
+            return Some(State::Homeless(why.to_owned()));
+        }
+        Some(Trouble::NoImage) => {
+            return Some(State::Waiting("ImagePullBackOff", format!("Back-off pulling image {image:?}")));
+        }
+        Some(Trouble::Dies) => {
+            let why = format!("back-off 5m0s restarting failed container of pod {name}_{namespace}");
+            return Some(State::Waiting("CrashLoopBackOff", why));
+        }
+        Some(Trouble::NeverReady | Trouble::Unbound | Trouble::NoAddress) | None => {}
+    }
+    if pod["status"]["phase"] == "Running" {
+        return None;
+    }
+    let unbound = list(pod, "/spec/volumes").iter().any(|volume| {
+        let claim = text(volume, "/persistentVolumeClaim/claimName");
+        let found = Scene::find(&scene.claims, namespace, claim);
+        !claim.is_empty() && found.is_none_or(|claim| claim["status"]["phase"] != "Bound")
+    });
+    if unbound {
+        let why = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.";
+        return Some(State::Homeless(why.to_owned()));
+    }
+    let find = finder(&shared.hands.client, namespace);
+    let mounted = Files::new(&pod["spec"], &find).mounted();
+    mounted.err().map(|why| State::Waiting("ContainerCreating", why))
+}
+
+fn state(shared: &Shared, scene: &Scene, pod: &Value, server: &Serving) -> State {
+    if let Some(state) = obstacle(shared, scene, pod) {
+        return state;
+    }
+    let (namespace, name) = place(pod);
+    if shared.trouble_of(namespace, name) == Some(Trouble::NeverReady) {
+        return State::Running { is_ready: false };
+    }
+    if labels(pod)["app"] != "kubernetes" || labels(pod)["role"] != "apiserver" {
+        return State::Running { is_ready: true };
+    }
+    match server {
+        Serving::Dead(uid, why) if pod["metadata"]["uid"] == **uid => {
+            State::Waiting("CrashLoopBackOff", why.clone())
+        }
+        Serving::In(server) => {
+            let probe = &pod["spec"]["containers"][0]["readinessProbe"];
+            let path = Some(text(probe, "/httpGet/path")).filter(|path| !path.is_empty());
+            State::Running { is_ready: server.probe(path.unwrap_or("/readyz"), probe_token(probe)) }
+        }
+        _ => State::Running { is_ready: false },
+    }
+}
+
+/// An address in the range that the Seeds of the tests declare.
+fn address(pod: &Value) -> String {
+    let digest = sha256_hex(text(pod, "/metadata/uid").as_bytes());
+    let byte = |at: usize| u8::from_str_radix(&digest[at..at + 2], 16).unwrap_or_default();
+    format!("10.51.{}.{}", byte(0), byte(2).clamp(1, 254))
+}
+
+/// What the container says at its end, for those who read its log.
+fn say(hands: &Hands, pod: &Value, text: &str) {
+    if entry(pod, "/metadata/annotations", LOG) != Some(text) {
+        hands.merge(&POD, pod, "", json!({"metadata": {"annotations": {LOG: text}}}));
+    }
+}
+
+fn write(hands: &Hands, pod: &Value, state: &State) {
+    let now = hands.now();
+    let mark = |kind: &str, is_true: bool, reason: Option<&str>, message: Option<&str>| {
+        let status = if is_true { "True" } else { "False" };
+        let since = condition(pod, kind).filter(|before| before["status"] == status);
+        let since = since.map_or_else(|| json!(now), |before| before["lastTransitionTime"].clone());
+        let mut condition = json!({"type": kind, "status": status, "lastTransitionTime": since});
+        for (key, value) in [("reason", reason), ("message", message)] {
+            if let Some(value) = value {
+                condition[key] = value.into();
+            }
+        }
+        condition
+    };
+    let container = &pod["spec"]["containers"][0];
+    let told = |is_ready: bool, state: Value| {
+        json!([{"name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0,
+            "ready": is_ready, "started": state.get("running").is_some(), "state": state}])
+    };
+    let why_not = Some("ContainersNotReady");
+    let status = match state {
+        State::Homeless(why) => {
+            hands.warn("Pod", pod, ("FailedScheduling", why));
+            json!({"phase": "Pending", "conditions": [mark("PodScheduled", false, Some("Unschedulable"), Some(why))]})
+        }
+        State::Waiting(reason, why) => {
+            let event = match *reason {
+                "ContainerCreating" => "FailedMount",
+                "CrashLoopBackOff" => "BackOff",
+                _ => "Failed",
+            };
+            hands.warn("Pod", pod, (event, why));
+            let mut told = told(false, json!({"waiting": {"reason": reason, "message": why}}));
+            let has_run = *reason == "CrashLoopBackOff";
+            if has_run {
+                told[0]["lastState"] = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+                told[0]["restartCount"] = 1.into();
+                say(hands, pod, why);
+            }
+            let phase = if has_run { "Running" } else { "Pending" };
+            json!({"phase": phase, "conditions": [mark("PodScheduled", true, None, None),
+                    mark("Ready", false, why_not, None), mark("ContainersReady", false, why_not, None)],
+                "containerStatuses": told})
+        }
+        State::Running { is_ready } => {
+            let why_not = why_not.filter(|_| !is_ready);
+            let address = address(pod);
+            let since = pod["status"].get("startTime").cloned().unwrap_or_else(|| json!(now));
+            let running = json!({"running": {"startedAt": since}});
+            json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": since,
+                "conditions": [mark("PodScheduled", true, None, None), mark("Initialized", true, None, None),
+                    mark("Ready", *is_ready, why_not, None), mark("ContainersReady", *is_ready, why_not, None)],
+                "containerStatuses": told(*is_ready, running)})
+        }
+    };
+    hands.set_status(&POD, pod, status);
+}

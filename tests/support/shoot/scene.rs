@@ -1,0 +1,211 @@
+//! What is in the namespaces of Shoots, at one look, and the hands that change it.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use gardenlet::api::core::{
+    DEPLOYMENT, EVENT, NAMESPACE, PERSISTENT_VOLUME_CLAIM, POD, REPLICA_SET, SERVICE, STATEFUL_SET,
+};
+use gardenlet::api::meta::Resource;
+use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
+use serde_json::{Value, json};
+
+use crate::support::api::selector;
+use crate::support::encoding::{rfc3339, rfc3339_micro};
+use crate::support::json::{list, map, text};
+
+pub const ENDPOINT_SLICE: Resource =
+    Resource::new("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true);
+
+/// All objects, of all Shoots.
+pub struct Scene {
+    pub namespaces: Vec<Value>,
+    pub deployments: Vec<Value>,
+    pub stateful_sets: Vec<Value>,
+    pub replica_sets: Vec<Value>,
+    pub pods: Vec<Value>,
+    pub claims: Vec<Value>,
+    pub services: Vec<Value>,
+    pub slices: Vec<Value>,
+}
+
+impl Scene {
+    /// Looks. Namespaces of Shoots begin with `prefix`.
+    pub fn read(client: &Client, prefix: &str) -> Result<Self, Error> {
+        let all = |resource: &Resource, field: &str| {
+            let mut items = client.list::<Value>(resource, "", &ListParams::default())?.items;
+            items.retain(|item| text(item, field).starts_with(prefix));
+            Ok::<_, Error>(items)
+        };
+        let within = |resource: &Resource| all(resource, "/metadata/namespace");
+        Ok(Self {
+            namespaces: all(&NAMESPACE, "/metadata/name")?,
+            deployments: within(&DEPLOYMENT)?,
+            stateful_sets: within(&STATEFUL_SET)?,
+            replica_sets: within(&REPLICA_SET)?,
+            pods: within(&POD)?,
+            claims: within(&PERSISTENT_VOLUME_CLAIM)?,
+            services: within(&SERVICE)?,
+            slices: within(&ENDPOINT_SLICE)?,
+        })
+    }
+
+    /// The pods that a Service sends its connections to, ready or not.
+    pub fn behind<'a>(&'a self, service: &'a Value) -> impl Iterator<Item = &'a Value> {
+        let wanted = &service["spec"]["selector"];
+        let has_selector = wanted.as_object().is_some_and(|labels| !labels.is_empty());
+        let pods = self.pods.iter().filter(move |pod| has_selector && is_beside(pod, service));
+        pods.filter(move |pod| {
+            is_alive(pod) && selector::matches_spec(&json!({"matchLabels": wanted}), labels(pod))
+        })
+    }
+
+    /// An object of a list by its place.
+    pub fn find<'a>(all: &'a [Value], namespace: &str, name: &str) -> Option<&'a Value> {
+        all.iter().find(|o| text(o, "/metadata/namespace") == namespace && text(o, "/metadata/name") == name)
+    }
+}
+
+pub fn labels(object: &Value) -> &Value {
+    &object["metadata"]["labels"]
+}
+
+/// Whether two objects are in the same namespace.
+pub fn is_beside(object: &Value, other: &Value) -> bool {
+    object["metadata"]["namespace"] == other["metadata"]["namespace"]
+}
+
+pub fn is_alive(object: &Value) -> bool {
+    text(object, "/metadata/deletionTimestamp").is_empty()
+}
+
+/// Whether `owner` controls the object.
+pub fn is_of(object: &Value, owner: &Value) -> bool {
+    list(object, "/metadata/ownerReferences").iter().any(|o| o["uid"] == owner["metadata"]["uid"])
+}
+
+pub fn place(object: &Value) -> (&str, &str) {
+    (text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+}
+
+/// A condition of an object.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    list(object, "/status/conditions").iter().find(|condition| condition["type"] == kind)
+}
+
+pub fn is_ready(pod: &Value) -> bool {
+    is_alive(pod) && condition(pod, "Ready").is_some_and(|condition| condition["status"] == "True")
+}
+
+/// The reference to an owner.
+pub fn owned_by(owner: &Value, api_version: &str, kind: &str) -> Value {
+    json!([{"apiVersion": api_version, "kind": kind, "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+        "controller": true, "blockOwnerDeletion": true}])
+}
+
+/// Writes. What goes wrong is kept, unless somebody else was faster: the next look sees what he did.
+pub struct Hands {
+    pub client: Client,
+    complaints: Mutex<Vec<String>>,
+    /// Events that were written.
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl Hands {
+    pub fn new(client: Client) -> Self {
+        Self { client, complaints: Mutex::default(), told: Mutex::default() }
+    }
+
+    pub fn now(&self) -> String {
+        rfc3339(self.client.clock().now())
+    }
+
+    /// What went wrong.
+    pub fn complaints(&self) -> Vec<String> {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says that something is wrong, once.
+    pub fn complain(&self, text: String) {
+        let mut all = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.last() != Some(&text) {
+            all.push(text);
+        }
+    }
+
+    fn done<T>(&self, what: &str, result: Result<T, Error>) {
+        match result {
+            Err(Error::Api(failure)) if [404, 409].contains(&failure.code) => {}
+            // A namespace that is being deleted takes nothing new.
+            Err(Error::Api(failure)) if failure.code == 403 && failure.message.contains("terminated") => {}
+            Err(error) => self.complain(format!("{what}: {error}")),
+            Ok(_) => {}
+        }
+    }
+
+    pub fn create(&self, resource: &Resource, namespace: &str, object: &Value) {
+        let what = format!("create {} {namespace}/{}", resource.kind, text(object, "/metadata/name"));
+        self.done(&what, self.client.create::<Value>(resource, namespace, object));
+    }
+
+    /// Merges into an object, or with `sub` into its status.
+    pub fn merge(&self, resource: &Resource, object: &Value, sub: &str, patch: Value) {
+        let (namespace, name) = place(object);
+        let what = format!("patch {} {namespace}/{name}", resource.kind);
+        self.done(&what, self.client.patch_blindly(resource, namespace, name, sub, &Patch::Merge(patch)));
+    }
+
+    /// Merges a status, if it says something new. Times of updates are nothing new.
+    pub fn set_status(&self, resource: &Resource, object: &Value, status: Value) {
+        let mut next = object["status"].clone();
+        crate::support::api::patch::merge(&mut next, &status);
+        let mut before = object["status"].clone();
+        for value in [&mut next, &mut before] {
+            map(value, "");
+            for condition in value["conditions"].as_array_mut().into_iter().flatten() {
+                map(condition, "").remove("lastUpdateTime");
+            }
+        }
+        if next != before {
+            self.merge(resource, object, "status", json!({"status": status}));
+        }
+    }
+
+    pub fn delete(&self, resource: &Resource, object: &Value) {
+        let (namespace, name) = place(object);
+        let what = format!("delete {} {namespace}/{name}", resource.kind);
+        self.done(&what, self.client.delete(resource, namespace, name, &DeleteParams::default()));
+    }
+
+    /// Removes a pod that nobody ends.
+    pub fn bury(&self, pod: &Value) {
+        let (namespace, name) = place(pod);
+        let path = POD.path(namespace, name, "");
+        let body = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}).to_string();
+        let gone = self.client.raw(
+            gardenlet::kube::Method::Delete,
+            &path,
+            Some(body.as_bytes()),
+            "application/json",
+        );
+        self.done(&format!("end pod {namespace}/{name}"), gone);
+    }
+
+    /// Warns of a pod or claim, once for each reason.
+    pub fn warn(&self, kind: &str, object: &Value, (reason, note): (&str, &str)) {
+        let (namespace, name) = place(object);
+        let uid = text(object, "/metadata/uid");
+        let id: String = uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+        let event_name = format!("{name}.{id}.{}", reason.to_lowercase());
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if !told.insert(format!("{namespace}/{event_name}")) {
+            return;
+        }
+        let event = json!({"apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"name": event_name, "namespace": namespace},
+            "eventTime": rfc3339_micro(self.client.clock().now()), "type": "Warning", "reason": reason, "note": note,
+            "action": "Stand-in", "reportingController": "kubelet", "reportingInstance": "stand-in",
+            "regarding": {"apiVersion": "v1", "kind": kind, "namespace": namespace, "name": name, "uid": uid}});
+        self.create(&EVENT, namespace, &event);
+    }
+}

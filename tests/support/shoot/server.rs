@@ -1,0 +1,208 @@
+//! The API server of a Shoot: the one of the tests, started as a Deployment `kube-apiserver` says.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gardenlet::base::clock::Clock;
+use gardenlet::kube::connection::Trust;
+use gardenlet::kube::{self, Client, Connection, Method};
+use serde_json::{Value, json};
+
+use super::settings::Settings;
+use crate::support::TestCluster;
+use crate::support::api::store::Id;
+use crate::support::cluster::{Authorization, Options};
+use crate::support::controllers::Share;
+use crate::support::encoding::rfc3339_micro;
+use crate::support::json::set;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const LEASES: &str = "coordination.k8s.io";
+/// How often kube-controller-manager renews its Lease.
+const RENEWAL: Duration = Duration::from_secs(2);
+
+/// What runs.
+#[derive(Default)]
+struct Life {
+    /// The UID of the pod in which it runs; none while it does not.
+    pod: Option<String>,
+    /// The hosts of etcd.
+    etcd: Vec<String>,
+    /// The client that probes, with its token.
+    prober: Option<(String, Client)>,
+    /// Whether kube-controller-manager runs, too.
+    has_controllers: bool,
+}
+
+/// An API server with its data, which stay when it ends and begins anew: they stand for etcd.
+pub struct Server {
+    /// Its storage, its requests, its faults.
+    pub cluster: TestCluster,
+    /// The UID of the namespace that it belongs to. One of the same name that comes later has data of its own.
+    pub namespace_uid: String,
+    life: Mutex<Life>,
+}
+
+impl Server {
+    /// A server with nothing in its storage but what every cluster has. It does not listen yet. `port`: 0 for any.
+    pub fn new(namespace: &str, namespace_uid: &str, clock: &Clock, port: u16) -> Self {
+        let mut options = Options::new(namespace, clock);
+        options.authorization = Authorization::Rbac;
+        options.share = Share::none();
+        options.port = port;
+        let cluster = TestCluster::start(options);
+        cluster.server().down();
+        cluster.apply(&policy());
+        Self { cluster, namespace_uid: namespace_uid.to_owned(), life: Mutex::default() }
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it listens, or would.
+    pub fn address(&self) -> SocketAddr {
+        self.cluster.server().address()
+    }
+
+    /// The UID of the pod in which it runs.
+    pub fn pod(&self) -> Option<String> {
+        self.life().pod.clone()
+    }
+
+    /// The hosts of its etcd.
+    pub fn etcd(&self) -> Vec<String> {
+        self.life().etcd.clone()
+    }
+
+    /// Begins anew in this pod.
+    pub fn run(&self, pod: &str, settings: Settings) {
+        let server = self.cluster.server();
+        server.down();
+        server.set_identity(&settings.identity);
+        server.set_client_authorities(&[settings.client_authorities]);
+        server.set_front_proxy(&settings.front_proxy);
+        server.set_anonymous(settings.anonymous);
+        server.set_tokens(settings.tokens, settings.accounts);
+        server.set_version(&settings.version);
+        server.set_documents(settings.documents);
+        self.serve_at(&settings.service_range);
+        self.cluster.store().write(|state| {
+            let kinds: Vec<_> = state.kinds.all().cloned().collect();
+            for kind in kinds {
+                let version = kind.api_version(&kind.storage);
+                let is_off =
+                    |entry: &String| *entry == version || *entry == format!("{version}/{}", kind.plural);
+                if settings.disabled.iter().any(is_off) {
+                    state.kinds.remove(&kind.group, &kind.plural);
+                }
+            }
+        });
+        {
+            let mut life = self.life();
+            life.pod = Some(pod.to_owned());
+            life.etcd = settings.etcd;
+            life.prober = None;
+        }
+        server.set_healthy(true);
+        server.up().unwrap();
+    }
+
+    /// Ends. Data stay.
+    pub fn stop(&self) {
+        if self.life().pod.take().is_some() {
+            self.cluster.server().down();
+        }
+    }
+
+    /// Service `kubernetes` has the first address of the range.
+    fn serve_at(&self, range: &str) {
+        let base = range.split('/').next().and_then(|base| base.parse::<Ipv4Addr>().ok());
+        let Some(base) = base else { return };
+        let address = Ipv4Addr::from(u32::from(base) + 1).to_string();
+        let id = Id::new("", "services", "default", "kubernetes");
+        let present = self.cluster.get("", "services", "default", "kubernetes");
+        let Some(mut service) = present.filter(|service| service["spec"]["clusterIP"] != address) else {
+            return;
+        };
+        set(&mut service, "/spec/clusterIP", address.clone());
+        set(&mut service, "/spec/clusterIPs", json!([address]));
+        self.cluster.store().write(|state| drop(state.put(id, service)));
+    }
+
+    /// Whether etcd answers.
+    pub fn set_healthy(&self, is_healthy: bool) {
+        self.cluster.server().set_healthy(is_healthy);
+    }
+
+    /// Asks as a kubelet does: without a look at the certificate.
+    pub fn probe(&self, path: &str, token: Option<&str>) -> bool {
+        if self.pod().is_none() {
+            return false;
+        }
+        let token = token.unwrap_or_default();
+        let client = self.prober(token);
+        client.is_some_and(|client| {
+            client.raw(Method::Get, path, None, "").is_ok_and(|response| response.is_success())
+        })
+    }
+
+    fn prober(&self, token: &str) -> Option<Client> {
+        let mut life = self.life();
+        if let Some((_, client)) = life.prober.as_ref().filter(|(known, _)| known == token) {
+            return Some(client.clone());
+        }
+        let connection = Connection::new(self.cluster.url()).with_trust(Trust::Insecure);
+        let connection = if token.is_empty() { connection } else { connection.with_token(token) };
+        let options = kube::Options {
+            user_agent: "kube-probe".to_owned(),
+            timeout: Duration::from_secs(5),
+            ..kube::Options::default()
+        };
+        let client = Client::new(connection, options).ok()?;
+        life.prober = Some((token.to_owned(), client.clone()));
+        Some(client)
+    }
+
+    /// What kube-controller-manager does while it runs: namespaces get the CA and their default account, owned objects
+    /// go with their owners, its Lease is renewed. It signs nothing. `ca`: the bundle that it publishes.
+    pub fn set_controllers(&self, ca: Option<&str>) {
+        let is_running = ca.is_some() && self.pod().is_some();
+        if std::mem::replace(&mut self.life().has_controllers, is_running) != is_running {
+            let share = Share { namespaces: is_running, garbage: is_running, ..Share::none() };
+            self.cluster.set_share(share);
+        }
+        if let Some(ca) = ca.filter(|_| is_running) {
+            self.cluster.set_root_ca(ca);
+            self.renew_lease();
+        }
+    }
+
+    fn renew_lease(&self) {
+        let (namespace, name) = ("kube-system", "kube-controller-manager");
+        let now = self.cluster.clock().now();
+        let Some(lease) = self.cluster.get(LEASES, "leases", namespace, name) else {
+            let spec = json!({"holderIdentity": "stand-in", "leaseDurationSeconds": 15, "renewTime": rfc3339_micro(now)});
+            let lease = json!({"metadata": {"name": name, "namespace": namespace}, "spec": spec});
+            self.cluster.create("coordination.k8s.io/v1", "leases", &lease);
+            return;
+        };
+        let due = rfc3339_micro(now.minus(RENEWAL));
+        if lease["spec"]["renewTime"].as_str().is_none_or(|renewed| *renewed < *due) {
+            let patch = json!({"spec": {"renewTime": rfc3339_micro(now)}});
+            self.cluster.merge(LEASES, "leases", (namespace, name), &patch);
+        }
+    }
+}
+
+/// The roles that an API server makes at its start, as far as somebody refers to them.
+fn policy() -> Vec<Value> {
+    let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
+    let role = |name: &str, rules: &Value| json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+    let binding = json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding",
+        "metadata": {"name": "cluster-admin"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": "system:masters"}]});
+    vec![role("cluster-admin", &everything), binding]
+}
