@@ -94,16 +94,27 @@ impl Agent {
         Ok(())
     }
 
-    /// Runs another command of the program, with the agent's configuration and environment; it must succeed.
-    pub(crate) fn command(&self, word: &str) -> Result<()> {
+    /// Starts it again with a changed configuration.
+    pub(crate) fn reconfigure(&mut self, change: impl FnOnce(&mut Value)) -> Result<()> {
+        change(&mut self.options.config);
+        cluster::write(&self.configuration(), &self.options.config.to_string())?;
+        self.restart()
+    }
+
+    /// Runs another command of the program, with the agent's configuration and environment. It must succeed; what it prints
+    /// is the result.
+    pub(crate) fn command(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.program);
-        command
-            .arg(word)
-            .arg(format!("--config={}", self.folder.join(format!("{}.yaml", self.options.name)).display()));
+        command.args(words).arg(format!("--config={}", self.configuration().display()));
         command.env_clear().envs(self.options.environment.iter().map(|(name, value)| (name, value)));
-        let output = command.output().doing(|| format!("gardenlet {word}"))?;
+        let output = command.output().doing(|| format!("gardenlet {}", words.join(" ")))?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure(output.status.success(), || format!("gardenlet {word}: {said}"))
+        ensure(output.status.success(), || format!("gardenlet {}: {said}", words.join(" ")))?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn configuration(&self) -> PathBuf {
+        self.folder.join(format!("{}.yaml", self.options.name))
     }
 
     /// Waits until a line that contains `text` is logged, after the line that was last waited for. Fails at once if the

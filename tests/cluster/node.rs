@@ -73,6 +73,11 @@ impl Node {
         imported
     }
 
+    /// Pods cannot have the image of a component any more. What runs goes on.
+    pub(crate) fn remove_component(&self, component: &Component) -> Result<()> {
+        self.containers.ctr(&["images", "remove", "--sync", &component.reference()]).map(drop)
+    }
+
     /// Kills everything that runs in a pod, the holder of its namespaces included; the kubelet has to notice. Returns how many
     /// containers that were.
     pub(crate) fn kill_pod(&self, namespace: &str, name: &str) -> Result<usize> {

@@ -3,6 +3,8 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,7 +27,8 @@ const STACK_BYTES: usize = 512 << 10;
 const LOOK: Duration = Duration::from_millis(250);
 /// Does what there is to do, and is called again.
 type Look = fn(&Client) -> Result<()>;
-const CONTROLLERS: [(&str, Look); 2] = [("storage", storage::look), ("load balancer", balancer::look)];
+const BALANCER: &str = "load balancer";
+const CONTROLLERS: [(&str, Look); 2] = [("storage", storage::look), (BALANCER, balancer::look)];
 /// Cluster DNS, with the image of [`image::DNS`].
 const DNS: &str = include_str!("dns.yaml");
 
@@ -33,7 +36,7 @@ const DNS: &str = include_str!("dns.yaml");
 #[derive(Debug)]
 pub(crate) struct Site {
     // Dropped in this order.
-    _controllers: Controllers,
+    controllers: Controllers,
     pub(crate) outside: Outside,
     pub(crate) node: Node,
     _folders: Folders,
@@ -52,7 +55,12 @@ impl Site {
         lab.seed.apply(&dns()?)?;
         let controllers = Controllers::start(lab)?;
         lab.seed.rolled_out("kube-system", "deployment/coredns", 120)?;
-        Ok(Self { _controllers: controllers, outside, node, _folders: Folders })
+        Ok(Self { controllers, outside, node, _folders: Folders })
+    }
+
+    /// Whether Services get addresses of a load balancer from now on.
+    pub(crate) fn balance(&self, does: bool) {
+        self.controllers.balances.store(does, Ordering::SeqCst);
     }
 }
 
@@ -60,6 +68,7 @@ impl Site {
 #[derive(Debug)]
 struct Controllers {
     stop: Stop,
+    balances: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -70,9 +79,14 @@ impl Controllers {
         let mut log = File::create(&log).doing(|| format!("create {}", log.display()))?;
         let stop = Stop::new();
         let stopped = stop.clone();
+        let balances = Arc::new(AtomicBool::new(true));
+        let is_balancing = balances.clone();
         let thread = thread::spawn("site", STACK_BYTES, move || {
             while !stopped.is_stopped() {
                 for (name, look) in CONTROLLERS {
+                    if name == BALANCER && !is_balancing.load(Ordering::SeqCst) {
+                        continue;
+                    }
                     if let Err(failure) = look(&client) {
                         // If even that cannot be written, the story that waits says what is missing.
                         let _ = writeln!(log, "{name}: {failure}");
@@ -81,7 +95,7 @@ impl Controllers {
                 stopped.wait(client.clock(), LOOK);
             }
         })?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop, balances, thread: Some(thread) })
     }
 }
 

@@ -48,7 +48,11 @@ fn is_unbound(claim: &Value) -> bool {
     matches!(text(&claim["status"]["phase"]), "" | "Pending" | "Lost")
 }
 
-/// The sentence for the first claim of a StatefulSet that has no volume, with what its newest Event says.
+/// Reasons of Events of a claim whose StorageClass waits until a node is chosen for the pod: the pod tells what is wrong.
+const WAITS_FOR_POD: [&str; 2] = ["WaitForFirstConsumer", "WaitForPodScheduled"];
+
+/// The sentence for the first claim of a StatefulSet that has no volume, with what its newest Event says. There is none if
+/// the claim waits for its pod.
 pub fn judge(set: &Value, claims: &[Value], events: &[Value]) -> Option<Failed> {
     let names = names(set);
     let name = |object: &Value| text(&object["metadata"]["name"]).to_owned();
@@ -58,6 +62,9 @@ pub fn judge(set: &Value, claims: &[Value], events: &[Value]) -> Option<Failed> 
         about["kind"] == PERSISTENT_VOLUME_CLAIM.kind.as_ref() && about["name"] == claim["metadata"]["name"]
     };
     let newest = events.iter().filter(of_claim).max_by_key(|event| when(event));
+    if newest.is_some_and(|event| WAITS_FOR_POD.contains(&text(&event["reason"]))) {
+        return None;
+    }
     let phase = match text(&claim["status"]["phase"]) {
         "" => "Pending",
         phase => phase,
@@ -141,5 +148,28 @@ mod tests {
         let asleep = json!({"metadata": {"name": "etcd-main"}, "spec": {"replicas": 0,
             "volumeClaimTemplates": [{"metadata": {"name": "main-etcd"}}]}});
         assert_eq!(judge(&asleep, &[claim(name, "Pending", None)], &[]), None);
+    }
+
+    #[test]
+    fn a_claim_that_waits_for_its_pod_is_not_the_cause() {
+        let set = json!({"metadata": {"name": "etcd-main"}, "spec": {"replicas": 1,
+            "volumeClaimTemplates": [{"metadata": {"name": "main-etcd"}}]}});
+        let name = "main-etcd-etcd-main-0";
+        let because = |reason: &str, at: &str| {
+            let mut event = event(name, at, "a note");
+            event["reason"] = json!(reason);
+            event
+        };
+        let judge = |events: &[Value]| judge(&set, &[claim(name, "Pending", Some("folders"))], events);
+        let (first, second) = ("2026-11-23T10:00:00Z", "2026-11-23T10:00:09Z");
+        let waits = because("WaitForFirstConsumer", first);
+        assert_eq!(judge(std::slice::from_ref(&waits)), None);
+        assert_eq!(judge(&[waits.clone(), because("WaitForPodScheduled", second)]), None);
+        let provisioned = judge(&[waits, because("ExternalProvisioning", second)]).unwrap();
+        assert!(
+            provisioned.text.contains("is Pending: a note; see that StorageClass folders"),
+            "{}",
+            provisioned.text
+        );
     }
 }

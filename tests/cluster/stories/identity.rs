@@ -91,7 +91,7 @@ pub(crate) fn bootstraps_again(lab: &mut Lab) -> Result<()> {
     let before = kubeconfig(&seed)?;
     ensure(before["users"] != expired["users"], || "the certificate is the old one".to_owned())?;
     supply(lab, &world)?;
-    agent.command("rebootstrap")?;
+    agent.command(&["rebootstrap"])?;
     while_running("another identity", 60, &mut agent, || {
         Ok((kubeconfig(&seed)?["users"] != before["users"]).then_some(()))
     })?;

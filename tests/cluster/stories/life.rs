@@ -23,6 +23,7 @@ mod names;
 mod outages;
 mod owner;
 mod stored;
+mod trouble;
 
 use owner::Owner;
 
@@ -44,7 +45,8 @@ impl Name {
 /// A Shoot is created within three minutes. Its owner gets in from outside with the kubeconfig that the garden issues. A Secret
 /// is encrypted in etcd. A second reconciliation leaves everything as it is. Without an agent its pods come back when they
 /// are killed, and without a garden all of it comes back after a power cut. Another Shoot becomes the same, although
-/// the agent is killed again and again meanwhile. With `--long` a third one has the next minor version of Kubernetes.
+/// the agent is killed again and again meanwhile. Shoots that cannot come up are explained. With `--long` another one has the
+/// next minor version of Kubernetes.
 pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     let (one, two, three) = (Name("s1"), Name("s2"), Name("s3"));
     let mut components = vec![image::ETCD, image::API_SERVER, image::CONTROLLERS];
@@ -71,6 +73,7 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     agent.restart()?;
     steps::ready(lab, &mut agent)?;
     crashes::lead_to_the_same(lab, &garden, &mut agent, (&owner, &site.outside, two))?;
+    trouble::is_explained(lab, &garden, &mut agent, &site)?;
     if lab.environment.long {
         create(lab, &garden, &mut agent, (three, image::NEXT_API_SERVER.version()))?;
         Owner::new(lab, &garden, three, &site.outside)?.gets_in(image::NEXT_API_SERVER.version())?;
@@ -107,11 +110,15 @@ fn create(lab: &Lab, garden: &Client, agent: &mut Agent, (name, version): (Name,
 }
 
 fn apply(lab: &Lab, name: Name, version: &str) -> Result<()> {
+    lab.garden.apply(&shoot(name, version))
+}
+
+fn shoot(name: Name, version: &str) -> Value {
     let mut shoot = prepare::shoot(name.0);
     shoot["spec"]["kubernetes"]["version"] = json!(version.trim_start_matches('v'));
     // Else the garden picks one at random.
     shoot["spec"]["maintenance"] = json!({"timeWindow": {"begin": "030000+0000", "end": "040000+0000"}});
-    lab.garden.apply(&shoot)
+    shoot
 }
 
 /// The Shoot, once the operation of that type has succeeded.

@@ -171,7 +171,7 @@ pub(crate) const STORIES: &[Story] = &[
     ),
     story("all that agents asked of the seed is what their role allows", Needs::Clusters, role::is_enough),
     story(
-        "agent: a Shoot comes up in the node, lets its owner in, and outlives what breaks",
+        "agent: a Shoot comes up in the node, lets its owner in, outlives what breaks, and says what it lacks",
         Needs::ControlPlane,
         life::comes_up,
     ),

@@ -133,6 +133,13 @@ pub fn bind(shared: &Shared, scene: &Scene) -> bool {
             hands.set_status(&PERSISTENT_VOLUME_CLAIM, claim, json!({"phase": "Pending"}));
             continue;
         }
+        if shared.trouble_of(namespace, name) == Some(Trouble::NoRoom) {
+            // Classes of real seeds wait until a node is chosen.
+            let why = "waiting for a pod to be scheduled";
+            hands.warn("PersistentVolumeClaim", claim, ("WaitForPodScheduled", why));
+            hands.set_status(&PERSISTENT_VOLUME_CLAIM, claim, json!({"phase": "Pending"}));
+            continue;
+        }
         waits = true;
         let volume = format!("pvc-{}", text(claim, "/metadata/uid"));
         let capacity = json!({"storage": claim["spec"]["resources"]["requests"]["storage"]});

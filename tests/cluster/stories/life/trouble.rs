@@ -1,0 +1,253 @@
+//! Shoots that cannot come up. `explain` names the task as upstream does and says what to do, within half a minute after the
+//! cause is there. The Shoot comes up once that is done.
+
+use gardenlet::api::core::{DEPLOYMENT, NODE, POD, SERVICE, STATEFUL_SET};
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Resource;
+use gardenlet::format::quantity::Quantity;
+use gardenlet::kube::{Client, ListParams};
+use serde_json::{Value, json};
+
+use super::{Name, PROJECT, ask_for_another, shoot, succeeded};
+use crate::agent::Agent;
+use crate::failure::{Failure, Result, ensure};
+use crate::image;
+use crate::lab::Lab;
+use crate::node::NODE as NODE_NAME;
+use crate::site::Site;
+use crate::storage;
+use crate::stories::steps::while_running;
+use crate::support::garden::prepare::PROVIDER;
+use crate::wait;
+
+/// How long it takes at most until `explain` names a cause.
+const EXPLAINED_WITHIN_S: u64 = 30;
+/// The first two tasks are tried for a minute before they fail.
+const FAILED_WITHIN_S: u64 = 120;
+/// The other tasks wait at most ten minutes.
+const ENDED_WITHIN_S: u64 = 660;
+/// The pod that leaves no processor time.
+const FILLER: &str = "filler";
+
+/// What is wrong with a Shoot.
+struct Cause {
+    shoot: Name,
+    /// The id of its error.
+    task: &'static str,
+    /// What the sentence has: what is wrong, and what to do.
+    words: [&'static str; 2],
+}
+
+const AUDIT: Cause = Cause {
+    shoot: Name("s4"),
+    task: "Create botanist",
+    words: [
+        "ConfigMap garden-p/absent of the garden does not exist: create it",
+        "or change spec.kubernetes.kubeAPIServer.auditConfig.auditPolicy.configMapRef.name of the Shoot",
+    ],
+};
+const ADMISSION: Cause = Cause {
+    shoot: Name("s5"),
+    task: "Create botanist",
+    words: [
+        "the configuration of admission plugin PodSecurity in the Shoot is no PodSecurityConfiguration",
+        "correct its apiVersion and kind",
+    ],
+};
+/// The Shoot that all others happen to, one after the other.
+const UNLUCKY: Name = Name("s6");
+const EXTENSION: Cause = Cause {
+    shoot: UNLUCKY,
+    task: "Check required extensions",
+    words: [
+        "no ControllerInstallation of this seed supports ControlPlane/local",
+        "register an extension for it in the garden",
+    ],
+};
+const ADDRESS: Cause = Cause {
+    shoot: UNLUCKY,
+    task: "Waiting until Kubernetes API server service in the Seed cluster has reported readiness",
+    words: [
+        "Service shoot--p--s6/kube-apiserver-exposure has no address yet",
+        "install what provides load balancers there, and look at the Events of the Service",
+    ],
+};
+const CLAIM: Cause = Cause {
+    shoot: UNLUCKY,
+    task: "Waiting until main and event ETCDs have been reconciled",
+    words: [
+        "PersistentVolumeClaim main-etcd-etcd-main-0 is Pending",
+        "it names no StorageClass: mark one of the seed as default, or name one in edge.etcd",
+    ],
+};
+const ROOM: Cause = Cause {
+    words: [
+        "no node has room for pod etcd-main-0 (0/1 nodes are available: 1 Insufficient cpu.",
+        "free processor time and memory there, or add a node",
+    ],
+    ..CLAIM
+};
+const IMAGE: Cause = Cause {
+    shoot: UNLUCKY,
+    task: "Waiting until Kubernetes API server rolled out",
+    words: [
+        "cannot get image registry.k8s.io/kube-apiserver:",
+        "bring the image to the node or let the node reach its registry",
+    ],
+};
+
+/// Three Shoots are made: one without its audit policy, one with a wrong admission configuration, and one to which happens
+/// whatever can happen in a seed. That one comes up in the end. With `--long` each of its waits ends with an error first.
+pub(super) fn is_explained(lab: &Lab, garden: &Client, agent: &mut Agent, site: &Site) -> Result<()> {
+    let place = Place { lab, garden, site };
+    place.break_everything()?;
+    agent.reconfigure(|config| config["edge"]["exposure"] = json!({"type": "LoadBalancer"}))?;
+    let causes = [AUDIT, ADMISSION, EXTENSION];
+    for cause in &causes {
+        lab.garden.apply(&broken(cause.shoot))?;
+    }
+    for cause in &causes {
+        place.is_told(agent, cause)?;
+    }
+    for cause in &causes {
+        place.has_failed(agent, cause, FAILED_WITHIN_S)?;
+    }
+    place.serve(&["ControlPlane", "DNSRecord", "Infrastructure", "Worker"])?;
+    ask_for_another(garden, UNLUCKY)?;
+    let began = wait::now();
+    place.happens(agent, &ADDRESS, (&SERVICE, "kube-apiserver-exposure"))?;
+    site.balance(true);
+    place.happens(agent, &CLAIM, (&STATEFUL_SET, "etcd-main"))?;
+    place.make_default_class(true)?;
+    place.happens(agent, &ROOM, (&STATEFUL_SET, "etcd-main"))?;
+    lab.seed.kubectl(&["delete", "pod", FILLER, "--namespace=default", "--grace-period=1"])?;
+    place.happens(agent, &IMAGE, (&DEPLOYMENT, "kube-apiserver"))?;
+    site.node.import_component(lab, &image::API_SERVER)?;
+    succeeded(lab, garden, agent, (UNLUCKY, "Create"))?;
+    println!("       {:6.1} s  a Shoot came up in spite of four troubles", wait::seconds_since(began));
+    Ok(())
+}
+
+/// A Shoot with what is wrong in its own spec.
+fn broken(name: Name) -> Value {
+    let mut shoot = shoot(name, image::API_SERVER.version());
+    let server = &mut shoot["spec"]["kubernetes"]["kubeAPIServer"];
+    if name.0 == AUDIT.shoot.0 {
+        server["auditConfig"] = json!({"auditPolicy": {"configMapRef": {"name": "absent"}}});
+    }
+    if name.0 == ADMISSION.shoot.0 {
+        let config = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "Nonsense"});
+        server["admissionPlugins"] = json!([{"name": "PodSecurity", "config": config}]);
+    }
+    shoot
+}
+
+/// Where all that happens.
+struct Place<'a> {
+    lab: &'a Lab,
+    garden: &'a Client,
+    site: &'a Site,
+}
+
+impl Place<'_> {
+    /// Takes away what a Shoot needs: the installation for its control plane, addresses, volumes, processor time, an image.
+    fn break_everything(&self) -> Result<()> {
+        self.serve(&["DNSRecord", "Infrastructure", "Worker"])?;
+        self.site.balance(false);
+        self.make_default_class(false)?;
+        self.fill()?;
+        self.site.node.remove_component(&image::API_SERVER)
+    }
+
+    /// Lets the extension of the seed's provider serve these kinds.
+    fn serve(&self, kinds: &[&str]) -> Result<()> {
+        let resources: Vec<Value> = kinds.iter().map(|kind| json!({"kind": kind, "type": "local"})).collect();
+        let patch = json!({"spec": {"resources": resources}}).to_string();
+        let arguments = ["patch", "controllerregistration", PROVIDER, "--type=merge", "--patch", &patch];
+        self.lab.garden.kubectl(&arguments).map(drop)
+    }
+
+    fn make_default_class(&self, is_default: bool) -> Result<()> {
+        let mut class = storage::class();
+        class["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] =
+            json!(is_default.to_string());
+        self.lab.seed.apply(&class)
+    }
+
+    /// Lets one pod take all processor time that is left. No other pod is more important.
+    fn fill(&self) -> Result<()> {
+        let seed = self.lab.seed.client()?;
+        let node: Value = seed.get(&NODE, "", NODE_NAME)?;
+        let pods = seed.list::<Value>(&POD, "", &ListParams::default())?.items;
+        let containers =
+            pods.iter().flat_map(|pod| pod["spec"]["containers"].as_array().into_iter().flatten());
+        let requests = containers.map(|container| millicores(&container["resources"]["requests"]["cpu"]));
+        let left = millicores(&node["status"]["allocatable"]["cpu"]) - requests.sum::<i128>();
+        self.lab.seed.apply(&json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": FILLER, "namespace": "default"},
+            "spec": {
+                "priorityClassName": "system-node-critical",
+                "automountServiceAccountToken": false,
+                "containers": [{"name": "filler", "image": image::PAUSE, "imagePullPolicy": "Never",
+                    "resources": {"requests": {"cpu": format!("{left}m")}}}],
+            },
+        }))?;
+        wait::until("the pod that takes all processor time", 60, || {
+            let pod: Value = seed.get(&POD, "default", FILLER)?;
+            let is_running = pod["status"]["phase"] == "Running";
+            if is_running { Ok(Some(())) } else { Err(Failure::new(pod["status"].to_string())) }
+        })
+    }
+
+    /// Waits until the object is there that a cause keeps from becoming ready, and then until `explain` names the cause.
+    fn happens(&self, agent: &mut Agent, cause: &Cause, (resource, name): (&Resource, &str)) -> Result<()> {
+        let seed = self.lab.seed.client()?;
+        while_running(&format!("{} {name}", resource.kind), 120, agent, || {
+            Ok(seed.find::<Value>(resource, &cause.shoot.plane(), name)?)
+        })?;
+        self.is_told(agent, cause)?;
+        if self.lab.environment.long {
+            self.has_failed(agent, cause, ENDED_WITHIN_S)?;
+        }
+        Ok(())
+    }
+
+    /// `explain` names task, cause and remedy.
+    fn is_told(&self, agent: &mut Agent, cause: &Cause) -> Result<()> {
+        let began = wait::now();
+        let name = format!("{PROJECT}/{}", cause.shoot.0);
+        wait::until(&format!("{:?} of {name}", cause.words[0]), EXPLAINED_WITHIN_S, || {
+            agent.ensure_running()?;
+            let told = agent.command(&["explain", "shoot", &name, "--output=json"])?;
+            let all: Value = serde_json::from_str(&told)?;
+            let mut tasks = all["tasks"].as_array().into_iter().flatten();
+            let task = tasks.find(|task| task["task"] == cause.task).cloned().unwrap_or_default();
+            let notes = task["notes"].to_string();
+            let is_told = cause.words.iter().all(|words| notes.contains(words));
+            if is_told { Ok(Some(())) } else { Err(Failure::new(format!("{task}"))) }
+        })?;
+        println!("       {:6.1} s  explained: {}", wait::seconds_since(began), cause.words[0]);
+        Ok(())
+    }
+
+    /// The one error of the Shoot names the same, and has no code.
+    fn has_failed(&self, agent: &mut Agent, cause: &Cause, within_s: u64) -> Result<()> {
+        let name = cause.shoot.0;
+        let errors = while_running(&format!("the error of {name}"), within_s, agent, || {
+            let shoot: Value = self.garden.get(&SHOOT, PROJECT, name)?;
+            let errors = shoot["status"]["lastErrors"].as_array().cloned().unwrap_or_default();
+            let is_it = |error: &Value| {
+                let description = error["description"].as_str().unwrap_or_default();
+                error["taskID"] == cause.task && cause.words.iter().all(|words| description.contains(words))
+            };
+            if errors.iter().any(is_it) { Ok(Some(errors)) } else { Err(Failure::new(format!("{errors:?}"))) }
+        })?;
+        ensure(errors.len() == 1 && errors[0]["codes"].is_null(), || format!("errors of {name}: {errors:?}"))
+    }
+}
+
+fn millicores(quantity: &Value) -> i128 {
+    Quantity::parse(quantity.as_str().unwrap_or("0")).map_or(0, |quantity| quantity.milli())
+}
