@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
-use crate::api::meta::{Key, Metadata, text};
+use crate::api::meta::{Key, Metadata};
 use crate::api::resources::{GARBAGE_COLLECTABLE, GARDEN_NAMESPACE, MANAGED_RESOURCE, REFERENCE_PREFIX};
 use crate::format::{base64, brotli, hex};
 use crate::kube::{Error, Patch, Seed};
@@ -17,21 +17,6 @@ use crate::runtime::write;
 
 const ROLE_LABEL: &str = "gardener.cloud/role";
 const COMPONENT_ROLE: &str = "seed-system-component";
-
-/// The copy of an object of the garden, for the seed: content and name, no labels, and replaced where an update is refused.
-pub fn copy(kind: &str, source: &Value, namespace: &str) -> Value {
-    let mut copy = json!({"apiVersion": "v1", "kind": kind, "metadata": {
-        "name": format!("ref-{}", text(&source["metadata"]["name"])),
-        "namespace": namespace,
-        "annotations": {"resources.gardener.cloud/delete-on-invalid-update": "true"},
-    }});
-    for field in ["type", "immutable", "data", "binaryData"] {
-        if let Some(value) = source.get(field) {
-            copy[field] = value.clone();
-        }
-    }
-    copy
-}
 
 /// A ManagedResource, in the namespace of its Secret.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! What the agent itself installs in the seed. The manifests stand as files in the folders beside this one; `build.rs`
+//! What the agent itself installs in the seed. The manifests are files in the folders beside this one; `build.rs`
 //! packs them into the binary.
 
 pub mod archive;
@@ -14,6 +14,7 @@ pub mod install;
 pub mod kube_apiserver;
 pub mod kube_controller_manager;
 pub mod managed;
+pub mod references;
 pub mod rollout;
 pub mod shoot;
 pub mod system;

@@ -306,7 +306,7 @@ impl Connector {
             };
             let failed = |source, others| Error::Server { namespace: namespace.to_owned(), others, source };
             let client = self.client(namespace, &door, connection).map_err(|e| failed(e, String::new()))?;
-            // Whatever is known: who asks wants to know.
+            // This request ignores the gate: the caller needs an answer now.
             match client.ungated().version() {
                 Ok(_) => {
                     self.doors.remember(namespace, way);
@@ -353,7 +353,7 @@ impl Connector {
         Ok(outside.map(|outside| format!("https://{}", outside.authority())))
     }
 
-    /// Those who are believed to be the server.
+    /// The CAs that may have signed the server's certificate.
     fn bundle(&self, namespace: &str) -> Result<Vec<u8>, Error> {
         let found = self.newest(namespace, "ca-bundle")?;
         let Some(secret) = found.first() else {

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::view::View;
-use crate::api::core::{CONFIG_MAP, SECRET};
 use crate::api::meta::text;
 use crate::components::managed::{self, Managed};
+use crate::components::references::{self, Referrer};
 use crate::components::shoot;
 use crate::flow::Failed;
 use crate::format::semver::Version;
@@ -30,27 +30,8 @@ pub fn system(view: &View, extensions: &[String], shoot: &Client) -> Result<Mana
 /// # Errors
 /// A reference to nothing; those of both clusters.
 pub fn deploy_referenced(garden: &Garden, seed: &Seed, view: &View) -> Result<(), Failed> {
-    let mut copies = Vec::new();
-    for reference in view.resources.as_array().map(Vec::as_slice).unwrap_or_default() {
-        let target = &reference["resourceRef"];
-        let (kind, name) = (text(&target["kind"]), text(&target["name"]));
-        let resource = match kind {
-            "Secret" => &SECRET,
-            "ConfigMap" => &CONFIG_MAP,
-            _ => {
-                return Err(Failed::new(format!(
-                    "spec.resources of the Shoot refers to {kind} {name}: this version copies Secrets and ConfigMaps only"
-                )));
-            }
-        };
-        let source = garden.find::<Value>(resource, &view.namespace, name)?.ok_or_else(|| {
-            let namespace = &view.namespace;
-            Failed::new(format!(
-                "spec.resources of the Shoot refers to {kind} {namespace}/{name}, which the garden does not have"
-            ))
-        })?;
-        copies.push(managed::copy(kind, &source, &view.technical_id));
-    }
+    let (references, from, to) = (&view.resources, &*view.namespace, &*view.technical_id);
+    let copies = references::copies(garden, &Referrer { kind: "Shoot", references, from, to })?;
     managed::deploy(seed, &shoot::referenced(&view.technical_id, &copies))?;
     Ok(())
 }
@@ -170,18 +151,6 @@ mod tests {
                 json!({"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": verbs}),
                 json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}),
             ]
-        );
-    }
-
-    #[test]
-    fn a_copy_has_content_and_nothing_else() {
-        let source =
-            json!({"metadata": {"name": "a", "labels": {"x": "y"}}, "type": "Opaque", "data": {"k": "dg=="}});
-        assert_eq!(
-            managed::copy("Secret", &source, "shoot--p--s"),
-            json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": {"k": "dg=="}, "metadata": {
-                "name": "ref-a", "namespace": "shoot--p--s",
-                "annotations": {"resources.gardener.cloud/delete-on-invalid-update": "true"}}})
         );
     }
 }

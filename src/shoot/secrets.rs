@@ -132,7 +132,7 @@ pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> 
     Ok(Some(Made(sets.collect())))
 }
 
-/// Deletes Secrets that are in use no more. For the end of a flow that has succeeded.
+/// Deletes Secrets that nothing uses any more. The flow calls it after it has succeeded.
 ///
 /// # Errors
 /// The first one of the seed.

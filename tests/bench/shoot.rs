@@ -29,7 +29,7 @@ const KEYS: &str = "rsa-keys";
 const STEP_MIN: Duration = Duration::from_millis(100);
 /// RSA keys are made when nobody else has anything to do, which takes long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Who asks the API servers beside the agent: the stand-ins, and their probes.
+/// The users besides the agent that send requests to the API servers: stand-ins and probes.
 const OTHERS: [&str; 2] = ["admin", "health-check"];
 
 /// Measures the creation, and a reconciliation that finds everything as it should be.

@@ -9,17 +9,17 @@
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gardenlet::base::clock::Clock;
-use gardenlet::base::random;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use serde_json::{Value, json};
 
 use crate::charts;
 use crate::left::{Words, differences};
+use crate::sampling::{self, Sample, Tried, variable};
 use crate::story_extension::{installed, nothing_is_left};
 use crate::support::TestCluster;
 use crate::support::encoding::from_rfc3339;
@@ -297,11 +297,6 @@ fn left_in(cluster: &TestCluster) -> Vec<(String, Value)> {
     words.left_in(cluster, |_| true)
 }
 
-#[allow(clippy::disallowed_methods)] // test options come from the environment
-pub fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
-}
-
 /// All points of some accidents.
 fn points(undisturbed: &Accidents, accidents: &[Accident]) -> Vec<Point> {
     let of = |accident: &Accident| {
@@ -323,82 +318,37 @@ fn plan(undisturbed: &Accidents, seed: u64) -> (Vec<Point>, usize) {
     }
     let mut all = points(undisturbed, &[Crash]);
     let mut others = points(undisturbed, &[LostAnswer, TimedOut, StaleList, LateEvents, LostEvents]);
-    let is_long = variable("GARDENLET_TESTS_LONG").is_some();
-    if cfg!(target_env = "musl") && !is_long {
+    if cfg!(target_env = "musl") && !sampling::is_long() {
         // The same code has been through all of them on this machine's libc.
         all = all.into_iter().step_by(MUSL_STEP).collect();
         others = others.into_iter().step_by(MUSL_STEP).collect();
     }
-    let least = all.len() + if is_long { others.len() } else { SAMPLE.min(others.len()) };
-    shuffle(&mut others, seed);
-    all.append(&mut others);
-    (all, least)
+    sampling::order(all, others, SAMPLE, seed)
 }
 
-/// The order of a seed.
-pub fn shuffle<T>(points: &mut [T], seed: u64) {
-    let mut state = seed | 1;
-    for place in (1..points.len()).rev() {
-        // xorshift64
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        let chosen = usize::try_from(state % (place as u64 + 1)).unwrap_or_default();
-        points.swap(place, chosen);
-    }
-}
-
-/// What an accident changed, if it did. How often conditions are written, objects read and so on depends on the time that
-/// passes: a run may be too short for its accident.
-fn judge(point: Point, undisturbed: &Outcome, outcome: &Outcome) -> Option<String> {
+/// Whether an accident happened, and what it changed. How often conditions are written, objects read and so on depends on
+/// the time that passes: a run may be too short for its accident.
+fn judge(point: Point, undisturbed: &Outcome) -> (bool, Vec<String>) {
+    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(Some(point)))) else {
+        return (false, vec![format!("{point:?}: the story did not end, see above")]);
+    };
     let Some(hit) = outcome.accidents.happened() else {
         let left_out = point.0 < outcome.accidents.points(point.1);
-        return left_out.then(|| format!("{point:?} was left out"));
+        return (false, left_out.then(|| format!("{point:?} was left out")).into_iter().collect());
     };
     let found = differences(&undisturbed.objects, &outcome.objects);
-    (!found.is_empty()).then(|| format!("{point:?}, {hit}:\n  {}", found.join("\n  ")))
+    let problem = (!found.is_empty()).then(|| format!("{point:?}, {hit}:\n  {}", found.join("\n  ")));
+    (true, problem.into_iter().collect())
 }
 
 #[test]
 fn an_accident_at_any_point_changes_nothing() {
     let undisturbed = run(None);
-    let seed = variable("GARDENLET_TESTS_SEED").and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(u32::from_le_bytes(random::bytes())));
+    let seed = sampling::seed();
     let (points, least) = plan(&undisturbed.accidents, seed);
-    let (next, happened) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let problems = Mutex::new(Vec::<String>::new());
-    let real = Clock::system();
-    // The sample's time begins with it.
     let crashes = points.iter().filter(|point| point.1 == Accident::Crash).count();
-    let deadline = OnceLock::new();
-    std::thread::scope(|scope| {
-        for _ in 0..PARALLEL {
-            scope.spawn(|| {
-                loop {
-                    let place = next.fetch_add(1, Ordering::SeqCst);
-                    let Some(point) = points.get(place) else { return };
-                    let is_late = || real.mono() > *deadline.get_or_init(|| real.mono() + SAMPLE_TIME);
-                    if place >= crashes && is_late() && place >= least {
-                        return;
-                    }
-                    let found = match catch_unwind(AssertUnwindSafe(|| run(Some(*point)))) {
-                        Ok(outcome) => {
-                            happened.fetch_add(
-                                usize::from(outcome.accidents.happened().is_some()),
-                                Ordering::SeqCst,
-                            );
-                            judge(*point, &undisturbed, &outcome)
-                        }
-                        Err(_) => Some(format!("{point:?}: the story did not end, see above")),
-                    };
-                    problems.lock().unwrap().extend(found);
-                }
-            });
-        }
-    });
-    let (tried, happened) =
-        (next.into_inner().saturating_sub(PARALLEL).min(points.len()), happened.into_inner());
-    let problems = problems.into_inner().unwrap();
+    let sample = Sample { points: &points, first: crashes, least, time: SAMPLE_TIME, parallel: PARALLEL };
+    let Tried { tried, happened, problems } = sample.run(&|point| judge(*point, &undisturbed));
     // Past the test harness, which shows only what fails.
     let _ = writeln!(
         std::io::stderr(),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::process::Process;
 use crate::story_outside::files;
+use crate::support::TestCluster;
 use crate::world::{MANAGED_RESOURCES, Options, World, condition, wait_for};
 
 /// How much more than an idle one the agent may keep when no large piece is in use.
@@ -164,6 +165,12 @@ fn applied(world: &World, name: &str) -> Option<(String, String)> {
     (status != "Progressing").then_some((reason, message))
 }
 
+/// Waits as long as a busy machine needs to read all large objects, even once more after the agent has lost its Lease.
+fn wait_long<T>(world: &World, what: &str, look: impl Fn(&TestCluster) -> Option<T>) -> T {
+    let found = world.seed.wait_within(Duration::from_secs(180), what, look);
+    found.unwrap_or_else(|| panic!("waited in vain for {what}"))
+}
+
 #[test]
 fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     let world = World::start(&Options::real("hostile"));
@@ -178,7 +185,7 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
             &json!({"k": base64::encode(config_map(name, &json!({"a": "b"})).as_bytes())}),
             &json!([{"name": name}]),
         );
-        world.seed.wait_for("a good one", |seed| seed.get("", "configmaps", "garden", name));
+        wait_long(&world, name, |seed| seed.get("", "configmaps", "garden", name));
     };
     good("good");
     let idle = process.memory("VmRSS:");
@@ -222,9 +229,7 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
         let almost = Value::Array((0..count).map(|n| json!({"name": format!("s{n}")})).collect());
         group.iter().for_each(|name| install(&world, name, &json!({}), &almost));
         for name in group {
-            // One after the other is read, and six megabytes each take their time on a busy machine.
-            let found = world.seed.wait_within(Duration::from_secs(180), name, |_| applied(&world, name));
-            let (reason, message) = found.unwrap_or_else(|| panic!("waited in vain for {name}"));
+            let (reason, message) = wait_long(&world, name, |_| applied(&world, name));
             let words = if count > 16_000 { "more than 50000 values" } else { "more than 6 MiB" };
             assert!(reason == DECODING && message.contains(words), "{reason}: {message}");
         }
@@ -233,10 +238,10 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     // Asking again and again for a round makes no difference.
     let asking = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     install(&world, "stays-large", &json!({}), &many);
-    world.seed.wait_for("stays-large", |_| applied(&world, "stays-large"));
+    wait_long(&world, "stays-large", |_| applied(&world, "stays-large"));
     world.seed.merge(MANAGED_RESOURCES, "managedresources", ("garden", "stays-large"), &asking);
     install(&world, "stays-large-too", &json!({}), &many);
-    world.seed.wait_for("stays-large-too", |_| applied(&world, "stays-large-too"));
+    wait_long(&world, "stays-large-too", |_| applied(&world, "stays-large-too"));
     let version = || {
         let object = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", "stays-large");
         object.map(|object| object["metadata"]["resourceVersion"].clone())

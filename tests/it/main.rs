@@ -10,6 +10,7 @@ mod certificates;
 mod charts;
 mod left;
 mod process;
+mod sampling;
 mod upstream;
 mod world;
 

@@ -8,17 +8,16 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gardenlet::base::clock::Clock;
-use gardenlet::base::random;
 use gardenlet::base::stop::Stop;
 use serde_json::{Value, json};
 
-use crate::crash::{shuffle, variable};
 use crate::left::{Words, differences};
+use crate::sampling::{self, Sample, Tried, variable};
 use crate::support::TestCluster;
 use crate::support::cluster::PATIENCE;
 use crate::support::http::faults::{Action, Seen};
@@ -398,64 +397,40 @@ fn plan(undisturbed: &Kill, seed: u64) -> (Vec<Point>, usize) {
         let count = all.len();
         return (all, count);
     }
-    let is_long = variable("GARDENLET_TESTS_LONG").is_some();
-    if cfg!(target_env = "musl") && !is_long {
+    if cfg!(target_env = "musl") && !sampling::is_long() {
         // The same code has been through all of them on this machine's libc.
         all = all.into_iter().step_by(MUSL_STEP).collect();
         others.clear();
     }
-    let least = all.len() + if is_long { others.len() } else { SAMPLE.min(others.len()) };
-    shuffle(&mut others, seed);
-    all.append(&mut others);
-    (all, least)
+    sampling::order(all, others, SAMPLE, seed)
 }
 
-/// What a kill changed, if it did.
-fn judge(point: &Point, undisturbed: &Outcome) -> (bool, Option<String>) {
+/// Whether the agent was killed, and what is wrong.
+fn judge(point: &Point, undisturbed: &Outcome) -> (bool, Vec<String>) {
     let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(Some(point), Some(undisturbed)))) else {
-        return (true, Some(format!("{point:?}: it did not end as without a kill, see above")));
+        return (true, vec![format!("{point:?}: it did not end as without a kill, see above")]);
     };
     let happened = outcome.kill.happened.load(Ordering::SeqCst);
-    let found = outcome.problems;
-    (happened, (!found.is_empty()).then(|| format!("{point:?}:\n  {}", found.join("\n  "))))
+    let mut found = Vec::new();
+    if !outcome.problems.is_empty() {
+        found.push(format!("{point:?}:\n  {}", outcome.problems.join("\n  ")));
+    }
+    let border = BORDERS.iter().find(|(_, border)| border.clone().owned() == *point);
+    if let Some((task, _)) = border.filter(|_| !happened) {
+        found.push(format!("after {task}: nobody asked for {point:?}"));
+    }
+    (happened, found)
 }
 
 #[test]
 fn a_kill_at_any_border_of_a_creation_changes_nothing() {
     let undisturbed = run(None, None);
     assert_eq!(undisturbed.problems, Vec::<String>::new());
-    let seed = variable("GARDENLET_TESTS_SEED").and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(u32::from_le_bytes(random::bytes())));
+    let seed = sampling::seed();
     let (points, least) = plan(&undisturbed.kill, seed);
     let borders = points.len().min(BORDERS.len());
-    let (next, happened) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let problems = Mutex::new(Vec::<String>::new());
-    let (real, deadline) = (Clock::system(), OnceLock::new());
-    std::thread::scope(|scope| {
-        for _ in 0..PARALLEL {
-            scope.spawn(|| {
-                loop {
-                    let place = next.fetch_add(1, Ordering::SeqCst);
-                    let Some(point) = points.get(place) else { return };
-                    // The time of the sample begins after the borders.
-                    let is_late = || real.mono() > *deadline.get_or_init(|| real.mono() + SAMPLE_TIME);
-                    if place >= borders && is_late() && place >= least {
-                        return;
-                    }
-                    let (has_happened, found) = judge(point, &undisturbed);
-                    happened.fetch_add(usize::from(has_happened), Ordering::SeqCst);
-                    problems.lock().unwrap().extend(found);
-                    let border = BORDERS.iter().find(|(_, border)| border.clone().owned() == *point);
-                    if let Some((task, _)) = border.filter(|_| !has_happened) {
-                        problems.lock().unwrap().push(format!("after {task}: nobody asked for {point:?}"));
-                    }
-                }
-            });
-        }
-    });
-    let (tried, happened) =
-        (next.into_inner().saturating_sub(PARALLEL).min(points.len()), happened.into_inner());
-    let problems = problems.into_inner().unwrap();
+    let sample = Sample { points: &points, first: borders, least, time: SAMPLE_TIME, parallel: PARALLEL };
+    let Tried { tried, happened, problems } = sample.run(&|point| judge(point, &undisturbed));
     // Past the test harness, which shows only what fails.
     let _ = writeln!(
         std::io::stderr(),

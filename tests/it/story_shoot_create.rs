@@ -13,22 +13,13 @@ use crate::support::http::record::Recorded;
 use crate::support::json::{entry, list, text};
 use crate::support::shoot::Site;
 use crate::support::shoot::history::{self, wait_until, wait_until_created};
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::support::shoot::object::{MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{AGENT, CORE, MANAGED_RESOURCES, Options, World, condition};
 
 const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
 const RBAC: &str = "rbac.authorization.k8s.io";
 const VERSION: &str = "v1.34.3";
-
-/// What is applied into a Shoot.
-const MANAGED: [&str; 5] = [
-    "shoot-core-cluster-identity",
-    "shoot-core-gardeneraccess",
-    "shoot-core-kube-controller-manager",
-    "shoot-core-namespaces",
-    "shoot-core-system",
-];
 
 /// Secrets of the control plane, by the name of their configuration.
 const SECRETS: [&str; 13] = [

@@ -16,7 +16,7 @@ use crate::screen::Screen;
 use crate::support::controllers::Share;
 use crate::support::encoding::{from_base64, from_rfc3339, rfc3339};
 use crate::support::json::{list, text};
-use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless};
+use crate::support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless};
 use crate::support::shoot::{Listen, Options, Site};
 use crate::support::{TestCluster, garden::Garden};
 
@@ -30,14 +30,6 @@ pub const ABOUT: [&str; 4] = [
     "Stand-ins: its etcd, which is memory, and its API server, which begins with the Secrets and arguments",
     "that the agent gives it. There is no node: pods run at once, and count as available after one second,",
     "not thirty. A real node needs most of a minute for all of it (tests/cluster).",
-];
-/// What is applied into it.
-const MANAGED: [&str; 5] = [
-    "shoot-core-cluster-identity",
-    "shoot-core-gardeneraccess",
-    "shoot-core-kube-controller-manager",
-    "shoot-core-namespaces",
-    "shoot-core-system",
 ];
 
 /// What garden and seed need for Shoots, and who plays the nodes of the seed.

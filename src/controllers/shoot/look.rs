@@ -56,7 +56,7 @@ pub fn settings(garden: &Garden, shoot: &Value) -> Result<(), Failed> {
     Ok(kube_apiserver::check(kubernetes, &texts)?)
 }
 
-/// The tasks of the Shoot's present or last operation, as far as its spec and its status tell what is left out.
+/// The tasks of the Shoot's present or last operation. Its spec and its status decide which tasks are skipped.
 pub fn outline(shoot: &Value) -> Vec<Outline> {
     let view = View::new(Sources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
     let mut plan = begin::plan(shoot, &view);

@@ -58,7 +58,7 @@ impl Window {
         self.next_begin(now).since(now) + part(self.length_s, share)
     }
 
-    /// The same for what is left of an open window.
+    /// The same, but if the window is open, for a moment in the rest of it.
     pub fn until_open(self, now: Timestamp, share: f64) -> Duration {
         if self.contains(now) {
             part(self.length_s - self.since_begin(now), share)

@@ -14,6 +14,15 @@ pub const SERVICES: &str = "100.64.0.0/13";
 /// The domain of [`make_edge`]. Nobody can look up a name in it.
 pub const INTERNAL_DOMAIN: &str = "internal.example.org";
 
+/// The ManagedResources `shoot-core-*` of a Shoot without workers, except that of gardener-resource-manager.
+pub const MANAGED: [&str; 5] = [
+    "shoot-core-cluster-identity",
+    "shoot-core-gardeneraccess",
+    "shoot-core-kube-controller-manager",
+    "shoot-core-namespaces",
+    "shoot-core-system",
+];
+
 /// A Shoot to be applied.
 #[derive(Clone, Debug)]
 pub struct Workerless(Value);

@@ -33,7 +33,7 @@ pub(super) enum Seen {
     Unread(String),
 }
 
-/// Who looks.
+/// Reads what a task waits for, in garden and seed.
 pub(super) struct Looker<'a> {
     pub(super) garden: &'a Garden,
     pub(super) seed: &'a Seed,

@@ -23,7 +23,7 @@ use crate::snapshot::{Difference, Snapshot};
 use crate::stories::steps::while_running;
 use crate::wait;
 
-/// When the agent is killed: this is there, and is no more than begun.
+/// The agent is killed as soon as one of these objects exists, while its task is still running.
 const MOMENTS: [(&Resource, &str); 4] = [
     (&NAMESPACE, ""),
     (&STATEFUL_SET, "etcd-main"),
@@ -31,7 +31,7 @@ const MOMENTS: [(&Resource, &str); 4] = [
     (&MANAGED_RESOURCE, managed::NAMESPACES),
 ];
 
-/// What Shoots of one project are told apart by, besides what differs between two runs.
+/// Values that differ between two Shoots of a project, and words for them.
 const OWN: [(&str, &str); 9] = [
     (r"shoot--p--s\d", "<plane>"),
     (r"\bs[12]\b", "<shoot>"),
@@ -104,7 +104,7 @@ fn kept(before: &BTreeMap<String, Value>, now: BTreeMap<String, Value>) -> Resul
     Ok(now)
 }
 
-/// Two Shoots differ in nothing but what they are told apart by: in the garden, in the seed, and inside.
+/// Compares two Shoots in the garden, in the seed and inside. Only the values of [`OWN`] may differ.
 fn is_the_same(lab: &Lab, one: &Owner<'_>, two: &Owner<'_>) -> Result<()> {
     let manager = "deployment/kube-controller-manager";
     [one, two].into_iter().try_for_each(|owner| lab.seed.rolled_out(&owner.name.plane(), manager, 120))?;

@@ -1,0 +1,97 @@
+//! Many runs of one story, each with something that goes wrong at another point: which points are tried, and for how long.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use gardenlet::base::clock::Clock;
+use gardenlet::base::random;
+
+#[allow(clippy::disallowed_methods)] // test options come from the environment
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+/// Whether all points are to be tried.
+pub fn is_long() -> bool {
+    variable("GARDENLET_TESTS_LONG").is_some()
+}
+
+/// `GARDENLET_TESTS_SEED`, which repeats a choice; else a random number.
+pub fn seed() -> u64 {
+    let given = variable("GARDENLET_TESTS_SEED").and_then(|text| text.parse().ok());
+    given.unwrap_or_else(|| u64::from(u32::from_le_bytes(random::bytes())))
+}
+
+/// The first points, then the others in the order of a seed; and how many of all must be tried. Of the others these are
+/// `few`, or in a long run all.
+pub fn order<P>(mut first: Vec<P>, mut others: Vec<P>, few: usize, seed: u64) -> (Vec<P>, usize) {
+    let least = first.len() + if is_long() { others.len() } else { few.min(others.len()) };
+    shuffle(&mut others, seed);
+    first.append(&mut others);
+    (first, least)
+}
+
+/// The order of a seed.
+fn shuffle<P>(points: &mut [P], seed: u64) {
+    let mut state = seed | 1;
+    for place in (1..points.len()).rev() {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let chosen = usize::try_from(state % (place as u64 + 1)).unwrap_or_default();
+        points.swap(place, chosen);
+    }
+}
+
+/// Points to be tried.
+pub struct Sample<'a, P> {
+    /// In the order in which they are tried.
+    pub points: &'a [P],
+    /// How many are tried before the time begins.
+    pub first: usize,
+    /// How many are tried even if the time is over.
+    pub least: usize,
+    pub time: Duration,
+    /// How many are tried at the same time.
+    pub parallel: usize,
+}
+
+/// What came of a sample.
+pub struct Tried {
+    /// How many points were tried.
+    pub tried: usize,
+    /// At how many of them something went wrong.
+    pub happened: usize,
+    pub problems: Vec<String>,
+}
+
+impl<P: Sync> Sample<'_, P> {
+    /// Tries the points. `attempt` says whether something went wrong at a point, and which problems this made.
+    pub fn run(&self, attempt: &(dyn Fn(&P) -> (bool, Vec<String>) + Sync)) -> Tried {
+        let (next, happened) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let problems = Mutex::new(Vec::new());
+        let (real, deadline) = (Clock::system(), OnceLock::new());
+        std::thread::scope(|scope| {
+            for _ in 0..self.parallel {
+                scope.spawn(|| {
+                    loop {
+                        let place = next.fetch_add(1, Ordering::SeqCst);
+                        let Some(point) = self.points.get(place) else { return };
+                        let is_late = || real.mono() > *deadline.get_or_init(|| real.mono() + self.time);
+                        if place >= self.first && is_late() && place >= self.least {
+                            return;
+                        }
+                        let (has_happened, found) = attempt(point);
+                        happened.fetch_add(usize::from(has_happened), Ordering::SeqCst);
+                        problems.lock().unwrap().extend(found);
+                    }
+                });
+            }
+        });
+        // Each thread has taken one number that it did not use.
+        let tried = next.into_inner().saturating_sub(self.parallel).min(self.points.len());
+        Tried { tried, happened: happened.into_inner(), problems: problems.into_inner().unwrap() }
+    }
+}
