@@ -38,9 +38,11 @@ impl ShootReconciler {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(key)?;
         let now = self.shoots.get(key)?;
         let then = &running.work.shoot["metadata"];
+        let is_new = now.metadata.deletion_timestamp.is_some() && then["deletionTimestamp"].is_null();
+        // The store may be behind what the operation has begun with.
         let is_same = text(&then["uid"]) == now.metadata.uid
-            && then["generation"] == now.metadata.generation
-            && then["deletionTimestamp"].is_null() == now.metadata.deletion_timestamp.is_none();
+            && now.metadata.generation <= running.frame.generation()
+            && !is_new;
         is_same.then_some(running)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::api::extensions::CLUSTER;
-use crate::api::gardener::SHOOT;
+use crate::api::gardener::{OPERATION, SHOOT};
 use crate::api::meta::{Key, Metadata, text};
 use crate::flow::{Failed, Pacer, TaskError};
 use crate::format::view;
@@ -22,7 +22,7 @@ use super::frame::{self, Frame, Start};
 use super::status::INITIALIZE;
 use super::surroundings::{self, Surroundings};
 use super::tasks::Work;
-use super::{CONFLICT_RETRY, PROGRESS_PERIOD, ShootReconciler, cluster};
+use super::{CONFLICT_RETRY, PROGRESS_PERIOD, ShootReconciler, cluster, unbuilt};
 
 /// The manager of the Secrets of a Shoot, as upstream.
 const IDENTITY: &str = "gardenlet";
@@ -55,9 +55,17 @@ impl ShootReconciler {
             Ok(around) => around,
             Err(failed) => return self.not_begun(key, &frame, failed, cx),
         };
+        let decided = asks_for(&shoot);
         let mut shoot: Value = self.patch_status(key, frame.begin(cx.clock.now()))?;
+        if asks_for(&shoot) != decided {
+            return Ok(Outcome::GoOn(CONFLICT_RETRY));
+        }
         if let Some(patch) = frame.operation_annotations(&shoot) {
-            shoot = self.garden.patch(&SHOOT, &key.namespace, &key.name, "", &Patch::Merge(patch))?;
+            match self.garden.patch(&SHOOT, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
+                Ok(without) => shoot = without,
+                Err(e) if e.is_conflict() => return Ok(Outcome::GoOn(CONFLICT_RETRY)),
+                Err(e) => return Err(e.into()),
+            }
         }
         let view = View::new(Sources {
             shoot: &shoot,
@@ -136,6 +144,13 @@ impl ShootReconciler {
     }
 }
 
+/// What an operation is decided by. If somebody changes it before the operation has begun, all is decided again.
+fn asks_for(shoot: &Value) -> [Value; 3] {
+    let metadata = &shoot["metadata"];
+    let operation = metadata["annotations"][OPERATION].clone();
+    [metadata["generation"].clone(), metadata["deletionTimestamp"].clone(), operation]
+}
+
 /// Writes the `Cluster` of a Shoot.
 pub(super) fn sync_cluster(seed: &Seed, shoot: &Value, around: &Surroundings) -> Result<(), Failed> {
     let wanted = cluster::fill(shoot, &around.seed, &around.profile);
@@ -186,8 +201,7 @@ pub(super) fn plan(shoot: &Value, view: &View) -> Plan {
     let of = &view.rotations;
     let tasks = text(&annotations[frame::TASKS]);
     let rest = &shoot["status"]["credentials"]["encryptionAtRest"];
-    let encrypted: Vec<&str> = rest["resources"].as_array().into_iter().flatten().map(text).collect();
-    let is_changed = encrypted != view.encrypted || text(&rest["provider"]["type"]).is_empty();
+    let is_changed = unbuilt::encrypts_others(shoot) || text(&rest["provider"]["type"]).is_empty();
     Plan {
         is_hibernated: view.wants_hibernation,
         skips_readiness: !annotations["shoot.gardener.cloud/skip-readiness"].is_null(),

@@ -13,6 +13,7 @@ use crate::format::duration::parse_nanos;
 use crate::format::time::parse_rfc3339;
 use crate::format::view;
 
+use super::unbuilt::Unbuilt;
 use super::window::Window;
 
 /// Whoever has worked on a Shoot leaves this finalizer, and removes it when nothing of the Shoot is left.
@@ -25,7 +26,7 @@ pub const HAS_WORKERS: &str = "This gardenlet cannot serve Shoots with workers a
 
 const CONFIRM_FORCE: &str = "confirmation.gardener.cloud/force-deletion";
 const EMERGENCY_STOP: &str = "shoot.gardener.cloud/emergency-stop-reconciliations";
-const IGNORE: &str = "shoot.gardener.cloud/ignore";
+pub(super) const IGNORE: &str = "shoot.gardener.cloud/ignore";
 const SYNC_PERIOD: &str = "shoot.gardener.cloud/sync-period";
 /// No window is longer: what was done so long ago was done in another one.
 const WINDOW_MAX: Duration = Duration::from_secs(6 * 3_600);
@@ -92,8 +93,8 @@ pub enum Decision {
     },
     /// This version cannot do it ([`super::status::not_built`]). Nothing is touched.
     NotBuilt {
-        /// What is to be done.
-        operation: Operation,
+        /// What it cannot do.
+        what: Unbuilt,
         /// When to decide again.
         after: Duration,
     },
@@ -230,8 +231,8 @@ pub fn decide(input: &Input<'_>) -> Decision {
         let why = format!("Shoot cannot be reconciled on seed: {why}");
         return Decision::Blocked { why, after: BLOCKED_AGAIN };
     }
-    if !operation.is_built() {
-        return Decision::NotBuilt { operation, after: input.settings.sync_period };
+    if let Some(what) = Unbuilt::of(shoot, operation) {
+        return Decision::NotBuilt { what, after: input.settings.sync_period };
     }
     match input.listed_after() {
         after if input.is_listed && !after.is_zero() => {
@@ -599,7 +600,8 @@ mod tests {
                 let shoot = with(changes);
                 let input = Input { now: NOW.plus(2 * HOUR), ..input(&shoot, &seed, &agent, settings) };
                 let begun = match decide(&input) {
-                    Decision::Now(operation) | Decision::NotBuilt { operation, .. } => Some(operation),
+                    Decision::Now(operation)
+                    | Decision::NotBuilt { what: Unbuilt::Operation(operation), .. } => Some(operation),
                     Decision::Later { .. } => None,
                     other => panic!("{changes:?}: {other:?}"),
                 };
@@ -747,7 +749,7 @@ mod tests {
         for (change, operation) in table {
             assert_eq!(
                 decided(&with(&[change]), &seed(), &settings()),
-                Decision::NotBuilt { operation, after: HOUR }
+                Decision::NotBuilt { what: Unbuilt::Operation(operation), after: HOUR }
             );
         }
     }
@@ -823,7 +825,9 @@ mod tests {
                     );
                 }
                 Decision::Blocked { after, .. } => assert!(ours && after == BLOCKED_AGAIN),
-                Decision::NotBuilt { operation, after } => assert!(!operation.is_built() && after == HOUR),
+                Decision::NotBuilt { what, after } => {
+                    assert!(ours && Unbuilt::of(&shoot, operation(&shoot)) == Some(what) && after == HOUR);
+                }
             }
         }
     }

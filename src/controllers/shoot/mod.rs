@@ -17,6 +17,7 @@ mod rotation;
 pub mod status;
 mod surroundings;
 mod tasks;
+pub mod unbuilt;
 pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,7 @@ use crate::shoot::served::Served;
 use super::Site;
 
 use decide::{Decision, Input};
+use unbuilt::Unbuilt;
 
 /// Adds the controller.
 pub fn add(site: &Site, group: &mut Group) {
@@ -142,14 +144,17 @@ impl Reconciler for ShootReconciler {
                 Ok(after.map_or(Outcome::Done, Outcome::After))
             }
             Decision::Blocked { why, after } => {
-                self.say(key, status::blocked(&shoot, &why, now))?;
+                let is_error = decide::has_workers(&shoot);
+                self.say(key, status::blocked(&shoot, (&why, is_error), now))?;
                 Ok(Outcome::After(after))
             }
-            Decision::NotBuilt { operation, .. } if release::is_due(operation, &shoot) => {
+            Decision::NotBuilt { what: Unbuilt::Operation(operation), .. }
+                if release::is_due(operation, &shoot) =>
+            {
                 self.release(key, &shoot)
             }
-            Decision::NotBuilt { operation, after } => {
-                self.say(key, status::not_built(&shoot, operation, now))?;
+            Decision::NotBuilt { what, after } => {
+                self.say(key, status::not_built(&shoot, what, now))?;
                 Ok(Outcome::After(after))
             }
         }
@@ -206,11 +211,14 @@ impl Listed {
     }
 }
 
-/// Whether a change of the Shoot needs a round: a new generation, a deletion.
+/// Whether a change of the Shoot needs a round: a new generation, a deletion, another answer to whether it is ignored, which
+/// does not change the generation.
 fn wants_reconcile(change: &Change<ShootHead>) -> bool {
     let Some(new) = &change.new else { return false };
-    change.old.as_ref().is_none_or(|old| {
-        old.metadata.generation != new.metadata.generation
-            || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
-    })
+    let asks_for = |head: &ShootHead| {
+        let metadata = &head.metadata;
+        let ignored = metadata.annotations.get(decide::IGNORE).cloned();
+        (metadata.generation, metadata.deletion_timestamp.is_some(), ignored)
+    };
+    change.old.as_ref().is_none_or(|old| asks_for(old) != asks_for(new))
 }

@@ -1,6 +1,6 @@
 //! How far the rotation of each kind of credentials is: `status.credentials.rotation`.
 //!
-//! A rotation that others can follow has two steps. The first adds new credentials beside the old ones, the second drops the
+//! A rotation that clients must adopt has two steps. The first adds new credentials beside the old ones, the second drops the
 //! old ones. Each step begins with an operation of the Shoot and is done when that succeeds.
 
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ enum Act {
     StartBoth,
     /// The second step.
     Complete,
-    /// Nobody has to follow, so there is one step.
+    /// No client has to adopt it, so there is one step.
     Once,
 }
 
@@ -95,12 +95,26 @@ pub(super) fn begun(shoot: &Value, now: Timestamp) -> Value {
         }
         act(&mut rotation, what, wanted, now);
     }
-    let present = text(&credentials["encryptionAtRest"]["provider"]["type"]);
-    let wanted = text(&spec["kubeAPIServer"]["encryptionConfig"]["provider"]["type"]);
-    if !present.is_empty() && !wanted.is_empty() && present != wanted {
+    if wants_another_provider(shoot) {
         act(&mut rotation, ENCRYPTION_KEY, StartBoth, now);
     }
     rotation
+}
+
+/// Whether something else is to encrypt what etcd stores, which needs another key.
+fn wants_another_provider(shoot: &Value) -> bool {
+    let present = text(&shoot["status"]["credentials"]["encryptionAtRest"]["provider"]["type"]);
+    let wanted = text(&shoot["spec"]["kubernetes"]["kubeAPIServer"]["encryptionConfig"]["provider"]["type"]);
+    !present.is_empty() && !wanted.is_empty() && present != wanted
+}
+
+/// Whether the next operation prepares another key to encrypt what etcd stores, or goes on with that.
+pub(super) fn prepares_encryption_key(shoot: &Value) -> bool {
+    let is_begun = phase(&shoot["status"]["credentials"]["rotation"], ENCRYPTION_KEY) == "Preparing";
+    let mut asked = values(shoot).filter_map(acts).flatten();
+    is_begun
+        || wants_another_provider(shoot)
+        || asked.any(|(what, act)| *what == ENCRYPTION_KEY && matches!(act, Start | StartBoth))
 }
 
 fn act(rotation: &mut Value, what: &str, act: Act, now: Timestamp) {
@@ -195,6 +209,34 @@ mod tests {
         map.iter()
             .map(|(name, entry)| format!("{name} {}", text(&entry["phase"])).trim_end().to_owned())
             .collect()
+    }
+
+    #[test]
+    fn who_asks_for_another_encryption_key() {
+        let phase = |phase: &str| json!({ENCRYPTION_KEY: {"phase": phase}});
+        let table = [
+            ("", json!({}), false),
+            ("reconcile;rotate-ca-start", json!({}), false),
+            ("rotate-credentials-start", json!({}), true),
+            ("rotate-credentials-start-without-workers-rollout", json!({}), true),
+            ("rotate-etcd-encryption-key", json!({}), true),
+            ("rotate-etcd-encryption-key-start", json!({}), true),
+            ("rotate-etcd-encryption-key-complete", phase("Prepared"), false),
+            ("", phase("Preparing"), true),
+            ("", phase("Prepared"), false),
+            ("", phase("Completing"), false),
+            ("", phase("Completed"), false),
+        ];
+        for (asked, rotation, expected) in table {
+            let shoot = shoot("1.34.3", asked, &rotation);
+            assert_eq!(prepares_encryption_key(&shoot), expected, "{asked} {rotation}");
+        }
+        let mut shoot = shoot("1.34.3", "", &json!({}));
+        let provider = json!({"provider": {"type": "secretbox"}});
+        shoot["spec"]["kubernetes"]["kubeAPIServer"]["encryptionConfig"] = provider;
+        assert!(!prepares_encryption_key(&shoot), "nobody has noted the provider yet");
+        shoot["status"]["credentials"]["encryptionAtRest"] = json!({"provider": {"type": "aescbc"}});
+        assert!(prepares_encryption_key(&shoot));
     }
 
     #[test]

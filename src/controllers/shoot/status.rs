@@ -7,9 +7,9 @@ use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::format::time::rfc3339;
 
-use super::decide::Operation;
+use super::unbuilt::Unbuilt;
 
-/// The task of which errors are said that happen before the tasks begin.
+/// The task ID of errors that occur before the first task.
 pub const INITIALIZE: &str = "initializeOperation";
 
 /// It has its turn later: without a last operation the garden would not let anybody ask for one.
@@ -18,9 +18,9 @@ pub fn pending(shoot: &Value) -> Option<Value> {
     shoot["status"]["lastOperation"].is_null().then(|| json!({"status": {"lastOperation": last}}))
 }
 
-/// Something else must change first. What was done last stays to be read: a migration goes on with it, and who failed for
-/// good waits for its owner.
-pub fn blocked(shoot: &Value, why: &str, now: Timestamp) -> Option<Value> {
+/// Something else must change first. What was done last stays to be read: a migration goes on with it, a Shoot that failed for
+/// good waits for its owner, and one that is up to date waits for its window. Only what lasts (`is_error`) is an error.
+pub fn blocked(shoot: &Value, (why, is_error): (&str, bool), now: Timestamp) -> Option<Value> {
     let last = &shoot["status"]["lastOperation"];
     if last["description"] == why {
         return None;
@@ -32,20 +32,22 @@ pub fn blocked(shoot: &Value, why: &str, now: Timestamp) -> Option<Value> {
             said["state"] = json!("Pending");
         }
         ("Migrate" | "Restore", _) | (_, "Failed") => {}
-        _ => said["state"] = json!("Error"),
+        (_, state) if is_error => {
+            if state == "Succeeded" {
+                said["type"] = json!("Reconcile");
+            }
+            said["state"] = json!("Error");
+        }
+        // The time tells in which window it was reconciled.
+        (_, "Succeeded") => said = json!({"description": why}),
+        _ => {}
     }
     Some(json!({"status": {"lastOperation": said}}))
 }
 
 /// This version cannot do it.
-pub fn not_built(shoot: &Value, operation: Operation, now: Timestamp) -> Option<Value> {
-    let what = match operation {
-        Operation::Create | Operation::Reconcile => "reconcile Shoots",
-        Operation::Restore => "restore Shoots that come from other seeds",
-        Operation::Migrate => "prepare the migration of Shoots to other seeds",
-        Operation::Delete | Operation::ForceDelete => "delete Shoots",
-    };
-    let why = format!("This gardenlet cannot {what} yet. It has left everything as it is.");
+pub fn not_built(shoot: &Value, what: Unbuilt, now: Timestamp) -> Option<Value> {
+    let why = what.sentence();
     let errors = &shoot["status"]["lastErrors"];
     if errors.as_array().is_some_and(|errors| errors.iter().any(|error| error["description"] == why.as_str()))
     {
@@ -57,6 +59,7 @@ pub fn not_built(shoot: &Value, operation: Operation, now: Timestamp) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use super::super::decide::Operation::{Delete, Migrate};
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
@@ -70,34 +73,43 @@ mod tests {
 
     #[test]
     fn what_blocks_is_said_once_and_keeps_what_was() {
+        let pending = json!({"type": "Create", "state": "Pending"});
+        let (error, nothing) = (json!({"state": "Error"}), json!({}));
+        let failed = json!({"type": "Reconcile", "state": "Error"});
+        // What was there, what is written as long as something blocks it, and what if that lasts.
         let table = [
-            (Value::Null, json!({"type": "Create", "state": "Pending"})),
-            (json!({"state": "Pending"}), json!({"type": "Create", "state": "Pending"})),
-            (json!({"type": "Reconcile", "state": "Succeeded"}), json!({"state": "Error"})),
-            (json!({"type": "Delete", "state": "Processing"}), json!({"state": "Error"})),
-            (json!({"type": "Create", "state": "Failed"}), json!({})),
-            (json!({"type": "Migrate", "state": "Succeeded"}), json!({})),
-            (json!({"type": "Restore", "state": "Error"}), json!({})),
+            (Value::Null, &pending, &pending),
+            (json!({"state": "Pending"}), &pending, &pending),
+            (json!({"type": "Reconcile", "state": "Succeeded"}), &nothing, &failed),
+            (json!({"type": "Create", "state": "Succeeded"}), &nothing, &failed),
+            (json!({"type": "Create", "state": "Processing"}), &nothing, &error),
+            (json!({"type": "Delete", "state": "Processing"}), &nothing, &error),
+            (json!({"type": "Create", "state": "Failed"}), &nothing, &nothing),
+            (json!({"type": "Migrate", "state": "Succeeded"}), &nothing, &nothing),
+            (json!({"type": "Restore", "state": "Error"}), &nothing, &nothing),
         ];
-        for (last, mut expected) in table {
+        for (last, for_now, lasting) in table {
             let shoot = json!({"status": {"lastOperation": last}});
-            expected["description"] = json!("why");
-            expected["lastUpdateTime"] = json!("2026-01-01T00:00:00Z");
-            assert_eq!(
-                blocked(&shoot, "why", NOW),
-                Some(json!({"status": {"lastOperation": expected}})),
-                "{last}"
-            );
-            assert_eq!(blocked(&json!({"status": {"lastOperation": expected}}), "why", NOW), None);
+            for (is_error, expected) in [(false, for_now), (true, lasting)] {
+                let mut expected = expected.clone();
+                expected["description"] = json!("why");
+                let keeps_time = !is_error && last["state"] == "Succeeded" && last["type"] != "Migrate";
+                if !keeps_time {
+                    expected["lastUpdateTime"] = json!("2026-01-01T00:00:00Z");
+                }
+                let said = json!({"status": {"lastOperation": expected}});
+                assert_eq!(blocked(&shoot, ("why", is_error), NOW), Some(said.clone()), "{last} {is_error}");
+                assert_eq!(blocked(&said, ("why", is_error), NOW), None);
+            }
         }
     }
 
     #[test]
     fn what_is_not_built_is_an_error_of_no_task() {
-        let patch = not_built(&json!({}), Operation::Migrate, NOW).unwrap();
+        let patch = not_built(&json!({}), Unbuilt::Operation(Migrate), NOW).unwrap();
         assert_eq!(patch["status"]["lastErrors"][0]["taskID"], "initializeOperation");
         assert_eq!(patch["status"].as_object().unwrap().len(), 1);
-        assert_eq!(not_built(&json!({"status": patch["status"]}), Operation::Migrate, NOW), None);
-        assert!(not_built(&json!({"status": patch["status"]}), Operation::Delete, NOW).is_some());
+        assert_eq!(not_built(&json!({"status": patch["status"]}), Unbuilt::Operation(Migrate), NOW), None);
+        assert!(not_built(&json!({"status": patch["status"]}), Unbuilt::Operation(Delete), NOW).is_some());
     }
 }

@@ -347,14 +347,11 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
     let is_populated = live.as_ref().is_some_and(|live| !annotation(live, KeyOrder::POPULATED).is_empty());
     let is_preparing = view.rotations.encryption_key.phase == Phase::Preparing;
     let phase = if is_preparing { "Preparing" } else { "" };
-    let before: Vec<String> =
-        serde_json::from_value(work.shoot["status"]["credentials"]["encryptionAtRest"]["resources"].clone())
-            .unwrap_or_default();
     let current = made.data(ENCRYPTION_KEY).ok_or_else(|| Failed::new("there is no encryption key yet"))?;
     let encryption = kube_apiserver::encryption(&Encryption {
         namespace,
         resources: &view.encrypted,
-        before: &before,
+        before: &view.encrypted_before,
         current,
         old: made.old_data(ENCRYPTION_KEY),
         order: KeyOrder::of(phase, is_populated),

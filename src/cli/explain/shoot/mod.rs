@@ -120,10 +120,7 @@ fn stand(decision: &Decision, input: &Input<'_>, seed: &str) -> Vec<String> {
                 duration::format(*after)
             )]
         }
-        Decision::NotBuilt { operation, .. } => {
-            let kind = operation.as_str();
-            vec![format!("it asks for {kind}, which this version cannot do: it leaves everything as it is")]
-        }
+        Decision::NotBuilt { what, .. } => vec![what.sentence()],
         Decision::Now(_) => match text(&last["state"]) {
             "Error" => vec![format!("the agent tries again by itself{}", until(shoot, input))],
             "Processing" => stale(last, now).into_iter().collect(),
@@ -281,7 +278,7 @@ mod tests {
             (shoot(none(), on(none()), last("Succeeded")), ""),
             (
                 shoot(json!({"gardener.cloud/operation": "migrate"}), on(none()), none()),
-                "it asks for Migrate, which this version cannot do",
+                "This gardenlet cannot prepare the migration of Shoots",
             ),
         ];
         for (shoot, expected) in table {
