@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::process::Process;
 use crate::story_outside::files;
-use crate::support::TestCluster;
+use crate::support::{TestCluster, pace};
 use crate::world::{MANAGED_RESOURCES, Options, World, condition, wait_for};
 
 /// How much more than an idle one the agent may keep when no large piece is in use.
@@ -167,7 +167,7 @@ fn applied(world: &World, name: &str) -> Option<(String, String)> {
 
 /// Waits as long as a busy machine needs to read all large objects, even once more after the agent has lost its Lease.
 fn wait_long<T>(world: &World, what: &str, look: impl Fn(&TestCluster) -> Option<T>) -> T {
-    let found = world.seed.wait_within(Duration::from_secs(180), what, look);
+    let found = world.seed.wait_on(&pace::clock(), Duration::from_secs(180), look);
     found.unwrap_or_else(|| panic!("waited in vain for {what}"))
 }
 

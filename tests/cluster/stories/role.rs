@@ -28,9 +28,14 @@ pub(super) fn allows_with_shoots(audit: &mut Audit) -> Result<()> {
     ensure(asked > 100, || format!("the agent asked for {asked} things only"))
 }
 
-/// Whether it is in the namespace of a Shoot, or has its name.
+/// Kinds without a namespace that only the flow of a Shoot reads: before it makes an etcd, it looks whether an etcd-druid guards
+/// the objects.
+const OF_FLOWS: [&str; 1] = ["validatingwebhookconfigurations"];
+
+/// Whether it is in the namespace of a Shoot, has its name, or is what only its flow reads.
 fn is_of_shoot(info: &Info) -> bool {
-    [&info.namespace, &info.name].iter().any(|name| name.starts_with("shoot--"))
+    let is_named = [&info.namespace, &info.name].iter().any(|name| name.starts_with("shoot--"));
+    is_named || OF_FLOWS.contains(&info.resource.as_str())
 }
 
 /// Returns how many different things agents asked for. The rules for control planes count where `with_shoots` says so.
