@@ -1,7 +1,7 @@
 //! Shoots that cannot come up. `explain` names the task as upstream does and says what to do, within half a minute after the
 //! cause is there. The Shoot comes up once that is done.
 
-use gardenlet::api::core::{DEPLOYMENT, NODE, POD, SERVICE, STATEFUL_SET};
+use gardenlet::api::core::{NODE, PERSISTENT_VOLUME_CLAIM, POD, SERVICE};
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::Resource;
 use gardenlet::format::quantity::Quantity;
@@ -117,11 +117,11 @@ pub(super) fn is_explained(lab: &Lab, garden: &Client, agent: &mut Agent, site: 
     let began = wait::now();
     place.happens(agent, &ADDRESS, (&SERVICE, "kube-apiserver-exposure"))?;
     site.balance(true);
-    place.happens(agent, &CLAIM, (&STATEFUL_SET, "etcd-main"))?;
+    place.happens(agent, &CLAIM, (&PERSISTENT_VOLUME_CLAIM, "main-etcd-etcd-main-0"))?;
     place.make_default_class(true)?;
-    place.happens(agent, &ROOM, (&STATEFUL_SET, "etcd-main"))?;
+    place.happens(agent, &ROOM, (&POD, "Insufficient cpu"))?;
     lab.seed.kubectl(&["delete", "pod", FILLER, "--namespace=default", "--grace-period=1"])?;
-    place.happens(agent, &IMAGE, (&DEPLOYMENT, "kube-apiserver"))?;
+    place.happens(agent, &IMAGE, (&POD, "ImagePull"))?;
     site.node.import_component(lab, &image::API_SERVER)?;
     succeeded(lab, garden, agent, (UNLUCKY, "Create"))?;
     println!("       {:6.1} s  a Shoot came up in spite of four troubles", wait::seconds_since(began));
@@ -201,11 +201,13 @@ impl Place<'_> {
         })
     }
 
-    /// Waits until the object is there that a cause keeps from becoming ready, and then until `explain` names the cause.
-    fn happens(&self, agent: &mut Agent, cause: &Cause, (resource, name): (&Resource, &str)) -> Result<()> {
+    /// Waits until an object of the control plane shows the cause with a word, and then until `explain` names the cause.
+    fn happens(&self, agent: &mut Agent, cause: &Cause, (resource, word): (&Resource, &str)) -> Result<()> {
         let seed = self.lab.seed.client()?;
-        while_running(&format!("{} {name}", resource.kind), 120, agent, || {
-            Ok(seed.find::<Value>(resource, &cause.shoot.plane(), name)?)
+        while_running(&format!("{} with {word:?}", resource.kind), 180, agent, || {
+            let found = seed.list::<Value>(resource, &cause.shoot.plane(), &ListParams::default())?.items;
+            let is_shown = found.iter().any(|object| object.to_string().contains(word));
+            if is_shown { Ok(Some(())) } else { Err(Failure::new(format!("{found:?}"))) }
         })?;
         self.is_told(agent, cause)?;
         if self.lab.environment.long {
