@@ -151,6 +151,12 @@ fn fill_service(live: &Value, desired: &mut Value) {
             port["nodePort"] = kept;
         }
     }
+    if kind == "LoadBalancer" && live["type"] == kind.as_str() {
+        // A server refuses another class. The others may be a controller's, or an administrator's.
+        let fields =
+            ["loadBalancerClass", "loadBalancerIP", "loadBalancerSourceRanges", "externalTrafficPolicy"];
+        take(live, desired, &fields);
+    }
     let is_local = |spec: &Value| spec["externalTrafficPolicy"] == "Local" && spec["type"] == "LoadBalancer";
     if is_local(live) && is_local(desired) {
         take(live, desired, &["healthCheckNodePort"]);
@@ -410,6 +416,26 @@ mod tests {
             json!({"spec": {"type": "ClusterIP", "externalTrafficPolicy": null, "internalTrafficPolicy": null,
                 "sessionAffinity": null, "ports": [{"name": "p", "port": 443, "targetPort": 443}]}})
         );
+    }
+
+    #[test]
+    fn a_load_balancer_keeps_what_others_chose() {
+        let service = |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": spec});
+        let live = |kind: &str| {
+            service(json!({"type": kind, "clusterIP": "10.0.0.1", "loadBalancerClass": "example.org/lb",
+                "loadBalancerIP": "192.0.2.1", "loadBalancerSourceRanges": ["192.0.2.0/24"],
+                "externalTrafficPolicy": "Local", "healthCheckNodePort": 30_002}))
+        };
+        let desired = |kind: &str| service(json!({"type": kind}));
+        let balancer = "LoadBalancer";
+        assert_eq!(patch(&live(balancer), &desired(balancer), Keep::default()), None);
+        let other = service(json!({"type": balancer, "externalTrafficPolicy": "Cluster"}));
+        let changed = json!({"spec": {"externalTrafficPolicy": "Cluster", "healthCheckNodePort": null}});
+        assert_eq!(patch(&live(balancer), &other, Keep::default()), Some(changed));
+        let inner = patch(&live(balancer), &desired("ClusterIP"), Keep::default()).unwrap();
+        let gone = json!({"type": "ClusterIP", "loadBalancerClass": null, "loadBalancerIP": null,
+            "loadBalancerSourceRanges": null, "externalTrafficPolicy": null, "healthCheckNodePort": null});
+        assert_eq!(inner, json!({"spec": gone}));
     }
 
     #[test]
