@@ -20,17 +20,17 @@ const PREFIX: &str = "shoot--";
 /// # Errors
 /// The seed's; several certificates.
 pub fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
+    let Some(host) = host(view) else { return Ok(None) };
     let params = ListParams { label_selector: LABEL.to_owned(), ..ListParams::default() };
     let mut found: Vec<Value> = Vec::new();
     seed.list_all::<Value>(&SECRET, GARDEN_NAMESPACE, &params, &mut |secret| found.push(secret))?;
-    let Some(host) = host(view) else { return Ok(None) };
     let source = match found.as_slice() {
         [] => return Ok(None),
         [one] => one,
         several => {
             let names: Vec<&str> = several.iter().map(|secret| text(&secret["metadata"]["name"])).collect();
             return Err(Failed::new(format!(
-                "namespace {GARDEN_NAMESPACE} of the seed has several Secrets with label {LABEL}, and one may be: {}",
+                "namespace {GARDEN_NAMESPACE} of the seed has several Secrets with label {LABEL}, but only one is allowed: {}",
                 names.join(", ")
             )));
         }
