@@ -13,12 +13,8 @@ use crate::kube::{Error, Patch, Seed};
 /// What the caller leaves to others once the object exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Keep {
-    /// `spec.replicas`.
-    pub replicas: bool,
     /// What the containers ask for (`resources`), by the name of the container.
     pub resources: bool,
-    /// Entries of `data` that are not desired.
-    pub data: bool,
 }
 
 /// Creates the object, or patches what differs. Returns it as it is now.
@@ -84,13 +80,6 @@ fn set_metadata(live: &mut Value, desired: &Value) {
 
 /// Takes over what the server or others decide.
 fn fill(live: &Value, desired: &mut Value, keep: Keep) {
-    if keep.data
-        && let Some(old) = live["data"].as_object()
-    {
-        let mut all = old.clone();
-        all.extend(desired["data"].as_object().cloned().unwrap_or_default());
-        desired["data"] = Value::Object(all);
-    }
     match text(&live["kind"]) {
         "Service" => fill_service(&live["spec"], &mut desired["spec"]),
         "Deployment" | "StatefulSet" => fill_workload(&live["spec"], &mut desired["spec"], keep),
@@ -100,7 +89,7 @@ fn fill(live: &Value, desired: &mut Value, keep: Keep) {
 }
 
 fn fill_workload(live: &Value, desired: &mut Value, keep: Keep) {
-    if keep.replicas || desired["replicas"].is_null() {
+    if desired["replicas"].is_null() {
         desired["replicas"] = live["replicas"].clone();
     }
     // A server refuses any other ones.
@@ -342,7 +331,7 @@ mod tests {
     #[test]
     fn what_differs_is_written_alone() {
         let none = Keep::default();
-        let both = Keep { replicas: true, resources: true, data: false };
+        let resources_stay = Keep { resources: true };
         let reference = json!({"reference.resources.gardener.cloud/secret-2": "s-2", "own": "1"});
         let reference_patch = json!({"metadata": {"annotations": {"reference.resources.gardener.cloud/secret-1": null,
             "reference.resources.gardener.cloud/secret-2": "s-2"}}});
@@ -354,8 +343,7 @@ mod tests {
                 none,
                 Some(json!({"spec": {"replicas": 1}})),
             ),
-            (live(), with(desired(), "/spec/replicas", json!(1)), both, None),
-            (live(), with(desired(), resources, json!({"requests": {"cpu": "2"}})), both, None),
+            (live(), with(desired(), resources, json!({"requests": {"cpu": "2"}})), resources_stay, None),
             (live(), with(desired(), "/metadata/annotations", reference), none, Some(reference_patch)),
             // A field that is left from an older manifest goes.
             (
@@ -439,13 +427,11 @@ mod tests {
     }
 
     #[test]
-    fn data_is_exact_unless_others_write_there() {
+    fn data_is_exact() {
         let live = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "type": "Opaque",
             "data": {"token": "eA==", "a": "eQ=="}});
         let desired =
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"a": "eQ=="}});
-        let keeping = Keep { data: true, ..Keep::default() };
-        assert_eq!(patch(&live, &desired, keeping), None);
         assert_eq!(patch(&live, &desired, Keep::default()), Some(json!({"data": {"token": null}})));
         // The server stores no empty map.
         let empty = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {}});

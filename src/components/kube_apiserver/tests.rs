@@ -400,13 +400,17 @@ fn what_is_missing_in_the_garden_is_named() {
 
 #[test]
 fn replicas_are_kept_or_one() {
-    let table =
-        [(None, false, 1), (None, true, 0), (Some(0), false, 1), (Some(0), true, 0), (Some(2), true, 2)];
+    let table = [
+        (None, false, 1),
+        (None, true, 0),
+        (Some(0), false, 1),
+        (Some(0), true, 0),
+        (Some(1), true, 1),
+        (Some(2), true, 2),
+    ];
     for (live, is_hibernated, expected) in table {
         assert_eq!(replicas(live, is_hibernated), expected);
     }
-    assert_eq!(health_check_token("x,other,o,\nabc,health-check,health-check,\n"), Some("abc"));
-    assert_eq!(health_check_token("abc"), None);
 }
 
 fn key(provider: &str, name: &str) -> crate::secrets::Data {
