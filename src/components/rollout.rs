@@ -317,6 +317,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kube::{Client, Connection, Options};
+    use crate::net::testing::{Act, Server};
 
     fn deployment(status: &Value) -> Value {
         json!({"kind": "Deployment", "metadata": {"generation": 2}, "spec": {"replicas": 1}, "status": status})
@@ -407,6 +409,18 @@ mod tests {
         let refused = [event("FailedCreate", "no PriorityClass with name x was found", "1")];
         assert!(trouble(&set, None, &refused).unwrap().text.contains("garden/system"));
         assert_eq!(trouble(&set, None, &[]), None);
+    }
+
+    #[test]
+    fn pods_that_have_ended_are_not_asked_for() {
+        let server = Server::plain(|seen| {
+            assert!(
+                seen.path.contains("fieldSelector=status.phase%21%3DFailed%2Cstatus.phase%21%3DSucceeded")
+            );
+            Act::json(200, r#"{"metadata":{},"items":[{"metadata":{"name":"p"}}]}"#)
+        });
+        let seed = Seed(Client::new(Connection::new(server.url()), Options::default()).unwrap());
+        assert_eq!(pods(&seed, &Key::new("n", "a"), &json!({})).unwrap().len(), 1);
     }
 
     #[test]

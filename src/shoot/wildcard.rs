@@ -51,6 +51,7 @@ fn host(view: &View) -> Option<String> {
 mod tests {
     use super::super::view::tests::golden;
     use super::*;
+    use crate::kube::{Client, Connection, Options};
 
     #[test]
     fn the_host_is_below_the_ingress_domain() {
@@ -61,5 +62,8 @@ mod tests {
         assert_eq!(host(&view).as_deref(), Some("api-shoot-old-name.ingress.lab.local"));
         view.ingress_domain.clear();
         assert_eq!(host(&view), None);
+        // Nobody is asked for Secrets then: nobody listens at this address.
+        let nowhere = Client::new(Connection::new("http://127.0.0.1:1"), Options::default()).unwrap();
+        assert_eq!(ensure(&Seed(nowhere), &view), Ok(None));
     }
 }

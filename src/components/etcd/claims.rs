@@ -99,6 +99,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kube::{Client, Connection, Options};
+    use crate::net::testing::{Act, Server};
 
     fn claim(name: &str, phase: &str, class: Option<&str>) -> Value {
         json!({"metadata": {"name": name}, "spec": {"storageClassName": class}, "status": {"phase": phase}})
@@ -150,6 +152,25 @@ mod tests {
         let asleep = json!({"metadata": {"name": "etcd-main"}, "spec": {"replicas": 0,
             "volumeClaimTemplates": [{"metadata": {"name": "main-etcd"}}]}});
         assert_eq!(judge(&asleep, &[claim(name, "Pending", None)], &[]), None);
+    }
+
+    #[test]
+    fn without_events_the_claim_is_named_all_the_same() {
+        let server = Server::plain(|seen| {
+            if seen.path.contains("/events?") {
+                assert!(seen.path.contains("limit=50"), "{}", seen.path);
+                return Act::json(403, "{}");
+            }
+            Act::json(200, &claim("main-etcd-etcd-main-0", "Pending", Some("fast")).to_string())
+        });
+        let seed = Seed(Client::new(Connection::new(server.url()), Options::default()).unwrap());
+        let set = json!({"metadata": {"name": "etcd-main", "namespace": "n"}, "spec": {"replicas": 1,
+            "volumeClaimTemplates": [{"metadata": {"name": "main-etcd"}}]}});
+        let why = look(&seed, &set).unwrap().unwrap().text;
+        assert!(
+            why.starts_with("PersistentVolumeClaim main-etcd-etcd-main-0 is Pending: no Event says why"),
+            "{why}"
+        );
     }
 
     #[test]
