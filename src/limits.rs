@@ -97,6 +97,14 @@ pub const TEMPLATE_REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// Total time of a call to the API server of a Shoot.
 pub const SHOOT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for asking the API server of a Shoot what it serves: its owner's servers may be slow.
+pub const SHOOT_DISCOVERY_TIME_MAX: Duration = Duration::from_secs(30);
+/// The list of API groups of a Shoot, or of the resources of one API version.
+pub const SHOOT_DISCOVERY_BYTES_MAX: usize = 1 << 20;
+/// Resources of a Shoot that its readers may see. Their names must fit into one ClusterRole.
+pub const SHOOT_RESOURCES_MAX: usize = 5_000;
+/// The name of such a resource: a DNS label, as API servers demand it of a CustomResourceDefinition.
+pub const SHOOT_RESOURCE_NAME_BYTES_MAX: usize = 63;
 /// After a write that the lease did not allow, a key comes back after this time.
 pub const FENCED_AGAIN: Duration = Duration::from_secs(1);
 /// How long a worker waits until a request to the same server ends, when as many as may be are on their way.

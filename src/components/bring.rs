@@ -13,12 +13,8 @@ use crate::kube::{Error, Patch, Seed};
 /// What the caller leaves to others once the object exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Keep {
-    /// `spec.replicas`.
-    pub replicas: bool,
     /// What the containers ask for (`resources`), by the name of the container.
     pub resources: bool,
-    /// Entries of `data` that are not desired.
-    pub data: bool,
 }
 
 /// Creates the object, or patches what differs. Returns it as it is now.
@@ -84,13 +80,6 @@ fn set_metadata(live: &mut Value, desired: &Value) {
 
 /// Takes over what the server or others decide.
 fn fill(live: &Value, desired: &mut Value, keep: Keep) {
-    if keep.data
-        && let Some(old) = live["data"].as_object()
-    {
-        let mut all = old.clone();
-        all.extend(desired["data"].as_object().cloned().unwrap_or_default());
-        desired["data"] = Value::Object(all);
-    }
     match text(&live["kind"]) {
         "Service" => fill_service(&live["spec"], &mut desired["spec"]),
         "Deployment" | "StatefulSet" => fill_workload(&live["spec"], &mut desired["spec"], keep),
@@ -100,7 +89,7 @@ fn fill(live: &Value, desired: &mut Value, keep: Keep) {
 }
 
 fn fill_workload(live: &Value, desired: &mut Value, keep: Keep) {
-    if keep.replicas || desired["replicas"].is_null() {
+    if desired["replicas"].is_null() {
         desired["replicas"] = live["replicas"].clone();
     }
     // A server refuses any other ones.
@@ -150,6 +139,12 @@ fn fill_service(live: &Value, desired: &mut Value) {
             let kept = old.iter().find(same).map_or(Value::Null, |old| old["nodePort"].clone());
             port["nodePort"] = kept;
         }
+    }
+    if kind == "LoadBalancer" && live["type"] == kind.as_str() {
+        // A server refuses another class. The others may be a controller's, or an administrator's.
+        let fields =
+            ["loadBalancerClass", "loadBalancerIP", "loadBalancerSourceRanges", "externalTrafficPolicy"];
+        take(live, desired, &fields);
     }
     let is_local = |spec: &Value| spec["externalTrafficPolicy"] == "Local" && spec["type"] == "LoadBalancer";
     if is_local(live) && is_local(desired) {
@@ -336,7 +331,7 @@ mod tests {
     #[test]
     fn what_differs_is_written_alone() {
         let none = Keep::default();
-        let both = Keep { replicas: true, resources: true, data: false };
+        let resources_stay = Keep { resources: true };
         let reference = json!({"reference.resources.gardener.cloud/secret-2": "s-2", "own": "1"});
         let reference_patch = json!({"metadata": {"annotations": {"reference.resources.gardener.cloud/secret-1": null,
             "reference.resources.gardener.cloud/secret-2": "s-2"}}});
@@ -348,8 +343,7 @@ mod tests {
                 none,
                 Some(json!({"spec": {"replicas": 1}})),
             ),
-            (live(), with(desired(), "/spec/replicas", json!(1)), both, None),
-            (live(), with(desired(), resources, json!({"requests": {"cpu": "2"}})), both, None),
+            (live(), with(desired(), resources, json!({"requests": {"cpu": "2"}})), resources_stay, None),
             (live(), with(desired(), "/metadata/annotations", reference), none, Some(reference_patch)),
             // A field that is left from an older manifest goes.
             (
@@ -413,13 +407,31 @@ mod tests {
     }
 
     #[test]
-    fn data_is_exact_unless_others_write_there() {
+    fn a_load_balancer_keeps_what_others_chose() {
+        let service = |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": spec});
+        let live = |kind: &str| {
+            service(json!({"type": kind, "clusterIP": "10.0.0.1", "loadBalancerClass": "example.org/lb",
+                "loadBalancerIP": "192.0.2.1", "loadBalancerSourceRanges": ["192.0.2.0/24"],
+                "externalTrafficPolicy": "Local", "healthCheckNodePort": 30_002}))
+        };
+        let desired = |kind: &str| service(json!({"type": kind}));
+        let balancer = "LoadBalancer";
+        assert_eq!(patch(&live(balancer), &desired(balancer), Keep::default()), None);
+        let other = service(json!({"type": balancer, "externalTrafficPolicy": "Cluster"}));
+        let changed = json!({"spec": {"externalTrafficPolicy": "Cluster", "healthCheckNodePort": null}});
+        assert_eq!(patch(&live(balancer), &other, Keep::default()), Some(changed));
+        let inner = patch(&live(balancer), &desired("ClusterIP"), Keep::default()).unwrap();
+        let gone = json!({"type": "ClusterIP", "loadBalancerClass": null, "loadBalancerIP": null,
+            "loadBalancerSourceRanges": null, "externalTrafficPolicy": null, "healthCheckNodePort": null});
+        assert_eq!(inner, json!({"spec": gone}));
+    }
+
+    #[test]
+    fn data_is_exact() {
         let live = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "type": "Opaque",
             "data": {"token": "eA==", "a": "eQ=="}});
         let desired =
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"a": "eQ=="}});
-        let keeping = Keep { data: true, ..Keep::default() };
-        assert_eq!(patch(&live, &desired, keeping), None);
         assert_eq!(patch(&live, &desired, Keep::default()), Some(json!({"data": {"token": null}})));
         // The server stores no empty map.
         let empty = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {}});

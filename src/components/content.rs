@@ -60,7 +60,7 @@ pub fn name_volumes(workload: &mut Value, names: &BTreeMap<&str, String>) -> Res
         };
         let known = names.get(text(&volume["name"]));
         let known =
-            known.ok_or_else(|| format!("nobody has named the content of volume {}", volume["name"]))?;
+            known.ok_or_else(|| format!("no Secret or ConfigMap is set for volume {}", volume["name"]))?;
         if let Some(place) = volume.pointer_mut(place) {
             *place = json!(known);
         }

@@ -22,6 +22,12 @@ const NAMES: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 const OLDEST: (u64, u64) = (1, 32);
 /// The same of the newest.
 const NEWEST: (u64, u64) = (1, 36);
+/// The architecture of the agent, as images name it. The nodes of its seed are taken to have the same one.
+const ARCHITECTURE: &str = match std::env::consts::ARCH.as_bytes() {
+    b"x86_64" => "amd64",
+    b"aarch64" => "arm64",
+    _ => std::env::consts::ARCH,
+};
 
 /// Which images there are.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,7 +47,7 @@ impl Images {
     /// With a file that overwrites some of them, or without one.
     ///
     /// # Errors
-    /// The file cannot be read, or is none: which, and why.
+    /// The file cannot be read, or is invalid: which, and why.
     pub fn load(path: Option<&Path>) -> Result<Self, String> {
         let Some(path) = path else { return Ok(Self::default()) };
         let failed = |why: &dyn std::fmt::Display| format!("{VARIABLE} names {}: {why}", path.display());
@@ -72,7 +78,7 @@ impl Images {
     /// The references of all images of a control plane without workers of a version of Kubernetes.
     ///
     /// # Errors
-    /// There is none for one of them; the version is none that is supported.
+    /// There is none for one of them; the version is not supported.
     pub fn of_control_plane(&self, version: &str) -> Result<Vec<String>, String> {
         let parsed = Version::parse(version).map_err(|error| format!("version {version:?}: {error}"))?;
         if (parsed.major, parsed.minor) < OLDEST || (parsed.major, parsed.minor) > NEWEST {
@@ -85,19 +91,22 @@ impl Images {
     }
 
     /// The reference of an image for a version of Kubernetes. What has no tag has that version. An entry for certain versions
-    /// goes before one for all.
+    /// goes before one for all, then one for certain architectures. Entries for other architectures do not count.
     ///
     /// # Errors
     /// There is none.
     pub fn find(&self, name: &str, version: &str) -> Result<String, String> {
         let parsed = Version::parse(version).map_err(|error| format!("version {version:?}: {error}"))?;
-        let mut best: Option<(&Value, bool)> = None;
+        let mut best: Option<(&Value, (bool, bool))> = None;
         for entry in self.entries.iter().filter(|entry| entry["name"] == name) {
             let constraint = constraint(entry)?;
             let is_meant = constraint.as_ref().is_none_or(|constraint| constraint.check(&parsed));
-            let is_better = best.is_none_or(|(_, has_constraint)| constraint.is_some() && !has_constraint);
-            if is_meant && is_better {
-                best = Some((entry, constraint.is_some()));
+            let architectures = entry["architectures"].as_array().filter(|all| !all.is_empty());
+            let is_ours = architectures.is_none_or(|all| all.iter().any(|one| one == ARCHITECTURE));
+            let rank = (constraint.is_some(), architectures.is_some());
+            let is_better = best.is_none_or(|(_, other)| rank > other);
+            if is_meant && is_ours && is_better {
+                best = Some((entry, rank));
             }
         }
         let (entry, _) = best.ok_or_else(|| {
@@ -169,6 +178,28 @@ mod tests {
     }
 
     #[test]
+    fn images_for_other_architectures_do_not_count() {
+        let entry = |repository: &str, more: &str| format!("- {{name: a, repository: {repository}{more}}}\n");
+        let own = entry("own", &format!(", architectures: [other, {ARCHITECTURE}]"));
+        let other = entry("other", ", architectures: [other]");
+        let for_versions = entry("versions", ", targetVersion: '>= 1.34'");
+        let (all, empty) = (entry("all", ""), entry("empty", ", architectures: []"));
+        let table = [
+            ([&all, &own], Some("own")),
+            ([&own, &all], Some("own")),
+            ([&other, &all], Some("all")),
+            ([&empty, &all], Some("empty")),
+            ([&own, &for_versions], Some("versions")),
+            ([&other, &other], None),
+        ];
+        for (entries, expected) in table {
+            let images = Images::overwritten(&format!("images:\n{}{}", entries[0], entries[1])).unwrap();
+            let found = images.find("a", "1.34.3").ok();
+            assert_eq!(found, expected.map(|name| format!("{name}:v1.34.3")), "{entries:?}");
+        }
+    }
+
+    #[test]
     fn a_control_plane_has_three_images() {
         let own = Images::default();
         let expected = [
@@ -185,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_refused() {
+    fn an_invalid_file_is_refused() {
         for text in [
             "images: 1",
             "a: [",

@@ -58,7 +58,7 @@ pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> R
     if usize::try_from(wanted).is_ok_and(|wanted| wanted == alive) {
         return Ok(Step::Done);
     }
-    let why = format!("{} {key} has {alive} pods, and is to have {wanted}", resource.kind);
+    let why = format!("{} {key} has {alive} of {wanted} pods", resource.kind);
     Ok(Step::again(AGAIN, why))
 }
 
@@ -265,11 +265,14 @@ fn container_trouble(pod: &str, container: &Value) -> Option<Trouble> {
     state["running"].is_object().then(|| Trouble { text, log: log(false, false) })
 }
 
+/// Its pods that have not ended.
 fn pods(seed: &Seed, key: &Key, workload: &Value) -> Result<Vec<Value>, Failed> {
     let labels = workload["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
     let all: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value))).collect();
     let params = ListParams {
         label_selector: all.join(","),
+        // Else ended pods could fill the page, and hide the one that runs.
+        field_selector: "status.phase!=Failed,status.phase!=Succeeded".to_owned(),
         limit: limits::ROLLOUT_OBJECTS_MAX,
         ..ListParams::default()
     };
@@ -284,8 +287,7 @@ fn newest(pods: &[Value]) -> Option<&Value> {
 }
 
 fn is_relevant(pod: &Value) -> bool {
-    let has_ended = matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed");
-    !has_ended && pod["metadata"]["deletionTimestamp"].is_null()
+    pod["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// The last lines of a container, as one. Nothing if they cannot be had.
@@ -315,6 +317,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kube::{Client, Connection, Options};
+    use crate::net::testing::{Act, Server};
 
     fn deployment(status: &Value) -> Value {
         json!({"kind": "Deployment", "metadata": {"generation": 2}, "spec": {"replicas": 1}, "status": status})
@@ -405,6 +409,18 @@ mod tests {
         let refused = [event("FailedCreate", "no PriorityClass with name x was found", "1")];
         assert!(trouble(&set, None, &refused).unwrap().text.contains("garden/system"));
         assert_eq!(trouble(&set, None, &[]), None);
+    }
+
+    #[test]
+    fn pods_that_have_ended_are_not_asked_for() {
+        let server = Server::plain(|seen| {
+            assert!(
+                seen.path.contains("fieldSelector=status.phase%21%3DFailed%2Cstatus.phase%21%3DSucceeded")
+            );
+            Act::json(200, r#"{"metadata":{},"items":[{"metadata":{"name":"p"}}]}"#)
+        });
+        let seed = Seed(Client::new(Connection::new(server.url()), Options::default()).unwrap());
+        assert_eq!(pods(&seed, &Key::new("n", "a"), &json!({})).unwrap().len(), 1);
     }
 
     #[test]

@@ -130,11 +130,6 @@ impl Error {
             _ => None,
         }
     }
-
-    /// The server was asked, and not the seed alone.
-    pub const fn is_of_server(&self) -> bool {
-        matches!(self, Self::Server { .. })
-    }
 }
 
 /// How a server is reached.

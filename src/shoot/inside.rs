@@ -3,17 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::view::View;
-use crate::api::meta::text;
+use crate::api::meta::or_default;
 use crate::components::managed::{self, Managed};
 use crate::components::references::{self, Referrer};
 use crate::components::shoot;
 use crate::flow::Failed;
 use crate::format::semver::Version;
-use crate::kube::request::Request;
 use crate::kube::{Client, Error, Garden, Method, Seed};
+use crate::limits;
 
 /// ManagedResource `shoot-core-system`. `extensions` are the types of the Shoot's Extensions.
 ///
@@ -59,32 +61,102 @@ fn info(view: &View, extensions: &[String]) -> Value {
     info
 }
 
-/// Resources by API group, as the server lists them.
-type Served = BTreeMap<String, Vec<Value>>;
+/// The names of the resources that can be read, by API group.
+type Served = BTreeMap<String, BTreeSet<String>>;
 
-/// What a server serves. A group that does not answer is passed over, as upstream does.
+#[derive(Deserialize)]
+struct Groups {
+    #[serde(default, deserialize_with = "or_default")]
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    versions: Vec<GroupVersion>,
+}
+
+#[derive(Deserialize)]
+struct GroupVersion {
+    #[serde(rename = "groupVersion")]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Resources {
+    #[serde(default, deserialize_with = "or_default")]
+    resources: Vec<Listed>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    verbs: Vec<Verb>,
+}
+
+#[derive(Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Verb {
+    Get,
+    List,
+    #[serde(other)]
+    Other,
+}
+
+/// What a server serves. A group that does not answer, or not as it should, is passed over, as upstream does: it may be a server
+/// of the Shoot's owner. For the same reason there are limits; readers do not see what is beyond them.
 fn served(client: &Client) -> Result<Served, Error> {
-    let ask = |path: &str| client.fetch::<Value>(&Request::raw(Method::Get, path, None, ""));
-    let groups = ask("/apis")?;
+    // A group without an answer closes the gate, although the server answers for the other groups.
+    let client = client.ungated();
+    let begun = client.clock().mono();
+    let groups: Groups = ask(&client, "/apis")?;
     let mut all = Served::new();
-    let mut paths = vec![(String::new(), "/api/v1".to_owned())];
-    for group in groups["groups"].as_array().into_iter().flatten() {
-        for version in group["versions"].as_array().into_iter().flatten() {
-            paths
-                .push((text(&group["name"]).to_owned(), format!("/apis/{}", text(&version["groupVersion"]))));
+    add(&mut all, "", ask(&client, "/api/v1")?);
+    let versions = groups
+        .groups
+        .iter()
+        .flat_map(|group| group.versions.iter().map(|version| (group.name.as_str(), version.name.as_str())));
+    for (group, version) in versions.take(limits::DISCOVERY_VERSIONS_MAX) {
+        if client.clock().mono().saturating_sub(begun) > limits::SHOOT_DISCOVERY_TIME_MAX {
+            break;
         }
-    }
-    for (group, path) in paths {
-        match ask(&path) {
-            Ok(mut list) => {
-                let Value::Array(resources) = list["resources"].take() else { continue };
-                all.entry(group).or_default().extend(resources);
-            }
-            Err(error) if error.status_code().is_some() => {}
+        match ask(&client, &format!("/apis/{version}")) {
+            Ok(list) => add(&mut all, group, list),
+            Err(Error::Response { .. }) => {}
+            Err(error @ Error::Transport { .. }) if !error.is_cut_off() => {}
             Err(error) => return Err(error),
         }
     }
     Ok(all)
+}
+
+fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
+    let answer = client.raw(Method::Get, path, None, "")?;
+    let problem = if !answer.is_success() {
+        format!("the answer has status {}", answer.status)
+    } else if answer.body.len() > limits::SHOOT_DISCOVERY_BYTES_MAX {
+        format!("the answer has more than {} bytes", limits::SHOOT_DISCOVERY_BYTES_MAX)
+    } else {
+        match serde_json::from_slice(&answer.body) {
+            Ok(decoded) => return Ok(decoded),
+            Err(error) => error.to_string(),
+        }
+    };
+    Err(Error::Response { request: format!("GET {path}"), problem })
+}
+
+/// Adds those that can be read.
+fn add(all: &mut Served, group: &str, list: Resources) {
+    let mut left = limits::SHOOT_RESOURCES_MAX.saturating_sub(all.values().map(BTreeSet::len).sum());
+    for Listed { name, verbs } in list.resources {
+        let is_resource = !name.contains('/') && name.len() <= limits::SHOOT_RESOURCE_NAME_BYTES_MAX;
+        let is_readable = verbs.contains(&Verb::Get) || verbs.contains(&Verb::List);
+        if left > 0 && is_resource && is_readable && all.entry(group.to_owned()).or_default().insert(name) {
+            left -= 1;
+        }
+    }
 }
 
 /// Readers see all that can be read, but what is encrypted.
@@ -96,15 +168,8 @@ fn rules(served: &Served, encrypted: &[String]) -> Vec<Value> {
             let any = format!("*.{group}");
             own == "secrets" || encrypted.iter().any(|entry| [&own, &any, "*.*"].contains(&entry.as_str()))
         };
-        let mut names: BTreeSet<&str> = BTreeSet::new();
-        for resource in resources {
-            let name = text(&resource["name"]);
-            let mut verbs = resource["verbs"].as_array().into_iter().flatten().map(text);
-            if !name.contains('/') && verbs.any(|verb| verb == "get" || verb == "list") && !is_encrypted(name)
-            {
-                names.insert(name);
-            }
-        }
+        let mut names: BTreeSet<&str> = resources.iter().map(String::as_str).collect();
+        names.retain(|name| !is_encrypted(name));
         if group.is_empty() && names.contains("pods") {
             names.insert("pods/log");
         }
@@ -117,9 +182,13 @@ fn rules(served: &Served, encrypted: &[String]) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::view::tests::golden;
     use super::*;
     use crate::format::yaml;
+    use crate::kube::{Connection, Options};
+    use crate::net::testing::{Act, Server};
 
     #[test]
     fn the_info_is_that_of_a_go_gardenlet() {
@@ -130,6 +199,10 @@ mod tests {
         assert_eq!((&s1["domain"], &s1["extensions"]), (&json!("s1.p.shoots.lab.local"), &json!("a,b")));
     }
 
+    fn list(resources: &Value) -> Resources {
+        serde_json::from_value(json!({"resources": resources})).unwrap()
+    }
+
     #[test]
     fn readers_see_what_can_be_read_and_is_not_encrypted() {
         let resource = |name: &str, verbs: &[&str]| json!({"name": name, "verbs": verbs});
@@ -137,12 +210,16 @@ mod tests {
             ["secrets", "pods", "configmaps", "pods/status"].map(|name| resource(name, &["get", "list"]));
         let mut core = Vec::from(core);
         core.push(resource("bindings", &["create"]));
-        let served = Served::from([
-            (String::new(), core),
-            ("apps".to_owned(), vec![resource("deployments", &["list"]), resource("deployments", &["list"])]),
-            ("authentication.k8s.io".to_owned(), vec![resource("tokenreviews", &["create"])]),
-            ("b.io".to_owned(), vec![resource("hidden", &["get"])]),
-        ]);
+        let groups = [
+            ("", core),
+            ("apps", vec![resource("deployments", &["list"]), resource("deployments", &["list"])]),
+            ("authentication.k8s.io", vec![resource("tokenreviews", &["create"])]),
+            ("b.io", vec![resource("hidden", &["get"])]),
+        ];
+        let mut served = Served::new();
+        for (group, resources) in groups {
+            add(&mut served, group, list(&json!(resources)));
+        }
         let encrypted = ["configmaps".to_owned(), "*.b.io".to_owned()];
         let verbs = ["get", "list", "watch"];
         assert_eq!(
@@ -152,5 +229,47 @@ mod tests {
                 json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}),
             ]
         );
+    }
+
+    #[test]
+    fn what_is_served_has_limits() {
+        let named = |name: String| json!({"name": name, "verbs": ["list"]});
+        let many: Vec<Value> = (0..=limits::SHOOT_RESOURCES_MAX).map(|i| named(format!("r{i}"))).collect();
+        let mut served = Served::new();
+        add(&mut served, "long.io", list(&json!([named("x".repeat(64)), named("x".repeat(63))])));
+        add(&mut served, "many.io", list(&json!(many)));
+        add(&mut served, "late.io", list(&json!([named("y".to_owned())])));
+        assert_eq!(served["long.io"].len(), 1);
+        assert_eq!(served["many.io"].len(), limits::SHOOT_RESOURCES_MAX - 1);
+        assert!(!served.contains_key("late.io"));
+    }
+
+    #[test]
+    fn a_group_that_does_not_answer_as_it_should_is_passed_over() {
+        let groups = ["a", "silent", "empty", "large", "broken", "b"]
+            .map(|group| json!({"name": group, "versions": [{"groupVersion": format!("{group}/v1")}]}));
+        let answer = move |path: &str| match path {
+            "/apis" => Act::json(200, &json!({"groups": groups}).to_string()),
+            "/api/v1" => Act::json(200, r#"{"resources":[{"name":"pods","verbs":["get"]}]}"#),
+            "/apis/silent/v1" => vec![Act::Silence],
+            "/apis/empty/v1" => Act::json(200, r#"{"resources":[{},{}]}"#),
+            "/apis/large/v1" => Act::json(200, &" ".repeat(limits::SHOOT_DISCOVERY_BYTES_MAX + 1)),
+            "/apis/broken/v1" => Act::json(503, "{}"),
+            _ => Act::json(200, r#"{"resources":[{"name":"x","verbs":["list","other"]}]}"#),
+        };
+        let without = |broken: &'static str| {
+            let answer = answer.clone();
+            let server = Server::plain(move |seen| match seen.path.as_str() {
+                path if path == broken => Act::json(503, "{}"),
+                path => answer(path),
+            });
+            let client = Client::new(Connection::new(server.url()), Options::default()).unwrap();
+            served(&client.with_deadline(Duration::from_millis(500)))
+        };
+        let found = without("").unwrap();
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["", "a", "b"]);
+        for path in ["/apis", "/api/v1"] {
+            assert!(without(path).unwrap_err().to_string().contains("status 503"), "{path}");
+        }
     }
 }

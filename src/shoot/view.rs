@@ -133,8 +133,6 @@ pub struct Rotations {
     pub service_account_key: Rotated,
     /// `etcdEncryptionKey`.
     pub encryption_key: Rotated,
-    /// `observability`.
-    pub observability: Rotated,
 }
 
 /// A Shoot without workers, on its Seed.
@@ -162,10 +160,6 @@ pub struct View {
     pub kubernetes_version: String,
     /// Ranges of Services' addresses: those of the spec, then others that the status names.
     pub services: Vec<String>,
-    /// `spec.networking.ipFamilies`.
-    pub ip_families: Vec<String>,
-    /// `spec.purpose`.
-    pub purpose: String,
     /// `spec.hibernation.enabled`.
     pub wants_hibernation: bool,
     /// `status.hibernated`.
@@ -233,8 +227,6 @@ impl View {
             region: own(&spec["region"]),
             kubernetes_version: own(&kubernetes["version"]),
             services: services(spec, status),
-            ip_families: texts(&spec["networking"]["ipFamilies"]),
-            purpose: own(&spec["purpose"]),
             wants_hibernation: spec["hibernation"]["enabled"] == true,
             is_hibernated: status["hibernated"] == true,
             failure_tolerance: own(&spec["controlPlane"]["highAvailability"]["failureTolerance"]["type"]),
@@ -253,7 +245,6 @@ impl View {
                 authorities: Rotated::read(&rotation["certificateAuthorities"]),
                 service_account_key: Rotated::read(&rotation["serviceAccountKey"]),
                 encryption_key: Rotated::read(&rotation["etcdEncryptionKey"]),
-                observability: Rotated::read(&rotation["observability"]),
             },
             extensions: spec["extensions"].clone(),
             kubernetes: kubernetes.clone(),
@@ -301,11 +292,6 @@ impl View {
     /// The owner's domain, if nobody says who writes its records.
     pub fn incomplete_domain(&self) -> Option<&str> {
         self.external.as_ref().filter(|dns| dns.provider.is_empty()).map(|dns| dns.domain.as_str())
-    }
-
-    /// Whether monitoring and logging leave it alone.
-    pub fn is_for_testing(&self) -> bool {
-        self.purpose == "testing"
     }
 
     /// The provider of the key that encrypts what etcd stores.
@@ -446,7 +432,7 @@ pub(crate) mod tests {
             (s1.maintenance_begin.as_str(), s1.maintenance_end.as_str()),
             ("170000+0000", "180000+0000")
         );
-        assert!(s1.is_for_testing() && !s1.wants_hibernation && s1.failure_tolerance.is_empty());
+        assert!(!s1.wants_hibernation && s1.failure_tolerance.is_empty());
         assert!(s1.backup.is_null());
         assert_eq!(s1.encryption_provider(), "aescbc");
         assert_eq!(s1.rotations, Rotations::default());

@@ -20,17 +20,17 @@ const PREFIX: &str = "shoot--";
 /// # Errors
 /// The seed's; several certificates.
 pub fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
+    let Some(host) = host(view) else { return Ok(None) };
     let params = ListParams { label_selector: LABEL.to_owned(), ..ListParams::default() };
     let mut found: Vec<Value> = Vec::new();
     seed.list_all::<Value>(&SECRET, GARDEN_NAMESPACE, &params, &mut |secret| found.push(secret))?;
-    let Some(host) = host(view) else { return Ok(None) };
     let source = match found.as_slice() {
         [] => return Ok(None),
         [one] => one,
         several => {
             let names: Vec<&str> = several.iter().map(|secret| text(&secret["metadata"]["name"])).collect();
             return Err(Failed::new(format!(
-                "namespace {GARDEN_NAMESPACE} of the seed has several Secrets with label {LABEL}, and one may be: {}",
+                "namespace {GARDEN_NAMESPACE} of the seed has several Secrets with label {LABEL}, but only one is allowed: {}",
                 names.join(", ")
             )));
         }
@@ -51,6 +51,7 @@ fn host(view: &View) -> Option<String> {
 mod tests {
     use super::super::view::tests::golden;
     use super::*;
+    use crate::kube::{Client, Connection, Options};
 
     #[test]
     fn the_host_is_below_the_ingress_domain() {
@@ -61,5 +62,8 @@ mod tests {
         assert_eq!(host(&view).as_deref(), Some("api-shoot-old-name.ingress.lab.local"));
         view.ingress_domain.clear();
         assert_eq!(host(&view), None);
+        // Nobody is asked for Secrets then: nobody listens at this address.
+        let nowhere = Client::new(Connection::new("http://127.0.0.1:1"), Options::default()).unwrap();
+        assert_eq!(ensure(&Seed(nowhere), &view), Ok(None));
     }
 }

@@ -3,7 +3,8 @@
 
 use gardenlet::api::core::{CONFIG_MAP, EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, STATEFUL_SET};
 use gardenlet::api::meta::{Key, Resource};
-use gardenlet::components::etcd::{claims, druid};
+use gardenlet::components::etcd::{Input, Role, Secrets, claims, druid};
+use gardenlet::config::control_plane::Volume;
 use gardenlet::format::yaml;
 use gardenlet::kube::{Client, Discovery, ListParams, Method, Seed};
 use gardenlet::runtime::write;
@@ -104,6 +105,19 @@ impl Writer {
         equal("what is wrong with the volume", &why, &None)?;
         let events = self.client.list::<Value>(&EVENT, namespace, &ListParams::default())?;
         ensure(!events.items.is_empty(), || "there are no events".to_owned())
+    }
+
+    /// Writes what an etcd-druid makes an etcd from, and changes it. It goes with its namespace.
+    pub(crate) fn write_for_a_druid(&self, namespace: &str) -> Result<()> {
+        let seed = Seed(self.client.clone());
+        let volume = Volume { storage_class: None, size: "1Gi".to_owned() };
+        let secrets = Secrets { ca: "ca-etcd", server: "etcd-server", client: "etcd-client" };
+        for replicas in [1, 0] {
+            let input = Input { namespace, role: Role::Events, replicas, secrets, volume: &volume };
+            druid::deploy(&seed, &input, "0 0 * * *", self.client.clock().now())
+                .doing(|| format!("write an Etcd with {replicas} replicas"))?;
+        }
+        Ok(())
     }
 
     /// Deletes everything that it has written, the last first, and waits until it is gone.

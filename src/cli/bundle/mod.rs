@@ -9,6 +9,7 @@ use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
 
 use super::{Io, SUCCESS, Variable, fail, print};
+use crate::format::semver::Version;
 use crate::oci::bundle::{Bundle, Contents, Error};
 use crate::oci::{Digest, Reference};
 
@@ -24,8 +25,8 @@ Usage:
   gardenlet bundle import PATH --to DIRECTORY [--digest DIGEST]
   gardenlet bundle list PATH [--images]
 
-A bundle is an OCI image layout with charts, and images.txt beside them: the container images that the charts name, one a
-line, and those of control planes of Shoots. PATH is a directory, or a file if it ends with .tar, .tar.gz or .tgz.
+A bundle is an OCI image layout, which carries the charts. It lists the images of the charts and of Shoot control planes,
+one a line, in images.txt. PATH is a directory, or a file if it ends with .tar, .tar.gz or .tgz.
 
 export collects the charts of the seed's ControllerInstallations, as their ControllerDeployments in the garden name them,
 with the pull secrets and CAs that stand there. The garden is the one of GARDEN_KUBECONFIG, else the one that an agent with
@@ -67,6 +68,7 @@ enum Usage {
     Missing(&'static str),
     Reference(String, &'static str),
     Digest(String),
+    Kubernetes(String),
 }
 
 impl fmt::Display for Usage {
@@ -76,6 +78,7 @@ impl fmt::Display for Usage {
             Self::Missing(what) => write!(f, "{what} is missing"),
             Self::Reference(text, why) => write!(f, "--chart {text:?}: {why}"),
             Self::Digest(text) => write!(f, "--digest {text:?}: expected sha256: and 64 digits"),
+            Self::Kubernetes(text) => write!(f, "--kubernetes {text:?}: expected a full version, as 1.34.3"),
         }
     }
 }
@@ -118,7 +121,14 @@ fn parse(args: Vec<OsString>) -> Result<Task, Usage> {
                 let reference = Reference::parse(&text);
                 export.charts.push(reference.map_err(|why| Usage::Reference(text, why))?);
             }
-            Long("kubernetes") => export.kubernetes.push(parser.value()?.to_string_lossy().into_owned()),
+            Long("kubernetes") => {
+                let text = parser.value()?.to_string_lossy().into_owned();
+                // Images have tags of three numbers.
+                if !Version::is_strict(&text) {
+                    return Err(Usage::Kubernetes(text));
+                }
+                export.kubernetes.push(text);
+            }
             Long("registry-config") => export.logins = Some(parser.value()?.into()),
             Long("to") => to = Some(PathBuf::from(parser.value()?)),
             Long("digest") => {
@@ -259,6 +269,8 @@ mod tests {
                 "export --output x --chart nowhere",
                 "--chart \"nowhere\": the registry must be given, as a host with a dot or a port",
             ),
+            ("export --kubernetes 1.34", "--kubernetes \"1.34\": expected a full version, as 1.34.3"),
+            ("export --kubernetes new", "--kubernetes \"new\": expected a full version, as 1.34.3"),
             ("export x --output x --config c", "unexpected argument \"x\""),
             ("import --to d", "the path of the bundle is missing"),
             ("import b", "--to is missing"),

@@ -6,6 +6,7 @@ use crate::api::core::{EVENT, PERSISTENT_VOLUME_CLAIM};
 use crate::api::meta::text;
 use crate::flow::Failed;
 use crate::kube::{Error, ListParams, Seed};
+use crate::limits;
 
 /// What keeps the volumes of a StatefulSet from being bound, if anything does. A wait for its pods asks this while they are not
 /// ready.
@@ -19,14 +20,15 @@ pub fn look(seed: &Seed, set: &Value) -> Result<Option<Failed>, Error> {
         let claim: Option<Value> = seed.find(&PERSISTENT_VOLUME_CLAIM, namespace, &name)?;
         unbound.extend(claim.filter(is_unbound));
     }
-    let mut events = Vec::new();
-    if !unbound.is_empty() {
-        let params = ListParams {
-            field_selector: "regarding.kind=PersistentVolumeClaim".to_owned(),
-            ..ListParams::default()
-        };
-        seed.list_all::<Value>(&EVENT, namespace, &params, &mut |event| events.push(event))?;
-    }
+    let Some(claim) = unbound.first() else { return Ok(None) };
+    let about = text(&claim["metadata"]["name"]);
+    let params = ListParams {
+        field_selector: format!("regarding.kind={},regarding.name={about}", PERSISTENT_VOLUME_CLAIM.kind),
+        limit: limits::ROLLOUT_OBJECTS_MAX,
+        ..ListParams::default()
+    };
+    // Who may not read events, or whose server keeps none, hears what is known without them.
+    let events = seed.list::<Value>(&EVENT, namespace, &params).map(|list| list.items).unwrap_or_default();
     Ok(judge(set, &unbound, &events))
 }
 
@@ -78,7 +80,7 @@ pub fn judge(set: &Value, claims: &[Value], events: &[Value]) -> Option<Failed> 
         (_, class) => format!("see that StorageClass {class} exists, and that its provisioner works and has room on a node"),
     };
     let event = newest.map_or_else(
-        || "nobody has told why".to_owned(),
+        || "no Event says why".to_owned(),
         |event| text(&event["note"]).trim_end_matches('.').to_owned(),
     );
     Some(Failed::new(format!("PersistentVolumeClaim {} is {phase}: {event}; {remedy}", name(claim))))
@@ -97,6 +99,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kube::{Client, Connection, Options};
+    use crate::net::testing::{Act, Server};
 
     fn claim(name: &str, phase: &str, class: Option<&str>) -> Value {
         json!({"metadata": {"name": name}, "spec": {"storageClassName": class}, "status": {"phase": phase}})
@@ -142,12 +146,31 @@ mod tests {
         let silent = judge(&set, &[claim(name, "", None)], &[]).unwrap().text;
         assert_eq!(
             silent,
-            "PersistentVolumeClaim main-etcd-etcd-main-0 is Pending: nobody has told why; it names no StorageClass: mark \
+            "PersistentVolumeClaim main-etcd-etcd-main-0 is Pending: no Event says why; it names no StorageClass: mark \
              one of the seed as default, or name one in edge.etcd for new Shoots"
         );
         let asleep = json!({"metadata": {"name": "etcd-main"}, "spec": {"replicas": 0,
             "volumeClaimTemplates": [{"metadata": {"name": "main-etcd"}}]}});
         assert_eq!(judge(&asleep, &[claim(name, "Pending", None)], &[]), None);
+    }
+
+    #[test]
+    fn without_events_the_claim_is_named_all_the_same() {
+        let server = Server::plain(|seen| {
+            if seen.path.contains("/events?") {
+                assert!(seen.path.contains("limit=50"), "{}", seen.path);
+                return Act::json(403, "{}");
+            }
+            Act::json(200, &claim("main-etcd-etcd-main-0", "Pending", Some("fast")).to_string())
+        });
+        let seed = Seed(Client::new(Connection::new(server.url()), Options::default()).unwrap());
+        let set = json!({"metadata": {"name": "etcd-main", "namespace": "n"}, "spec": {"replicas": 1,
+            "volumeClaimTemplates": [{"metadata": {"name": "main-etcd"}}]}});
+        let why = look(&seed, &set).unwrap().unwrap().text;
+        assert!(
+            why.starts_with("PersistentVolumeClaim main-etcd-etcd-main-0 is Pending: no Event says why"),
+            "{why}"
+        );
     }
 
     #[test]

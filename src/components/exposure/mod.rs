@@ -41,11 +41,6 @@ impl Outside {
     pub fn authority(&self) -> String {
         authority(&self.host, self.port)
     }
-
-    /// The address that a certificate has to name, if it is one; else its host is a DNS name.
-    pub fn ip(&self) -> Option<IpAddr> {
-        self.host.parse().ok()
-    }
 }
 
 /// Host and port of a URL of HTTPS.
@@ -278,17 +273,17 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_part_of_a_url_and_perhaps_a_number() {
+    fn an_address_is_part_of_a_url() {
         let table = [
-            ("192.0.2.7", 443, "192.0.2.7", true),
-            ("192.0.2.7", 30_443, "192.0.2.7:30443", true),
-            ("2001:db8::7", 443, "[2001:db8::7]", true),
-            ("2001:db8::7", 30_443, "[2001:db8::7]:30443", true),
-            ("edge.example.org", 30_443, "edge.example.org:30443", false),
+            ("192.0.2.7", 443, "192.0.2.7"),
+            ("192.0.2.7", 30_443, "192.0.2.7:30443"),
+            ("2001:db8::7", 443, "[2001:db8::7]"),
+            ("2001:db8::7", 30_443, "[2001:db8::7]:30443"),
+            ("edge.example.org", 30_443, "edge.example.org:30443"),
         ];
-        for (host, port, url, is_ip) in table {
+        for (host, port, url) in table {
             let outside = Outside { host: host.to_owned(), port };
-            assert_eq!((outside.authority().as_str(), outside.ip().is_some()), (url, is_ip));
+            assert_eq!(outside.authority(), url);
         }
     }
 }

@@ -74,7 +74,7 @@ pub(super) fn of(input: &Input<'_>) -> Vec<String> {
     all
 }
 
-/// A number or a truth.
+/// A number or a boolean.
 fn plain(value: Option<&Value>) -> Option<String> {
     value.filter(|value| value.is_number() || value.is_boolean()).map(Value::to_string)
 }

@@ -150,21 +150,13 @@ pub fn service(namespace: &str) -> Value {
     service
 }
 
-/// The number of replicas. A sleeping Shoot has none, and a new one has one. Every other Shoot keeps its number.
+/// The number of replicas. A server that runs keeps its number, also if the Shoot is to sleep: whoever puts it to sleep needs it
+/// until the end, and ends it last. One that does not run stays off if the Shoot is to sleep, and else gets one replica.
 pub fn replicas(live: Option<i64>, is_hibernated: bool) -> i64 {
     match live {
         Some(live) if live > 0 => live,
         _ => i64::from(!is_hibernated),
     }
-}
-
-/// The token of user `health-check` in the file of static tokens.
-pub fn health_check_token(static_tokens: &str) -> Option<&str> {
-    let fields = static_tokens.lines().map(|line| line.split(','));
-    fields.into_iter().find_map(|mut fields| {
-        let token = fields.next()?.trim();
-        (fields.next()?.trim() == "health-check").then_some(token)
-    })
 }
 
 /// Brings [`service`] to the seed.
@@ -183,7 +175,7 @@ pub fn deploy(seed: &Seed, objects: &Objects) -> Result<Value, Error> {
     let mut last = Value::Null;
     for (resource, object) in &objects.0 {
         let is_workload = *resource == DEPLOYMENT;
-        last = bring_keeping(seed, resource, object, Keep { resources: is_workload, ..Keep::default() })?;
+        last = bring_keeping(seed, resource, object, Keep { resources: is_workload })?;
     }
     Ok(last)
 }

@@ -42,8 +42,20 @@ fn write(value: &Value) -> String {
 
 fn parse(text: &str, what: &str) -> Result<Value, String> {
     yaml::parse(text).ok().filter(Value::is_object).ok_or_else(|| {
-        format!("{what}, which spec.kubernetes.kubeAPIServer of the Shoot names, is no YAML of an object: correct it")
+        format!(
+            "{what}, which spec.kubernetes.kubeAPIServer of the Shoot names, is not a YAML object: correct it"
+        )
     })
+}
+
+/// Sets a field of a map within what the Shoot's owner wrote. A missing map is made.
+fn set(config: &mut Value, [map, field]: [&str; 2], value: Value, what: &str) -> Result<(), String> {
+    let parent = &mut config[map];
+    if !parent.is_null() && !parent.is_object() {
+        return Err(format!("{map} in {what} of the Shoot is not an object: correct it"));
+    }
+    parent[field] = value;
+    Ok(())
 }
 
 fn one(input: &Given<'_>, volume: &'static str, name: &str, file: &str, value: &Value) -> Setting {
@@ -112,10 +124,9 @@ fn plugin_config(plugin: &Value, kubeconfig: Option<String>) -> Result<Option<St
         return Ok(None);
     }
     let name = text(&plugin["name"]);
+    let what = format!("the configuration of admission plugin {name}");
     if !config.is_null() && !config.is_object() {
-        return Err(format!(
-            "the configuration of admission plugin {name} in the Shoot is no object: correct it"
-        ));
+        return Err(format!("{what} in the Shoot is not an object: correct it"));
     }
     let is_webhook = matches!(name, "MutatingAdmissionWebhook" | "ValidatingAdmissionWebhook");
     if is_webhook {
@@ -124,12 +135,13 @@ fn plugin_config(plugin: &Value, kubeconfig: Option<String>) -> Result<Option<St
         }
         config["kubeConfigFile"] = json!(kubeconfig.unwrap_or_default());
     } else if name == "ImagePolicyWebhook" {
-        config["imagePolicy"]["kubeConfigFile"] = json!(kubeconfig.unwrap_or_default());
+        let kubeconfig = json!(kubeconfig.unwrap_or_default());
+        set(&mut config, ["imagePolicy", "kubeConfigFile"], kubeconfig, &what)?;
     } else if config.is_null() {
         return Ok(None);
     } else if name == "PodSecurity" {
         check_pod_security(&config)?;
-        exempt_kube_system(&mut config);
+        exempt_kube_system(&mut config, &what)?;
     }
     Ok(Some(write(&config)))
 }
@@ -145,12 +157,12 @@ fn check_pod_security(config: &Value) -> Result<(), String> {
         .to_owned())
 }
 
-fn exempt_kube_system(config: &mut Value) {
+fn exempt_kube_system(config: &mut Value, what: &str) -> Result<(), String> {
     let mut namespaces = config["exemptions"]["namespaces"].as_array().cloned().unwrap_or_default();
     if !namespaces.iter().any(|namespace| namespace == "kube-system") {
         namespaces.push(json!("kube-system"));
     }
-    config["exemptions"]["namespaces"] = Value::Array(namespaces);
+    set(config, ["exemptions", "namespaces"], Value::Array(namespaces), what)
 }
 
 fn authentication(input: &Given<'_>) -> Result<Setting, String> {
@@ -209,7 +221,9 @@ fn webhook(
     };
     kubeconfigs.insert(file.clone(), kubeconfig.clone());
     let mut authorizer = authorizer.clone();
-    authorizer["webhook"]["connectionInfo"] =
+    let connection =
         json!({"type": "KubeConfigFile", "kubeConfigFile": format!("{AUTHORIZATION_KUBECONFIGS}/{file}")});
+    let what = format!("the configuration of authorizer {name}");
+    set(&mut authorizer, ["webhook", "connectionInfo"], connection, &what)?;
     Ok(Some(authorizer))
 }

@@ -329,6 +329,55 @@ fn texts_of_the_garden_are_used_and_checked() {
 }
 
 #[test]
+fn a_setting_of_the_wrong_type_is_named() {
+    let security = |exemptions: Value| {
+        json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+            "exemptions": exemptions})
+    };
+    let image = |policy: Value| json!({"imagePolicy": policy});
+    let hostile = [json!("x"), json!(1), json!(true), json!(["x"])];
+    let table = |value: &Value| {
+        [
+            ("PodSecurity", security(value.clone()), "exemptions in the configuration"),
+            ("ImagePolicyWebhook", image(value.clone()), "imagePolicy in the configuration"),
+            ("ImagePolicyWebhook", value.clone(), "ImagePolicyWebhook in the Shoot"),
+            ("ValidatingAdmissionWebhook", value.clone(), "ValidatingAdmissionWebhook in the Shoot"),
+            ("PodSecurity", value.clone(), "PodSecurity in the Shoot"),
+        ]
+    };
+    for value in &hostile {
+        for (plugin, config, words) in table(value) {
+            let kubernetes =
+                json!({"kubeAPIServer": {"admissionPlugins": [{"name": plugin, "config": config}]}});
+            let error = check(&kubernetes, &Texts::new()).unwrap_err();
+            assert!(error.contains(words) && error.ends_with("is not an object: correct it"), "{error}");
+        }
+        let texts = Texts::from([
+            (
+                "authorization".to_owned(),
+                json!({"authorizers": [value, {"type": "Webhook", "name": "a", "webhook": value}]})
+                    .to_string(),
+            ),
+            ("a-kubeconfig.yaml".to_owned(), "k".to_owned()),
+        ]);
+        let error = check(&defaulted(), &texts).unwrap_err();
+        assert_eq!(
+            error,
+            "webhook in the configuration of authorizer a of the Shoot is not an object: correct it"
+        );
+    }
+    for nothing in [json!(null), json!({})] {
+        for (plugin, config) in
+            [("PodSecurity", security(nothing.clone())), ("ImagePolicyWebhook", image(nothing))]
+        {
+            let kubernetes =
+                json!({"kubeAPIServer": {"admissionPlugins": [{"name": plugin, "config": config}]}});
+            check(&kubernetes, &Texts::new()).unwrap();
+        }
+    }
+}
+
+#[test]
 fn what_is_missing_in_the_garden_is_named() {
     let kubernetes = json!({"kubeAPIServer": {
         "auditConfig": {"auditPolicy": {"configMapRef": {"name": "policy"}}},
@@ -351,13 +400,17 @@ fn what_is_missing_in_the_garden_is_named() {
 
 #[test]
 fn replicas_are_kept_or_one() {
-    let table =
-        [(None, false, 1), (None, true, 0), (Some(0), false, 1), (Some(0), true, 0), (Some(2), true, 2)];
+    let table = [
+        (None, false, 1),
+        (None, true, 0),
+        (Some(0), false, 1),
+        (Some(0), true, 0),
+        (Some(1), true, 1),
+        (Some(2), true, 2),
+    ];
     for (live, is_hibernated, expected) in table {
         assert_eq!(replicas(live, is_hibernated), expected);
     }
-    assert_eq!(health_check_token("x,other,o,\nabc,health-check,health-check,\n"), Some("abc"));
-    assert_eq!(health_check_token("abc"), None);
 }
 
 fn key(provider: &str, name: &str) -> crate::secrets::Data {

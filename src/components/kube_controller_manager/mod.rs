@@ -65,7 +65,7 @@ const OF_APIS: [(&str, &[&str]); 4] = [
 /// The Deployment.
 ///
 /// # Errors
-/// A version that is none, and a volume without a name.
+/// A version is invalid, or a volume has no Secret or ConfigMap.
 pub fn fill(input: &Input<'_>) -> Result<Value, String> {
     let mut object = archive::object("kube_controller_manager/deployment.yaml");
     object["metadata"]["namespace"] = json!(input.namespace);
@@ -125,7 +125,7 @@ pub fn deploy(seed: &Seed, namespace: &str, deployment: &Value) -> Result<Value,
     let [service, budget] = others(namespace);
     bring(seed, &SERVICE, &service)?;
     bring(seed, &POD_DISRUPTION_BUDGET, &budget)?;
-    bring_keeping(seed, &DEPLOYMENT, deployment, Keep { resources: true, ..Keep::default() })
+    bring_keeping(seed, &DEPLOYMENT, deployment, Keep { resources: true })
 }
 
 #[cfg(test)]

@@ -104,7 +104,8 @@ impl Looker<'_> {
     fn workload(&self, task: &str) -> Found {
         match task {
             "Deploying main and events ETCDs" => {
-                let each = |role: etcd::Role| self.exists(&STATEFUL_SET, role.name());
+                let written = written_for(self.settings.edge.etcd.mode);
+                let each = |role: etcd::Role| self.exists(&written, role.name());
                 Ok(all(etcd::Role::ALL.into_iter().map(each).collect::<Result<_, _>>()?))
             }
             "Waiting until main and event ETCDs have been reconciled" => {
@@ -245,12 +246,32 @@ impl Looker<'_> {
     }
 }
 
+/// What the agent writes for an etcd.
+const fn written_for(mode: EtcdMode) -> Resource {
+    match mode {
+        EtcdMode::Plain => STATEFUL_SET,
+        EtcdMode::Druid => etcd::druid::ETCD,
+    }
+}
+
 fn ready(resource: &Resource, name: &str, object: &Value) -> Seen {
     match extension::check(object) {
         Ok(()) => Seen::There,
         Err(unready) => {
             let why = unready.into_failed().text;
             missing(format!("{} {name}: {why}: look at its extension, with gardenlet explain", resource.kind))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_druid_makes_the_stateful_sets() {
+        for (mode, kind) in [(EtcdMode::Plain, "StatefulSet"), (EtcdMode::Druid, "Etcd")] {
+            assert_eq!(written_for(mode).kind, kind);
         }
     }
 }

@@ -79,7 +79,7 @@ fn overlay(live: &mut Value, desired: Value) {
 /// One look at whether a druid has done what was asked for.
 ///
 /// # Errors
-/// The client's; an error that the druid reports.
+/// The client's. An error that the druid reports is a reason to look again: the druid may overcome it.
 pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
     let live: Option<Value> = seed.find(&ETCD, namespace, role.name())?;
     let name = format!("Etcd {namespace}/{}", role.name());

@@ -46,11 +46,7 @@ pub fn deploy(
     Ok(written)
 }
 
-/// The objects; the StatefulSet is the last one. `may_label`: they have the labels of a druid.
-pub fn fill(input: &Input<'_>, image: &str, may_label: bool) -> Objects {
-    objects(input, image, if may_label { DRUID } else { AGENT })
-}
-
+/// The objects; the StatefulSet is the last one.
 fn objects(input: &Input<'_>, image: &str, manager: &str) -> Objects {
     let manifest = |file: &str| {
         input.manifest(&format!("etcd/plain/{file}.yaml"), &[("manager", manager), ("image", image)])
@@ -96,8 +92,8 @@ mod tests {
     fn is_as_in_the_golden_files() {
         let main = Volume { storage_class: None, size: "25Gi".to_owned() };
         let events = Volume { storage_class: Some("local".to_owned()), size: "2Gi".to_owned() };
-        let main = fill(&input(Role::Main, &main), IMAGE, true);
-        let events = fill(&input(Role::Events, &events), IMAGE, false);
+        let main = objects(&input(Role::Main, &main), IMAGE, DRUID);
+        let events = objects(&input(Role::Events, &events), IMAGE, AGENT);
         let all: Vec<Value> = main.into_iter().chain(events).map(|(_, object)| object).collect();
         let golden = include_str!("../../../../tests/fixtures/components/etcd-plain.yaml");
         assert_eq!(archive::golden(&all), golden);
@@ -106,8 +102,8 @@ mod tests {
     #[test]
     fn a_druid_finds_its_labels_and_pods_have_those_of_the_selectors() {
         let volume = Volume { storage_class: None, size: "25Gi".to_owned() };
-        for (may_label, manager) in [(true, "etcd-druid"), (false, "gardenlet")] {
-            let objects = fill(&input(Role::Main, &volume), IMAGE, may_label);
+        for manager in ["etcd-druid", "gardenlet"] {
+            let objects = objects(&input(Role::Main, &volume), IMAGE, manager);
             let [.., (_, set)] = &objects;
             let selector =
                 json!({"app.kubernetes.io/managed-by": manager, "app.kubernetes.io/part-of": "etcd-main"});
@@ -126,12 +122,12 @@ mod tests {
     #[test]
     fn a_live_volume_stays_and_a_hibernated_etcd_only_has_no_pod() {
         let volume = Volume { storage_class: None, size: "25Gi".to_owned() };
-        let live = fill(&input(Role::Main, &volume), IMAGE, true);
+        let live = objects(&input(Role::Main, &volume), IMAGE, DRUID);
         let other = Volume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };
         let asleep = Input { replicas: 0, ..input(Role::Main, &other) };
         let changes: Vec<Value> = live
             .iter()
-            .zip(fill(&asleep, IMAGE, true))
+            .zip(objects(&asleep, IMAGE, DRUID))
             .filter_map(|((_, live), (_, desired))| patch(live, &desired, Keep::default()))
             .collect();
         assert_eq!(changes, [json!({"spec": {"replicas": 0}})]);
