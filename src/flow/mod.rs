@@ -100,7 +100,7 @@ pub struct Attempt {
     pub tries: u32,
 }
 
-type Action<C> = Box<dyn Fn(&mut C, &Attempt) -> Result<Step, Failed> + Send>;
+type Action<C> = Box<dyn FnMut(&mut C, &Attempt) -> Result<Step, Failed> + Send>;
 
 /// A task of a flow that is being built; others may depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -268,7 +268,7 @@ impl<C> Flow<C> {
     pub fn task(
         &mut self,
         name: impl Into<String>,
-        action: impl Fn(&mut C, &Attempt) -> Result<Step, Failed> + Send + 'static,
+        action: impl FnMut(&mut C, &Attempt) -> Result<Step, Failed> + Send + 'static,
     ) -> Builder<'_, C> {
         let task = Task {
             name: name.into(),
@@ -289,6 +289,12 @@ impl<C> Flow<C> {
             is_skipped: task.is_skipped,
         };
         self.tasks.iter().map(of).collect()
+    }
+
+    /// Whether the task of this name was run, and is done.
+    pub fn is_done(&self, name: &str) -> bool {
+        let is_done = |(task, state): (&Task<C>, &State)| task.name == name && *state == State::Done;
+        self.tasks.iter().zip(&self.states).any(is_done)
     }
 
     /// Begins nothing new, and gives up what waits.
@@ -416,7 +422,7 @@ impl<C> Flow<C> {
         else {
             return false;
         };
-        let task = &self.tasks[index];
+        let task = &mut self.tasks[index];
         let result = (task.action)(context, &Attempt { begun, now: now(), tries });
         let (after, why, tries) = match result {
             Ok(Step::Done) => {

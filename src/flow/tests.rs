@@ -66,7 +66,9 @@ fn tasks_run_when_what_they_need_is_done() {
     let d = flow.task("d", does("d")).after(&[b, c]).add();
     flow.task("e", does("e")).after(&[d]).add();
     let (mut world, mut notes) = (World::default(), Notes::default());
+    assert!(!flow.is_done("a"));
     assert_eq!(run(&mut flow, &mut world, &mut notes).0, ENDED_WELL);
+    assert_eq!(["a", "b", "e"].map(|name| flow.is_done(name)), [true, false, true], "b was left out");
     assert_eq!(world.log, ["a", "c", "d", "e"]);
     let expected = ["0 Starting Flow", "done a", "25 c", "done c", "50 ", "50 d", "done d", "75 ", "75 e"];
     assert_eq!(notes.0[..9], expected);

@@ -85,6 +85,7 @@ impl ShootReconciler {
         cx: &Context,
     ) -> Result<Told, Error> {
         if !ended.errors.is_empty() {
+            self.strike_off_done(key, running)?;
             return self.failed(key, &running.frame, &ended.errors, at, cx);
         }
         if let Err(failed) = running.work.clean_up() {

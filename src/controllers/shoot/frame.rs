@@ -272,14 +272,22 @@ impl Frame {
         json!({ "status": status })
     }
 
-    /// The metadata patch after tasks that the garden has asked for: they are removed from their annotation, unless the
-    /// Shoot has changed meanwhile and the garden may ask for them again.
+    /// The metadata patch that removes tasks from their annotation, because the operation has done them. If the Shoot has
+    /// changed since, the garden may have asked for them again: they stay.
     pub fn task_annotations(&self, live: &Value, done: &[&str]) -> Option<Value> {
-        let asked = || annotation(live, TASKS).split(',').map(str::trim).filter(|task| !task.is_empty());
-        let left: Vec<&str> = asked().filter(|task| !done.contains(task)).collect();
+        let left: Vec<&str> = asked(live).filter(|task| !done.contains(task)).collect();
         let is_same = generation(&live["metadata"]["generation"]) == self.generation;
-        (is_same && left.len() < asked().count()).then(|| annotate(live, TASKS, &left.join(",")))
+        (is_same && left.len() < asked(live).count()).then(|| annotate(live, TASKS, &left.join(",")))
     }
+}
+
+fn asked(shoot: &Value) -> impl Iterator<Item = &str> {
+    annotation(shoot, TASKS).split(',').map(str::trim).filter(|task| !task.is_empty())
+}
+
+/// Whether the garden asks for a task.
+pub fn asks(shoot: &Value, task: &str) -> bool {
+    asked(shoot).any(|asked| asked == task)
 }
 
 /// The status patch with the identity of a Shoot, once everything is known that its operation needs. As long as there is
@@ -518,6 +526,7 @@ mod tests {
             TASKS,
             "deployInfrastructure,deployDNSRecordInternal,deployDNSRecordExternal,deployDNSRecordIngress",
         );
+        assert!(asks(&asked, "deployDNSRecordInternal") && !asks(&asked, "deployDNSRecord"));
         let left = patch(TASKS, json!("deployInfrastructure,deployDNSRecordIngress"));
         assert_eq!(frame.task_annotations(&asked, &done), left);
         assert_eq!(
