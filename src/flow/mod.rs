@@ -12,8 +12,10 @@ use crate::base::error::chain;
 use crate::kube;
 use crate::runtime::controller::Failure;
 
+mod held;
 mod report;
 
+pub use held::Held;
 pub use report::{Pacer, Progress};
 
 /// How a step ended.
@@ -153,7 +155,7 @@ impl<C> fmt::Debug for Flow<C> {
 /// A task that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskError {
-    /// Its name.
+    /// Its name; empty for what comes after all tasks.
     pub task: String,
     /// Why.
     pub failed: Failed,
@@ -162,6 +164,9 @@ pub struct TaskError {
 /// As upstream's flows say it.
 impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.task.is_empty() {
+            return self.failed.fmt(f);
+        }
         write!(f, "task {:?} failed: {}", self.task, self.failed)
     }
 }
@@ -281,7 +286,7 @@ impl<C> Flow<C> {
         Builder { flow: self, task }
     }
 
-    /// Its tasks in the order in which they were added, for those who tell of a flow that others run.
+    /// Lists the tasks in order, to describe a flow that runs elsewhere.
     pub fn outline(&self) -> Vec<Outline> {
         let of = |task: &Task<C>| Outline {
             name: task.name.clone(),
@@ -342,7 +347,7 @@ impl<C> Flow<C> {
                 _ if has_ended => return Turn::Again(Duration::ZERO),
                 Some(due) => return Turn::Again(due.saturating_sub(now())),
                 None => {
-                    let errors = std::mem::take(&mut self.errors);
+                    let errors = self.errors.clone();
                     return Turn::Ended(Ended { errors, is_cancelled: self.is_cancelled });
                 }
             }

@@ -189,6 +189,31 @@ fn a_panic_in_any_task_is_its_error_and_the_next_run_ends_well() {
     }
 }
 
+/// As controllers keep a flow: out of the map while it has its turn.
+#[test]
+fn a_flow_whose_task_panics_is_there_for_its_next_turn() {
+    let mut flow = Flow::new("Flow");
+    flow.task("a", does("a")).add();
+    flow.task("b", |_: &mut World, _| panic!("b")).add();
+    let kept = Mutex::new(Some((flow, World::default())));
+    let turn = || {
+        let running = kept.lock().unwrap().take().unwrap();
+        let mut held = Held::new(|running| *kept.lock().unwrap() = Some(running));
+        let (flow, world) = held.lend(running);
+        let turn = flow.turn(world, &|| at(0), &mut Silent);
+        if matches!(turn, Turn::Ended(_)) {
+            held.forget();
+        }
+        turn
+    };
+    assert!(catch_unwind(AssertUnwindSafe(turn)).is_err());
+    assert_eq!(kept.lock().unwrap().as_ref().unwrap().1.log, ["a"]);
+    let Turn::Ended(ended) = turn() else { panic!() };
+    assert_eq!(ended.errors.len(), 1);
+    assert_eq!(ended.errors[0].task, "b");
+    assert!(kept.lock().unwrap().is_none(), "a flow that has ended is not kept");
+}
+
 #[test]
 fn a_crash_or_a_stop_between_any_two_turns_loses_nothing() {
     for turns in 0..12 {

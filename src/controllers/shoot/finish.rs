@@ -10,6 +10,7 @@ use crate::flow::{self, TaskError};
 use crate::kube::{self, Patch, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::events::{About, News};
+use crate::secrets;
 
 use super::ShootReconciler;
 use super::act::{Running, Told};
@@ -132,7 +133,35 @@ impl ShootReconciler {
     }
 }
 
+/// Whether to clean up later, because the seed gave no answer. An answer is an error of the operation.
+pub(super) fn is_no_answer(error: &secrets::Error) -> bool {
+    matches!(error, secrets::Error::Kube { source, .. } if is_away(source) && source.status_code().is_none())
+}
+
 /// Whether it makes sense to tell the garden the same later.
 fn is_away(error: &kube::Error) -> bool {
     matches!(error.verdict(), Verdict::Unreachable | Verdict::Throttled(_) | Verdict::Fenced)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::Failure as Answer;
+
+    #[test]
+    fn a_seed_that_answers_is_not_asked_again() {
+        let answer = |code| kube::Error::Api(Box::new(Answer { code, ..Answer::default() }));
+        let table = [
+            (kube::Error::Stopped, true),
+            (kube::Error::Limited, true),
+            (answer(500), false),
+            (answer(403), false),
+        ];
+        for (source, expected) in table {
+            let text = source.to_string();
+            let error = secrets::Error::Kube { operation: "delete".to_owned(), source };
+            assert_eq!(is_no_answer(&error), expected, "{text}");
+        }
+        assert!(!is_no_answer(&secrets::Error::NoCa { ca: "ca".to_owned() }));
+    }
 }

@@ -85,7 +85,7 @@ impl Work {
     }
 
     /// Deletes Secrets that this round did not ask for.
-    pub(super) fn clean_up(&mut self) -> Result<(), Failed> {
+    pub(super) fn clean_up(&mut self) -> Result<(), crate::secrets::Error> {
         match &mut self.secrets {
             Some(found) => secrets::clean_up(found),
             None => Ok(()),
@@ -244,9 +244,9 @@ pub(super) fn wait_etcds(work: &mut Work, attempt: &Attempt) -> Result<Step, Fai
 /// While it does not run, its volume may be what is missing.
 fn wait_plain(work: &Work, role: etcd::Role, attempt: &Attempt) -> Result<Step, Failed> {
     let key = Key::new(work.plane(), role.name());
-    let step = rollout::wait(&work.seed, &STATEFUL_SET, &key, attempt)?;
+    let set = rollout::find(&work.seed, &STATEFUL_SET, &key)?;
+    let step = rollout::wait_for(&work.seed, &key, &set, attempt)?;
     let Step::Again { after, .. } = step else { return Ok(step) };
-    let set: Value = work.seed.get(&STATEFUL_SET, &key.namespace, &key.name)?;
     Ok(etcd::claims::look(&work.seed, &set)?.map_or(step, |why| Step::Again { after, why }))
 }
 
