@@ -200,17 +200,32 @@ impl Target {
         namespace: &str,
         class: &str,
     ) -> Result<Vec<Self>, Error> {
+        Self::with_types(client, resource, namespace, class)
+            .map(|all| all.into_iter().map(|(target, _)| target).collect())
+    }
+
+    /// The same, each with its type.
+    ///
+    /// # Errors
+    /// As for [`Target::of_class`].
+    pub fn with_types(
+        client: &Client,
+        resource: &Resource,
+        namespace: &str,
+        class: &str,
+    ) -> Result<Vec<(Self, String)>, Error> {
         let mut found = Vec::new();
         let listed = client.list_all::<Value>(resource, namespace, &ListParams::default(), &mut |object| {
             let metadata = &object["metadata"];
             // Objects of shoots need not say so.
             if object["spec"]["class"].as_str().unwrap_or("shoot") == class {
                 let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-                found.push(Self {
+                let target = Self {
                     resource: resource.clone(),
                     namespace: namespace.to_owned(),
                     name: name.to_owned(),
-                });
+                };
+                found.push((target, text(&object["spec"]["type"]).to_owned()));
             }
         });
         match listed {
