@@ -40,9 +40,12 @@ impl ShootReconciler {
         let Some(live) = self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name)? else {
             return Ok(Ok(Outcome::Done));
         };
-        let facts = Facts { shoot: &live, is_hibernated: work.view.wants_hibernation };
-        let written = self.patch_status(key, frame.succeeded(at, &facts));
-        let shoot = match written.and_then(|shoot| self.strike_off(key, running, shoot)) {
+        // Before the status: whoever reads there that the operation has succeeded may ask for the same tasks again.
+        let written = self.strike_off(key, running, live).and_then(|live| {
+            let facts = Facts { shoot: &live, is_hibernated: work.view.wants_hibernation };
+            self.patch_status(key, frame.succeeded(at, &facts))
+        });
+        let shoot = match written {
             Ok(shoot) => shoot,
             Err(error) if is_away(&error) => return Err(error),
             Err(error) => return Ok(Err(error.into())),
