@@ -43,22 +43,38 @@ pub struct Container {
 /// # Errors
 /// The client's; the workload is missing.
 pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> Result<Step, Failed> {
-    let Some(workload) = seed.find::<Value>(resource, &key.namespace, &key.name)? else {
-        return Err(Failed::new(format!("{} {key} does not exist: somebody has deleted it", resource.kind)));
-    };
-    if let Err(why) = rolled_out(&workload) {
-        return Ok(Step::again(AGAIN, explain(seed, key, &workload, &why, attempt)?));
+    wait_for(seed, key, &find(seed, resource, key)?, attempt)
+}
+
+/// Reads a Deployment or a StatefulSet.
+///
+/// # Errors
+/// The client's; the workload is missing.
+pub fn find(seed: &Seed, resource: &Resource, key: &Key) -> Result<Value, Failed> {
+    let found = seed.find(resource, &key.namespace, &key.name)?;
+    found.ok_or_else(|| {
+        Failed::new(format!("{} {key} does not exist: somebody has deleted it", resource.kind))
+    })
+}
+
+/// As [`wait`], of a workload that was just read.
+///
+/// # Errors
+/// The client's.
+pub fn wait_for(seed: &Seed, key: &Key, workload: &Value, attempt: &Attempt) -> Result<Step, Failed> {
+    if let Err(why) = rolled_out(workload) {
+        return Ok(Step::again(AGAIN, explain(seed, key, workload, &why, attempt)?));
     }
     if workload["spec"]["replicas"] == 0 || workload["kind"] != "Deployment" {
         return Ok(Step::Done);
     }
     // Pods of the version before must be gone, too.
-    let pods = pods(seed, key, &workload)?;
-    let (alive, wanted) = (pods.iter().filter(|pod| is_relevant(pod)).count(), replicas(&workload));
+    let pods = pods(seed, key, workload)?;
+    let (alive, wanted) = (pods.iter().filter(|pod| is_relevant(pod)).count(), replicas(workload));
     if usize::try_from(wanted).is_ok_and(|wanted| wanted == alive) {
         return Ok(Step::Done);
     }
-    let why = format!("{} {key} has {alive} of {wanted} pods", resource.kind);
+    let why = format!("{} {key} has {alive} of {wanted} pods", text(&workload["kind"]));
     Ok(Step::again(AGAIN, why))
 }
 

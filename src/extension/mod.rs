@@ -200,17 +200,32 @@ impl Target {
         namespace: &str,
         class: &str,
     ) -> Result<Vec<Self>, Error> {
+        Self::with_types(client, resource, namespace, class)
+            .map(|all| all.into_iter().map(|(target, _)| target).collect())
+    }
+
+    /// The same, each with its type.
+    ///
+    /// # Errors
+    /// As for [`Target::of_class`].
+    pub fn with_types(
+        client: &Client,
+        resource: &Resource,
+        namespace: &str,
+        class: &str,
+    ) -> Result<Vec<(Self, String)>, Error> {
         let mut found = Vec::new();
         let listed = client.list_all::<Value>(resource, namespace, &ListParams::default(), &mut |object| {
             let metadata = &object["metadata"];
             // Objects of shoots need not say so.
             if object["spec"]["class"].as_str().unwrap_or("shoot") == class {
                 let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-                found.push(Self {
+                let target = Self {
                     resource: resource.clone(),
                     namespace: namespace.to_owned(),
                     name: name.to_owned(),
-                });
+                };
+                found.push((target, text(&object["spec"]["type"]).to_owned()));
             }
         });
         match listed {
@@ -243,8 +258,22 @@ impl Target {
     /// # Errors
     /// The client's.
     pub fn deploy_if_needed(&self, client: &Client, wish: &Wish, now: Timestamp) -> Result<Step, Failed> {
+        self.deploy_or_replace(client, wish, false, now)
+    }
+
+    /// The same. If `is_asked`, somebody wants to have it reconciled even if it is right.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn deploy_or_replace(
+        &self,
+        client: &Client,
+        wish: &Wish,
+        is_asked: bool,
+        now: Timestamp,
+    ) -> Result<Step, Failed> {
         let live = self.find(client)?;
-        match live.as_ref().map_or(Need::Request, |live| need(live, &wish.spec)) {
+        match live.as_ref().map_or(Need::Request, |live| need(live, &wish.spec, is_asked)) {
             Need::Nothing => self.write(client, live.as_ref(), wish, None)?,
             Need::Request => {
                 self.write(client, live.as_ref(), wish, Some(request(Operation::Reconcile, now)))?;
@@ -413,19 +442,20 @@ enum Need {
     Another,
 }
 
-fn need(live: &Value, spec: &Value) -> Need {
+fn need(live: &Value, spec: &Value, is_asked: bool) -> Need {
     let old = &live["spec"];
     if old["recordType"] != spec["recordType"] || !live["metadata"]["deletionTimestamp"].is_null() {
         return Need::Another;
     }
-    let is_asked = live["metadata"]["annotations"][OPERATION].is_string();
+    let was_asked = live["metadata"]["annotations"][OPERATION].is_string();
     let is_ready = match check(live) {
         Ok(()) => true,
         Err(Unready::Error(_)) => false,
         // It has been asked already, and has not begun.
-        Err(Unready::Pending(_)) => is_asked,
+        Err(Unready::Pending(_)) => was_asked,
     };
-    if is_ready && difference(old, spec).is_none() { Need::Nothing } else { Need::Request }
+    let is_right = is_ready && difference(old, spec).is_none();
+    if is_right && !is_asked { Need::Nothing } else { Need::Request }
 }
 
 /// Whether an extension has not renewed its Lease ([`HEARTBEAT`]) for longer than `threshold`. One without a Lease has never

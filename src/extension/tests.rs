@@ -101,6 +101,8 @@ fn a_record_is_reconciled_only_for_a_reason() {
         if let Some((parent, key)) = pointer.rsplit_once('/') {
             live.pointer_mut(parent).unwrap()[key.replace("~1", "/")] = value.clone();
         }
-        assert_eq!(need(&live, &spec), expected, "{pointer} {value}");
+        assert_eq!(need(&live, &spec, false), expected, "{pointer} {value}");
+        let asked = if expected == Need::Nothing { Need::Request } else { expected };
+        assert_eq!(need(&live, &spec, true), asked, "{pointer} {value}");
     }
 }

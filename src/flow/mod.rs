@@ -12,8 +12,10 @@ use crate::base::error::chain;
 use crate::kube;
 use crate::runtime::controller::Failure;
 
+mod held;
 mod report;
 
+pub use held::Held;
 pub use report::{Pacer, Progress};
 
 /// How a step ended.
@@ -100,7 +102,7 @@ pub struct Attempt {
     pub tries: u32,
 }
 
-type Action<C> = Box<dyn Fn(&mut C, &Attempt) -> Result<Step, Failed> + Send>;
+type Action<C> = Box<dyn FnMut(&mut C, &Attempt) -> Result<Step, Failed> + Send>;
 
 /// A task of a flow that is being built; others may depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,7 +155,7 @@ impl<C> fmt::Debug for Flow<C> {
 /// A task that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskError {
-    /// Its name.
+    /// Its name; empty for what comes after all tasks.
     pub task: String,
     /// Why.
     pub failed: Failed,
@@ -162,6 +164,9 @@ pub struct TaskError {
 /// As upstream's flows say it.
 impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.task.is_empty() {
+            return self.failed.fmt(f);
+        }
         write!(f, "task {:?} failed: {}", self.task, self.failed)
     }
 }
@@ -268,7 +273,7 @@ impl<C> Flow<C> {
     pub fn task(
         &mut self,
         name: impl Into<String>,
-        action: impl Fn(&mut C, &Attempt) -> Result<Step, Failed> + Send + 'static,
+        action: impl FnMut(&mut C, &Attempt) -> Result<Step, Failed> + Send + 'static,
     ) -> Builder<'_, C> {
         let task = Task {
             name: name.into(),
@@ -281,7 +286,7 @@ impl<C> Flow<C> {
         Builder { flow: self, task }
     }
 
-    /// Its tasks in the order in which they were added, for those who tell of a flow that others run.
+    /// Lists the tasks in order, to describe a flow that runs elsewhere.
     pub fn outline(&self) -> Vec<Outline> {
         let of = |task: &Task<C>| Outline {
             name: task.name.clone(),
@@ -289,6 +294,12 @@ impl<C> Flow<C> {
             is_skipped: task.is_skipped,
         };
         self.tasks.iter().map(of).collect()
+    }
+
+    /// Whether the task of this name was run, and is done.
+    pub fn is_done(&self, name: &str) -> bool {
+        let is_done = |(task, state): (&Task<C>, &State)| task.name == name && *state == State::Done;
+        self.tasks.iter().zip(&self.states).any(is_done)
     }
 
     /// Begins nothing new, and gives up what waits.
@@ -336,7 +347,7 @@ impl<C> Flow<C> {
                 _ if has_ended => return Turn::Again(Duration::ZERO),
                 Some(due) => return Turn::Again(due.saturating_sub(now())),
                 None => {
-                    let errors = std::mem::take(&mut self.errors);
+                    let errors = self.errors.clone();
                     return Turn::Ended(Ended { errors, is_cancelled: self.is_cancelled });
                 }
             }
@@ -416,7 +427,7 @@ impl<C> Flow<C> {
         else {
             return false;
         };
-        let task = &self.tasks[index];
+        let task = &mut self.tasks[index];
         let result = (task.action)(context, &Attempt { begun, now: now(), tries });
         let (after, why, tries) = match result {
             Ok(Step::Done) => {

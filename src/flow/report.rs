@@ -53,15 +53,14 @@ impl Pacer {
 
     /// Whether to tell now. What is not told now is asked again with the next turn, which should not be later than
     /// [`Pacer::left`].
-    pub fn tells(&mut self, progress: &Progress, now: Mono) -> bool {
-        let is_due = self
-            .told
-            .as_ref()
-            .is_none_or(|(at, told)| told != progress && now.saturating_sub(*at) >= self.period);
-        if is_due {
-            self.told = Some((now, progress.clone()));
-        }
-        is_due
+    pub fn is_due(&self, progress: &Progress, now: Mono) -> bool {
+        let told = self.told.as_ref();
+        told.is_none_or(|(at, told)| told != progress && now.saturating_sub(*at) >= self.period)
+    }
+
+    /// It is told: a report that was refused stays due.
+    pub fn has_told(&mut self, progress: &Progress, now: Mono) {
+        self.told = Some((now, progress.clone()));
     }
 }
 
@@ -91,7 +90,16 @@ mod tests {
         let mut pacer = Pacer::new(Duration::from_secs(5));
         let told: Vec<bool> = [(0, 0), (1, 10), (4, 20), (5, 30), (9, 40), (10, 30), (11, 50)]
             .into_iter()
-            .map(|(seconds, percent)| pacer.tells(&progress(percent), at(seconds)))
+            .map(|(seconds, percent)| {
+                let (progress, now) = (progress(percent), at(seconds));
+                let is_due = pacer.is_due(&progress, now);
+                // Whoever is refused asks again.
+                assert_eq!(pacer.is_due(&progress, now), is_due);
+                if is_due {
+                    pacer.has_told(&progress, now);
+                }
+                is_due
+            })
             .collect();
         assert_eq!(told, [true, false, false, true, false, false, true]);
         assert_eq!((pacer.left(at(12)).as_secs(), pacer.left(at(20)).as_secs()), (4, 0));

@@ -66,7 +66,9 @@ fn tasks_run_when_what_they_need_is_done() {
     let d = flow.task("d", does("d")).after(&[b, c]).add();
     flow.task("e", does("e")).after(&[d]).add();
     let (mut world, mut notes) = (World::default(), Notes::default());
+    assert!(!flow.is_done("a"));
     assert_eq!(run(&mut flow, &mut world, &mut notes).0, ENDED_WELL);
+    assert_eq!(["a", "b", "e"].map(|name| flow.is_done(name)), [true, false, true], "b was left out");
     assert_eq!(world.log, ["a", "c", "d", "e"]);
     let expected = ["0 Starting Flow", "done a", "25 c", "done c", "50 ", "50 d", "done d", "75 ", "75 e"];
     assert_eq!(notes.0[..9], expected);
@@ -185,6 +187,31 @@ fn a_panic_in_any_task_is_its_error_and_the_next_run_ends_well() {
         assert_eq!(run(&mut diamond(None), &mut world, &mut Silent).0, ENDED_WELL);
         assert_eq!(world.log.iter().collect::<BTreeSet<_>>().len(), 6);
     }
+}
+
+/// As controllers keep a flow: out of the map while it has its turn.
+#[test]
+fn a_flow_whose_task_panics_is_there_for_its_next_turn() {
+    let mut flow = Flow::new("Flow");
+    flow.task("a", does("a")).add();
+    flow.task("b", |_: &mut World, _| panic!("b")).add();
+    let kept = Mutex::new(Some((flow, World::default())));
+    let turn = || {
+        let running = kept.lock().unwrap().take().unwrap();
+        let mut held = Held::new(|running| *kept.lock().unwrap() = Some(running));
+        let (flow, world) = held.lend(running);
+        let turn = flow.turn(world, &|| at(0), &mut Silent);
+        if matches!(turn, Turn::Ended(_)) {
+            held.forget();
+        }
+        turn
+    };
+    assert!(catch_unwind(AssertUnwindSafe(turn)).is_err());
+    assert_eq!(kept.lock().unwrap().as_ref().unwrap().1.log, ["a"]);
+    let Turn::Ended(ended) = turn() else { panic!() };
+    assert_eq!(ended.errors.len(), 1);
+    assert_eq!(ended.errors[0].task, "b");
+    assert!(kept.lock().unwrap().is_none(), "a flow that has ended is not kept");
 }
 
 #[test]

@@ -264,7 +264,7 @@ mod tests {
                 path => answer(path),
             });
             let client = Client::new(Connection::new(server.url()), Options::default()).unwrap();
-            served(&client.with_deadline(Duration::from_millis(500)))
+            served(&client.with_deadline(Duration::from_secs(5)))
         };
         let found = without("").unwrap();
         assert_eq!(found.keys().collect::<Vec<_>>(), ["", "a", "b"]);

@@ -11,7 +11,7 @@ use super::rotation::{
 use super::view::View;
 use crate::flow::Failed;
 use crate::pki::issue::{Names, Usage};
-use crate::secrets::{Config, Data, Options, Secrets, Set, Stored, TokenUser};
+use crate::secrets::{Config, Data, Error, Options, Secrets, Set, Stored, TokenUser};
 
 /// The kubeconfig that pods of the control plane share: each brings its own token.
 pub const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig";
@@ -136,10 +136,10 @@ pub fn ensure(secrets: &mut Secrets, view: &View, outside: Option<&Outside>) -> 
 ///
 /// # Errors
 /// The first one of the seed.
-pub fn clean_up(secrets: &mut Secrets) -> Result<(), Failed> {
+pub fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
     // The certificate is in use even if nobody asked for it, because no address was known.
     let is_complete = secrets.get(SERVER).is_some();
-    Ok(if is_complete { secrets.clean_up() } else { secrets.clean_up_asked() }?)
+    if is_complete { secrets.clean_up() } else { secrets.clean_up_asked() }
 }
 
 /// The name of each configuration.

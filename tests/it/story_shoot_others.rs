@@ -14,6 +14,7 @@ use crate::support::shoot::object::{PROJECT_NAMESPACE, SERVICES, Workerless, tec
 use crate::world::{CORE, Options, World};
 
 const GROUP: &str = "extensions.gardener.cloud";
+const OPERATION: &str = "gardener.cloud/operation";
 const EXTENSIONS: &str = "extensions";
 const RECORDS: &str = "dnsrecords";
 const NAME: &str = "s1";
@@ -225,6 +226,25 @@ fn what_is_advertised(world: &World, site: &Site) {
     assert!(site.routes().find("127.0.0.1", port).is_some());
 }
 
+/// A record that a task asks for is reconciled, and one that cannot be changed is made anew, within one operation. The tasks
+/// that are done are struck off.
+fn the_owner_asks_for_records(world: &World) {
+    const TASKS: &str = "shoot.gardener.cloud/tasks";
+    let namespace = technical_id(NAME);
+    let other = json!({"metadata": {"finalizers": null}, "spec": {"recordType": "CNAME"}});
+    world.seed.merge(GROUP, RECORDS, (&namespace, "s1-external"), &other);
+    let asked = "restartControlPlanePods,deployDNSRecordInternal,deployInfrastructure";
+    let operation = json!({"metadata": {"annotations": {OPERATION: "reconcile", TASKS: asked}}});
+    world.garden.merge(CORE, "shoots", PLACE, &operation);
+    answer_in(world, RECORDS, (&namespace, "s1-internal"), None);
+    let external = answer_in(world, RECORDS, (&namespace, "s1-external"), None);
+    assert_eq!(external["spec"]["recordType"], "A");
+    world.garden.wait_for("the tasks to be struck off", |_| {
+        (shoot(world)["metadata"]["annotations"][TASKS] == "deployInfrastructure").then_some(())
+    });
+    wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
+}
+
 #[test]
 fn a_shoot_with_names_in_the_dns_waits_for_them() {
     let world = World::start(&Options::new("shoot-named"));
@@ -276,6 +296,7 @@ fn a_shoot_with_names_in_the_dns_waits_for_them() {
     world.garden.merge(CORE, "shoots", PLACE, &again);
     wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
     assert_eq!(world.seed.get(GROUP, RECORDS, &namespace, "s1-internal").unwrap(), before);
+    the_owner_asks_for_records(&world);
 
     // A domain that nobody writes records for is an error that its owner has to mend; nothing is made.
     let lost =

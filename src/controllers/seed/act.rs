@@ -11,7 +11,7 @@ use crate::api::gardener::{OPERATION, SEED, seed_namespace};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
 use crate::base::error::chain;
-use crate::flow::{Ended, Flow, Observer, Pacer, Progress, Turn};
+use crate::flow::{Ended, Flow, Held, Observer, Pacer, Progress, Turn};
 use crate::format::view;
 use crate::kube::{Garden, Patch};
 use crate::runtime::controller::{Context, Failure, Outcome};
@@ -102,7 +102,10 @@ impl SeedReconciler {
     }
 
     /// Lets the flow do what it can do now.
-    pub(super) fn turn(&self, key: &Key, mut running: Running, cx: &Context) -> Result<Outcome, Failure> {
+    pub(super) fn turn(&self, key: &Key, running: Running, cx: &Context) -> Result<Outcome, Failure> {
+        let keep = |running| *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
+        let mut held = Held::new(keep);
+        let running = held.lend(running);
         let now = || cx.clock.mono();
         let mut teller = Teller {
             garden: &self.garden,
@@ -110,16 +113,16 @@ impl SeedReconciler {
             pacer: &mut running.pacer,
             // What has to be written is said to be in progress.
             is_silent: matches!(running.phase, Phase::Steady),
+            is_refused: false,
             cx,
         };
         match running.flow.turn(&mut running.work, &now, &mut teller) {
-            Turn::Again(after) => {
-                *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
-                Ok(Outcome::GoOn(after))
+            Turn::Again(after) => Ok(Outcome::GoOn(after)),
+            Turn::Ended(ended) => {
+                let end = self.end(key, running, &ended, now());
+                held.forget();
+                end.and_then(|(observed, phase, result)| self.finish(key, &observed, phase, result, cx))
             }
-            Turn::Ended(ended) => self
-                .end(key, running, &ended, now())
-                .and_then(|(observed, phase, result)| self.finish(key, &observed, phase, result, cx)),
         }
     }
 
@@ -127,14 +130,14 @@ impl SeedReconciler {
     fn end(
         &self,
         key: &Key,
-        running: Running,
+        running: &Running,
         ended: &Ended,
         now: Mono,
     ) -> Result<(Observed, Phase, Result<delete::Step, Failure>), Failure> {
-        let Running { mut observed, phase, is_complete, work, .. } = running;
+        let (mut observed, phase) = (running.observed.clone(), running.phase);
         let result = if ended.errors.is_empty() {
-            if is_complete {
-                self.memory.completed(now, work.wanted);
+            if running.is_complete {
+                self.memory.completed(now, running.work.wanted.clone());
             }
             Ok(delete::Step::Wait(self.sync_period))
         } else {
@@ -156,6 +159,8 @@ struct Teller<'a> {
     key: &'a Key,
     pacer: &'a mut Pacer,
     is_silent: bool,
+    /// A report of this turn was refused. The next turn sends what there is then.
+    is_refused: bool,
     cx: &'a Context,
 }
 
@@ -163,13 +168,18 @@ impl Observer for Teller<'_> {
     fn progress(&mut self, progress: &Progress) {
         // The beginning and the end are written anyway.
         let is_between = (1..100).contains(&progress.percent);
-        if self.is_silent || !is_between || !self.pacer.tells(progress, self.cx.clock.mono()) {
+        let now = self.cx.clock.mono();
+        if self.is_silent || self.is_refused || !is_between || !self.pacer.is_due(progress, now) {
             return;
         }
         let patch = Patch::Strategic(decide::going_on(progress, self.cx.clock.now()));
-        if let Err(e) = write::status_patch::<Value>(self.garden, &SEED, self.key, &patch) {
-            let err = chain(&e);
-            log::debug!(seed = self.key.name.as_str(), err = err.as_str(); "The progress was not written");
+        match write::status_patch::<Value>(self.garden, &SEED, self.key, &patch) {
+            Ok(_) => self.pacer.has_told(progress, now),
+            Err(e) => {
+                self.is_refused = true;
+                let err = chain(&e);
+                log::debug!(seed = self.key.name.as_str(), err = err.as_str(); "The progress was not written");
+            }
         }
     }
 }

@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::ControllerRegistration;
-use crate::api::meta::text;
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::extension::{Class, Enabled, Patience, Target, enabled, together};
 use crate::flow::{Attempt, Failed, Step};
@@ -40,17 +39,14 @@ pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
 
 /// Deletes the objects of this class that nobody asks for any more.
 pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
-    let all = Target::of_class(&work.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())?;
+    let all = Target::with_types(&work.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())?;
     let is_wanted = |name: &str| work.wanted.iter().any(|wanted| wanted.name == name);
     let now = work.place.clock.now();
     let mut stale = Vec::new();
-    for target in all.into_iter().filter(|target| !is_wanted(&target.name)) {
-        // The type counts. Somebody may have given an object another name.
-        let Some(object) = target.find(&work.seed)? else { continue };
-        if !is_wanted(text(&object["spec"]["type"])) {
-            target.delete(&work.seed, now)?;
-            stale.push(target);
-        }
+    // The type counts. Somebody may have given an object another name.
+    for (target, _) in all.into_iter().filter(|(target, kind)| !is_wanted(&target.name) && !is_wanted(kind)) {
+        target.delete(&work.seed, now)?;
+        stale.push(target);
     }
     work.stale = stale;
     Ok(Step::Done)

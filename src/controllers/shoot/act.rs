@@ -8,12 +8,13 @@ use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
-use crate::flow::{Ended, Flow, Observer, Pacer, Progress, Turn};
-use crate::kube::{Error, Garden, Patch};
+use crate::flow::{Ended, Failed, Flow, Held, Observer, Pacer, Progress, TaskError, Turn};
+use crate::kube::{Garden, Patch};
 use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::write;
 
 use super::ShootReconciler;
+use super::finish::is_no_answer;
 use super::frame::Frame;
 use super::tasks::Work;
 
@@ -25,7 +26,7 @@ pub(super) struct Running {
     pub(super) pacer: Pacer,
     /// Tasks that were done since the last report.
     pub(super) done: Vec<String>,
-    /// How the flow ended, and when, while the garden has not heard of it.
+    /// The result, until it has been written to the garden.
     pub(super) ended: Option<(Ended, Timestamp)>,
 }
 
@@ -47,31 +48,27 @@ impl ShootReconciler {
     }
 
     /// Lets the flow do what it can do now.
-    pub(super) fn turn(&self, key: &Key, mut running: Running, cx: &Context) -> Result<Outcome, Failure> {
-        let (ended, at) = match running.ended.take() {
-            Some(before) => before,
+    pub(super) fn turn(&self, key: &Key, running: Running, cx: &Context) -> Result<Outcome, Failure> {
+        let mut held = Held::new(|running| self.keep(key, running));
+        let running = held.lend(running);
+        let (ended, at) = match &running.ended {
+            Some(before) => before.clone(),
             None => {
                 let now = || cx.clock.mono();
-                let Running { flow, work, frame, pacer, done, .. } = &mut running;
-                let mut teller = Teller { garden: &self.garden, key, pacer, frame, done, cx };
+                let Running { flow, work, frame, pacer, done, .. } = &mut *running;
+                let mut teller =
+                    Teller { garden: &self.garden, key, pacer, frame, done, is_refused: false, cx };
                 match flow.turn(work, &now, &mut teller) {
-                    Turn::Again(after) => {
-                        self.keep(key, running);
-                        return Ok(Outcome::GoOn(after));
-                    }
+                    Turn::Again(after) => return Ok(Outcome::GoOn(after)),
                     Turn::Ended(ended) => (ended, cx.clock.now()),
                 }
             }
         };
-        match self.end(key, &mut running, (&ended, at), cx) {
-            Ok(told) => told,
-            // The garden is away. It hears later what came of it, and nothing is done twice.
-            Err(error) => {
-                running.ended = Some((ended, at));
-                self.keep(key, running);
-                Err(error.into())
-            }
-        }
+        // If the garden or the seed is away, the end comes with a later turn, and no task is done twice.
+        running.ended = Some((ended.clone(), at));
+        let told = self.end(key, running, (&ended, at), cx)?;
+        held.forget();
+        told
     }
 
     fn keep(&self, key: &Key, running: Running) {
@@ -79,20 +76,32 @@ impl ShootReconciler {
     }
 
     /// Tells the garden how the flow ended.
+    ///
+    /// # Errors
+    /// The garden or the seed is away.
     fn end(
         &self,
         key: &Key,
         running: &mut Running,
         (ended, at): (&Ended, Timestamp),
         cx: &Context,
-    ) -> Result<Told, Error> {
+    ) -> Result<Told, Failure> {
         if !ended.errors.is_empty() {
-            return self.failed(key, &running.frame, &ended.errors, at, cx);
+            self.strike_off_done(key, running)?;
+            return Ok(self.failed(key, &running.frame, &ended.errors, at, cx)?);
         }
-        if let Err(failed) = running.work.clean_up() {
-            return Ok(Err(failed.into()));
+        match running.work.clean_up() {
+            Err(error) if is_no_answer(&error) => Err(Failed::from(error).into()),
+            Err(error) => {
+                let failed = Failed::from(error);
+                // Upstream's words. It names no task.
+                let text = format!("failed to clean no longer required secrets: {}", failed.text);
+                let error = TaskError { task: String::new(), failed: Failed { text, ..failed } };
+                self.strike_off_done(key, running)?;
+                Ok(self.failed(key, &running.frame, &[error], at, cx)?)
+            }
+            Ok(()) => Ok(self.succeeded(key, running, at, cx)?),
         }
-        self.succeeded(key, running, at, cx)
     }
 }
 
@@ -103,6 +112,8 @@ struct Teller<'a> {
     pacer: &'a mut Pacer,
     frame: &'a mut Frame,
     done: &'a mut Vec<String>,
+    /// A report of this turn was refused. The next turn sends what there is then.
+    is_refused: bool,
     cx: &'a Context,
 }
 
@@ -110,14 +121,22 @@ impl Observer for Teller<'_> {
     fn progress(&mut self, progress: &Progress) {
         // The beginning and the end are written anyway.
         let is_between = (1..100).contains(&progress.percent);
-        if !is_between || !self.pacer.tells(progress, self.cx.clock.mono()) {
+        let now = self.cx.clock.mono();
+        if !is_between || self.is_refused || !self.pacer.is_due(progress, now) {
             return;
         }
-        let Some(patch) = self.frame.going_on(progress, self.done, self.cx.clock.now()) else { return };
+        let Some((patch, report)) = self.frame.going_on(progress, self.done, self.cx.clock.now()) else {
+            return;
+        };
         match write::status_patch::<Value>(self.garden, &SHOOT, self.key, &Patch::Strategic(patch)) {
-            Ok(_) => self.done.clear(),
+            Ok(_) => {
+                self.pacer.has_told(progress, now);
+                self.frame.has_told(report);
+                self.done.clear();
+            }
             Err(e) => {
-                // The garden may be away: the flow goes on in the seed, and the next report says it all.
+                // The flow goes on in the seed even if the garden is away.
+                self.is_refused = true;
                 let (shoot, err) = (self.key.to_string(), chain(&e));
                 log::debug!(shoot = shoot.as_str(), err = err.as_str(); "The progress was not written");
             }

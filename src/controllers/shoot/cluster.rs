@@ -17,7 +17,8 @@ pub fn technical_id(project: &str, shoot: &Value) -> String {
     }
 }
 
-/// The `Cluster` of a Shoot, for a merge patch: what is null, because it is not known at the moment, is left as it is.
+/// The `Cluster` of a Shoot. A field of its spec whose object is null, because it is not known at the moment, is missing: the
+/// writer leaves it as it is.
 pub fn fill(shoot: &Value, seed: &Value, cloud_profile: &Value) -> Value {
     let profile = general(cloud_profile);
     let mut spec = json!({});

@@ -3,7 +3,6 @@
 //! `AfterWorker` never comes for a Shoot without workers: such an extension is skipped, as upstream does.
 
 use crate::api::extensions::EXTENSION;
-use crate::api::meta::text;
 use crate::extension::{Class, Enabled, Moment, Patience, Target, enabled, together};
 use crate::flow::{Attempt, Failed, Step};
 
@@ -44,18 +43,9 @@ pub(super) fn wait(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Ste
 fn stale(work: &Work) -> Result<Vec<Target>, Failed> {
     let wanted = wanted(work);
     let is_wanted = |name: &str| wanted.iter().any(|extension| extension.name == name);
-    let mut stale = Vec::new();
-    for target in Target::of_class(&work.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())? {
-        if is_wanted(&target.name) {
-            continue;
-        }
-        if let Some(object) = target.find(&work.seed)?
-            && !is_wanted(text(&object["spec"]["type"]))
-        {
-            stale.push(target);
-        }
-    }
-    Ok(stale)
+    let all = Target::with_types(&work.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
+    let stale = all.into_iter().filter(|(target, kind)| !is_wanted(&target.name) && !is_wanted(kind));
+    Ok(stale.map(|(target, _)| target).collect())
 }
 
 /// Deletes them.

@@ -10,14 +10,19 @@ use crate::flow::{self, TaskError};
 use crate::kube::{self, Patch, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::events::{About, News};
+use crate::secrets;
 
 use super::ShootReconciler;
 use super::act::{Running, Told};
 use super::begin::sync_cluster;
+use super::flow::done_on_request;
 use super::frame::{Facts, Frame};
 
-/// Tasks that the garden asks for and that a flow does in any case.
-const DONE_TASKS: [&str; 2] = ["deployDNSRecordInternal", "deployDNSRecordExternal"];
+impl Running {
+    fn done_on_request(&self) -> Vec<&'static str> {
+        done_on_request(&self.work.shoot, |name| self.flow.is_done(name))
+    }
+}
 
 impl ShootReconciler {
     /// All tasks are done, since `at`.
@@ -35,20 +40,16 @@ impl ShootReconciler {
         let Some(live) = self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name)? else {
             return Ok(Ok(Outcome::Done));
         };
-        let facts = Facts { shoot: &live, is_hibernated: work.view.wants_hibernation };
-        let mut shoot: Value = match self.patch_status(key, frame.succeeded(at, &facts)) {
+        // Before the status: whoever reads there that the operation has succeeded may ask for the same tasks again.
+        let written = self.strike_off(key, running, live).and_then(|live| {
+            let facts = Facts { shoot: &live, is_hibernated: work.view.wants_hibernation };
+            self.patch_status(key, frame.succeeded(at, &facts))
+        });
+        let shoot = match written {
             Ok(shoot) => shoot,
             Err(error) if is_away(&error) => return Err(error),
             Err(error) => return Ok(Err(error.into())),
         };
-        if let Some(patch) = frame.task_annotations(&shoot, &DONE_TASKS) {
-            match self.garden.patch(&SHOOT, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
-                Ok(without) => shoot = without,
-                // Somebody else has written meanwhile; the next operation removes them then.
-                Err(error) if error.is_conflict() => {}
-                Err(error) => return Ok(Err(error.into())),
-            }
-        }
         if let Err(failed) = sync_cluster(&self.seed, &shoot, &work.around) {
             return Ok(Err(failed.into()));
         }
@@ -57,6 +58,39 @@ impl ShootReconciler {
         log::info!(shoot = name.as_str(), operation; "The Shoot is up to date");
         self.tell(key, &shoot, (false, "Reconciled", "Reconciled Shoot cluster"), cx);
         Ok(Ok(self.again(&shoot, &work.around.seed, cx)))
+    }
+
+    /// Removes the tasks that the flow has done from the annotation of its Shoot, and returns the Shoot without them.
+    fn strike_off(&self, key: &Key, running: &Running, live: Value) -> Result<Value, kube::Error> {
+        let Some(patch) = running.frame.task_annotations(&live, &running.done_on_request()) else {
+            return Ok(live);
+        };
+        match self.garden.patch(&SHOOT, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
+            // Somebody else has changed the Shoot since it was read. The next operation does these tasks again.
+            Err(error) if error.is_conflict() => Ok(live),
+            other => other,
+        }
+    }
+
+    /// The same after other tasks have failed: the next try does not do these again.
+    ///
+    /// # Errors
+    /// The garden is away.
+    pub(super) fn strike_off_done(&self, key: &Key, running: &Running) -> Result<(), kube::Error> {
+        if running.done_on_request().is_empty() {
+            return Ok(());
+        }
+        let found = self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name);
+        let struck = found.and_then(|live| live.map(|live| self.strike_off(key, running, live)).transpose());
+        match struck {
+            Err(error) if is_away(&error) => Err(error),
+            Err(error) => {
+                let (shoot, err) = (key.to_string(), chain(&error));
+                log::warn!(shoot = shoot.as_str(), err = err.as_str(); "Tasks that are done stay in the Shoot's annotation");
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Tasks have failed, the last one `at`.
@@ -102,7 +136,35 @@ impl ShootReconciler {
     }
 }
 
+/// Whether to clean up later, because the seed gave no answer. An answer is an error of the operation.
+pub(super) fn is_no_answer(error: &secrets::Error) -> bool {
+    matches!(error, secrets::Error::Kube { source, .. } if is_away(source) && source.status_code().is_none())
+}
+
 /// Whether it makes sense to tell the garden the same later.
 fn is_away(error: &kube::Error) -> bool {
     matches!(error.verdict(), Verdict::Unreachable | Verdict::Throttled(_) | Verdict::Fenced)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kube::Failure as Answer;
+
+    #[test]
+    fn a_seed_that_answers_is_not_asked_again() {
+        let answer = |code| kube::Error::Api(Box::new(Answer { code, ..Answer::default() }));
+        let table = [
+            (kube::Error::Stopped, true),
+            (kube::Error::Limited, true),
+            (answer(500), false),
+            (answer(403), false),
+        ];
+        for (source, expected) in table {
+            let text = source.to_string();
+            let error = secrets::Error::Kube { operation: "delete".to_owned(), source };
+            assert_eq!(is_no_answer(&error), expected, "{text}");
+        }
+        assert!(!is_no_answer(&secrets::Error::NoCa { ca: "ca".to_owned() }));
+    }
 }

@@ -5,8 +5,11 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::flow::{Attempt, Failed, Flow, Step, TaskId};
 
+use super::frame;
 use super::tasks::{self as run, Work};
 
 /// What is known before the flow begins.
@@ -41,6 +44,26 @@ const SHORT: Duration = Duration::from_secs(30);
 const TWO_MINUTES: Duration = Duration::from_secs(120);
 const FIVE_MINUTES: Duration = Duration::from_secs(300);
 const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+/// What the garden may ask for in an annotation, and the name of the task that does it.
+struct OnRequest {
+    asked: &'static str,
+    name: &'static str,
+}
+
+const INTERNAL_RECORD: OnRequest =
+    OnRequest { asked: "deployDNSRecordInternal", name: "Deploying internal domain DNS record" };
+const EXTERNAL_RECORD: OnRequest =
+    OnRequest { asked: "deployDNSRecordExternal", name: "Deploying external domain DNS record" };
+const RESTART: OnRequest =
+    OnRequest { asked: "restartControlPlanePods", name: "Restarting control plane pods" };
+
+/// What the garden asked for when the flow began, as `shoot` says, and what the flow has done of it.
+pub(super) fn done_on_request(shoot: &Value, is_done: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let all = [INTERNAL_RECORD, EXTERNAL_RECORD, RESTART].into_iter();
+    let done = all.filter(|task| frame::asks(shoot, task.asked) && is_done(task.name));
+    done.map(|task| task.asked).collect()
+}
 
 type Act = fn(&mut Work, &Attempt) -> Result<Step, Failed>;
 
@@ -107,15 +130,20 @@ fn add_preparation(flow: &mut Flow<Work>, plan: Plan) -> Preparation {
         .task("Ensuring advertised addresses for the Shoot", run::advertise)
         .after(&[secrets, exposed])
         .add();
-    let mut record = |name: &str, act: Act| {
-        flow.task(name, act)
+    let mut record = |role: &'static str, task: &OnRequest| {
+        let (asked, mut is_deployed) = (task.asked, false);
+        let act = move |work: &mut Work, attempt: &Attempt| {
+            let is_asked = frame::asks(&work.shoot, asked);
+            run::record(work, role, (is_asked, &mut is_deployed), attempt)
+        };
+        flow.task(task.name, act)
             .after(&[referenced, exposed, advertised])
             .skip_if(plan.is_hibernated)
             .within(FIVE_MINUTES)
             .add()
     };
-    let internal = record("Deploying internal domain DNS record", run::internal_record);
-    let external = record("Deploying external domain DNS record", run::external_record);
+    let internal = record("internal", &INTERNAL_RECORD);
+    let external = record("external", &EXTERNAL_RECORD);
     Preparation { namespace, identity, referenced, secrets, service: exposed, records: [internal, external] }
 }
 
@@ -284,9 +312,43 @@ fn add_end(flow: &mut Flow<Work>, plan: Plan, (first, inside): (&Preparation, &I
         .after(&[stale])
         .skip_if(plan.is_hibernated || plan.skips_readiness)
         .add();
-    flow.task("Restarting control plane pods", run::restart_pods)
+    flow.task(RESTART.name, run::restart_pods)
         .after(&[inside.controllers])
         .skip_if(!plan.restarts_pods)
         .within(SECOND)
         .add();
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_and_done_is_struck_off() {
+        let names = [INTERNAL_RECORD, EXTERNAL_RECORD, RESTART].map(|task| task.name);
+        let all =
+            "restartControlPlanePods,deployDNSRecordInternal, deployDNSRecordExternal,deployInfrastructure";
+        let table = [
+            (
+                all,
+                &names[..],
+                &["deployDNSRecordInternal", "deployDNSRecordExternal", "restartControlPlanePods"][..],
+            ),
+            // Somebody asked for the others when the flow had begun.
+            ("restartControlPlanePods", &names, &["restartControlPlanePods"]),
+            // It is hibernated.
+            (all, &names[2..], &["restartControlPlanePods"]),
+            (all, &[], &[]),
+            ("", &names, &[]),
+        ];
+        for (asked, done, expected) in table {
+            let shoot = json!({"metadata": {"annotations": {frame::TASKS: asked}}});
+            assert_eq!(done_on_request(&shoot, |name| done.contains(&name)), expected, "{asked} {done:?}");
+        }
+        let asleep = build(Plan { is_hibernated: true, restarts_pods: true, ..Plan::default() }).outline();
+        let skipped = names.map(|name| asleep.iter().find(|task| task.name == name).unwrap().is_skipped);
+        assert_eq!(skipped, [true, true, false]);
+    }
 }

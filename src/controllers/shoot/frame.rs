@@ -75,9 +75,16 @@ pub struct Frame {
     seed: Value,
     /// What the beginning writes, but for the last operation.
     begin: Value,
+    /// How far the rotations of credentials are during the operation: `status.credentials.rotation`.
     rotation: Value,
     retry_until: Timestamp,
-    /// The last errors of the status.
+    told: Report,
+}
+
+/// What the status says of a running operation.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The last errors.
     errors: Vec<Value>,
     percent: u32,
     description: String,
@@ -126,9 +133,7 @@ impl Frame {
             begin,
             rotation,
             retry_until: since.plus(start.retry_duration),
-            errors,
-            percent: 0,
-            description: String::new(),
+            told: Report { errors, percent: 0, description: String::new() },
         }
     }
 
@@ -140,11 +145,6 @@ impl Frame {
     /// The generation of the Shoot that it brings about.
     pub const fn generation(&self) -> i64 {
         self.generation
-    }
-
-    /// How far the rotations of credentials are during the operation: `status.credentials.rotation`.
-    pub const fn rotation(&self) -> &Value {
-        &self.rotation
     }
 
     /// The status patch at the beginning.
@@ -167,8 +167,8 @@ impl Frame {
     }
 
     /// The metadata patch after [`Frame::begin`], from the Shoot that it returned: values of the operation annotation that
-    /// have been taken up are removed. It is refused if somebody else has written meanwhile; then the next operation removes
-    /// them.
+    /// have been taken up are removed. The patch is refused if somebody else has changed the Shoot since; then the
+    /// operation is begun anew.
     pub fn operation_annotations(&self, live: &Value) -> Option<Value> {
         match self.operation {
             Operation::Create | Operation::Reconcile | Operation::Restore => {
@@ -178,26 +178,32 @@ impl Frame {
         }
     }
 
-    /// The status patch while it goes on, if there is something new. `done` are the tasks that are done. An error of an
-    /// earlier operation stays until its task is done.
-    pub fn going_on(&mut self, progress: &Progress, done: &[String], now: Timestamp) -> Option<Value> {
-        let percent = progress.percent.max(self.percent);
-        let is_told = percent == self.percent && progress.description == self.description;
-        let is_better = drop_errors(&mut self.errors, |task| done.iter().any(|name| name == task));
+    /// The status patch while it goes on, if there is something new; [`Frame::has_told`] takes the report once it is written.
+    /// `done` are the tasks that are done. An error of an earlier operation stays until its task is done.
+    pub fn going_on(&self, progress: &Progress, done: &[String], now: Timestamp) -> Option<(Value, Report)> {
+        let told = &self.told;
+        let percent = progress.percent.max(told.percent);
+        let is_told = percent == told.percent && progress.description == told.description;
+        let mut errors = told.errors.clone();
+        let is_better = drop_errors(&mut errors, |task| done.iter().any(|name| name == task));
         if is_told && !is_better {
             return None;
         }
-        self.percent = percent;
-        self.description.clone_from(&progress.description);
         let mut status = json!({"lastOperation": {
             "progress": percent,
             "description": progress.description,
             "lastUpdateTime": rfc3339(now),
         }});
         if is_better {
-            status["lastErrors"] = list(&self.errors);
+            status["lastErrors"] = list(&errors);
         }
-        Some(json!({ "status": status }))
+        let report = Report { errors, percent, description: progress.description.clone() };
+        Some((json!({ "status": status }), report))
+    }
+
+    /// A report of [`Frame::going_on`] is written.
+    pub fn has_told(&mut self, report: Report) {
+        self.told = report;
     }
 
     /// The status patch after everything is done.
@@ -272,14 +278,22 @@ impl Frame {
         json!({ "status": status })
     }
 
-    /// The metadata patch after tasks that the garden has asked for: they are removed from their annotation, unless the
-    /// Shoot has changed meanwhile and the garden may ask for them again.
+    /// The metadata patch that removes tasks from their annotation, because the operation has done them. If the Shoot has
+    /// changed since, the garden may have asked for them again: they stay.
     pub fn task_annotations(&self, live: &Value, done: &[&str]) -> Option<Value> {
-        let asked = || annotation(live, TASKS).split(',').map(str::trim).filter(|task| !task.is_empty());
-        let left: Vec<&str> = asked().filter(|task| !done.contains(task)).collect();
+        let left: Vec<&str> = asked(live).filter(|task| !done.contains(task)).collect();
         let is_same = generation(&live["metadata"]["generation"]) == self.generation;
-        (is_same && left.len() < asked().count()).then(|| annotate(live, TASKS, &left.join(",")))
+        (is_same && left.len() < asked(live).count()).then(|| annotate(live, TASKS, &left.join(",")))
     }
+}
+
+fn asked(shoot: &Value) -> impl Iterator<Item = &str> {
+    annotation(shoot, TASKS).split(',').map(str::trim).filter(|task| !task.is_empty())
+}
+
+/// Whether the garden asks for a task.
+pub fn asks(shoot: &Value, task: &str) -> bool {
+    asked(shoot).any(|asked| asked == task)
 }
 
 /// The status patch with the identity of a Shoot, once everything is known that its operation needs. As long as there is
@@ -347,7 +361,10 @@ fn capital(text: &str) -> String {
 }
 
 fn last_error(error: &TaskError, text: &str, now: Timestamp) -> Value {
-    let mut said = json!({"description": text, "taskID": error.task, "lastUpdateTime": rfc3339(now)});
+    let mut said = json!({"description": text, "lastUpdateTime": rfc3339(now)});
+    if !error.task.is_empty() {
+        said["taskID"] = json!(error.task);
+    }
     if !error.failed.codes.is_empty() {
         said["codes"] = json!(error.failed.codes);
     }
@@ -439,12 +456,20 @@ mod tests {
         let mut frame = frame(&status, Operation::Reconcile);
         assert_eq!(frame.begin(NOW)["status"]["lastErrors"], json!([old("A"), old("B")]));
         let done = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let first = frame.going_on(&progress(0, "Starting"), &[], NOW).unwrap();
+        let tell = |frame: &mut Frame, percent, description: &str, names: &[&str]| {
+            let (patch, report) = frame.going_on(&progress(percent, description), &done(names), NOW)?;
+            frame.has_told(report);
+            Some(patch)
+        };
+        let first = tell(&mut frame, 0, "Starting", &[]).unwrap();
         assert_eq!(first["status"].get("lastErrors"), None);
-        let second = frame.going_on(&progress(10, "B"), &done(&["A", "C"]), NOW).unwrap();
+        // A report that is refused is made again.
+        let refused = frame.going_on(&progress(10, "B"), &done(&["A", "C"]), NOW).unwrap().0;
+        let second = tell(&mut frame, 10, "B", &["A", "C"]).unwrap();
+        assert_eq!(refused, second);
         assert_eq!(second["status"]["lastErrors"], json!([old("B")]));
-        assert_eq!(frame.going_on(&progress(10, "B"), &done(&["A", "C"]), NOW), None);
-        let third = frame.going_on(&progress(10, "B"), &done(&["B"]), NOW).unwrap();
+        assert_eq!(tell(&mut frame, 10, "B", &["A", "C"]), None);
+        let third = tell(&mut frame, 10, "B", &["B"]).unwrap();
         assert_eq!(third["status"]["lastErrors"], Value::Null);
         // What fails again takes their place.
         let failed = frame.failed(&[error("D", "x", &[])], NOW);
@@ -456,7 +481,8 @@ mod tests {
         let mut frame = frame(&json!({}), Operation::Reconcile);
         let mut told = Vec::new();
         for (percent, text) in [(10, "a"), (30, "b"), (20, "c"), (20, "c"), (40, "c")] {
-            if let Some(patch) = frame.going_on(&progress(percent, text), &[], NOW) {
+            if let Some((patch, report)) = frame.going_on(&progress(percent, text), &[], NOW) {
+                frame.has_told(report);
                 let last = &patch["status"]["lastOperation"];
                 assert_eq!((last.get("type"), last.get("state")), (None, None));
                 told.push((last["progress"].as_u64().unwrap(), text));
@@ -495,6 +521,11 @@ mod tests {
                 {"description": "no DNS", "taskID": "initializeOperation", "lastUpdateTime": "2026-01-01T00:00:00Z"},
             ])
         );
+        // Upstream names no task for what comes after them.
+        let status = &frame.failed(&[error("", "failed to clean", &[])], NOW)["status"];
+        let last = json!([{"description": "failed to clean", "lastUpdateTime": "2026-01-01T00:00:00Z"}]);
+        assert_eq!(status["lastErrors"], last);
+        assert_eq!(status["lastOperation"]["description"], "Failed to clean Operation will be retried.");
     }
 
     #[test]
@@ -518,6 +549,7 @@ mod tests {
             TASKS,
             "deployInfrastructure,deployDNSRecordInternal,deployDNSRecordExternal,deployDNSRecordIngress",
         );
+        assert!(asks(&asked, "deployDNSRecordInternal") && !asks(&asked, "deployDNSRecord"));
         let left = patch(TASKS, json!("deployInfrastructure,deployDNSRecordIngress"));
         assert_eq!(frame.task_annotations(&asked, &done), left);
         assert_eq!(
@@ -673,7 +705,10 @@ mod tests {
                     }
                     let facts = Facts { shoot: &shoot.clone(), is_hibernated: false };
                     merge(&mut shoot, &frame.succeeded(at(&told["lastUpdateTime"]), &facts));
-                } else if let Some(patch) = frame.going_on(&report, &done, at(&told["lastUpdateTime"])) {
+                } else if let Some((patch, report)) =
+                    frame.going_on(&report, &done, at(&told["lastUpdateTime"]))
+                {
+                    frame.has_told(report);
                     merge(&mut shoot, &patch);
                 }
                 if sample["status"]["conditions"][0]["status"] != "Progressing" {

@@ -1,5 +1,4 @@
-//! What can be seen of an operation from outside, for those who tell of a Shoot that an agent serves. It reads, and changes
-//! nothing.
+//! Read-only view of an operation, for `explain`.
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::api::core::SECRET;
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
+use crate::base::clock::Timestamp;
 use crate::extension::{Patience, Target, Wish};
 use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{Garden, Seed};
@@ -48,6 +49,11 @@ impl Record {
         Target { resource: DNS_RECORD, namespace: self.namespace.clone(), name: self.name() }
     }
 
+    /// Waits until its extension has made it.
+    pub(super) fn wait(&self, seed: &Seed, attempt: &Attempt) -> Result<Step, Failed> {
+        self.target().wait_ready(seed, Patience::of(&DNS_RECORD), attempt)
+    }
+
     fn wish(&self) -> Wish {
         let kind = match self.address.parse() {
             Ok(IpAddr::V4(_)) => "A",
@@ -75,22 +81,15 @@ impl Record {
     }
 }
 
-/// Writes the record with the credentials of its provider, and waits until its extension has made it.
+/// Writes the record with the credentials of its provider. It is not done while an older record has to go first.
 pub(super) fn deploy(
     (garden, seed): (&Garden, &Seed),
     record: &Record,
-    now: crate::base::clock::Timestamp,
-    attempt: &Attempt,
+    is_asked: bool,
+    now: Timestamp,
 ) -> Result<Step, Failed> {
-    let target = record.target();
-    if attempt.tries == 0 {
-        bring_credentials(garden, seed, record)?;
-        let step = target.deploy_if_needed(seed, &record.wish(), now)?;
-        if step != Step::Done {
-            return Ok(step);
-        }
-    }
-    target.wait_ready(seed, Patience::of(&DNS_RECORD), attempt)
+    bring_credentials(garden, seed, record)?;
+    record.target().deploy_or_replace(seed, &record.wish(), is_asked, now)
 }
 
 fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {

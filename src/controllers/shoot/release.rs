@@ -1,4 +1,4 @@
-//! The end of a Shoot of which nothing was made: its `Cluster` goes, and then the Shoot.
+//! Deletes a Shoot that has no control plane yet.
 //!
 //! The deletion of a control plane is not built yet.
 

@@ -85,7 +85,7 @@ impl Work {
     }
 
     /// Deletes Secrets that this round did not ask for.
-    pub(super) fn clean_up(&mut self) -> Result<(), Failed> {
+    pub(super) fn clean_up(&mut self) -> Result<(), crate::secrets::Error> {
         match &mut self.secrets {
             Some(found) => secrets::clean_up(found),
             None => Ok(()),
@@ -120,8 +120,11 @@ pub(super) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
 pub(super) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     if let Some(patch) = frame::cluster_identity(&work.shoot, &work.view.cluster_identity) {
         let shoot = write::status_patch::<Value>(&work.garden, &SHOOT, &work.key(), &Patch::Merge(patch))?;
-        work.shoot["status"] = shoot["status"].clone();
-        super::begin::sync_cluster(&work.seed, &work.shoot, &work.around)?;
+        let mut known = work.shoot.clone();
+        known["status"] = shoot["status"].clone();
+        super::begin::sync_cluster(&work.seed, &known, &work.around)?;
+        // Only now: a second try finds by it that the `Cluster` does not have it yet.
+        work.shoot = known;
     }
     Ok(Step::Done)
 }
@@ -169,15 +172,13 @@ pub(super) fn advertise(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     Ok(Step::Done)
 }
 
-pub(super) fn internal_record(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    record(work, "internal", attempt)
-}
-
-pub(super) fn external_record(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
-    record(work, "external", attempt)
-}
-
-fn record(work: &Work, role: &'static str, attempt: &Attempt) -> Result<Step, Failed> {
+/// The record of a role. Its task remembers whether this operation has deployed it.
+pub(super) fn record(
+    work: &Work,
+    role: &'static str,
+    (is_asked, is_deployed): (bool, &mut bool),
+    attempt: &Attempt,
+) -> Result<Step, Failed> {
     let view = &work.view;
     let dns = if role == "internal" { Some(&view.internal) } else { view.external.as_ref() };
     let (Some(dns), Some(outside)) = (dns.filter(|dns| dns.is_managed()), &work.outside) else {
@@ -194,7 +195,14 @@ fn record(work: &Work, role: &'static str, attempt: &Attempt) -> Result<Step, Fa
         ttl: work.settings.controllers.shoot.dns_entry_ttl_seconds,
         credentials: Key::new(text(&dns.credentials["namespace"]), text(&dns.credentials["name"])),
     };
-    records::deploy((&work.garden, &work.seed), &record, work.place.clock.now(), attempt)
+    if !*is_deployed {
+        let step = records::deploy((&work.garden, &work.seed), &record, is_asked, work.place.clock.now())?;
+        if step != Step::Done {
+            return Ok(step);
+        }
+        *is_deployed = true;
+    }
+    record.wait(&work.seed, attempt)
 }
 
 pub(super) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
@@ -236,9 +244,9 @@ pub(super) fn wait_etcds(work: &mut Work, attempt: &Attempt) -> Result<Step, Fai
 /// While it does not run, its volume may be what is missing.
 fn wait_plain(work: &Work, role: etcd::Role, attempt: &Attempt) -> Result<Step, Failed> {
     let key = Key::new(work.plane(), role.name());
-    let step = rollout::wait(&work.seed, &STATEFUL_SET, &key, attempt)?;
+    let set = rollout::find(&work.seed, &STATEFUL_SET, &key)?;
+    let step = rollout::wait_for(&work.seed, &key, &set, attempt)?;
     let Step::Again { after, .. } = step else { return Ok(step) };
-    let set: Value = work.seed.get(&STATEFUL_SET, &key.namespace, &key.name)?;
     Ok(etcd::claims::look(&work.seed, &set)?.map_or(step, |why| Step::Again { after, why }))
 }
 

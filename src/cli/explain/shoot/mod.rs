@@ -74,6 +74,7 @@ pub(super) fn tell(
 fn other_error(error: &Value) -> String {
     let place = match text(&error["taskID"]) {
         status::INITIALIZE => "before the first task".to_owned(),
+        "" => "outside of the tasks".to_owned(),
         task => format!("in task {task:?}, which this version does not have"),
     };
     format!("last error {place}: {}{}", text(&error["description"]), codes(&error["codes"]))
