@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::core::{DEPLOYMENT, POD, STATEFUL_SET};
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, SHOOT};
-use crate::api::meta::{Key, annotation, text};
+use crate::api::meta::{Key, Metadata, annotation, text};
 use crate::base::error::chain;
 use crate::components::images::Images;
 use crate::components::kube_apiserver::{Encryption, KeyOrder};
@@ -19,7 +19,7 @@ use crate::config::control_plane::EtcdMode;
 use crate::config::settings::Settings;
 use crate::extension::{Moment, required, together};
 use crate::flow::{Attempt, Failed, Step};
-use crate::kube::{DeleteParams, Garden, ListParams, Patch, Seed};
+use crate::kube::{Garden, ListParams, Patch, Seed};
 use crate::resources::Watched;
 use crate::runtime::store::Store;
 use crate::runtime::write;
@@ -463,7 +463,12 @@ pub(super) fn identity_inside(work: &mut Work, _: &Attempt) -> Result<Step, Fail
 pub(super) fn restart_pods(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let selector = "maintenance.gardener.cloud/restart=true".to_owned();
     let params = ListParams { label_selector: selector, ..ListParams::default() };
-    work.seed.delete_collection(&POD, work.plane(), &params, &DeleteParams::default())?;
+    let mut names = Vec::new();
+    work.seed.list_all::<Metadata>(&POD, work.plane(), &params, &mut |pod| names.push(pod.metadata.name))?;
+    for name in names {
+        // One by one: the agent's role does not allow to delete a collection.
+        write::delete(&work.seed, &POD, &Key::new(work.plane(), name))?;
+    }
     Ok(Step::Done)
 }
 
