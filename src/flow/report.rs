@@ -51,14 +51,13 @@ impl Pacer {
         is_new
     }
 
-    /// Whether to tell now. What is not told now is asked again with the next turn, which should not be later than
-    /// [`Pacer::left`].
+    /// Whether to report now. Otherwise the next turn asks again.
     pub fn is_due(&self, progress: &Progress, now: Mono) -> bool {
         let told = self.told.as_ref();
         told.is_none_or(|(at, told)| told != progress && now.saturating_sub(*at) >= self.period)
     }
 
-    /// It is told: a report that was refused stays due.
+    /// Notes that the report was written. Without this, it stays due.
     pub fn has_told(&mut self, progress: &Progress, now: Mono) {
         self.told = Some((now, progress.clone()));
     }

@@ -1,5 +1,5 @@
-//! The control plane as the agent writes it, in a seed without nodes: the API server starts with these Secrets, arguments and
-//! files, lets in whom it should, and what keeps a workload from running is told in words.
+//! The control plane as the agent writes it, in a seed without nodes. The API server starts with these Secrets, arguments and
+//! files, and lets in the right clients. A sentence says what keeps a workload from running.
 
 use std::sync::Arc;
 use std::time::Duration;

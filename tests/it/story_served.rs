@@ -111,7 +111,7 @@ impl<'w> Plane<'w> {
         self.world.seed.get("", "secrets", &self.namespace, name).unwrap()
     }
 
-    /// The token that stands in a Secret, if its cluster takes it.
+    /// The token of a Secret, if its cluster accepts it.
     fn valid_token(&self, name: &str) -> Option<String> {
         let secret = self.secret(name);
         let decoded = |key: &str| {

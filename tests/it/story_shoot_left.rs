@@ -65,7 +65,7 @@ fn taken_over(world: &World, shoot: Workerless, last: &Value) {
     world.seed.apply(&control_plane(&name));
 }
 
-/// What stands in the seed of some Shoots, but for what the seed's own controllers write.
+/// The objects of some Shoots in the seed, without those that the seed's own controllers write.
 fn standing(world: &World, names: &[&str]) -> BTreeMap<Id, Value> {
     let ids: Vec<String> = names.iter().map(|name| technical_id(name)).collect();
     let state = world.seed.store().read();
@@ -226,7 +226,7 @@ fn a_shoot_waits_for_its_window_and_an_ignored_one_is_only_shown_to_extensions()
     world.garden.apply(&[Workerless::new(NAME).with("/spec/maintenance/timeWindow", window).build()]);
     let created = wait_until_created(&world.garden, PLACE);
 
-    // An owner who wants it to be ignored may change it. Extensions see that, and nothing else happens.
+    // The owner changes a Shoot that is ignored. Only its `Cluster` follows, for the extensions.
     let ignored = |value: Value| json!({"metadata": {"annotations": {"shoot.gardener.cloud/ignore": value}}});
     world.garden.merge(CORE, "shoots", PLACE, &ignored(json!("true")));
     let mark = world.seed.request_count();

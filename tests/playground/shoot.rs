@@ -107,7 +107,7 @@ fn client(world: &World, connection: Connection) -> Client {
     Client::new(connection, kube::Options { clock: world.clock.clone(), ..kube::Options::default() }).unwrap()
 }
 
-/// What an administrator sees who has nothing but the kubeconfig of the garden.
+/// What an administrator sees with the kubeconfig from the garden alone.
 pub fn namespaces(world: &World) -> Result<Vec<Value>, String> {
     let client = client(world, connection(&kubeconfig(world)?));
     let mut all = Vec::new();

@@ -126,7 +126,7 @@ fn chosen<'a>(shared: &Shared, scene: &'a Scene, deployment: &Value) -> Option<&
     scene.pods.iter().filter(is_candidate).max_by_key(rank)
 }
 
-/// Whether a Service beside the pod leads to somebody who is ready.
+/// Whether the Service that `host` names, in the namespace of the pod, has a ready endpoint.
 fn answers(scene: &Scene, pod: &Value, host: &str) -> bool {
     let name = host.split('.').next().unwrap_or_default();
     let service = Scene::find(&scene.services, text(pod, "/metadata/namespace"), name);
@@ -154,7 +154,7 @@ fn finder<'a>(client: &'a Client, namespace: &'a str) -> impl Fn(&str, &str) -> 
     }
 }
 
-/// What keeps a pod from running. One that runs needs its volumes no more.
+/// What keeps a pod from running. The volumes of a running pod are not checked again.
 fn obstacle(shared: &Shared, scene: &Scene, pod: &Value) -> Option<State> {
     let (namespace, name) = place(pod);
     let image = text(pod, "/spec/containers/0/image");

@@ -10,8 +10,8 @@
 //!   and counts them ([`Manager::Theirs`]), that is left to it. A [`Trouble`] keeps a workload from running.
 //! - **API servers** (`server.rs`, `settings.rs`, `files.rs`). Certificate, client CAs, token file, keys of
 //!   ServiceAccounts and versions are those that arguments and mounted files name; a file that is missing kills it. It ends
-//!   with the last pod of the Deployment, begins anew with each new pod, and keeps its data as long as the namespace is
-//!   there: they stand for etcd. What kube-controller-manager does in the Shoot is done while a pod of it is ready.
+//!   with the last pod of the Deployment and starts again with each new pod. It keeps its data, in place of etcd, as long as
+//!   the namespace exists. The work of kube-controller-manager in the Shoot is done while one of its pods is ready.
 //! - **Services and claims** (`network.rs`): ingress addresses, EndpointSlices, bound volumes, and the way to the servers.
 //!
 //! # How an agent reaches such a server
@@ -58,7 +58,7 @@ use super::json::text;
 
 /// How namespaces of Shoots begin.
 pub const PREFIX: &str = "shoot--";
-/// How often somebody looks who is not told of changes, or waits for something.
+/// How often a thread polls if it gets no notice of changes, or waits for something.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_SOON: Duration = Duration::from_millis(50);
 const STACK_BYTES: usize = 1 << 20;

@@ -35,7 +35,7 @@ struct Life {
     has_controllers: bool,
 }
 
-/// An API server with its data, which stay when it ends and begins anew: they stand for etcd.
+/// An API server with its data. The data take the place of etcd: they outlive a restart of the server.
 pub struct Server {
     /// Its storage, its requests, its faults.
     pub cluster: TestCluster,
