@@ -95,6 +95,16 @@ pub const TEMPLATE_REGEX_TEXT_BYTES_MAX: usize = 256 << 10;
 /// Size of one compiled regular expression.
 pub const TEMPLATE_REGEX_BYTES_MAX: usize = 1 << 20;
 
+/// Objects in one page of a list of what is deleted in a Shoot, and pages and writes in one step.
+pub const CLEANUP_PAGE_ITEMS: u32 = 50;
+/// See [`CLEANUP_PAGE_ITEMS`].
+pub const CLEANUP_PAGES_MAX: usize = 20;
+/// See [`CLEANUP_PAGE_ITEMS`]. The last page may exceed it.
+pub const CLEANUP_WRITES_MAX: usize = 50;
+/// Objects that a message about a clean-up names.
+pub const CLEANUP_NAMES_MAX: usize = 10;
+/// Shoots whose API servers keep a connection that waits for the next request.
+pub const SHOOT_CONNECTIONS_MAX: usize = 16;
 /// Total time of a call to the API server of a Shoot.
 pub const SHOOT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for asking the API server of a Shoot what it serves: its owner's servers may be slow.
@@ -105,6 +115,12 @@ pub const SHOOT_DISCOVERY_BYTES_MAX: usize = 1 << 20;
 pub const SHOOT_RESOURCES_MAX: usize = 5_000;
 /// The name of such a resource: a DNS label, as API servers demand it of a CustomResourceDefinition.
 pub const SHOOT_RESOURCE_NAME_BYTES_MAX: usize = 63;
+/// Objects of a Shoot that are written anew in one second, for another encryption or with other tokens.
+pub const REWRITES_PER_SECOND: usize = 100;
+/// Objects in one page of a list of what is to be written anew.
+pub const REWRITE_PAGE_ITEMS: u32 = 250;
+/// Objects that an error names because they could not be written anew; the others are counted.
+pub const REWRITE_REFUSED_NAMED_MAX: usize = 5;
 /// After a write that the lease did not allow, a key comes back after this time.
 pub const FENCED_AGAIN: Duration = Duration::from_secs(1);
 /// How long a worker waits until a request to the same server ends, when as many as may be are on their way.
@@ -119,6 +135,8 @@ pub const SILENCE_MIN: Duration = Duration::from_secs(3);
 pub const OUTAGE_PROBE_MIN: Duration = Duration::from_millis(250);
 /// The longest time between two requests that find out whether a server is back.
 pub const OUTAGE_PROBE_MAX: Duration = Duration::from_secs(10);
+/// A ShootState. What etcd takes at once is 1.5 MiB, and the garden may keep it encrypted.
+pub const SHOOT_STATE_BYTES_MAX: usize = 5 << 18;
 /// Keys in one work queue.
 pub const QUEUE_KEYS_MAX: usize = 50_000;
 /// Objects in one store.

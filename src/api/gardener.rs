@@ -178,7 +178,43 @@ pub struct LastOperation {
 pub struct ShootHead {
     /// Metadata.
     pub metadata: ObjectMeta,
+    /// What its care needs to know.
+    #[serde(deserialize_with = "or_default")]
+    pub status: ShootStatus,
 }
+
+/// See [`ShootHead`].
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ShootStatus {
+    /// Keyed by type; several writers.
+    #[serde(deserialize_with = "or_default")]
+    pub conditions: Vec<Condition>,
+    /// What keeps its owner or the garden from something. The same shape.
+    #[serde(deserialize_with = "or_default")]
+    pub constraints: Vec<Condition>,
+    /// `hibernated`.
+    #[serde(rename = "hibernated", deserialize_with = "or_default")]
+    pub is_hibernated: bool,
+    /// What is wrong with the last operation.
+    #[serde(deserialize_with = "or_default")]
+    pub last_errors: Vec<Nothing>,
+    /// What was done last.
+    pub last_operation: Option<LastOperation>,
+    /// The generation that was reconciled last.
+    #[serde(deserialize_with = "or_default")]
+    pub observed_generation: i64,
+    /// The seed that has its control plane.
+    #[serde(deserialize_with = "or_default")]
+    pub seed_name: String,
+    /// The namespace of its control plane.
+    #[serde(rename = "technicalID", deserialize_with = "or_default")]
+    pub technical_id: String,
+}
+
+/// An object of which only its presence is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+pub struct Nothing {}
 
 /// A ControllerInstallation as the program reads it.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
@@ -287,6 +323,9 @@ pub struct ControllerResourceLifecycle {
     /// `BeforeKubeAPIServer`, `AfterKubeAPIServer` (the default), `AfterWorker`.
     #[serde(deserialize_with = "or_default")]
     pub reconcile: String,
+    /// `BeforeKubeAPIServer` (the default), `AfterKubeAPIServer`.
+    #[serde(deserialize_with = "or_default")]
+    pub delete: String,
 }
 
 /// A ControllerDeployment (core.gardener.cloud/v1) as the program reads it.

@@ -15,6 +15,8 @@ pub const MANAGED_RESOURCE: Resource =
 pub const GARDEN_NAMESPACE: &str = "garden";
 /// The label of a ManagedResource that names the ControllerInstallation it belongs to.
 pub const INSTALLATION_LABEL: &str = "controllerinstallation-name";
+/// The label of a ManagedResource that names the condition of the Shoot which it counts for.
+pub const CARE_LABEL: &str = "care.gardener.cloud/condition-type";
 
 /// Label of Secrets and ConfigMaps that are deleted once nothing refers to them.
 pub const GARBAGE_COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";

@@ -153,6 +153,7 @@ fn site(
         registrations: Source::default(),
         managed: shared.managed.clone(),
         images: shared.images.clone(),
+        heads: Source::default(),
         shoots: shared.clients.shoots(),
         served: shared.served.clone(),
         certificate_changed: Notice::default(),

@@ -233,7 +233,7 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 }
 
 /// First eight digits of SHA-256 over the digests of the values, in the order of their keys. Keys do not enter.
-fn checksum<V: AsRef<[u8]>>(data: &BTreeMap<String, V>) -> String {
+pub fn checksum<V: AsRef<[u8]>>(data: &BTreeMap<String, V>) -> String {
     let digests: String = data.values().map(|value| sha256_hex(value.as_ref())).collect();
     let mut sum = sha256_hex(digests.as_bytes());
     sum.truncate(8);

@@ -16,6 +16,7 @@ pub mod kube_controller_manager;
 pub mod managed;
 pub mod references;
 pub mod rollout;
+pub mod scale;
 pub mod shoot;
 pub mod system;
 pub mod webhooks;

@@ -107,9 +107,10 @@ impl Account {
     fn of(seed: &Seed, key: &Key, workload: &Value) -> Result<Self, Failed> {
         let pods = pods(seed, key, workload)?;
         let newest = newest(&pods);
-        let about = newest.map_or(key.name.as_str(), |pod| text(&pod["metadata"]["name"]));
+        let about = &newest.unwrap_or(workload)["metadata"];
+        let name = newest.map_or(key.name.as_str(), |_| text(&about["name"]));
         let params = ListParams {
-            field_selector: format!("regarding.name={about}"),
+            field_selector: regarding(name, text(&about["uid"])),
             limit: limits::ROLLOUT_OBJECTS_MAX,
             ..ListParams::default()
         };
@@ -129,6 +130,14 @@ impl Account {
     /// The last lines of the container that does not work, as one; nothing if there is none, or they cannot be had.
     pub fn last_lines(&self, seed: &Seed, namespace: &str) -> String {
         self.log.as_ref().map(|container| log(seed, namespace, container)).unwrap_or_default()
+    }
+}
+
+/// Selects the Events about an object, and not those about an earlier one of its name.
+pub fn regarding(name: &str, uid: &str) -> String {
+    match uid {
+        "" => format!("regarding.name={name}"),
+        uid => format!("regarding.name={name},regarding.uid={uid}"),
     }
 }
 

@@ -15,9 +15,10 @@ pub(super) const TABLE: &[(&str, &str)] = &[
     ("controllers.backupEntry", "this version has no controller for BackupEntries"),
     ("controllers.bastion", "this version has no controller for Bastions"),
     ("controllers.gardenlet", "this version does not upgrade itself"),
+    ("controllers.managedSeed", "this version has no controller for ManagedSeeds"),
     (
-        "controllers.{shootCare,shootState,shootStatus,managedSeed}",
-        "this version has no care for Shoots, and no controller for ManagedSeeds",
+        "controllers.shootStatus",
+        "this controller follows updates of workers in place, and this version serves Shoots without workers only",
     ),
     ("controllers.networkPolicy", "this version has no controller for NetworkPolicies"),
     ("controllers.tokenRequestorWorkloadIdentity", "this version has no controller for WorkloadIdentities"),

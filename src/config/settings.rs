@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use crate::api::meta::Key;
 use crate::base::log::Format;
 
+use super::care::{SeedCare, ShootCare};
 use super::control_plane::{Etcd, Exposure};
 use super::features;
 use super::read::Reader;
@@ -108,6 +109,19 @@ pub struct Controllers {
     pub seed_care: SeedCare,
     /// `shoot`.
     pub shoot: ShootController,
+    /// `shootState`.
+    pub shoot_state: ShootState,
+    /// `shootCare`.
+    pub shoot_care: ShootCare,
+}
+
+/// `controllers.shootState`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShootState {
+    /// `concurrentSyncs`; none: switched off.
+    pub workers: u32,
+    /// A ShootState is written at least this often.
+    pub sync_period: Duration,
 }
 
 /// `controllers.shoot`.
@@ -127,15 +141,6 @@ pub struct ShootController {
     pub retry_duration: Duration,
     /// The progress of a flow is written at most this often.
     pub progress_report_period: Option<Duration>,
-}
-
-/// `controllers.seedCare`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeedCare {
-    /// How often components and pods are looked at.
-    pub sync_period: Duration,
-    /// How long a condition may be `Progressing` before it is `False`, by its type.
-    pub thresholds: BTreeMap<String, Duration>,
 }
 
 /// `controllers.seed`.
@@ -375,12 +380,10 @@ impl Controllers {
                 lease_resync: Duration::from_secs(r.count("seed.leaseResyncSeconds").into()),
                 lease_resync_miss_threshold: r.count("seed.leaseResyncMissThreshold"),
             },
-            seed_care: SeedCare {
-                sync_period: r.duration("seedCare.syncPeriod"),
-                thresholds: r
-                    .items("seedCare.conditionThresholds")
-                    .map(|item| (item.str("type").to_owned(), item.duration("duration")))
-                    .collect(),
+            seed_care: SeedCare::read(r.at("seedCare")),
+            shoot_state: ShootState {
+                workers: r.count("shootState.concurrentSyncs"),
+                sync_period: r.duration("shootState.syncPeriod"),
             },
             shoot: ShootController {
                 workers: r.count("shoot.concurrentSyncs"),
@@ -391,6 +394,7 @@ impl Controllers {
                 retry_duration: r.duration("shoot.retryDuration"),
                 progress_report_period: r.optional_duration("shoot.progressReportPeriod"),
             },
+            shoot_care: ShootCare::read(r.at("shootCare")),
         }
     }
 }

@@ -10,7 +10,9 @@ pub mod lease;
 pub mod seed;
 pub mod seed_care;
 pub mod shoot;
+pub mod shoot_care;
 pub mod shoot_serving;
+pub mod shoot_state;
 mod site;
 pub mod token_requestor;
 
@@ -19,11 +21,13 @@ use crate::runtime::group::Group;
 pub use site::{Site, is_garden, watch};
 
 /// The controllers that run while a Seed is served.
-pub const ALL: [fn(&Site, &mut Group); 8] = [
+pub const ALL: [fn(&Site, &mut Group); 10] = [
     seed::add,
     seed_care::add,
     lease::add,
     shoot::add,
+    shoot_care::add,
+    shoot_state::add,
     controller_installation::add,
     controller_installation_care::add,
     controller_installation_required::add,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::api::gardener::{
     CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation, ControllerRegistration, SEED,
-    Seed, ShootHead,
+    SHOOT, Seed, ShootHead,
 };
 use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::base::clock::Clock;
@@ -73,6 +73,8 @@ pub struct Site {
     pub managed: Source<Watched>,
     /// The images of control planes.
     pub images: Images,
+    /// The Shoots of this seed.
+    pub heads: Source<ShootHead>,
     /// Clients of the clusters of Shoots, for operations.
     pub shoots: shoot::client::Connector,
     /// Which of these clusters the applier serves.
@@ -126,6 +128,11 @@ pub fn watch(site: &Site, group: &mut Group) {
     group.watch(garden, ours, &site.installations);
     let all = Options::all("garden/controllerregistrations", CONTROLLER_REGISTRATION);
     group.watch(garden, all, &site.registrations);
+    let shoots = Options {
+        label_selector: format!("name.seed.gardener.cloud/{name}=true"),
+        ..Options::all("garden/shoots", SHOOT)
+    };
+    group.watch(garden, shoots, &site.heads);
 }
 
 /// A kind that only a garden's own cluster has.

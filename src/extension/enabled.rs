@@ -67,6 +67,8 @@ pub struct Enabled {
     pub timeout: Option<Duration>,
     /// When it is reconciled.
     pub moment: Moment,
+    /// When it is deleted.
+    pub deleted: Moment,
 }
 
 impl Enabled {
@@ -118,6 +120,10 @@ pub fn enabled(named: &Value, registrations: &[Arc<ControllerRegistration>], cla
             |resource: &&ControllerResource| *resource.kind == *EXTENSION.kind && resource.type_name == name;
         let resource = registrations.iter().flat_map(|r| &r.spec.resources).find(serves)?;
         let timeout = duration::parse(&resource.reconcile_timeout).ok();
+        let deleted = match resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.delete) {
+            "AfterKubeAPIServer" => Moment::After,
+            _ => Moment::Before,
+        };
         let moment = match resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.reconcile) {
             "BeforeKubeAPIServer" => Moment::Before,
             "AfterWorker" => Moment::AfterWorker,
@@ -125,7 +131,7 @@ pub fn enabled(named: &Value, registrations: &[Arc<ControllerRegistration>], cla
         };
         let config = items.iter().rfind(|extension| text(&extension["type"]) == name);
         let config = config.map(|extension| extension["providerConfig"].clone()).unwrap_or_default();
-        Some(Enabled { name, config, timeout, moment })
+        Some(Enabled { name, config, timeout, moment, deleted })
     });
     wanted.collect()
 }
@@ -210,7 +216,7 @@ mod tests {
             {"kind": "Extension", "type": "all", "autoEnable": ["seed", "shoot"], "workerlessSupported": true},
             {"kind": "Extension", "type": "before", "globallyEnabled": true, "workerlessSupported": true,
                 "lifecycle": moment("BeforeKubeAPIServer")},
-            {"kind": "Extension", "type": "late", "lifecycle": moment("AfterWorker")},
+            {"kind": "Extension", "type": "late", "lifecycle": {"reconcile": "AfterWorker", "delete": "AfterKubeAPIServer"}},
             {"kind": "Extension", "type": "not-global", "globallyEnabled": true, "autoEnable": ["seed"], "workerlessSupported": true},
             {"kind": "Extension", "type": "off", "autoEnable": ["shoot"], "workerlessSupported": true},
             {"kind": "Extension", "type": "workers", "autoEnable": ["shoot"]},
@@ -218,16 +224,21 @@ mod tests {
         let named = json!([{"type": "off", "disabled": true}, {"type": "late"}]);
         let found: Vec<_> = enabled(&named, &registrations, Class::Shoot)
             .into_iter()
-            .map(|extension| (extension.name, extension.moment))
+            .map(|extension| (extension.name, extension.moment, extension.deleted))
             .collect();
-        let expected = [("all", Moment::After), ("before", Moment::Before), ("late", Moment::AfterWorker)];
-        assert_eq!(found, expected.map(|(name, moment)| (name.to_owned(), moment)));
+        let expected = [
+            ("all", Moment::After, Moment::Before),
+            ("before", Moment::Before, Moment::Before),
+            ("late", Moment::AfterWorker, Moment::After),
+        ];
+        assert_eq!(found, expected.map(|(name, moment, deleted)| (name.to_owned(), moment, deleted)));
     }
 
     #[test]
     fn an_object_says_its_type_class_and_configuration() {
         let (name, moment) = ("x".to_owned(), Moment::After);
-        let mut wanted = Enabled { name, config: Value::Null, timeout: None, moment };
+        let mut wanted =
+            Enabled { name, config: Value::Null, timeout: None, moment, deleted: Moment::Before };
         assert_eq!(wanted.wish(Class::Seed), Wish::new(json!({"type": "x", "class": "seed"})));
         wanted.config = json!({"a": 1});
         let spec = json!({"type": "x", "class": "shoot", "providerConfig": {"a": 1}});

@@ -52,8 +52,8 @@ pub use ready::{TIMESTAMP, Unready, check, is_migrated, last_error};
 
 /// The Lease by which an extension says that it lives, in its own namespace of the seed.
 pub const HEARTBEAT: &str = "gardener-extension-heartbeat";
-/// Without it, nobody may delete an object of an extension.
-const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";
+/// Without this annotation, nobody may delete an object of an extension, or a ShootState.
+pub const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";
 
 /// An object of an extension.
 #[derive(Clone, PartialEq, Eq, Debug)]

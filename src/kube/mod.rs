@@ -20,6 +20,7 @@ mod send;
 mod session;
 mod status;
 pub mod value;
+mod warm;
 pub mod watch;
 
 pub use client::{Client, Options, Permit, Response};
@@ -33,4 +34,5 @@ pub use request::{
     Undecodable, WatchParams,
 };
 pub use send::{ANSWERED, REACHABLE};
+pub use warm::Warm;
 pub use watch::{Watch, WatchEvent, WatchHandle};

@@ -155,7 +155,7 @@ impl Sender {
             response: (is_read && terms.is_gated).then_some(limits::ANSWER_WAIT_MAX),
             read: None,
         };
-        let mut response = self.counted(request, &sent, session.send(None, request, &limits))?;
+        let mut response = self.counted(request, &sent, self.send(&session, request, &limits))?;
         self.learn_time(&session, response.header("date"), sent.at);
         let body = response
             .body
@@ -210,7 +210,7 @@ impl Sender {
             response: Some(terms.answer_wait()),
             read: Some(terms.timeout),
         };
-        let mut response = self.counted(request, &sent, session.send(None, request, &limits))?;
+        let mut response = self.counted(request, &sent, self.send(&session, request, &limits))?;
         if !(200..300).contains(&response.status) {
             return Err(self.refused(&session, request, &mut response));
         }
@@ -267,6 +267,19 @@ impl Sender {
             Error::Unsent { request: session.name(request), why, after }
         };
         gate.enter(self.options.clock.mono()).map(Some).map_err(refused)
+    }
+
+    /// Over the pool.
+    fn send(
+        &self,
+        session: &Arc<Session>,
+        request: &Request,
+        limits: &Limits,
+    ) -> Result<net::Response, Error> {
+        if let Some(warm) = &self.options.warm {
+            warm.uses(session);
+        }
+        session.send(None, request, limits)
     }
 
     fn sent(&self) -> Sent {

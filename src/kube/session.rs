@@ -29,7 +29,7 @@ const TOKEN_FILE_AGE_MAX: Duration = Duration::from_secs(60);
 pub(super) struct Session {
     pub(super) connection: Arc<Connection>,
     base_url: String,
-    /// Another pool after the client certificate of a plugin has changed.
+    /// Another pool after the client certificate of a plugin has changed, and after a call to hang up.
     http: RwLock<Http>,
     login: Login,
     lines: Mutex<Lines>,
@@ -143,6 +143,14 @@ impl Session {
             *http = http.sibling();
         }
         Ok(header)
+    }
+
+    /// Closes the connections of the pool that wait for a request.
+    pub(super) fn hang_up(&self) {
+        let mut http = self.http.write().unwrap_or_else(PoisonError::into_inner);
+        if !http.is_closed() {
+            *http = http.sibling();
+        }
     }
 
     /// Remembers a watch, so that it ends with the session; at once, if that has ended meanwhile.

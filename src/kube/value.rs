@@ -147,9 +147,9 @@ impl Streamed {
 
 impl<'de> Deserialize<'de> for Streamed {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let (left, cut) = (Cell::new(limits::STREAMED_NODES_MAX), Cell::new(false));
+        let (left, cut) = (Cell::new(limits::STREAMED_NODES_MAX), Cut::default());
         let object = Node { left: &left, cut: Some(&cut), place: Place::Object }.deserialize(from)?;
-        Ok(Self { object, is_cut: cut.get() })
+        Ok(Self { object, is_cut: cut.is_cut.get() })
     }
 }
 
@@ -199,11 +199,20 @@ impl<'de> DeserializeSeed<'de> for Vital<'_> {
     }
 }
 
+/// What is known of an object of a stream while it is read.
+#[derive(Default)]
+struct Cut {
+    /// Its rest is passed over.
+    is_cut: Cell<bool>,
+    /// It is no ManagedResource.
+    is_other: Cell<bool>,
+}
+
 #[derive(Clone, Copy)]
 struct Node<'a> {
     left: &'a Cell<usize>,
-    /// Set when the rest is passed over; absent where that is an error.
-    cut: Option<&'a Cell<bool>>,
+    /// Absent where too many values are an error.
+    cut: Option<&'a Cut>,
     place: Place,
 }
 
@@ -215,12 +224,12 @@ impl Node<'_> {
             return Ok(true);
         }
         let cut = self.cut.ok_or_else(|| E::custom(TOO_MANY))?;
-        cut.set(true);
+        cut.is_cut.set(true);
         Ok(false)
     }
 
     fn is_cut(self) -> bool {
-        self.cut.is_some_and(Cell::get)
+        self.cut.is_some_and(|cut| cut.is_cut.get())
     }
 
     /// What nobody reads: the bookkeeping of field managers, and, in a list or a watch, the longest part of a
@@ -228,15 +237,18 @@ impl Node<'_> {
     fn passes_over(self, key: &str) -> bool {
         match self.place {
             Place::Metadata => key == "managedFields",
-            Place::Status => key == "resources" && self.cut.is_some(),
+            Place::Status => key == "resources" && self.cut.is_some_and(|cut| !cut.is_other.get()),
             _ => false,
         }
     }
 
     /// A ManagedResource of a list or a watch has few values without that part. The kind comes before all others.
     fn heed_kind(self, key: &str, value: &Value) {
-        if self.place == Place::Object && self.cut.is_some() && key == "kind" && value == "ManagedResource" {
+        let Some(cut) = self.cut.filter(|_| self.place == Place::Object && key == "kind") else { return };
+        if value == "ManagedResource" {
             self.left.set(self.left.get().min(limits::MANAGED_RESOURCE_STREAMED_NODES_MAX));
+        } else {
+            cut.is_other.set(true);
         }
     }
 }
@@ -416,6 +428,8 @@ mod tests {
         let read = whole("ManagedResource", 500, 2_000).unwrap();
         assert_eq!(read["status"], json!({"observedGeneration": 1}));
         assert_eq!(whole("ManagedResource", 5_000, 0), None);
+        let other = whole("Extension", 1, 2).unwrap();
+        assert_eq!(other["status"]["resources"].as_array().unwrap().len(), 2);
         assert!(whole("Other", 5_000, 0).is_some());
     }
 

@@ -30,6 +30,7 @@ mod apply;
 mod check;
 mod decode;
 mod error;
+mod fault;
 mod garbage;
 mod head;
 mod health;
@@ -57,7 +58,9 @@ mod workload;
 
 pub use check::ChecksReconciler;
 pub use error::Error;
+pub use fault::Fault;
 pub use garbage::GarbageCollector;
+pub use health::check_object;
 pub use inventory::InventoryReconciler;
 pub use reconcile::ResourcesReconciler;
 pub use secrets::watch_secrets;

@@ -5,10 +5,11 @@ use serde_json::Value;
 
 use super::names::{self, reason};
 use super::target::Class;
-use crate::api::condition::Status;
+use crate::api::condition::{Status, timestamp};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, ObjectMeta, is_true, or_default};
-use crate::api::resources::{INSTALLATION_LABEL, SecretReference};
+use crate::api::resources::{CARE_LABEL, INSTALLATION_LABEL, SecretReference};
+use crate::base::clock::Timestamp;
 use crate::format::view;
 use crate::limits;
 use crate::runtime::informer;
@@ -38,11 +39,11 @@ impl From<Whole> for Watched {
     fn from(whole: Whole) -> Self {
         let Whole { mut metadata, mut spec, mut status } = whole;
         metadata.annotations.retain(|name, _| [OPERATION, names::IGNORE].contains(&name.as_str()));
-        metadata.labels.retain(|name, _| name == INSTALLATION_LABEL);
+        metadata.labels.retain(|name, _| [INSTALLATION_LABEL, CARE_LABEL].contains(&name.as_str()));
         // One more than may be is enough to know.
         spec.secret_refs.truncate(limits::MANAGED_RESOURCE_SECRETS_MAX + 1);
         if !REPORTED.contains(&metadata.namespace.as_str()) {
-            for condition in &mut status.conditions {
+            for condition in status.conditions.iter_mut().filter(|condition| !condition.is_fault()) {
                 (condition.reason, condition.message) = (String::new(), String::new());
             }
         }
@@ -50,8 +51,8 @@ impl From<Whole> for Watched {
     }
 }
 
-/// Namespaces whose ManagedResources are reported to the garden with reason and message: those of the seed itself. The many
-/// of shoots are not.
+/// Namespaces whose ManagedResources are reported to the garden with reason and message: those of the seed itself. Of the many
+/// of shoots, only those of faults are kept.
 pub const REPORTED: [&str; 2] = ["garden", "istio-system"];
 
 /// What an informer keeps of the spec of a ManagedResource.
@@ -90,6 +91,17 @@ pub struct WatchedCondition {
     pub reason: String,
     /// Why, for people; kept only where it is reported.
     pub message: String,
+    /// When `status` last changed.
+    #[serde(rename = "lastTransitionTime", deserialize_with = "timestamp::deserialize")]
+    pub changed: Timestamp,
+}
+
+impl WatchedCondition {
+    /// Whether somebody should hear of it. It is no fault that the objects of one are not all healthy yet, or all rolled out.
+    pub fn is_fault(&self) -> bool {
+        let fault = if self.kind == names::PROGRESSING { Status::True } else { Status::False };
+        [fault, Status::Unknown].contains(&self.status)
+    }
 }
 
 impl Watched {
@@ -190,7 +202,7 @@ pub(super) fn operation(metadata: &ObjectMeta) -> &str {
     metadata.annotations.get(OPERATION).map_or("", String::as_str)
 }
 
-fn is_ignored(metadata: &ObjectMeta) -> bool {
+pub(super) fn is_ignored(metadata: &ObjectMeta) -> bool {
     metadata.annotations.get(names::IGNORE).is_some_and(|text| is_true(text))
 }
 
@@ -265,15 +277,32 @@ mod tests {
 
     #[test]
     fn texts_are_kept_only_where_they_are_reported() {
-        for (namespace, kept) in [("garden", "text"), ("istio-system", "text"), ("shoot--a--b", "")] {
+        let all = [
+            ("garden", "False", "text"),
+            ("garden", "True", "text"),
+            ("istio-system", "True", "text"),
+            ("shoot--a--b", "True", ""),
+            ("shoot--a--b", "Progressing", ""),
+            // Somebody should hear of it.
+            ("shoot--a--b", "False", "text"),
+            ("shoot--a--b", "Unknown", "text"),
+        ];
+        for (namespace, status, kept) in all {
             let condition =
-                json!({"type": "ResourcesApplied", "status": "False", "reason": "text", "message": "text"});
+                json!({"type": "ResourcesApplied", "status": status, "reason": "text", "message": "text"});
             let watched = watched(json!({"metadata": {"namespace": namespace},
                 "status": {"conditions": [condition], "observedGeneration": 3}}));
             let condition = &watched.status.conditions[0];
-            assert_eq!((condition.reason.as_str(), condition.message.as_str()), (kept, kept), "{namespace}");
-            assert_eq!((condition.status, watched.status.observed_generation), (Status::False, 3));
+            let texts = (condition.reason.as_str(), condition.message.as_str());
+            assert_eq!(texts, (kept, kept), "{namespace} {status}");
+            assert_eq!((condition.status.as_str(), watched.status.observed_generation), (status, 3));
         }
+        let progressing = |status: &str| WatchedCondition {
+            kind: names::PROGRESSING.to_owned(),
+            status: serde_json::from_value(json!(status)).unwrap(),
+            ..WatchedCondition::default()
+        };
+        assert!(progressing("True").is_fault() && !progressing("False").is_fault());
     }
 
     #[test]

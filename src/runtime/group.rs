@@ -102,6 +102,11 @@ impl Group {
         self.listening.push(marks.listen(move |seen| keys(seen).into_iter().for_each(|key| lane.add(key))));
     }
 
+    /// Keeps up a listening of the caller's own, as long as the controllers run.
+    pub fn keep(&mut self, listening: Listening) {
+        self.listening.push(listening);
+    }
+
     /// Hands over what is known, as new, and each change, as long as the controllers run.
     pub fn listen<T: Send + Sync + 'static>(
         &mut self,

@@ -60,6 +60,7 @@ struct Inner {
 pub struct Marks {
     inner: Arc<Mutex<Inner>>,
     listeners: Listeners<Seen>,
+    gone: Listeners<Option<Key>>,
 }
 
 impl fmt::Debug for Marks {
@@ -69,9 +70,14 @@ impl fmt::Debug for Marks {
 }
 
 impl Marks {
-    /// Tells `listener` of what is seen from now on, until the result is dropped. Nothing tells when an object is gone.
+    /// Tells `listener` of what is seen from now on, until the result is dropped.
     pub fn listen(&self, listener: impl Fn(&Seen) + Send + Sync + 'static) -> Listening {
         self.listeners.add(listener)
+    }
+
+    /// Tells `listener` of what is gone, until the result is dropped. `None`: something is gone, and nobody knows what.
+    pub fn listen_gone(&self, listener: impl Fn(&Option<Key>) + Send + Sync + 'static) -> Listening {
+        self.gone.add(listener)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -108,13 +114,23 @@ impl Keep for Marks {
     fn put_head(&self, _key: Key, _head: &Value) {}
 
     fn remove(&self, key: &Key) {
-        self.lock().known.remove(&Mark::of(key));
+        let before = self.lock().known.remove(&Mark::of(key));
+        if before.is_some() {
+            self.gone.tell(&Some(key.clone()));
+        }
     }
 
     fn retain(&self, listed: &BTreeSet<Mark>) {
-        let mut inner = self.lock();
-        inner.known.retain(|mark, _| listed.contains(mark));
-        inner.view.synced = true;
+        let is_any_gone = {
+            let mut inner = self.lock();
+            let before = inner.known.len();
+            inner.known.retain(|mark, _| listed.contains(mark));
+            inner.view.synced = true;
+            inner.known.len() < before
+        };
+        if is_any_gone {
+            self.gone.tell(&None);
+        }
     }
 
     fn clear(&self) {

@@ -12,5 +12,6 @@ pub mod marks;
 pub mod pool;
 pub mod queue;
 pub mod source;
+pub mod stale_pods;
 pub mod store;
 pub mod write;

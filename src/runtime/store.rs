@@ -75,7 +75,17 @@ impl<T> Store<T> {
         })
     }
 
-    /// The same without the keys.
+    /// All objects of a namespace, by name.
+    pub fn within(&self, namespace: &str) -> Vec<Arc<T>> {
+        let first = Key::new(namespace, "");
+        self.read(|inner| {
+            let from = inner.objects.range(first..);
+            let ours = from.take_while(|(key, _)| key.namespace == namespace);
+            ours.map(|(_, object)| Arc::clone(object)).collect()
+        })
+    }
+
+    /// All objects without their keys.
     pub fn values(&self) -> Vec<Arc<T>> {
         self.read(|inner| inner.objects.values().map(Arc::clone).collect())
     }

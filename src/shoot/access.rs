@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::addresses::{Outside, in_cluster, out_of_cluster};
 use super::view::View;
 use crate::api::core::SECRET;
-use crate::api::meta::{Key, Metadata, text};
+use crate::api::meta::{Key, Metadata, ObjectMeta, text};
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
@@ -18,6 +18,9 @@ pub const GARDENER: &str = "gardener";
 /// The Secret with a kubeconfig for whoever is in the seed's cluster.
 pub const GARDENER_INTERNAL: &str = "gardener-internal";
 
+/// The label selector of Secrets with tokens for the cluster of the Shoot.
+pub const OF_SHOOT: &str =
+    "resources.gardener.cloud/purpose=token-requestor,resources.gardener.cloud/class=shoot";
 const RENEW_AT: &str = "serviceaccount.resources.gardener.cloud/token-renew-timestamp";
 
 /// Asks for a token for a component, in Secret `shoot-access-<component>`. A token that is there stays.
@@ -56,9 +59,7 @@ pub fn ensure_kubeconfigs(
 /// # Errors
 /// The seed's.
 pub fn renew_tokens(seed: &Seed, namespace: &str) -> Result<(), Failed> {
-    let label_selector =
-        "resources.gardener.cloud/purpose=token-requestor,resources.gardener.cloud/class=shoot";
-    let params = ListParams { label_selector: label_selector.to_owned(), ..ListParams::default() };
+    let params = ListParams { label_selector: OF_SHOOT.to_owned(), ..ListParams::default() };
     let mut due = Vec::new();
     seed.list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| {
         if secret.metadata.annotations.contains_key(RENEW_AT) {
@@ -73,6 +74,11 @@ pub fn renew_tokens(seed: &Seed, namespace: &str) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// Whether the cluster has given a token for such a Secret.
+pub fn has_token(secret: &ObjectMeta) -> bool {
+    secret.annotations.contains_key(RENEW_AT)
 }
 
 /// What the requestor reads.

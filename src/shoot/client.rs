@@ -19,7 +19,7 @@ use crate::base::error::chain;
 use crate::components::exposure;
 use crate::format::base64;
 use crate::kube::{
-    self, Client, Connection, Credentials, Gate, Gates, ListParams, Options, Seed, Shoot, kubeconfig,
+    self, Client, Connection, Credentials, Gate, Gates, ListParams, Options, Seed, Shoot, Warm, kubeconfig,
 };
 use crate::pki::Key;
 use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
@@ -123,6 +123,11 @@ impl std::error::Error for Error {
 }
 
 impl Error {
+    /// Whether the server itself was asked, and not only what leads to it.
+    pub const fn is_of_server(&self) -> bool {
+        matches!(self, Self::Server { .. } | Self::Version { .. })
+    }
+
     /// If a request was not sent: when to try again.
     pub const fn postponed(&self) -> Option<Duration> {
         match self {
@@ -151,13 +156,14 @@ struct Door {
 #[derive(Clone, Debug)]
 pub struct Doors {
     gates: Gates,
+    warm: Warm,
     known: Arc<Mutex<BTreeMap<String, Door>>>,
 }
 
 impl Doors {
     /// None is known yet.
     pub fn new(gates: Gates) -> Self {
-        Self { gates, known: Arc::default() }
+        Self { gates, warm: Warm::up_to(limits::SHOOT_CONNECTIONS_MAX), known: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Door>> {
@@ -214,6 +220,7 @@ impl Connector {
             tells_time: false,
             daily: None,
             unauthorized: None,
+            warm: Some(doors.warm.clone()),
             ..options
         };
         Self { seed, options, doors: doors.clone(), clients: Arc::default() }
@@ -348,19 +355,25 @@ impl Connector {
         Ok(outside.map(|outside| format!("https://{}", outside.authority())))
     }
 
-    /// The CAs that may have signed the server's certificate.
+    /// The CAs that may have signed the server's certificate. Until its last pod is replaced at the end of a rotation, that
+    /// may be a CA that only the bundle before still has.
     fn bundle(&self, namespace: &str) -> Result<Vec<u8>, Error> {
         let found = self.newest(namespace, "ca-bundle")?;
-        let Some(secret) = found.first() else {
+        let Some(newest) = found.first() else {
             return Err(Error::Missing {
                 what: format!("namespace {namespace} has no secret ca-bundle yet"),
             });
         };
         let damaged = || Error::Damaged {
-            secret: format!("{namespace}/{}", secret.metadata.name),
+            secret: format!("{namespace}/{}", newest.metadata.name),
             why: "it has no bundle.crt".to_owned(),
         };
-        decoded(secret, "bundle.crt").ok_or_else(damaged)
+        let mut all = decoded(newest, "bundle.crt").ok_or_else(damaged)?;
+        for before in found.iter().skip(1).filter_map(|secret| decoded(secret, "bundle.crt")) {
+            all.push(b'\n');
+            all.extend(before);
+        }
+        Ok(all)
     }
 
     /// The Secrets of one configuration of the secrets manager, the newest first.

@@ -46,9 +46,21 @@ pub fn publish(garden: &Garden, shoot: &Client, view: &View) -> Result<(), Faile
         }
         data[entry] = json!(base64::encode(&answer.body));
     }
-    let key = Key::new(NAMESPACE, format!("{}--{}", view.project, view.uid));
-    write::ensure(garden, &SECRET, &key, |secret| set(secret, view, &data))?;
+    write::ensure(garden, &SECRET, &copy(view), |secret| set(secret, view, &data))?;
     Ok(())
+}
+
+/// Deletes the copy.
+///
+/// # Errors
+/// The garden's; a missing copy is none.
+pub fn withdraw(garden: &Garden, view: &View) -> Result<(), Failed> {
+    write::delete(garden, &SECRET, &copy(view))?;
+    Ok(())
+}
+
+fn copy(view: &View) -> Key {
+    Key::new(NAMESPACE, format!("{}--{}", view.project, view.uid))
 }
 
 fn set(secret: &mut Value, view: &View, data: &Value) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::client::Opened;
 use crate::api::meta::Key;
@@ -10,12 +11,16 @@ use crate::base::clock::Timestamp;
 use crate::kube::Shoot;
 use crate::runtime::pool::Lane;
 
+/// How long a cluster stays let go of if nobody repeats it: an agent that has lost its lease does not, and another one may wake
+/// the Shoot up.
+const LET_GO: Duration = Duration::from_secs(60);
+
 /// Whether the cluster of a Shoot is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Its ManagedResources are applied and its tokens are renewed.
     Served,
-    /// Its API server has no replicas: it is hibernated, and nothing is sent to it.
+    /// Its API server has no replicas, or is about to lose them: nothing is sent to it.
     Asleep,
     /// A gardener-resource-manager is deployed in its namespace.
     LeftToOther,
@@ -27,7 +32,7 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Served => f.write_str("served"),
-            Self::Asleep => f.write_str("deployment kube-apiserver has 0 replicas"),
+            Self::Asleep => f.write_str("it sleeps, or is about to: nothing is sent to its kube-apiserver"),
             Self::LeftToOther => f.write_str(
                 "left to deployment gardener-resource-manager in its namespace: scale it to 0 or delete it, and the agent does its \
                  work",
@@ -54,6 +59,8 @@ struct Inner {
     clients: BTreeMap<String, Opened>,
     /// Secrets whose tokens wait for their cluster, by namespace.
     waiting: BTreeMap<String, BTreeSet<Key>>,
+    /// Namespaces whose API servers are about to end, and until when that counts.
+    let_go: BTreeMap<String, Timestamp>,
     /// Where namespaces are looked at, and Secrets get their tokens.
     looks: Option<Lane>,
     tokens: Option<Lane>,
@@ -87,6 +94,28 @@ impl Served {
         }
     }
 
+    /// Its API server is about to end: what the applier has begun comes to its end, and nothing else begins. To be repeated
+    /// until the server has no replicas. True as soon as the applier has let go, or if there is none here.
+    pub fn let_go(&self, namespace: &str, now: Timestamp) -> bool {
+        self.lock().let_go.insert(namespace.to_owned(), now.plus(LET_GO));
+        let has_let_go = self.state(namespace).is_none_or(|state| state.standing == Standing::Asleep);
+        if !has_let_go {
+            self.wake(namespace);
+        }
+        has_let_go
+    }
+
+    /// The cluster is to be served again, if its API server is there.
+    pub fn take_up(&self, namespace: &str) {
+        self.lock().let_go.remove(namespace);
+        self.wake(namespace);
+    }
+
+    /// Whether the API server is about to end.
+    pub fn is_let_go(&self, namespace: &str, now: Timestamp) -> bool {
+        self.lock().let_go.get(namespace).is_some_and(|until| now < *until)
+    }
+
     /// The client of a cluster that is served. If it is not, the Secret comes back as soon as it is. After a machine has slept,
     /// a certificate has expired that nobody could replace: then the cluster is looked at first.
     pub fn client_for(&self, secret: &Key, now: Timestamp) -> Option<Shoot> {
@@ -101,6 +130,13 @@ impl Served {
         }
         inner.waiting.entry(namespace.clone()).or_default().insert(secret.clone());
         None
+    }
+
+    /// The client of a cluster that is served, if its certificate is still valid.
+    pub fn client(&self, namespace: &str, now: Timestamp) -> Option<Shoot> {
+        let inner = self.lock();
+        let opened = inner.clients.get(namespace).filter(|opened| now < opened.expires_at);
+        opened.map(|opened| opened.client.clone())
     }
 
     /// Where Secrets get their tokens from now on.
@@ -144,6 +180,7 @@ impl Served {
         let mut inner = self.lock();
         inner.states.remove(namespace);
         inner.clients.remove(namespace);
+        inner.let_go.remove(namespace);
     }
 
     /// The namespace is gone.
@@ -160,7 +197,7 @@ mod tests {
 
     fn opened(expires_at: Timestamp) -> Opened {
         let client = Shoot(Client::new(Connection::new("https://127.0.0.1:1"), Options::default()).unwrap());
-        Opened { client, renew_at: expires_at.minus(std::time::Duration::from_secs(100)), expires_at }
+        Opened { client, renew_at: expires_at.minus(Duration::from_secs(100)), expires_at }
     }
 
     /// After a start, Secrets may be seen before their namespaces.
@@ -177,6 +214,22 @@ mod tests {
         assert!(served.client_for(&Key::new("shoot--a--b", "gardener"), at(600)).is_none());
         served.forget("shoot--a--b");
         assert_eq!(waiting(&served), 0);
+    }
+
+    #[test]
+    fn a_cluster_is_let_go_of_until_its_server_is_gone_or_nobody_repeats_it() {
+        let (served, name) = (Served::default(), "shoot--a--b");
+        let (at, client) = (Timestamp::from_unix, opened(Timestamp::from_unix(500)));
+        assert!(served.let_go(name, at(10)), "nobody serves it");
+        served.take_up(name);
+        served.tell(name, Standing::Served, Some(&client), at(11));
+        assert!(!served.is_let_go(name, at(12)));
+        assert!(!served.let_go(name, at(12)));
+        assert!(served.is_let_go(name, at(71)) && !served.is_let_go(name, at(72)));
+        served.tell(name, Standing::Asleep, None, at(13));
+        assert!(served.let_go(name, at(14)));
+        served.take_up(name);
+        assert!(!served.is_let_go(name, at(15)));
     }
 
     #[test]

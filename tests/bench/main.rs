@@ -13,6 +13,7 @@
 mod support;
 
 mod agent;
+mod care;
 mod charts;
 mod render;
 mod report;
@@ -21,7 +22,10 @@ mod shoot;
 mod stores;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::{File, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,8 +45,8 @@ const CROWD: (usize, usize) = (100, 2_000);
 const CROWD_BYTES_MAX: u64 = 20_000_000;
 const PEAK_MAX: f64 = 1.5;
 /// Budget of the shipped binary, and of the one for small boards.
-const BINARY_BYTES_MAX: u64 = 5_900_000;
-const BOARD_BINARY_BYTES_MAX: u64 = 5_000_000;
+const BINARY_BYTES_MAX: u64 = 6_100_000;
+const BOARD_BINARY_BYTES_MAX: u64 = 5_200_000;
 /// Bytes of the binaries when somebody last looked at them.
 const SIZES: &str = include_str!("sizes.txt");
 /// How much more a binary may have than then.
@@ -52,11 +56,15 @@ const SEED_REQUESTS_MAX: u64 = 70;
 const SEED_WRITES_MAX: u64 = 30;
 /// More that may fall into any stretch of time.
 const EDGE_REQUESTS: u64 = 3;
+/// What Linux maps at least.
+const PAGE_BYTES: usize = 4 << 10;
 /// Between two looks at the memory.
 const SAMPLE: Duration = Duration::from_secs(10);
 
 /// How much time is taken for what.
 struct Plan {
+    /// Only what is a test.
+    is_short: bool,
     /// Before anything is called idle.
     warm_up: Duration,
     /// How long idleness is looked at.
@@ -67,20 +75,23 @@ struct Plan {
 
 impl Plan {
     fn parse<'a>(mut arguments: impl Iterator<Item = &'a str>) -> Self {
-        let (warm_up, idle, starts) = match arguments.find(|a| ["--short", "--long"].contains(a)) {
+        let length = arguments.find(|a| ["--short", "--long"].contains(a));
+        let is_short = length == Some("--short");
+        let (warm_up, idle, starts) = match length {
             Some("--short") => (5, 20, 1),
             Some("--long") => (300, 600, 10),
             // Everything that was installed is looked at once more after a minute.
             _ => (90, 120, 5),
         };
-        Self { warm_up: Duration::from_secs(warm_up), idle: Duration::from_secs(idle), starts }
+        Self { is_short, warm_up: Duration::from_secs(warm_up), idle: Duration::from_secs(idle), starts }
     }
 }
 
-/// `bench PROGRAM FOLDER [--short | --long] [--idle | --render | --shoot | --stores] [--helm=HELM] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program
+/// `bench PROGRAM FOLDER [--short | --long] [--care | --idle | --render | --shoot | --stores] [--helm=HELM] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program
 /// to run, a folder for files, helm to compare with, and programs of which only the size is asked. With `--render`,
 /// nothing else is done than that comparison; with `--stores`, nothing else than what an object in a store takes; with
-/// `--idle`, nothing else than what an agent does that has nothing to do; with `--shoot`, nothing else than what a Shoot takes.
+/// `--idle`, nothing else than what an agent does that has nothing to do; with `--shoot`, nothing else than what a Shoot
+/// takes; with `--care`, nothing else than what the care of many Shoots takes.
 fn main() -> ExitCode {
     // `cargo bench` adds an option of its own.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -106,27 +117,40 @@ fn main() -> ExitCode {
     ));
     let bench = Bench {
         plan,
-        program: PathBuf::from(program),
+        program: page_by_page(Path::new(program), &Path::new(folder).join("gardenlet")),
         folder: PathBuf::from(folder),
         clock: Clock::system(),
     };
     let only = |word: &str| rest.iter().any(|argument| argument == word);
-    let is_part = ["--stores", "--idle", "--shoot"].into_iter().any(only);
+    let is_part = ["--stores", "--idle", "--shoot", "--care"].into_iter().any(only);
     if only("--stores") {
         bench.stores(&mut report);
     } else if only("--idle") {
         bench.rest(&mut report);
     } else if only("--shoot") {
         shoot::measure(&bench, &mut report);
+    } else if only("--care") {
+        care::measure(&bench, &mut report);
     } else if !only("--render") {
         bench.run(&mut report);
     }
     if let Some(helm) = helm.filter(|_| !is_part) {
         let Bench { program: own, folder, clock, .. } = bench;
+        let helm = page_by_page(&helm, &folder.join("helm"));
         render::Rival { own, helm, folder, clock }.compare(&mut report);
     }
     report.print();
     if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A copy of a program that was written page by page. Linux maps programs in the pieces in which their files were written, so
+/// one that was written at once would seem to use more memory than it does, and never the same.
+fn page_by_page(program: &Path, copy: &Path) -> PathBuf {
+    let bytes = std::fs::read(program).unwrap();
+    let mut file = File::create(copy).unwrap();
+    bytes.chunks(PAGE_BYTES).for_each(|page| file.write_all(page).unwrap());
+    file.set_permissions(Permissions::from_mode(0o755)).unwrap();
+    copy.to_owned()
 }
 
 fn size(report: &mut Report, target: &str, program: &str) {
@@ -179,6 +203,7 @@ impl Bench {
         self.crowd(report);
         self.stores(report);
         shoot::measure(self, report);
+        care::measure(self, report);
     }
 
     /// A seed with extensions, and nothing to do.

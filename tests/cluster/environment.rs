@@ -151,8 +151,7 @@ impl Environment {
 
     /// Why a story with a control plane in a real node cannot run on this machine.
     pub(crate) fn missing_control_plane(&self) -> Option<String> {
-        let next = if self.long { NEXT_CONTROL_PLANE } else { &[] };
-        self.missing_node().or_else(|| self.missing(&[CONTROL_PLANE, next]))
+        self.missing_node().or_else(|| self.missing(&[CONTROL_PLANE, NEXT_CONTROL_PLANE]))
     }
 
     /// Why a story with an extension in a real node cannot run on this machine.

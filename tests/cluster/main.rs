@@ -48,7 +48,7 @@ use stories::{STORIES, Story};
 
 fn main() -> ExitCode {
     let environment = Environment::read();
-    let chosen: Vec<&Story> = STORIES.iter().filter(|story| environment.wants(story.name)).collect();
+    let chosen: Vec<&Story> = STORIES.iter().filter(|story| story.is_wanted(&environment)).collect();
     if environment.list {
         chosen.iter().for_each(|story| println!("{}", story.name));
         return ExitCode::SUCCESS;

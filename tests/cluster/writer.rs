@@ -1,10 +1,12 @@
 //! Whoever writes control planes into the real seed: an account with the roles that `packaging/rbac.yaml` has for that, and
 //! with nothing else.
 
-use gardenlet::api::core::{CONFIG_MAP, EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, STATEFUL_SET};
+use gardenlet::api::coordination::LEASE;
+use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, STATEFUL_SET};
 use gardenlet::api::meta::{Key, Resource};
 use gardenlet::components::etcd::{Input, Role, Secrets, claims, druid};
 use gardenlet::config::control_plane::Volume;
+use gardenlet::extension::HEARTBEAT;
 use gardenlet::format::yaml;
 use gardenlet::kube::{Client, Discovery, ListParams, Method, Seed};
 use gardenlet::runtime::write;
@@ -117,6 +119,17 @@ impl Writer {
             druid::deploy(&seed, &input, "0 0 * * *", self.client.clock().now())
                 .doing(|| format!("write an Etcd with {replicas} replicas"))?;
         }
+        druid::delete(&seed, &Key::new(namespace, Role::Events.name())).doing(|| "delete an Etcd".to_owned())
+    }
+
+    /// Reads what the care of Shoots reads, and what a deletion by force looks for.
+    pub(crate) fn look_after(&self, namespace: &str) -> Result<()> {
+        for (resource, namespace) in
+            [(&DEPLOYMENT, ""), (&STATEFUL_SET, ""), (&druid::ETCD, ""), (&CONFIG_MAP, namespace)]
+        {
+            self.client.list::<Value>(resource, namespace, &ListParams::default())?;
+        }
+        self.client.find::<Value>(&LEASE, namespace, HEARTBEAT)?;
         Ok(())
     }
 

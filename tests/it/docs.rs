@@ -15,12 +15,13 @@ use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
 
 /// What is read, in the order in which it is done.
-const DOCUMENTS: [&str; 11] = [
+const DOCUMENTS: [&str; 12] = [
     "docs/README.md",
     "docs/install.md",
     "docs/air-gap.md",
     "docs/options.md",
     "docs/seed.md",
+    "docs/shoots.md",
     "docs/components.md",
     "docs/moving.md",
     "docs/metrics.md",
@@ -55,7 +56,7 @@ const LEFT_OUT: [(&str, &str); 11] = [
     ("$EDITOR /etc/gardenlet/config.yaml", "is done by a person"),
 ];
 /// Files that the reader has made, or got, before a command that names them; some document tells of each.
-const MADE: [&str; 7] = [
+const MADE: [&str; 10] = [
     "bootstrap.kubeconfig",
     "garden.kubeconfig",
     "seed.kubeconfig",
@@ -63,6 +64,9 @@ const MADE: [&str; 7] = [
     "values.yaml",
     "gardenlet",
     "charts.tar",
+    "s1.yaml",
+    "s1.kubeconfig",
+    "admin.json",
 ];
 
 pub fn read(path: &str) -> String {
@@ -199,7 +203,10 @@ impl Desk {
             "gardenlet" => self.run(&variables, rest),
             "curl" => self.served(rest),
             "kubectl" => {
-                one_of(rest, &["annotate", "apply", "create", "get", "scale"]).and(files_exist(rest))
+                // What its output goes through is no part of it.
+                let rest = rest.split(|word| *word == "|").next().unwrap_or_default();
+                one_of(rest, &["annotate", "apply", "create", "delete", "get", "scale"])
+                    .and(files_exist(rest))
             }
             "helm" => one_of(rest, &["install", "rollback", "upgrade"]).and(files_exist(rest)),
             "install" => files_exist(&rest[..rest.len() - 1]),

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use gardenlet::base::clock::Clock;
+use gardenlet::kube::{self, Warm};
 use serde_json::json;
 
 use crate::support::cluster::Authorization;
@@ -78,4 +79,25 @@ fn kubectl_reads_what_is_gardeners() {
         "metadata": {"name": "m", "namespace": "garden"}, "spec": {"class": "seed"}})]);
     let objects = kubectl(&garden, &["get", "mr", "-n", "garden", "-o", "yaml"]).unwrap();
     assert!(objects.contains("class: seed"), "{objects}");
+}
+
+/// Of many servers, those that were asked last keep their connections.
+#[test]
+fn a_client_hangs_up_when_others_were_asked() {
+    let clusters = ["a", "b", "c"].map(|name| TestCluster::start(Options::new(name, &Clock::system())));
+    let warm = Warm::up_to(2);
+    let clients = clusters.each_ref().map(|cluster| {
+        let options = kube::Options { warm: Some(warm.clone()), ..kube::Options::default() };
+        cluster.client_from(&cluster.admin_kubeconfig(), options)
+    });
+    let mut seen = vec![Vec::new(); 3];
+    for n in [0, 0, 1, 0, 2, 0, 1, 1, 0] {
+        let before = clusters[n].request_count();
+        clients[n].version().unwrap();
+        let asked = clusters[n].requests_since(before);
+        seen[n].push(asked.iter().find(|r| r.path == "/version").unwrap().connection);
+    }
+    let is_kept = |n: usize| seen[n].windows(2).map(|pair| pair[0] == pair[1]).collect::<Vec<_>>();
+    assert_eq!(is_kept(0), [true, true, true, true], "one of the last two each time");
+    assert_eq!(is_kept(1), [false, true], "two others were asked between");
 }

@@ -263,7 +263,11 @@ fn a_sleeping_shoot_is_asked_nothing_and_one_of_another_program_is_left_alone() 
     let line = format!("namespace={}", plane.namespace);
     scale("kube-apiserver", 0);
     jump(&world, HOUR / 12);
-    world.wait_for_log(&["Not serving the cluster of the Shoot", &line, "0 replicas"]);
+    world.wait_for_log(&[
+        "Not serving the cluster of the Shoot",
+        &line,
+        "nothing is sent to its kube-apiserver",
+    ]);
     plane.manage("later");
     let mark = plane.quiet();
     for _ in 0..5 {

@@ -44,7 +44,7 @@ const PARALLEL: usize = 2;
 
 /// Where the agent is killed. Writes have names: see [`name_of`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Point<S = String> {
+pub(crate) enum Point<S = String> {
     /// The write takes no effect any more.
     Before(S),
     /// The write took effect, and the agent does not hear of it.
@@ -52,7 +52,7 @@ enum Point<S = String> {
 }
 
 impl<S: Into<String>> Point<S> {
-    fn owned(self) -> Point {
+    pub(crate) fn owned(self) -> Point {
         match self {
             Before(write) => Before(write.into()),
             After(write) => After(write.into()),
@@ -62,7 +62,7 @@ impl<S: Into<String>> Point<S> {
 
 /// The borders between tasks: what has ended last, and where that is. Tasks that this Shoot leaves out, or that have
 /// nothing to do for it, have none of their own.
-const BORDERS: [(&str, Point<&str>); 26] = [
+pub static BORDERS: [(&str, Point<&str>); 26] = [
     ("nothing", Before("garden: PATCH shoots s1")),
     ("finalizer", After("garden: PATCH shoots s1")),
     ("beginning of the operation", After("garden: PATCH shoots/status s1 Processing")),
@@ -125,27 +125,27 @@ const BORDERS: [(&str, Point<&str>); 26] = [
 ];
 
 /// Counts the writes for a Shoot, and kills the agent at one of them.
-struct Kill {
+pub(crate) struct Kill {
     at: Option<Point>,
     agent: Arc<Agent>,
     words: Words,
     /// How often each write came.
     counts: Mutex<BTreeMap<String, usize>>,
     /// All writes in their order, until the agent is killed.
-    order: Mutex<Vec<String>>,
+    pub(crate) order: Mutex<Vec<String>>,
     /// The names of requests by server and number.
     names: Mutex<BTreeMap<(String, u64), String>>,
-    happened: AtomicBool,
+    pub(crate) happened: AtomicBool,
     /// From then on until the agent begins anew.
     due: AtomicBool,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Kill {
-    fn new(agent: &Arc<Agent>, at: Option<Point>) -> Arc<Self> {
+    pub(crate) fn new(agent: &Arc<Agent>, at: Option<Point>) -> Arc<Self> {
         Arc::new(Self {
             at,
             agent: agent.clone(),
@@ -158,7 +158,7 @@ impl Kill {
         })
     }
 
-    fn watch(self: &Arc<Self>, cluster: &TestCluster) {
+    pub(crate) fn watch(self: &Arc<Self>, cluster: &TestCluster) {
         let (kill, server) = (self.clone(), cluster.name.clone());
         let is_before = move |seen: &Seen| {
             // While its connections are being cut, it might still use one to tell of another.
@@ -202,7 +202,7 @@ impl Kill {
 }
 
 /// `seed: POST secrets ca`. What a patch of the Shoot's status says belongs to its name, because some come in any number.
-fn name_of(server: &str, seen: &Seen) -> String {
+pub fn name_of(server: &str, seen: &Seen) -> String {
     let server = if server == technical_id(NAME) { "shoot" } else { server };
     let (info, slash) = (&seen.info, if seen.info.subresource.is_empty() { "" } else { "/" });
     let object = if info.name.is_empty() { created(seen) } else { &info.name };
@@ -230,7 +230,7 @@ fn is_of_agent(seen: &Seen) -> bool {
 }
 
 /// Whether it is a write of the agent for the Shoot. Events and Leases are left out, and what only asks.
-fn concerns(seen: &Seen, server: &str) -> bool {
+pub fn concerns(seen: &Seen, server: &str) -> bool {
     let (info, plane) = (&seen.info, technical_id(NAME));
     let is_passing = ["events", "leases", "tokenreviews"].contains(&info.resource.as_str());
     let is_near = [PROJECT_NAMESPACE, &plane].contains(&info.namespace.as_str());
@@ -239,7 +239,7 @@ fn concerns(seen: &Seen, server: &str) -> bool {
 }
 
 /// What differs in each run.
-fn words() -> Words {
+pub fn words() -> Words {
     Words::new(&[
         // The number is a digest of the name.
         (
@@ -271,11 +271,19 @@ struct Outcome {
 /// Garden, seed and Shoot, as far as the Shoot is concerned.
 fn left(world: &World, site: &Site) -> Vec<(String, Value)> {
     let (words, plane) = (words(), technical_id(NAME));
-    let mut all = words.left_in(&world.garden, |id| id.namespace == PROJECT_NAMESPACE);
+    // A ShootState holds what the Secrets of the seed hold, a minute later.
+    let is_ours =
+        |id: &crate::support::api::store::Id| id.namespace == PROJECT_NAMESPACE && id.plural != "shootstates";
+    let mut all = words.left_in(&world.garden, is_ours);
     all.extend(words.left_in(&world.seed, |id| id.namespace == plane || id.name == plane));
     // It follows the Shoot, however often that changes.
     for (_, cluster) in all.iter_mut().filter(|(_, object)| object["kind"] == "Cluster") {
         cluster["metadata"]["generation"] = Value::Null;
+        // What care had found when the Shoot was copied.
+        for list in ["conditions", "constraints"] {
+            cluster["spec"]["shoot"]["status"][list] = Value::Null;
+        }
+        cluster["spec"]["shoot"]["metadata"]["labels"]["shoot.gardener.cloud/status"] = Value::Null;
     }
     if let Some(server) = site.server(&plane) {
         all.extend(words.left_in(&server.cluster, |id| id.group != "coordination.k8s.io"));
@@ -284,7 +292,7 @@ fn left(world: &World, site: &Site) -> Vec<(String, Value)> {
 }
 
 /// Data of all keys, certificates and static tokens by the names of their Secrets.
-fn secrets(world: &World) -> BTreeMap<String, Value> {
+pub(crate) fn secrets(world: &World) -> BTreeMap<String, Value> {
     let mut all = world.seed.store().list("", "secrets", &technical_id(NAME));
     all.retain(|secret| entry(secret, "/metadata/labels", "managed-by") == Some("secrets-manager"));
     all.into_iter()
@@ -336,7 +344,7 @@ fn run(at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
 
 /// Waits for the API server of the Shoot, whose writes count, too; and brings the agent back after the kill. `before`: the
 /// Secrets that were there meanwhile.
-fn restart_when_due(
+pub(crate) fn restart_when_due(
     kill: &Arc<Kill>,
     over: &Stop,
     (world, site): (&World, &Site),
@@ -362,15 +370,26 @@ fn restart_when_due(
     }
 }
 
-/// What is left in the end: when it is the same as without a kill, or, without an example, when nothing changes any more.
 fn settled(world: &World, site: &Site, undisturbed: Option<&Outcome>) -> Vec<(String, Value)> {
     history::wait_for_success(&world.garden, (PROJECT_NAMESPACE, NAME));
+    rest(world, site, undisturbed.map(|undisturbed| undisturbed.objects.as_slice()))
+}
+
+/// What is left in the end: when it is the same as without a kill, or, without an example, when nothing changes any more.
+pub(crate) fn rest(world: &World, site: &Site, example: Option<&[(String, Value)]>) -> Vec<(String, Value)> {
     let (clock, real) = (pace::clock(), Clock::system());
     let deadline = clock.mono() + PATIENCE;
     let mut last = Vec::new();
     loop {
         let found = left(world, site);
-        let different = differences(undisturbed.map_or(&last, |undisturbed| &undisturbed.objects), &found);
+        let mut different = differences(example.unwrap_or(&last), &found);
+        // What care finds changes in its own time.
+        let shoot =
+            world.garden.get(crate::world::CORE, "shoots", PROJECT_NAMESPACE, NAME).unwrap_or_default();
+        let health = &shoot["metadata"]["labels"]["shoot.gardener.cloud/status"];
+        if health != "healthy" {
+            different.push(format!("the Shoot is {health}"));
+        }
         if different.is_empty() {
             return found;
         }
@@ -385,7 +404,7 @@ fn settled(world: &World, site: &Site, undisturbed: Option<&Outcome>) -> Vec<(St
 
 /// The points to try, and how many of them must be tried: the borders, and at random others.
 fn plan(undisturbed: &Kill, seed: u64) -> (Vec<Point>, usize) {
-    let mut all: Vec<Point> = BORDERS.into_iter().map(|(_, point)| point.owned()).collect();
+    let mut all: Vec<Point> = BORDERS.iter().map(|(_, point)| point.clone().owned()).collect();
     let writes = locked(&undisturbed.order).clone();
     let mut others: Vec<Point> = writes.into_iter().flat_map(|w| [Before(w.clone()), After(w)]).collect();
     // How often progress is reported depends on the time that passes.

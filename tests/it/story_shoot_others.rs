@@ -1,6 +1,8 @@
 //! A Shoot that others have a share in: extensions that work on it, DNS records that somebody has to make, a garden that shows its
 //! public keys. The test plays the extensions.
 
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::kube::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -26,7 +28,7 @@ fn shoot(world: &World) -> Value {
     world.garden.get(CORE, "shoots", PLACE.0, PLACE.1).unwrap()
 }
 
-fn wait_for_task(world: &World, task: &str) {
+pub(crate) fn wait_for_task(world: &World, task: &str) {
     world.garden.wait_for(task, |_| {
         text(&shoot(world), "/status/lastOperation/description").contains(task).then_some(())
     });
@@ -37,7 +39,7 @@ fn has_server(world: &World) -> bool {
 }
 
 /// Registers an extension of Shoots without workers.
-fn register(world: &World, name: &str, resource: &Value) {
+pub(crate) fn register(world: &World, name: &str, resource: &Value) {
     let mut objects = prepare::extension(name, &charts::extension(), &json!({"greeting": "hello"}));
     let all = &mut objects[1]["spec"]["resources"][0];
     all["workerlessSupported"] = json!(true);
@@ -47,7 +49,7 @@ fn register(world: &World, name: &str, resource: &Value) {
     world.garden.apply(&objects);
 }
 
-fn reconcile_at(moment: &str) -> Value {
+pub(crate) fn reconcile_at(moment: &str) -> Value {
     json!({"lifecycle": {"reconcile": moment}})
 }
 
@@ -63,7 +65,11 @@ fn extensions_of_a_shoot_have_their_turns() {
     early["autoEnable"] = json!(["shoot"]);
     register(&world, "early", &early);
     register(&world, "asked", &json!({"reconcileTimeout": "1m0s"}));
-    register(&world, "older", &json!({"globallyEnabled": true}));
+    register(
+        &world,
+        "older",
+        &json!({"globallyEnabled": true, "lifecycle": {"delete": "AfterKubeAPIServer"}}),
+    );
     register(&world, "refused", &json!({"autoEnable": ["shoot"]}));
     register(&world, "late", &reconcile_at("AfterWorker"));
     let mut config = world.edge_config();
@@ -146,12 +152,55 @@ fn extensions_of_a_shoot_have_their_turns() {
     world.seed.merge(GROUP, EXTENSIONS, (&namespace, "asked"), &released);
     wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
     assert_eq!(world.seed.store().names(GROUP, EXTENSIONS, &namespace), ["early", "older"]);
+    extensions_go_in_turn(&world);
     assert_eq!(site.complaints(), Vec::<String>::new());
     agent.stop();
 }
 
+/// What its owner does.
+fn delete(world: &World, name: &str) {
+    let confirmed = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
+    world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, name), &confirmed);
+    let client = world.garden.client();
+    client.delete(&SHOOT, PROJECT_NAMESPACE, name, &DeleteParams::default()).unwrap();
+}
+
+fn wait_until_gone(world: &World, name: &str) {
+    world.garden.wait_for("the Shoot to be gone", |garden| {
+        garden.get(CORE, "shoots", PROJECT_NAMESPACE, name).is_none().then_some(())
+    });
+    assert!(world.seed.get("", "namespaces", "", &technical_id(name)).is_none());
+    assert!(world.seed.get(GROUP, "clusters", "", &technical_id(name)).is_none());
+}
+
+/// One while the API server is there, the other one after it.
+fn extensions_go_in_turn(world: &World) {
+    let namespace = technical_id(NAME);
+    let held = json!({"metadata": {"finalizers": ["extensions.gardener.cloud/lab"]}});
+    for name in ["early", "older"] {
+        world.seed.merge(GROUP, EXTENSIONS, (&namespace, name), &held);
+    }
+    let is_leaving = |name: &str| {
+        let object = world.seed.get(GROUP, EXTENSIONS, &namespace, name)?;
+        object["metadata"]["deletionTimestamp"].is_string().then_some(())
+    };
+    let release = |name: &str| {
+        world.seed.wait_for(&format!("the end of {name}"), |_| is_leaving(name));
+        let released = json!({"metadata": {"finalizers": null}});
+        world.seed.merge(GROUP, EXTENSIONS, (&namespace, name), &released);
+    };
+    delete(world, NAME);
+    world.seed.wait_for("the end of the first", |_| is_leaving("early"));
+    assert!(has_server(world) && is_leaving("older").is_none());
+    release("early");
+    world.seed.wait_for("the end of the second", |_| is_leaving("older"));
+    assert!(!has_server(world));
+    release("older");
+    wait_until_gone(world, NAME);
+}
+
 /// A Seed whose Shoots have names in the DNS, and a garden that shows keys.
-fn with_names(world: &World) -> Value {
+pub(crate) fn with_names(world: &World) -> Value {
     let secret = |name: &str, labels: Value, data: Value| {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "garden", "labels": labels},
             "data": data})
@@ -245,6 +294,28 @@ fn the_owner_asks_for_records(world: &World) {
     wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
 }
 
+/// The name of the server stays until it is not needed any more. The garden shows no keys in the end.
+fn names_go_with_their_shoot(world: &World) {
+    let namespace = technical_id(NAME);
+    let held = json!({"metadata": {"finalizers": ["extensions.gardener.cloud/lab"]}});
+    for role in ["internal", "external"] {
+        world.seed.merge(GROUP, RECORDS, (&namespace, &format!("s1-{role}")), &held);
+    }
+    delete(world, NAME);
+    for role in ["external", "internal"] {
+        let name = format!("s1-{role}");
+        let leaving = || {
+            let record = world.seed.get(GROUP, RECORDS, &namespace, &name)?;
+            record["metadata"]["deletionTimestamp"].is_string().then_some(record)
+        };
+        world.seed.wait_for(&format!("the end of {name}"), |_| leaving());
+        assert!(!has_server(world));
+        world.seed.merge(GROUP, RECORDS, (&namespace, &name), &json!({"metadata": {"finalizers": null}}));
+    }
+    wait_until_gone(world, NAME);
+    assert_eq!(world.garden.store().names("", "secrets", "gardener-system-shoot-issuer"), [""; 0]);
+}
+
 #[test]
 fn a_shoot_with_names_in_the_dns_waits_for_them() {
     let world = World::start(&Options::new("shoot-named"));
@@ -313,7 +384,9 @@ fn a_shoot_with_names_in_the_dns_waits_for_them() {
     );
     assert!(text(error, "/description").contains("s2.example.com"), "{error}");
     assert_eq!(text(&lost, "/status/uid"), "");
-    assert!(world.seed.get("", "namespaces", "", &technical_id("s2")).is_none());
+    delete(&world, "s2");
+    wait_until_gone(&world, "s2");
+    names_go_with_their_shoot(&world);
     assert_eq!(site.complaints(), Vec::<String>::new());
     agent.stop();
 }

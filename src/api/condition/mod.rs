@@ -201,6 +201,12 @@ pub fn merge(conditions: &mut Vec<Condition>, changed: Vec<Condition>) {
 /// A strategic merge patch of the status that sets those of `wanted` that differ from `old`, and removes the types in
 /// `removed` that `old` has. `None` if there is nothing to write.
 pub fn status_patch(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Option<Value> {
+    let entries = entries(old, wanted, removed);
+    if entries.is_empty() { None } else { Some(json!({"status": {"conditions": entries}})) }
+}
+
+/// The entries of such a patch, for one list.
+pub fn entries(old: &[Condition], wanted: &[Condition], removed: &[&str]) -> Vec<Value> {
     let mut entries = Vec::new();
     for condition in wanted {
         let before = find(old, &condition.kind);
@@ -216,7 +222,7 @@ pub fn status_patch(old: &[Condition], wanted: &[Condition], removed: &[&str]) -
     for kind in removed.iter().filter(|kind| find(old, kind).is_some()) {
         entries.push(json!({"$patch": "delete", "type": kind}));
     }
-    if entries.is_empty() { None } else { Some(json!({"status": {"conditions": entries}})) }
+    entries
 }
 
 /// The same as a JSON merge patch, for servers that answer 415 to a strategic one: `live` is the whole object as just
@@ -254,7 +260,7 @@ fn null_as_empty<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<String>, 
 }
 
 /// Times of conditions; `null` and an empty text, which Go writes for its zero time, are the zero time here too.
-mod timestamp {
+pub mod timestamp {
     use serde::{Deserialize as _, Deserializer, de::Error as _};
 
     use crate::base::clock::Timestamp;
@@ -262,7 +268,11 @@ mod timestamp {
 
     pub(super) use crate::format::time::seconds::serialize;
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Timestamp, D::Error> {
+    /// Reads RFC 3339, an empty text or null.
+    ///
+    /// # Errors
+    /// The deserializer's, or a text that names no point in time.
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Timestamp, D::Error> {
         let text = Option::<String>::deserialize(d)?.unwrap_or_default();
         if text.is_empty() {
             return Ok(Timestamp::default());

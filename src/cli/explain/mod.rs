@@ -234,7 +234,12 @@ impl Explainer<'_> {
         let metadata = &object["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or("default");
         let name = metadata["name"].as_str().unwrap_or_default();
-        let fields = format!("involvedObject.kind={},involvedObject.name={name}", resource.kind);
+        let mut fields = format!("involvedObject.kind={},involvedObject.name={name}", resource.kind);
+        // An earlier object of this name may have had Events, too.
+        if let Some(uid) = metadata["uid"].as_str() {
+            fields.push_str(",involvedObject.uid=");
+            fields.push_str(uid);
+        }
         let mut events = Vec::new();
         let listed = objects(client, &EVENT, namespace, ("", &fields), &mut |event| events.push(event));
         if let Err(error) = listed {

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::api::core::{EVENT, PERSISTENT_VOLUME_CLAIM};
 use crate::api::meta::text;
+use crate::components::rollout::regarding;
 use crate::flow::Failed;
 use crate::kube::{Error, ListParams, Seed};
 use crate::limits;
@@ -21,9 +22,10 @@ pub fn look(seed: &Seed, set: &Value) -> Result<Option<Failed>, Error> {
         unbound.extend(claim.filter(is_unbound));
     }
     let Some(claim) = unbound.first() else { return Ok(None) };
-    let about = text(&claim["metadata"]["name"]);
+    let metadata = &claim["metadata"];
+    let about = regarding(text(&metadata["name"]), text(&metadata["uid"]));
     let params = ListParams {
-        field_selector: format!("regarding.kind={},regarding.name={about}", PERSISTENT_VOLUME_CLAIM.kind),
+        field_selector: format!("regarding.kind={},{about}", PERSISTENT_VOLUME_CLAIM.kind),
         limit: limits::ROLLOUT_OBJECTS_MAX,
         ..ListParams::default()
     };

@@ -1,14 +1,9 @@
 //! What the conditions of the Seed say about its components, and which pods are stale.
 
-use std::time::Duration;
-
-use serde_json::Value;
-
 use crate::api::condition::{self, Condition, Finding, Patience, Status};
-use crate::api::meta::{ObjectMeta, text};
+use crate::api::meta::ObjectMeta;
 use crate::base::clock::Timestamp;
-use crate::format::time::parse_rfc3339;
-use crate::resources::{REPORTED, Watched, WatchedCondition};
+use crate::resources::{Fault, REPORTED, Watched};
 
 /// The condition about all ManagedResources of the seed.
 pub(super) const COMPONENTS_HEALTHY: &str = "SeedSystemComponentsHealthy";
@@ -22,59 +17,9 @@ pub(super) fn concerns(managed: &Watched) -> bool {
     REPORTED.contains(&managed.metadata.namespace.as_str()) && !managed.spec.class.is_empty()
 }
 
-/// What is wrong with a ManagedResource.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Fault {
-    /// It cannot be applied, or is not healthy.
-    Certain(Finding),
-    /// The applier is at work, or what it has applied is. With every change of an extension there is a moment of this.
-    Passing(Finding),
-}
-
-impl Fault {
-    pub(super) const fn is_passing(&self) -> bool {
-        matches!(self, Self::Passing(_))
-    }
-
-    pub(super) fn into_finding(self) -> Finding {
-        match self {
-            Self::Certain(finding) | Self::Passing(finding) => finding,
-        }
-    }
-}
-
 /// What is wrong with a ManagedResource, if something is.
 pub(super) fn fault(managed: &Watched) -> Option<Fault> {
-    let key = managed.metadata.key();
-    let (observed, generation) = (managed.status.observed_generation, managed.metadata.generation);
-    let find = |kind: &str| managed.status.conditions.iter().find(|c| c.kind == kind);
-    let reported = |c: &WatchedCondition| {
-        let finding = Finding::new(c.reason.clone(), c.message.clone());
-        Some(if c.status == Status::False { Fault::Certain(finding) } else { Fault::Passing(finding) })
-    };
-    if observed != generation {
-        if let Some(applied) = find("ResourcesApplied").filter(|c| c.reason == "ApplyFailed") {
-            return reported(applied);
-        }
-        let text =
-            format!("observed generation of managed resource '{key}' outdated ({observed}/{generation})");
-        return Some(Fault::Passing(Finding::new("OutdatedStatus", text)));
-    }
-    let mut missing = Vec::new();
-    for (kind, fault) in [
-        ("ResourcesApplied", Status::False),
-        ("ResourcesHealthy", Status::False),
-        ("ResourcesProgressing", Status::True),
-    ] {
-        match find(kind) {
-            Some(found) if [fault, Status::Unknown].contains(&found.status) => return reported(found),
-            Some(_) => {}
-            None => missing.push(kind),
-        }
-    }
-    let text =
-        format!("ManagedResource {key} is missing the following condition(s), [{}]", missing.join(" "));
-    (!missing.is_empty()).then(|| Fault::Passing(Finding::new("MissingManagedResourceCondition", text)))
+    managed.fault(None)
 }
 
 /// The condition about the components.
@@ -108,40 +53,11 @@ pub(super) fn emergency_stop(seed: &ObjectMeta, old: &[Condition], now: Timestam
     })
 }
 
-/// What to do about a pod.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
-    /// It stays.
-    Stay,
-    /// It is deleted.
-    Delete,
-    /// It is deleted without a wait for its node.
-    Force,
-}
-
-const TERMINATING_MAX: Duration = Duration::from_secs(300);
-const STALE_REASONS: [&str; 4] = ["Evicted", "NodeAffinity", "NodeLost", "Preempting"];
-
-/// Pods that will never run again are only in the way (Gardener's `pkg/gardenlet/operation/care`, stale pods).
-pub(super) fn fate(pod: &Value, now: Timestamp) -> Fate {
-    let (metadata, status) = (&pod["metadata"], &pod["status"]);
-    if let Ok(deleted) = parse_rfc3339(text(&metadata["deletionTimestamp"])) {
-        return if now.since(deleted) > TERMINATING_MAX { Fate::Force } else { Fate::Stay };
-    }
-    let any =
-        |list: &Value, is_it: &dyn Fn(&Value) -> bool| list.as_array().is_some_and(|l| l.iter().any(is_it));
-    let reason = text(&status["reason"]);
-    let is_stale = STALE_REASONS.iter().any(|stale| reason.contains(stale))
-        || reason.starts_with("OutOf")
-        || any(&status["conditions"], &|c| c["type"] == "DisruptionTarget" && c["status"] == "True");
-    let is_over = matches!(text(&status["phase"]), "Succeeded" | "Failed");
-    let of_replica_set = any(&metadata["ownerReferences"], &|owner| owner["kind"] == "ReplicaSet");
-    if is_stale || (is_over && of_replica_set) { Fate::Delete } else { Fate::Stay }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -231,41 +147,5 @@ mod tests {
         assert_eq!((stop.status, stop.reason.as_str()), (Status::True, EMERGENCY_STOP));
         assert_eq!(emergency_stop(&seed("false"), &[stop], NOW), None);
         assert_eq!(emergency_stop(&ObjectMeta::default(), &[], NOW), None);
-    }
-
-    #[test]
-    fn fates_of_pods() {
-        let owned = json!({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "u"}]});
-        let deleted = |seconds: i64| {
-            let at = crate::format::time::rfc3339(Timestamp::from_unix(NOW.unix() - seconds));
-            json!({"deletionTimestamp": at})
-        };
-        let table = [
-            (json!({}), json!({"phase": "Running"}), Fate::Stay),
-            (deleted(10), json!({"phase": "Running"}), Fate::Stay),
-            (deleted(300), json!({"phase": "Failed", "reason": "Evicted"}), Fate::Stay),
-            (deleted(301), json!({"phase": "Running"}), Fate::Force),
-            (json!({}), json!({"phase": "Failed", "reason": "Evicted"}), Fate::Delete),
-            (json!({}), json!({"phase": "Failed", "reason": "OutOfcpu"}), Fate::Delete),
-            (json!({}), json!({"phase": "Failed", "reason": "Error"}), Fate::Stay),
-            (json!({}), json!({"phase": "Succeeded"}), Fate::Stay),
-            (owned.clone(), json!({"phase": "Succeeded"}), Fate::Delete),
-            (owned.clone(), json!({"phase": "Failed"}), Fate::Delete),
-            (owned, json!({"phase": "Pending"}), Fate::Stay),
-            (
-                json!({}),
-                json!({"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "True"}]}),
-                Fate::Delete,
-            ),
-            (
-                json!({}),
-                json!({"phase": "Failed", "conditions": [{"type": "DisruptionTarget", "status": "False"}]}),
-                Fate::Stay,
-            ),
-        ];
-        for (metadata, status, expected) in table {
-            let pod = json!({"metadata": metadata, "status": status});
-            assert_eq!(fate(&pod, NOW), expected, "{pod}");
-        }
     }
 }

@@ -18,7 +18,7 @@ use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{self, Garden};
-use crate::resources::Watched;
+use crate::resources::{Fault, Watched};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::queue::Retry;
@@ -26,7 +26,7 @@ use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::Site;
-use decide::{COMPONENTS_HEALTHY, EMERGENCY_STOP, Fault};
+use decide::{COMPONENTS_HEALTHY, EMERGENCY_STOP};
 
 /// Adds the controller.
 pub fn add(site: &Site, group: &mut Group) {

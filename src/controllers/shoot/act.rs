@@ -14,6 +14,7 @@ use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::write;
 
 use super::ShootReconciler;
+use super::decide::{self, Operation};
 use super::finish::is_no_answer;
 use super::frame::Frame;
 use super::tasks::Work;
@@ -41,9 +42,12 @@ impl ShootReconciler {
         let then = &running.work.shoot["metadata"];
         let is_new = now.metadata.deletion_timestamp.is_some() && then["deletionTimestamp"].is_null();
         // The store may be behind what the operation has begun with.
+        let is_more_force =
+            decide::is_forced(&now.metadata.annotations) && running.frame.operation() == Operation::Delete;
         let is_same = text(&then["uid"]) == now.metadata.uid
             && now.metadata.generation <= running.frame.generation()
-            && !is_new;
+            && !is_new
+            && !is_more_force;
         is_same.then_some(running)
     }
 

@@ -7,22 +7,25 @@ use serde_json::{Value, json};
 use crate::api::extensions::CLUSTER;
 use crate::api::gardener::{OPERATION, SHOOT};
 use crate::api::meta::{Key, Metadata, text};
-use crate::flow::{Failed, Pacer, TaskError};
+use crate::flow::{Failed, Flow, Pacer, TaskError};
 use crate::format::view;
 use crate::kube::{Garden, Patch, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::write;
 use crate::secrets::Place;
+use crate::shoot::rewrite::Rewrite;
+use crate::shoot::rewrite::accounts::Accounts;
 use crate::shoot::{Phase, Sources, View};
 
 use super::act::Running;
 use super::decide::{FINALIZER, Operation};
+use super::finish::News;
 use super::flow::{self, Plan};
 use super::frame::{self, Frame, Start};
 use super::status::INITIALIZE;
 use super::surroundings::{self, Surroundings};
 use super::tasks::Work;
-use super::{CONFLICT_RETRY, PROGRESS_PERIOD, ShootReconciler, cluster, unbuilt};
+use super::{CONFLICT_RETRY, PROGRESS_PERIOD, ShootReconciler, cluster, deletion, rotation};
 
 /// The manager of the Secrets of a Shoot, as upstream.
 const IDENTITY: &str = "gardenlet";
@@ -67,26 +70,28 @@ impl ShootReconciler {
                 Err(e) => return Err(e.into()),
             }
         }
-        let view = View::new(Sources {
+        let mut view = View::new(Sources {
             shoot: &shoot,
             seed: &around.seed,
             project: &around.project,
             garden: &around.garden,
             secrets: &around.secrets,
         });
-        if let Some(failed) = incomplete(&view) {
-            return self.not_begun(key, &frame, failed, cx);
-        }
-        if let Err(failed) = sync_cluster(&self.seed, &shoot, &around) {
+        let complete = incomplete(&view).map_or(Ok(()), Err);
+        if let Err(failed) = complete.and_then(|()| sync_cluster(&self.seed, &shoot, &around)) {
             return self.not_begun(key, &frame, failed, cx);
         }
         // From now on there may be more of it in the seed than its `Cluster`.
         if let Some(patch) = frame::identified(&shoot) {
             shoot = self.patch_status(key, patch)?;
         }
-        self.tell(key, &shoot, (false, "Reconciling", "Reconciling Shoot cluster"), cx);
+        let flow = match self.flow(operation, &shoot, &mut view) {
+            Ok(flow) => flow,
+            Err(failed) => return self.not_begun(key, &frame, failed, cx),
+        };
+        self.tell(key, &shoot, operation, News::Begun, cx);
         let running = Running {
-            flow: flow::build(plan(&shoot, &view)),
+            flow,
             work: self.work(shoot, view, around, cx),
             frame,
             pacer: Pacer::new(
@@ -96,6 +101,16 @@ impl ShootReconciler {
             ended: None,
         };
         self.turn(key, running, cx)
+    }
+
+    fn flow(&self, operation: Operation, shoot: &Value, view: &mut View) -> Result<Flow<Work>, Failed> {
+        if operation.as_str() != "Delete" {
+            return Ok(flow::build(plan(shoot, view)));
+        }
+        // What is in its cluster cannot be deleted while it sleeps.
+        view.wants_hibernation = false;
+        let found = deletion::Found::read(&self.seed, &view.technical_id)?;
+        Ok(deletion_flow(operation, deletion::Plan::new(shoot, found)))
     }
 
     fn work(&self, shoot: Value, view: View, around: Surroundings, cx: &Context) -> Work {
@@ -125,7 +140,10 @@ impl ShootReconciler {
             outside: None,
             advertise_address: None,
             texts: BTreeMap::new(),
+            keeps_server: false,
             generations: BTreeMap::new(),
+            rewrite: Rewrite::default(),
+            accounts: Accounts::default(),
         }
     }
 
@@ -141,6 +159,14 @@ impl ShootReconciler {
         let text = format!("Could not initialize a new operation for Shoot cluster: {}", failed.text);
         let error = TaskError { task: INITIALIZE.to_owned(), failed: Failed { text, ..failed } };
         self.failed(key, frame, &[error], cx.clock.now(), cx)?
+    }
+}
+
+/// The tasks of a deletion.
+pub(super) fn deletion_flow(operation: Operation, plan: deletion::Plan) -> Flow<Work> {
+    match operation {
+        Operation::ForceDelete => deletion::force::build(plan),
+        _ => deletion::flow::build(plan),
     }
 }
 
@@ -201,12 +227,13 @@ pub(super) fn plan(shoot: &Value, view: &View) -> Plan {
     let of = &view.rotations;
     let tasks = text(&annotations[frame::TASKS]);
     let rest = &shoot["status"]["credentials"]["encryptionAtRest"];
-    let is_changed = unbuilt::encrypts_others(shoot) || text(&rest["provider"]["type"]).is_empty();
+    let is_changed = rotation::encrypts_others(shoot) || text(&rest["provider"]["type"]).is_empty();
     Plan {
         is_hibernated: view.wants_hibernation,
         skips_readiness: !annotations["shoot.gardener.cloud/skip-readiness"].is_null(),
         publishes_keys: view.wants_managed_issuer,
         prepares_service_account_key: is_preparing(of.service_account_key.phase),
+        completes_service_account_key: of.service_account_key.phase == Phase::Completing,
         prepares_authorities: is_preparing(of.authorities.phase),
         prepares_encryption_key: is_preparing(of.encryption_key.phase),
         rewrites_objects: is_changed || is_preparing(of.encryption_key.phase),

@@ -1,5 +1,6 @@
 //! What to do with a Shoot, and when. Pure.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,7 +14,6 @@ use crate::format::duration::parse_nanos;
 use crate::format::time::parse_rfc3339;
 use crate::format::view;
 
-use super::unbuilt::Unbuilt;
 use super::window::Window;
 
 /// Whoever has worked on a Shoot leaves this finalizer, and removes it when nothing of the Shoot is left.
@@ -62,9 +62,17 @@ impl Operation {
         }
     }
 
-    /// Whether this version can do it.
-    pub const fn is_built(self) -> bool {
-        matches!(self, Self::Create | Self::Reconcile)
+    /// Why this version does not do it, for the owner of a Shoot; nothing if it does.
+    pub const fn unbuilt(self) -> Option<&'static str> {
+        match self {
+            Self::Create | Self::Reconcile | Self::Delete | Self::ForceDelete => None,
+            Self::Restore => Some(
+                "This gardenlet cannot restore Shoots that come from other seeds yet. It has left everything as it is.",
+            ),
+            Self::Migrate => Some(
+                "This gardenlet cannot prepare the migration of Shoots to other seeds yet. It has left everything as it is.",
+            ),
+        }
     }
 }
 
@@ -93,8 +101,8 @@ pub enum Decision {
     },
     /// This version cannot do it ([`super::status::not_built`]). Nothing is touched.
     NotBuilt {
-        /// What it cannot do.
-        what: Unbuilt,
+        /// Why.
+        why: &'static str,
         /// When to decide again.
         after: Duration,
     },
@@ -184,6 +192,11 @@ pub fn is_deleting(shoot: &Value) -> bool {
     !text(&shoot["metadata"]["deletionTimestamp"]).is_empty()
 }
 
+/// Whether it is to be deleted by force, if it is being deleted.
+pub(super) fn is_forced(annotations: &BTreeMap<String, String>) -> bool {
+    annotations.get(CONFIRM_FORCE).is_some_and(|value| is_true(value))
+}
+
 /// What has to be done with the Shoot, whether or not it is time for it.
 pub fn operation(shoot: &Value) -> Operation {
     let last = &shoot["status"]["lastOperation"];
@@ -224,15 +237,15 @@ pub fn decide(input: &Input<'_>) -> Decision {
     let operation = operation(shoot);
     if let Some(why) = input.not_now(operation) {
         // Extensions go on with a Shoot that is left alone, and must see what its owner changes.
-        let is_synced = operation.is_built() && input.is_left_alone().is_some();
+        let is_synced = operation.unbuilt().is_none() && input.is_left_alone().is_some();
         return Decision::Later { after: input.again_after(), is_synced, why };
     }
     if let Some(why) = seed_problem(input.seed, input.agent) {
         let why = format!("Shoot cannot be reconciled on seed: {why}");
         return Decision::Blocked { why, after: BLOCKED_AGAIN };
     }
-    if let Some(what) = Unbuilt::of(shoot, operation) {
-        return Decision::NotBuilt { what, after: input.settings.sync_period };
+    if let Some(why) = operation.unbuilt() {
+        return Decision::NotBuilt { why, after: input.settings.sync_period };
     }
     match input.listed_after() {
         after if input.is_listed && !after.is_zero() => {
@@ -600,8 +613,8 @@ mod tests {
                 let shoot = with(changes);
                 let input = Input { now: NOW.plus(2 * HOUR), ..input(&shoot, &seed, &agent, settings) };
                 let begun = match decide(&input) {
-                    Decision::Now(operation)
-                    | Decision::NotBuilt { what: Unbuilt::Operation(operation), .. } => Some(operation),
+                    Decision::Now(operation) => Some(operation),
+                    Decision::NotBuilt { .. } => Some(operation(&shoot)),
                     Decision::Later { .. } => None,
                     other => panic!("{changes:?}: {other:?}"),
                 };
@@ -666,7 +679,7 @@ mod tests {
             // Nothing of it is touched.
             (failed("Migrate"), false),
             (failed("Restore"), false),
-            (vec![(STATE, json!("Failed")), (DELETED, json!("2026-01-01T00:00:00Z"))], false),
+            (vec![(STATE, json!("Failed")), (DELETED, json!("2026-01-01T00:00:00Z"))], true),
             (vec![(IGNORED, json!("true")), ("/metadata/namespace", json!("garden"))], true),
         ];
         for (changes, expected) in table {
@@ -741,15 +754,15 @@ mod tests {
             decided(&with(&[("/spec/provider/workers", json!([]))]), &seed(), &settings()),
             Decision::Now(Operation::Reconcile)
         );
+        assert_eq!(decided(&with(&[deleted]), &seed(), &settings()), Decision::Now(Operation::Delete));
         let table = [
-            (deleted, Operation::Delete),
             (("/spec/seedName", json!("other")), Operation::Migrate),
             ((LAST, json!({"type": "Migrate", "state": "Succeeded"})), Operation::Restore),
         ];
         for (change, operation) in table {
             assert_eq!(
                 decided(&with(&[change]), &seed(), &settings()),
-                Decision::NotBuilt { what: Unbuilt::Operation(operation), after: HOUR }
+                Decision::NotBuilt { why: operation.unbuilt().unwrap(), after: HOUR }
             );
         }
     }
@@ -810,14 +823,15 @@ mod tests {
             match decide(&input) {
                 Decision::Nothing => assert!(!ours, "{shoot}"),
                 Decision::Now(operation) => {
-                    assert!(ours && !has_workers(&shoot) && operation.is_built());
-                    assert!(!is_deleting(&shoot) && input.is_left_alone().is_none());
+                    assert!(ours && !has_workers(&shoot) && operation.unbuilt().is_none());
+                    assert_eq!(is_deleting(&shoot), operation.as_str() == "Delete");
+                    assert!(input.is_left_alone().is_none());
                     // What is not up to date never waits.
                     assert!(!is_listed || input.listed_after().is_zero());
                 }
                 Decision::Later { after, is_synced, .. } => {
                     assert!(ours && !has_workers(&shoot));
-                    assert_eq!(is_synced, after.is_none() && operation(&shoot).is_built());
+                    assert_eq!(is_synced, after.is_none() && operation(&shoot).unbuilt().is_none());
                     // A confined Shoot is not decided on twice within one window.
                     assert!(
                         after.is_none_or(|after| Window::of(&shoot).contains(NOW.plus(after))),
@@ -825,8 +839,8 @@ mod tests {
                     );
                 }
                 Decision::Blocked { after, .. } => assert!(ours && after == BLOCKED_AGAIN),
-                Decision::NotBuilt { what, after } => {
-                    assert!(ours && Unbuilt::of(&shoot, operation(&shoot)) == Some(what) && after == HOUR);
+                Decision::NotBuilt { why, after } => {
+                    assert!(ours && operation(&shoot).unbuilt() == Some(why) && after == HOUR);
                 }
             }
         }

@@ -2,7 +2,11 @@
 //!
 //! `AfterWorker` never comes for a Shoot without workers: such an extension is skipped, as upstream does.
 
-use crate::api::extensions::EXTENSION;
+use crate::api::extensions::{
+    CONTAINER_RUNTIME, CONTROL_PLANE, EXTENSION, INFRASTRUCTURE, NETWORK, OPERATING_SYSTEM_CONFIG,
+    SELF_HOSTED_SHOOT_EXPOSURE, WORKER,
+};
+use crate::api::meta::Resource;
 use crate::extension::{Class, Enabled, Moment, Patience, Target, enabled, together};
 use crate::flow::{Attempt, Failed, Step};
 
@@ -37,6 +41,65 @@ pub(super) fn wait(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Ste
     let looks = extensions
         .map(|extension| target(work, &extension.name).wait_ready(&work.seed, extension.patience(), attempt));
     together(looks.collect())
+}
+
+/// Deletes those whose extensions let them go at a moment.
+pub(super) fn delete(work: &mut Work, moment: Moment) -> Result<Step, Failed> {
+    let now = work.place.clock.now();
+    for extension in wanted(work).into_iter().filter(|extension| extension.deleted == moment) {
+        target(work, &extension.name).delete(&work.seed, now)?;
+    }
+    Ok(Step::Done)
+}
+
+/// Waits until those are gone.
+pub(super) fn wait_deleted(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Step, Failed> {
+    let extensions = wanted(work).into_iter().filter(|extension| extension.deleted == moment);
+    let looks = extensions
+        .map(|extension| target(work, &extension.name).wait_gone(&work.seed, extension.patience(), attempt));
+    together(looks.collect())
+}
+
+/// Waits until there is none of this Shoot.
+pub(super) fn wait_none(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let all = Target::of_class(&work.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
+    let patience = Patience::of(&EXTENSION);
+    together(all.into_iter().map(|target| target.wait_gone(&work.seed, patience, attempt)).collect())
+}
+
+/// Kinds of which a Shoot may have objects, but records.
+const KINDS: [Resource; 8] = [
+    CONTAINER_RUNTIME,
+    CONTROL_PLANE,
+    EXTENSION,
+    INFRASTRUCTURE,
+    NETWORK,
+    OPERATING_SYSTEM_CONFIG,
+    SELF_HOSTED_SHOOT_EXPOSURE,
+    WORKER,
+];
+
+fn all(work: &Work) -> Result<Vec<Target>, Failed> {
+    let mut all = Vec::new();
+    for resource in &KINDS {
+        all.extend(Target::of_class(&work.seed, resource, work.plane(), Class::Shoot.as_str())?);
+    }
+    Ok(all)
+}
+
+/// Deletes the objects of all kinds.
+pub(super) fn delete_all(work: &mut Work) -> Result<Step, Failed> {
+    let now = work.place.clock.now();
+    for target in all(work)? {
+        target.delete(&work.seed, now)?;
+    }
+    Ok(Step::Done)
+}
+
+/// Waits until they are gone.
+pub(super) fn wait_all_deleted(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+    let look = |target: Target| target.wait_gone(&work.seed, Patience::of(&target.resource), attempt);
+    together(all(work)?.into_iter().map(look).collect())
 }
 
 /// The objects of this Shoot that nobody asks for any more. The type counts: somebody may have given one another name.

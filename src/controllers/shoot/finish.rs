@@ -9,14 +9,36 @@ use crate::base::error::chain;
 use crate::flow::{self, TaskError};
 use crate::kube::{self, Patch, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome};
-use crate::runtime::events::{About, News};
+use crate::runtime::events::{self, About};
 use crate::secrets;
 
 use super::ShootReconciler;
 use super::act::{Running, Told};
 use super::begin::sync_cluster;
+use super::decide::Operation;
 use super::flow::done_on_request;
 use super::frame::{Facts, Frame};
+
+/// What people are told of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum News<'a> {
+    Begun,
+    Succeeded,
+    Failed(&'a str),
+}
+
+impl<'a> News<'a> {
+    fn words(self, operation: Operation) -> (bool, &'static str, &'a str) {
+        let deletes = operation.as_str() == "Delete";
+        match self {
+            Self::Begun if deletes => (false, "Deleting", "Deleting Shoot cluster"),
+            Self::Begun => (false, "Reconciling", "Reconciling Shoot cluster"),
+            Self::Succeeded if deletes => (false, "Deleted", "Deleted Shoot cluster"),
+            Self::Succeeded => (false, "Reconciled", "Reconciled Shoot cluster"),
+            Self::Failed(why) => (true, if deletes { "DeleteError" } else { "ReconcileError" }, why),
+        }
+    }
+}
 
 impl Running {
     fn done_on_request(&self) -> Vec<&'static str> {
@@ -37,6 +59,9 @@ impl ShootReconciler {
         cx: &Context,
     ) -> Result<Told, kube::Error> {
         let Running { work, frame, .. } = running;
+        if frame.operation().as_str() == "Delete" {
+            return self.deleted(key, frame, at, cx);
+        }
         let Some(live) = self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name)? else {
             return Ok(Ok(Outcome::Done));
         };
@@ -56,7 +81,7 @@ impl ShootReconciler {
         let name = key.to_string();
         let operation = frame.operation().as_str();
         log::info!(shoot = name.as_str(), operation; "The Shoot is up to date");
-        self.tell(key, &shoot, (false, "Reconciled", "Reconciled Shoot cluster"), cx);
+        self.tell(key, &shoot, frame.operation(), News::Succeeded, cx);
         Ok(Ok(self.again(&shoot, &work.around.seed, cx)))
     }
 
@@ -109,7 +134,7 @@ impl ShootReconciler {
         let is_final = frame.is_final(errors, at);
         let written = self.patch_status(key, frame.failed(errors, at));
         match written {
-            Ok(shoot) => self.tell(key, &shoot, (true, "ReconcileError", &failure), cx),
+            Ok(shoot) => self.tell(key, &shoot, frame.operation(), News::Failed(&failure), cx),
             Err(error) if is_away(&error) => return Err(error),
             Err(error) => {
                 let (shoot, err) = (key.to_string(), chain(&error));
@@ -122,16 +147,12 @@ impl ShootReconciler {
     }
 
     /// Tells people.
-    pub(super) fn tell(
-        &self,
-        key: &Key,
-        shoot: &Value,
-        (warning, reason, note): (bool, &str, &str),
-        cx: &Context,
-    ) {
+    pub(super) fn tell(&self, key: &Key, shoot: &Value, operation: Operation, news: News<'_>, cx: &Context) {
+        let (warning, reason, note) = news.words(operation);
+        let action = if operation.as_str() == "Delete" { "Delete" } else { "Reconcile" };
         let uid = text(&shoot["metadata"]["uid"]);
         let about = About { resource: &SHOOT, namespace: &key.namespace, name: &key.name, uid };
-        let news = News { controller: "shoot-controller", warning, reason, action: "Reconcile", note };
+        let news = events::News { controller: "shoot-controller", warning, reason, action, note };
         cx.events.tell(&self.garden, &cx.clock, about, news);
     }
 }
@@ -142,7 +163,7 @@ pub(super) fn is_no_answer(error: &secrets::Error) -> bool {
 }
 
 /// Whether it makes sense to tell the garden the same later.
-fn is_away(error: &kube::Error) -> bool {
+pub(super) fn is_away(error: &kube::Error) -> bool {
     matches!(error.verdict(), Verdict::Unreachable | Verdict::Throttled(_) | Verdict::Fenced)
 }
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::flow::{Attempt, Failed, Flow, Step, TaskId};
 
-use super::frame;
 use super::tasks::{self as run, Work};
+use super::{encryption, frame, sleep};
 
 /// What is known before the flow begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,6 +23,8 @@ pub(super) struct Plan {
     pub(super) publishes_keys: bool,
     /// The rotation of the key of service accounts is being prepared.
     pub(super) prepares_service_account_key: bool,
+    /// The rotation of the key of service accounts is being completed.
+    pub(super) completes_service_account_key: bool,
     /// The rotation of CAs is being prepared.
     pub(super) prepares_authorities: bool,
     /// The rotation of the encryption key is being prepared.
@@ -36,14 +38,16 @@ pub(super) struct Plan {
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-const FIVE_SECONDS: Duration = Duration::from_secs(5);
-const TEN_SECONDS: Duration = Duration::from_secs(10);
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const FIVE_SECONDS: Duration = Duration::from_secs(5);
+pub(super) const TEN_SECONDS: Duration = Duration::from_secs(10);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 /// As long as upstream tries what may fail for a moment.
-const SHORT: Duration = Duration::from_secs(30);
-const TWO_MINUTES: Duration = Duration::from_secs(120);
-const FIVE_MINUTES: Duration = Duration::from_secs(300);
-const TEN_MINUTES: Duration = Duration::from_secs(600);
+pub(super) const SHORT: Duration = Duration::from_secs(30);
+pub(super) const NINETY_SECONDS: Duration = Duration::from_secs(90);
+pub(super) const TWO_MINUTES: Duration = Duration::from_secs(120);
+pub(super) const FIVE_MINUTES: Duration = Duration::from_secs(300);
+pub(super) const TEN_MINUTES: Duration = Duration::from_secs(600);
+pub(super) const FIFTEEN_MINUTES: Duration = Duration::from_secs(900);
 
 /// What the garden may ask for in an annotation, and the name of the task that does it.
 struct OnRequest {
@@ -65,7 +69,7 @@ pub(super) fn done_on_request(shoot: &Value, is_done: impl Fn(&str) -> bool) -> 
     done.map(|task| task.asked).collect()
 }
 
-type Act = fn(&mut Work, &Attempt) -> Result<Step, Failed>;
+pub(super) type Act = fn(&mut Work, &Attempt) -> Result<Step, Failed>;
 
 /// The flow that creates a Shoot or brings it up to date.
 pub(super) fn build(plan: Plan) -> Flow<Work> {
@@ -78,12 +82,18 @@ pub(super) fn build(plan: Plan) -> Flow<Work> {
 }
 
 /// A task whose errors are tried again for half a minute.
-fn retried(flow: &mut Flow<Work>, name: &str, act: Act, after: &[TaskId], skip: bool) -> TaskId {
+pub(super) fn retried(flow: &mut Flow<Work>, name: &str, act: Act, after: &[TaskId], skip: bool) -> TaskId {
     flow.task(name, act).after(after).skip_if(skip).retrying(FIVE_SECONDS, SHORT).add()
 }
 
 /// A task that waits, at most so long.
-fn wait(flow: &mut Flow<Work>, name: &str, act: Act, after: &[TaskId], within: Duration) -> TaskId {
+pub(super) fn wait(
+    flow: &mut Flow<Work>,
+    name: &str,
+    act: Act,
+    after: &[TaskId],
+    within: Duration,
+) -> TaskId {
     flow.task(name, act).after(after).within(within).add()
 }
 
@@ -198,6 +208,22 @@ struct Inside {
     connected: TaskId,
     controllers: TaskId,
     extensions: TaskId,
+    /// What must not be written any more when the control plane ends.
+    deployed: [TaskId; 2],
+}
+
+/// The tasks of extensions that work while the API server does: when it comes, or before it goes.
+const fn after_server(is_hibernated: bool) -> [&'static str; 2] {
+    if is_hibernated {
+        return [
+            "Hibernating extension resources before kube-apiserver hibernation",
+            "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
+        ];
+    }
+    [
+        "Deploying extension resources after kube-apiserver",
+        "Waiting until extension resources handled after kube-apiserver are ready",
+    ]
 }
 
 /// From the applier that serves the Shoot to what is in it.
@@ -230,15 +256,16 @@ fn add_what_is_inside(flow: &mut Flow<Work>, plan: Plan, (first, server): (&Prep
     let connected = flow
         .task("Initializing connection to Shoot", run::connect)
         .after(&[first.records[0], access])
-        .skip_if(plan.is_hibernated)
         .retrying(FIVE_SECONDS, TWO_MINUTES)
         .add();
     flow.task("Sync public service account signing keys to Garden cluster", run::publish_keys)
         .after(&[connected])
         .skip_if(plan.is_hibernated || !plan.publishes_keys)
         .add();
+    // Nobody waits for the API server of a Shoot that is to sleep, and its controllers must not be of a later version.
+    let before = if plan.is_hibernated { connected } else { served };
     let controllers =
-        retried(flow, "Deploying Kubernetes controller manager", run::controllers, &[served], false);
+        retried(flow, "Deploying Kubernetes controller manager", run::controllers, &[before], false);
     let rotates = plan.prepares_service_account_key || plan.prepares_authorities;
     let ready = flow
         .task("Waiting until kube-controller-manager reports readiness", run::wait_controllers)
@@ -247,22 +274,12 @@ fn add_what_is_inside(flow: &mut Flow<Work>, plan: Plan, (first, server): (&Prep
         .within(Duration::from_secs(180))
         .add();
     add_rewrite(flow, plan, connected);
-    let after = retried(
-        flow,
-        "Deploying extension resources after kube-apiserver",
-        run::extensions_after,
-        &[first.referenced, connected],
-        plan.is_hibernated,
-    );
-    let extensions = flow
-        .task(
-            "Waiting until extension resources handled after kube-apiserver are ready",
-            run::wait_extensions_after,
-        )
-        .after(&[after])
-        .skip_if(!is_waiting)
-        .add();
-    Inside { connected, controllers: ready, extensions }
+    add_accounts(flow, plan, &[connected, ready]);
+    let [name, wait_name] = after_server(plan.is_hibernated);
+    let after = retried(flow, name, run::extensions_after, &[first.referenced, connected], false);
+    let extensions =
+        flow.task(wait_name, run::wait_extensions_after).after(&[after]).skip_if(plan.skips_readiness).add();
+    Inside { connected, controllers: ready, extensions, deployed: [namespaces, controllers] }
 }
 
 /// What is stored is written anew after its encryption has changed.
@@ -270,7 +287,7 @@ fn add_rewrite(flow: &mut Flow<Work>, plan: Plan, connected: TaskId) {
     let labels = flow
         .task(
             "Labeling resources after modification of encryption config or to encrypt them with new ETCD encryption key",
-            run::label_objects,
+            encryption::label,
         )
         .after(&[connected])
         .skip_if(!plan.rewrites_objects || plan.is_hibernated)
@@ -278,10 +295,30 @@ fn add_rewrite(flow: &mut Flow<Work>, plan: Plan, connected: TaskId) {
         .add();
     flow.task(
         "Removing label from resources after modification of encryption config or rotation of ETCD encryption key",
-        run::unlabel_objects,
+        encryption::unlabel,
     )
     .after(&[connected, labels])
     .skip_if(!plan.ends_rewrite || plan.is_hibernated)
+    .retrying(SHORT, TEN_MINUTES)
+    .add();
+}
+
+/// Tokens of ServiceAccounts that do not expire.
+fn add_accounts(flow: &mut Flow<Work>, plan: Plan, needs: &[TaskId]) {
+    flow.task(
+        "Creating new ServiceAccount secrets after creation of new signing key",
+        encryption::renew_accounts,
+    )
+    .after(needs)
+    .skip_if(!plan.prepares_service_account_key || plan.is_hibernated)
+    .retrying(SHORT, TEN_MINUTES)
+    .add();
+    flow.task(
+        "Deleting old ServiceAccount secrets after rotation of signing key",
+        encryption::clean_accounts,
+    )
+    .after(needs)
+    .skip_if(!plan.completes_service_account_key || plan.is_hibernated)
     .retrying(SHORT, TEN_MINUTES)
     .add();
 }
@@ -301,6 +338,7 @@ fn add_end(flow: &mut Flow<Work>, plan: Plan, (first, inside): (&Preparation, &I
         &[first.identity, inside.connected],
         plan.is_hibernated,
     );
+    add_sleep(flow, plan, inside);
     let stale = retried(
         flow,
         "Deleting stale extension resources",
@@ -319,11 +357,90 @@ fn add_end(flow: &mut Flow<Work>, plan: Plan, (first, inside): (&Preparation, &I
         .add();
 }
 
+/// What puts the Shoot to sleep.
+fn add_sleep(flow: &mut Flow<Work>, plan: Plan, inside: &Inside) {
+    let is_awake = !plan.is_hibernated;
+    let [namespaces, controllers] = inside.deployed;
+    let asleep = flow
+        .task("Hibernating control plane", sleep::control_plane)
+        .after(&[inside.connected, inside.extensions, inside.controllers, namespaces, controllers])
+        .skip_if(is_awake)
+        .retrying(FIVE_SECONDS, TEN_MINUTES)
+        .add();
+    let name = "Hibernating extension resources after kube-apiserver hibernation";
+    let extensions = retried(flow, name, sleep::extensions, &[asleep], is_awake);
+    flow.task(
+        "Waiting until extension resources hibernated after kube-apiserver hibernation are ready",
+        sleep::wait_extensions,
+    )
+    .after(&[extensions])
+    .skip_if(is_awake || plan.skips_readiness)
+    .add();
+    // A Shoot without workers has no record of an ingress domain.
+    let records: [(&str, Act); 2] = [
+        ("Destroying internal domain DNS record if hibernated", sleep::internal_record),
+        ("Destroying external domain DNS record if hibernated", sleep::external_record),
+    ];
+    for (name, act) in records {
+        flow.task(name, act).after(&[asleep]).skip_if(is_awake).retrying(FIVE_SECONDS, FIVE_MINUTES).add();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// In the order in which the Go gardenlet has finished them, without those of what is not deployed here.
+    const HIBERNATES: [&str; 20] = [
+        "Deploying control plane namespace",
+        "Ensuring Shoot cluster identity",
+        "Deploying referenced resources",
+        "Deploying Kubernetes API server service in the Seed cluster",
+        "Initializing secrets management",
+        "Ensuring advertised addresses for the Shoot",
+        "Deploying main and events ETCDs",
+        "Deploying Kubernetes API server",
+        "Deploying gardener-resource-manager",
+        "Deploying shoot namespaces system component",
+        "Deploying Gardener shoot access resources",
+        "Deploying Kubernetes controller manager",
+        "Initializing connection to Shoot",
+        "Hibernating extension resources before kube-apiserver hibernation",
+        "Deleting stale extension resources",
+        "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
+        "Hibernating control plane",
+        "Hibernating extension resources after kube-apiserver hibernation",
+        "Destroying internal domain DNS record if hibernated",
+        "Destroying external domain DNS record if hibernated",
+    ];
+
+    #[test]
+    fn a_shoot_that_is_to_sleep_has_the_tasks_of_upstream() {
+        let all = build(Plan { is_hibernated: true, ..Plan::default() }).outline();
+        let own = ["Create botanist", "Check required extensions"];
+        let kept = "Waiting until Kubernetes API server service in the Seed cluster has reported readiness";
+        let last = "Waiting until extension resources hibernated after kube-apiserver hibernation are ready";
+        let mut expected: Vec<&str> = own.into_iter().chain([kept]).chain(HIBERNATES).chain([last]).collect();
+        let mut done: Vec<&str> =
+            all.iter().filter(|task| !task.is_skipped).map(|task| task.name.as_str()).collect();
+        let place = |name: &str| HIBERNATES.iter().position(|known| *known == name);
+        for task in all.iter().filter(|task| !task.is_skipped) {
+            for need in task.needs.iter().map(|need| all[*need].name.as_str()) {
+                let is_later = place(need).zip(place(&task.name)).is_some_and(|(need, own)| need > own);
+                // Controllers must not be of a later version than a server that nobody has waited for.
+                let is_ours = task.name == "Deploying Kubernetes controller manager";
+                assert!(!is_later || is_ours, "{} needs {need}", task.name);
+            }
+        }
+        expected.sort_unstable();
+        done.sort_unstable();
+        assert_eq!(done, expected);
+        let awake = build(Plan::default()).outline();
+        let of_sleep = |name: &str| name.contains("ibernat");
+        assert!(awake.iter().filter(|task| of_sleep(&task.name)).all(|task| task.is_skipped));
+    }
 
     #[test]
     fn what_was_asked_for_and_done_is_struck_off() {

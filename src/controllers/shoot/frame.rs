@@ -237,7 +237,9 @@ impl Frame {
                     status[field] = json!(reset);
                 }
             }
-            if let Some(changed) = rotation_patch(&self.rotation, &rotation::done(&self.rotation, now)) {
+            if let Some(changed) =
+                rotation_patch(&self.rotation, &rotation::done(&self.rotation, facts.is_hibernated, now))
+            {
                 status["credentials"]["rotation"] = changed;
             }
         }
@@ -653,6 +655,7 @@ mod tests {
                 if first["status"]["lastErrors"].is_null() {
                     let credentials = rotation::done(
                         &before["status"]["credentials"]["rotation"],
+                        false,
                         at(&last(first)["lastUpdateTime"]),
                     );
                     shoot["status"]["credentials"]["rotation"] = credentials;

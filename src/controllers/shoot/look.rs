@@ -14,7 +14,7 @@ use crate::flow::{Failed, Outline};
 use crate::kube::{Error, Garden, ListParams};
 use crate::shoot::{Sources, View};
 
-use super::{begin, flow, surroundings};
+use super::{begin, decide, deletion, flow, surroundings};
 
 /// What the garden has registered.
 ///
@@ -57,6 +57,10 @@ pub fn settings(garden: &Garden, shoot: &Value) -> Result<(), Failed> {
 
 /// The tasks of the Shoot's present or last operation. Its spec and its status decide which tasks are skipped.
 pub fn outline(shoot: &Value) -> Vec<Outline> {
+    if shoot["status"]["lastOperation"]["type"] == "Delete" {
+        let operation = decide::operation(shoot);
+        return begin::deletion_flow(operation, deletion::Plan::whole(shoot)).outline();
+    }
     let view = View::new(Sources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
     let mut plan = begin::plan(shoot, &view);
     // The last task of an encryption notes what it has done, and a Shoot that is being made has nothing encrypted at its

@@ -6,6 +6,8 @@ mod act;
 mod begin;
 pub mod cluster;
 pub mod decide;
+mod deletion;
+mod encryption;
 mod extensions;
 mod finish;
 mod flow;
@@ -14,10 +16,10 @@ pub mod look;
 mod records;
 mod release;
 mod rotation;
+pub mod sleep;
 pub mod status;
 mod surroundings;
 mod tasks;
-pub mod unbuilt;
 pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,9 +38,7 @@ use crate::pki::keys::RsaKeys;
 use crate::resources::Watched;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
-use crate::runtime::informer::Options;
 use crate::runtime::queue::Retry;
-use crate::runtime::source::Source;
 use crate::runtime::store::{Change, Store};
 use crate::shoot::client::Connector;
 use crate::shoot::served::Served;
@@ -46,24 +46,17 @@ use crate::shoot::served::Served;
 use super::Site;
 
 use decide::{Decision, Input};
-use unbuilt::Unbuilt;
 
 /// Adds the controller.
 pub fn add(site: &Site, group: &mut Group) {
     let settings = &site.settings;
     let lane = group.lane("shoot", settings.controllers.shoot.workers, RETRY);
-    let shoots = Source::<ShootHead>::default();
     let listed = Listed::default();
     let new = listed.clone();
-    group.wake(&lane, &shoots, move |change| {
+    group.wake(&lane, &site.heads, move |change| {
         new.hear(change);
         wants_reconcile(change).then(|| change.key.clone())
     });
-    let ours = Options {
-        label_selector: format!("name.seed.gardener.cloud/{}=true", site.seed_name()),
-        ..Options::all("garden/shoots", SHOOT)
-    };
-    group.watch(&site.garden, ours, &shoots);
     let agent = &site.agent;
     let reconciler = ShootReconciler {
         garden: site.garden.clone(),
@@ -71,7 +64,7 @@ pub fn add(site: &Site, group: &mut Group) {
         seed_name: site.seed_name().to_owned(),
         agent: json!({"id": agent.id, "name": agent.name, "version": agent.version}),
         settings: Arc::clone(settings),
-        shoots: shoots.store().clone(),
+        shoots: site.heads.store().clone(),
         listed,
         installations: site.installations.store().clone(),
         registrations: site.registrations.store().clone(),
@@ -133,6 +126,7 @@ impl Reconciler for ShootReconciler {
         }
         match decision {
             Decision::Nothing => Ok(Outcome::Done),
+            Decision::Now(operation) if release::is_due(operation, &shoot) => self.release(key, &shoot, cx),
             Decision::Now(operation) => self.begin(key, (shoot, seed), operation, cx),
             Decision::Later { after, is_synced, why } => {
                 let name = key.to_string();
@@ -148,13 +142,8 @@ impl Reconciler for ShootReconciler {
                 self.say(key, status::blocked(&shoot, (&why, is_error), now))?;
                 Ok(Outcome::After(after))
             }
-            Decision::NotBuilt { what: Unbuilt::Operation(operation), .. }
-                if release::is_due(operation, &shoot) =>
-            {
-                self.release(key, &shoot)
-            }
-            Decision::NotBuilt { what, after } => {
-                self.say(key, status::not_built(&shoot, what, now))?;
+            Decision::NotBuilt { why, after } => {
+                self.say(key, status::not_built(&shoot, why, now))?;
                 Ok(Outcome::After(after))
             }
         }
@@ -211,14 +200,15 @@ impl Listed {
     }
 }
 
-/// Whether a change of the Shoot needs a round: a new generation, a deletion, another answer to whether it is ignored, which
-/// does not change the generation.
+/// Whether a change of the Shoot needs a round: a new generation, a deletion, another answer to whether it is ignored or
+/// deleted by force, which does not change the generation.
 fn wants_reconcile(change: &Change<ShootHead>) -> bool {
     let Some(new) = &change.new else { return false };
     let asks_for = |head: &ShootHead| {
         let metadata = &head.metadata;
         let ignored = metadata.annotations.get(decide::IGNORE).cloned();
-        (metadata.generation, metadata.deletion_timestamp.is_some(), ignored)
+        let is_forced = decide::is_forced(&metadata.annotations);
+        (metadata.generation, metadata.deletion_timestamp.is_some(), ignored, is_forced)
     };
     change.old.as_ref().is_none_or(|old| asks_for(old) != asks_for(new))
 }

@@ -92,6 +92,23 @@ pub(super) fn deploy(
     record.target().deploy_or_replace(seed, &record.wish(), is_asked, now)
 }
 
+/// Deletes the record of a role of a Shoot in the namespace of its control plane, and waits until it is gone.
+pub(super) fn destroy(
+    seed: &Seed,
+    (namespace, shoot, role): (&str, &str, &str),
+    attempt: &Attempt,
+    now: Timestamp,
+) -> Result<Step, Failed> {
+    let name = format!("{shoot}-{role}");
+    let target = Target { resource: DNS_RECORD, namespace: namespace.to_owned(), name };
+    match target.find(seed)? {
+        None => return Ok(Step::Done),
+        Some(live) if live["metadata"]["deletionTimestamp"].is_null() => target.delete(seed, now)?,
+        Some(_) => {}
+    }
+    target.wait_gone(seed, Patience::of(&DNS_RECORD), attempt)
+}
+
 fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {
     let Record { role, credentials, .. } = record;
     let source = garden.find::<Value>(&SECRET, &credentials.namespace, &credentials.name)?.ok_or_else(|| {

@@ -1,28 +1,76 @@
-//! Deletes a Shoot that has no control plane yet.
-//!
-//! The deletion of a control plane is not built yet.
+//! What comes after a deletion: its `Cluster` goes, its status says so, and its finalizer goes last.
 
 use serde_json::Value;
 
 use crate::api::extensions::CLUSTER;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata, text};
+use crate::base::clock::Timestamp;
 use crate::format::view;
-use crate::runtime::controller::{Failure, Outcome};
+use crate::kube;
+use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::write;
 
+use super::act::Told;
 use super::decide::{FINALIZER, Operation};
+use super::finish::{News, is_away};
+use super::frame::{Facts, Frame, Start};
 use super::{CONFLICT_RETRY, ShootReconciler};
 
-/// Whether the Shoot may go at once: `status.uid` is written before anything but the `Cluster` is made in the seed.
+/// Whether the Shoot may go at once: `status.uid` is written before anything but the `Cluster` is made in the seed, and after a
+/// deletion has succeeded nothing is left there.
 pub(super) fn is_due(operation: Operation, shoot: &Value) -> bool {
-    let is_deletion = matches!(operation, Operation::Delete | Operation::ForceDelete);
-    is_deletion && text(&shoot["status"]["uid"]).is_empty()
+    let (status, last) = (&shoot["status"], &shoot["status"]["lastOperation"]);
+    let is_gone = last["type"] == "Delete" && last["state"] == "Succeeded";
+    operation.as_str() == "Delete" && (is_gone || text(&status["uid"]).is_empty())
 }
 
 impl ShootReconciler {
-    /// Lets it go.
-    pub(super) fn release(&self, key: &Key, shoot: &Value) -> Result<Outcome, Failure> {
+    /// Lets a Shoot go of which nothing was made, or nothing is left.
+    pub(super) fn release(&self, key: &Key, shoot: &Value, cx: &Context) -> Result<Outcome, Failure> {
+        let start = Start {
+            project: "",
+            agent: &self.agent,
+            retry_duration: self.settings.controllers.shoot.retry_duration,
+            now: cx.clock.now(),
+        };
+        let frame = Frame::new(shoot, Operation::Delete, &start);
+        Ok(self.finalize(key, shoot, &frame, cx.clock.now())?)
+    }
+
+    /// All tasks of a deletion are done, since `at`.
+    ///
+    /// # Errors
+    /// The garden or the seed could not be asked.
+    pub(super) fn deleted(
+        &self,
+        key: &Key,
+        frame: &Frame,
+        at: Timestamp,
+        cx: &Context,
+    ) -> Result<Told, kube::Error> {
+        let Some(live) = self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name)? else {
+            return Ok(Ok(Outcome::Done));
+        };
+        match self.finalize(key, &live, frame, at) {
+            Ok(outcome) => {
+                self.tell(key, &live, frame.operation(), News::Succeeded, cx);
+                let name = key.to_string();
+                log::info!(shoot = name.as_str(); "The Shoot is deleted");
+                Ok(Ok(outcome))
+            }
+            Err(error) if is_away(&error) => Err(error),
+            Err(error) => Ok(Err(error.into())),
+        }
+    }
+
+    fn finalize(
+        &self,
+        key: &Key,
+        shoot: &Value,
+        frame: &Frame,
+        at: Timestamp,
+    ) -> Result<Outcome, kube::Error> {
         let cluster = text(&shoot["status"]["technicalID"]);
         if !cluster.is_empty() {
             match write::delete(&self.seed, &CLUSTER, &Key::new("", cluster)) {
@@ -31,11 +79,13 @@ impl ShootReconciler {
                 other => drop(other?),
             }
         }
-        let metadata = view::look::<Metadata>(shoot)?.metadata;
+        let facts = Facts { shoot, is_hibernated: shoot["status"]["hibernated"] == true };
+        let live = self.patch_status(key, frame.succeeded(at, &facts))?;
+        let metadata = view::look::<Metadata>(&live).unwrap_or_default().metadata;
         let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
         match write::finalizer(&self.garden, &SHOOT, key, read, FINALIZER, false) {
             Err(e) if e.is_conflict() => Ok(Outcome::GoOn(CONFLICT_RETRY)),
-            other => Ok(other.map(|()| Outcome::Done)?),
+            other => other.map(|()| Outcome::Done),
         }
     }
 }
@@ -47,11 +97,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_shoot_of_which_nothing_was_made_goes() {
+    fn only_a_shoot_of_which_nothing_is_there_goes() {
+        let gone = json!({"uid": "u", "lastOperation": {"type": "Delete", "state": "Succeeded"}});
         let table = [
             (Operation::Delete, json!({}), true),
             (Operation::ForceDelete, json!({"technicalID": "shoot--p--s"}), true),
+            (Operation::Delete, gone.clone(), true),
+            (Operation::ForceDelete, gone.clone(), true),
             (Operation::Delete, json!({"uid": "u"}), false),
+            (
+                Operation::Delete,
+                json!({"uid": "u", "lastOperation": {"type": "Delete", "state": "Error"}}),
+                false,
+            ),
+            (
+                Operation::Delete,
+                json!({"uid": "u", "lastOperation": {"type": "Create", "state": "Succeeded"}}),
+                false,
+            ),
             (Operation::Reconcile, json!({}), false),
             (Operation::Migrate, json!({}), false),
         ];

@@ -3,6 +3,8 @@
 //! A rotation that clients must adopt has two steps. The first adds new credentials beside the old ones, the second drops the
 //! old ones. Each step begins with an operation of the Shoot and is done when that succeeds.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::api::gardener::OPERATION;
@@ -108,13 +110,16 @@ fn wants_another_provider(shoot: &Value) -> bool {
     !present.is_empty() && !wanted.is_empty() && present != wanted
 }
 
-/// Whether the next operation prepares another key to encrypt what etcd stores, or goes on with that.
-pub(super) fn prepares_encryption_key(shoot: &Value) -> bool {
-    let is_begun = phase(&shoot["status"]["credentials"]["rotation"], ENCRYPTION_KEY) == "Preparing";
-    let mut asked = values(shoot).filter_map(acts).flatten();
-    is_begun
-        || wants_another_provider(shoot)
-        || asked.any(|(what, act)| *what == ENCRYPTION_KEY && matches!(act, Start | StartBoth))
+/// Whether the Shoot says that other resources are to be encrypted than those that are. Their order does not matter.
+pub(super) fn encrypts_others(shoot: &Value) -> bool {
+    let present = &shoot["status"]["credentials"]["encryptionAtRest"];
+    let wanted = &shoot["spec"]["kubernetes"]["kubeAPIServer"]["encryptionConfig"];
+    // Without a provider, nobody has noted yet what is encrypted.
+    !text(&present["provider"]["type"]).is_empty() && set(&present["resources"]) != set(&wanted["resources"])
+}
+
+fn set(list: &Value) -> BTreeSet<&str> {
+    list.as_array().into_iter().flatten().map(text).collect()
 }
 
 fn act(rotation: &mut Value, what: &str, act: Act, now: Timestamp) {
@@ -146,10 +151,12 @@ fn act(rotation: &mut Value, what: &str, act: Act, now: Timestamp) {
     }
 }
 
-/// How far the rotations are once the operation has succeeded.
-pub(super) fn done(rotation: &Value, now: Timestamp) -> Value {
+/// How far the rotations are once the operation has succeeded. Nothing can be rewritten in a Shoot that sleeps: its keys stay
+/// where they are until it is awake, because the old encryption key is still needed to read what is stored. Upstream goes on.
+pub(super) fn done(rotation: &Value, is_hibernated: bool, now: Timestamp) -> Value {
     let mut rotation = rotation.clone();
-    for what in [AUTHORITIES, ACCOUNT_KEY, ENCRYPTION_KEY] {
+    let all = [AUTHORITIES, ACCOUNT_KEY, ENCRYPTION_KEY];
+    for what in all.into_iter().take(if is_hibernated { 1 } else { all.len() }) {
         let next = match phase(&rotation, what) {
             // Without workers nothing has to be rolled out.
             "Preparing" | "PreparingWithoutWorkersRollout" | "WaitingForWorkersRollout" => "Prepared",
@@ -212,31 +219,38 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_another_encryption_key() {
-        let phase = |phase: &str| json!({ENCRYPTION_KEY: {"phase": phase}});
+    fn other_resources_are_to_be_encrypted() {
+        let of = |wanted: &Value, present: &Value| {
+            json!({"spec": {"kubernetes": {"kubeAPIServer": {"encryptionConfig": {"resources": wanted}}}},
+                "status": {"credentials": {"encryptionAtRest": {"provider": {"type": "aescbc"}, "resources": present}}}})
+        };
+        let (ab, ba, a) = (json!(["a", "b"]), json!(["b", "a"]), json!(["a"]));
         let table = [
-            ("", json!({}), false),
-            ("reconcile;rotate-ca-start", json!({}), false),
-            ("rotate-credentials-start", json!({}), true),
-            ("rotate-credentials-start-without-workers-rollout", json!({}), true),
-            ("rotate-etcd-encryption-key", json!({}), true),
-            ("rotate-etcd-encryption-key-start", json!({}), true),
-            ("rotate-etcd-encryption-key-complete", phase("Prepared"), false),
-            ("", phase("Preparing"), true),
-            ("", phase("Prepared"), false),
-            ("", phase("Completing"), false),
-            ("", phase("Completed"), false),
+            (&ab, &ba, false),
+            (&json!([]), &Value::Null, false),
+            (&a, &ab, true),
+            (&ab, &a, true),
+            (&a, &Value::Null, true),
         ];
-        for (asked, rotation, expected) in table {
-            let shoot = shoot("1.34.3", asked, &rotation);
-            assert_eq!(prepares_encryption_key(&shoot), expected, "{asked} {rotation}");
+        for (wanted, present, expected) in table {
+            assert_eq!(encrypts_others(&of(wanted, present)), expected, "{wanted} {present}");
         }
-        let mut shoot = shoot("1.34.3", "", &json!({}));
-        let provider = json!({"provider": {"type": "secretbox"}});
-        shoot["spec"]["kubernetes"]["kubeAPIServer"]["encryptionConfig"] = provider;
-        assert!(!prepares_encryption_key(&shoot), "nobody has noted the provider yet");
-        shoot["status"]["credentials"]["encryptionAtRest"] = json!({"provider": {"type": "aescbc"}});
-        assert!(prepares_encryption_key(&shoot));
+        let mut unknown = of(&a, &Value::Null);
+        unknown["status"] = json!({});
+        assert!(!encrypts_others(&unknown), "nobody has noted the provider yet");
+    }
+
+    /// What is stored could not be rewritten, so the key that reads it must stay.
+    #[test]
+    fn keys_of_a_shoot_that_sleeps_stay_where_they_are() {
+        for phase in ["Preparing", "Completing"] {
+            let entry = json!({"phase": phase, "lastInitiationTime": "2026-01-01T00:00:00Z"});
+            let rotation = json!({(AUTHORITIES): entry, (ACCOUNT_KEY): entry, (ENCRYPTION_KEY): entry});
+            let asleep = done(&rotation, true, LATER);
+            assert_ne!(asleep[AUTHORITIES]["phase"], phase);
+            assert_eq!((&asleep[ACCOUNT_KEY], &asleep[ENCRYPTION_KEY]), (&entry, &entry));
+            assert_ne!(done(&rotation, false, LATER)[ENCRYPTION_KEY]["phase"], phase);
+        }
     }
 
     #[test]
@@ -308,13 +322,13 @@ mod tests {
     #[test]
     fn a_rotation_from_its_beginning_to_its_end() {
         let rotation = begun(&shoot("1.33.5", "rotate-ca-start", &Value::Null), NOW);
-        let prepared = done(&rotation, LATER);
+        let prepared = done(&rotation, false, LATER);
         let entry = json!({"phase": "Prepared", "lastInitiationTime": "2026-01-01T00:00:00Z",
             "lastInitiationFinishedTime": "2026-01-01T00:01:00Z"});
         assert_eq!(prepared, json!({AUTHORITIES: entry}));
-        assert_eq!(done(&prepared, LATER), prepared);
+        assert_eq!(done(&prepared, false, LATER), prepared);
         let completing = begun(&shoot("1.33.5", "rotate-ca-complete", &prepared), LATER);
-        let completed = done(&completing, LATER);
+        let completed = done(&completing, false, LATER);
         let entry = json!({"phase": "Completed", "lastInitiationTime": "2026-01-01T00:00:00Z",
             "lastCompletionTime": "2026-01-01T00:01:00Z"});
         assert_eq!(completed, json!({AUTHORITIES: entry}));
@@ -333,7 +347,7 @@ mod tests {
             ("v1.35.1", "rotate-credentials-start", true),
             ("1.33.5", "rotate-credentials-start", false),
         ] {
-            let prepared = done(&begun(&shoot(version, asked, &Value::Null), NOW), NOW);
+            let prepared = done(&begun(&shoot(version, asked, &Value::Null), NOW), false, NOW);
             assert_eq!(
                 prepared[ENCRYPTION_KEY]["autoCompleteAfterPrepared"] == true,
                 is_alone,

@@ -7,8 +7,6 @@ use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::format::time::rfc3339;
 
-use super::unbuilt::Unbuilt;
-
 /// The task ID of errors that occur before the first task.
 pub const INITIALIZE: &str = "initializeOperation";
 
@@ -46,11 +44,9 @@ pub fn blocked(shoot: &Value, (why, is_error): (&str, bool), now: Timestamp) -> 
 }
 
 /// This version cannot do it.
-pub fn not_built(shoot: &Value, what: Unbuilt, now: Timestamp) -> Option<Value> {
-    let why = what.sentence();
+pub fn not_built(shoot: &Value, why: &str, now: Timestamp) -> Option<Value> {
     let errors = &shoot["status"]["lastErrors"];
-    if errors.as_array().is_some_and(|errors| errors.iter().any(|error| error["description"] == why.as_str()))
-    {
+    if errors.as_array().is_some_and(|errors| errors.iter().any(|error| error["description"] == why)) {
         return None;
     }
     let error = json!({"description": why, "taskID": INITIALIZE, "lastUpdateTime": rfc3339(now)});
@@ -59,7 +55,6 @@ pub fn not_built(shoot: &Value, what: Unbuilt, now: Timestamp) -> Option<Value> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::decide::Operation::{Delete, Migrate};
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
@@ -106,10 +101,10 @@ mod tests {
 
     #[test]
     fn what_is_not_built_is_an_error_of_no_task() {
-        let patch = not_built(&json!({}), Unbuilt::Operation(Migrate), NOW).unwrap();
+        let patch = not_built(&json!({}), "why", NOW).unwrap();
         assert_eq!(patch["status"]["lastErrors"][0]["taskID"], "initializeOperation");
         assert_eq!(patch["status"].as_object().unwrap().len(), 1);
-        assert_eq!(not_built(&json!({"status": patch["status"]}), Unbuilt::Operation(Migrate), NOW), None);
-        assert!(not_built(&json!({"status": patch["status"]}), Unbuilt::Operation(Delete), NOW).is_some());
+        assert_eq!(not_built(&json!({"status": patch["status"]}), "why", NOW), None);
+        assert!(not_built(&json!({"status": patch["status"]}), "another", NOW).is_some());
     }
 }

@@ -25,6 +25,8 @@ use crate::runtime::store::Store;
 use crate::runtime::write;
 use crate::secrets::{KEY_AGAIN, Place, Secrets};
 use crate::shoot::client::{self, Connector, check_version};
+use crate::shoot::rewrite::Rewrite;
+use crate::shoot::rewrite::accounts::Accounts;
 use crate::shoot::rotation::{self, ENCRYPTION_KEY};
 use crate::shoot::secrets::{self, Made};
 use crate::shoot::served::{Served, Standing};
@@ -33,7 +35,7 @@ use crate::shoot::{
 };
 
 use super::surroundings::Surroundings;
-use super::{extensions, frame, records};
+use super::{encryption, extensions, frame, records, sleep};
 
 /// What the tasks work with.
 pub(super) struct Work {
@@ -59,12 +61,18 @@ pub(super) struct Work {
     pub(super) advertise_address: Option<String>,
     /// What the settings of the API server name in the garden.
     pub(super) texts: kube_apiserver::Texts,
+    /// What those settings name is gone: the API server that is there stays as it is.
+    pub(super) keeps_server: bool,
     /// The generations of ManagedResources that this round has written or found right, by name.
     pub(super) generations: BTreeMap<String, i64>,
+    /// Objects that are written anew because their encryption changes.
+    pub(super) rewrite: Rewrite,
+    /// ServiceAccounts that get other tokens.
+    pub(super) accounts: Accounts,
 }
 
 /// Looking at a store costs nothing.
-const STORE_PERIOD: Duration = Duration::from_secs(1);
+pub(super) const STORE_PERIOD: Duration = Duration::from_secs(1);
 
 impl Work {
     /// The namespace of the control plane.
@@ -76,11 +84,11 @@ impl Work {
         self.registrations.values()
     }
 
-    fn key(&self) -> Key {
+    pub(super) fn key(&self) -> Key {
         Key::new(self.view.namespace.as_str(), self.view.name.as_str())
     }
 
-    fn made(&self) -> Result<&Made, Failed> {
+    pub(super) fn made(&self) -> Result<&Made, Failed> {
         self.made.as_ref().ok_or_else(|| Failed::new("the Secrets of the Shoot are not made yet"))
     }
 
@@ -217,7 +225,7 @@ pub(super) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
         let input = etcd::Input {
             namespace: work.plane(),
             role,
-            replicas: u32::from(!view.wants_hibernation),
+            replicas: sleep::etcd_replicas(work, role)?,
             secrets: etcd::Secrets { ca, server, client },
             volume,
         };
@@ -277,7 +285,7 @@ pub(super) fn wait_stale_extensions(work: &mut Work, attempt: &Attempt) -> Resul
 /// The applier serves each namespace whose API server answers. It looks at this one now.
 pub(super) fn applier(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     deploy(work, &managed_resources::resource_manager(&work.view.technical_id))?;
-    work.served.wake(work.plane());
+    work.served.take_up(work.plane());
     Ok(Step::Done)
 }
 
@@ -312,6 +320,9 @@ pub(super) fn access(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
 
 /// The client works, and the server is of the version that the Shoot asks for.
 pub(super) fn connect(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    if sleep::is_off(work)? {
+        return Ok(Step::Done);
+    }
     let client = match work.connector.connect(work.plane()) {
         Ok(client) => client,
         // Its token comes a moment after its ServiceAccount.
@@ -356,7 +367,7 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
     let is_preparing = view.rotations.encryption_key.phase == Phase::Preparing;
     let phase = if is_preparing { "Preparing" } else { "" };
     let current = made.data(ENCRYPTION_KEY).ok_or_else(|| Failed::new("there is no encryption key yet"))?;
-    let encryption = kube_apiserver::encryption(&Encryption {
+    let configuration = kube_apiserver::encryption(&Encryption {
         namespace,
         resources: &view.encrypted,
         before: &view.encrypted_before,
@@ -378,11 +389,13 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
         advertise_address: work.advertise_address.as_deref(),
         health_check_token: made.health_check_token(),
         secrets: &made.of_kube_apiserver(),
-        encryption: &encryption,
+        encryption: &configuration,
         texts: &work.texts,
     })?;
     kube_apiserver::deploy(&work.seed, &objects)?;
-    if !is_preparing || is_populated || replicas == Some(0) {
+    encryption::forget_populated(work, live.as_ref())?;
+    let stays_off = replicas == Some(0) && work.view.wants_hibernation;
+    if !is_preparing || is_populated || stays_off {
         return Ok(Step::Done);
     }
     // All servers must know the new key before one of them uses it.
@@ -409,7 +422,7 @@ pub(super) fn controllers(work: &mut Work, _: &Attempt) -> Result<Step, Failed> 
         kubernetes: &work.shoot["spec"]["kubernetes"],
         version: &view.kubernetes_version,
         image: &work.images.find("kube-controller-manager", &view.kubernetes_version)?,
-        replicas: i64::from(!view.wants_hibernation),
+        replicas: sleep::controller_replicas(work)?,
         services: &view.services,
         secrets: &made.of_kube_controller_manager(),
         generic_kubeconfig: made.generic_kubeconfig(),
@@ -423,30 +436,6 @@ pub(super) fn controllers(work: &mut Work, _: &Attempt) -> Result<Step, Failed> 
 pub(super) fn wait_controllers(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     let key = Key::new(work.plane(), kube_controller_manager::NAME);
     rollout::wait(&work.seed, &DEPLOYMENT, &key, attempt)
-}
-
-/// What a Shoot stores is encrypted from its beginning, so a new one has nothing to write anew.
-pub(super) fn label_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    if is_new(work) {
-        return Ok(Step::Done);
-    }
-    Err(Failed::new(
-        "stored objects have to be written anew, because the encryption key or the list of encrypted resources has changed: this \
-         version cannot do that yet",
-    ))
-}
-
-pub(super) fn unlabel_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let (provider, resources) = (work.view.encryption_provider(), &work.view.encrypted);
-    if let Some(patch) = frame::encrypted(&work.shoot, provider, resources) {
-        write::status_patch::<Value>(&work.garden, &SHOOT, &work.key(), &Patch::Merge(patch))?;
-    }
-    Ok(Step::Done)
-}
-
-/// Nobody has said yet what is encrypted, and how.
-fn is_new(work: &Work) -> bool {
-    text(&work.shoot["status"]["credentials"]["encryptionAtRest"]["provider"]["type"]).is_empty()
 }
 
 pub(super) fn system(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {

@@ -223,7 +223,11 @@ impl Serving {
 
     fn look(&self, namespace: &str, known: &mut Known, cx: &Context) -> Result<Outcome, Failure> {
         let now = cx.clock.now();
-        let plan = plan(self.replicas(namespace, SERVER)?, self.replicas(namespace, OTHER)?);
+        let plan = if self.served.is_let_go(namespace, now) {
+            Plan::Leave(Standing::Asleep)
+        } else {
+            plan(self.replicas(namespace, SERVER)?, self.replicas(namespace, OTHER)?)
+        };
         if let Plan::Leave(standing) = plan {
             self.leave(namespace, known);
             let is_new = matches!(standing, Standing::Waiting(_));

@@ -18,6 +18,7 @@ use super::gate::Gate;
 use super::request::{DeleteParams, ListParams, Method, Patch, Request, ServerVersion};
 use super::send::{Sender, Terms};
 use super::status;
+use super::warm::Warm;
 use crate::api::meta::Resource;
 use crate::base::clock::{Clock, Mono};
 use crate::base::garden_time::GardenTime;
@@ -57,6 +58,8 @@ pub struct Options {
     pub permit: Option<Arc<dyn Permit>>,
     /// What requests of workers pass before they are sent: shared by all clients of the server.
     pub gate: Option<Gate>,
+    /// What clients of many servers share, so that few of them keep idle connections; without it, each keeps its own.
+    pub warm: Option<Warm>,
     /// Woken by each answer that says that the credentials are not good (401): whoever made them can make others.
     pub unauthorized: Option<Stop>,
     /// The clock of rate limit, token files and certificates. Sockets wait in real time.
@@ -90,6 +93,7 @@ impl Default for Options {
             write_timeout: Duration::MAX,
             permit: None,
             gate: None,
+            warm: None,
             unauthorized: None,
             clock: Clock::system(),
             dialer: Arc::new(SystemDialer),

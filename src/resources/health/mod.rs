@@ -26,6 +26,14 @@ pub(super) fn check_of(api_version: &str, kind: &str) -> Option<Check> {
     Some(check)
 }
 
+/// Whether an object with `apiVersion` and `kind` is healthy.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_object(object: &Value) -> Result<(), String> {
+    check_of(text(&object["apiVersion"]), text(&object["kind"])).map_or(Ok(()), |check| check(object))
+}
+
 fn deployment(object: &Value) -> Result<(), String> {
     observed(object)?;
     required(object, "Available", "True")?;

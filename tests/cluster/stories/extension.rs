@@ -88,13 +88,19 @@ fn install_provider(lab: &Lab, garden: &Client, agent: &mut Agent) -> Result<()>
 
 /// The extension is installed where an object of its type is wanted, as are those of Gardener.
 fn registration() -> Result<Value> {
+    registration_of("OnDemand", "", &json!([{"kind": "DNSRecord", "type": TYPE}]))
+}
+
+/// The same, for other kinds and types. It reconciles objects of `types` (with commas between them), and leaves others.
+pub(crate) fn registration_of(policy: &str, types: &str, resources: &Value) -> Result<Value> {
     let authority = Authority::new("dns-lab-webhook-ca", Clock::system().now());
     let ca = json!({"certificate": authority.certificate(), "key": authority.key()});
-    let mut objects = prepare::extension(REGISTRATION, &chart::extension()?, &json!({"webhook": {"ca": ca}}));
+    let values = json!({"types": types, "webhook": {"ca": ca}});
+    let mut objects = prepare::extension(REGISTRATION, &chart::extension()?, &values);
     for object in &mut objects {
         if object["kind"] == "ControllerRegistration" {
-            object["spec"]["deployment"]["policy"] = json!("OnDemand");
-            object["spec"]["resources"] = json!([{"kind": "DNSRecord", "type": TYPE}]);
+            object["spec"]["deployment"]["policy"] = json!(policy);
+            object["spec"]["resources"] = resources.clone();
         }
     }
     Ok(json!({"apiVersion": "v1", "kind": "List", "items": objects}))

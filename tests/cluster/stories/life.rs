@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::failure::{Failure, Result, equal};
-use crate::image;
+use crate::image::{self, Component};
 use crate::lab::Lab;
 use crate::outside;
 use crate::site::Site;
@@ -19,17 +19,27 @@ use crate::wait;
 use crate::world::{self, World};
 
 mod crashes;
+mod end;
+mod extensions;
+mod health;
 mod names;
 mod outages;
 mod owner;
+mod rotation;
+mod sleep;
 mod stored;
 mod trouble;
+mod upgrade;
 
 use owner::Owner;
 
 const PROJECT: &str = "garden-p";
 /// The longest time from the object to its success.
 const CREATED_WITHIN_S: u64 = 180;
+
+/// What runs in the node.
+const COMPONENTS: [Component; 5] =
+    [image::ETCD, image::API_SERVER, image::CONTROLLERS, image::NEXT_API_SERVER, image::NEXT_CONTROLLERS];
 
 /// A Shoot of the project.
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +59,7 @@ impl Name {
 /// next minor version of Kubernetes.
 pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     let (one, two, three) = (Name("s1"), Name("s2"), Name("s3"));
-    let mut components = vec![image::ETCD, image::API_SERVER, image::CONTROLLERS];
-    if lab.environment.long {
-        components.extend([image::NEXT_API_SERVER, image::NEXT_CONTROLLERS]);
-    }
-    let mut site = Site::start(lab, &components)?;
+    let mut site = Site::start(lab, &COMPONENTS)?;
     let _world = World::build(lab)?;
     let mut audit = lab.seed.audit();
     let garden = lab.garden.client()?;
@@ -72,7 +78,9 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     outages::power_comes_back(&mut site.node, lab, (one, &owner))?;
     agent.restart()?;
     steps::ready(lab, &mut agent)?;
+    let before = end::look(lab)?;
     crashes::lead_to_the_same(lab, &garden, &mut agent, (&owner, &site.outside, two))?;
+    end::force_needs_no_server(lab, &garden, &mut agent, (&before, two))?;
     trouble::is_explained(lab, &garden, &mut agent, &site)?;
     if lab.environment.long {
         create(lab, &garden, &mut agent, (three, image::NEXT_API_SERVER.version()))?;
@@ -80,6 +88,37 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
         let manager = "deployment/kube-controller-manager";
         lab.seed.rolled_out(&three.plane(), manager, 120)?;
     }
+    agent.ensure_running()?;
+    role::allows_with_shoots(&mut audit)
+}
+
+/// A Shoot with extensions comes up, and says what is wrong with them. It is said to be healthy, and not while its API server is cut
+/// off. It sleeps and wakes up, gets the next minor version of Kubernetes and new credentials, and goes with everything in it.
+pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
+    let (name, first, next) = (Name("l1"), image::API_SERVER.version(), image::NEXT_API_SERVER.version());
+    let site = Site::start(lab, &COMPONENTS)?;
+    let _world = World::build(lab)?;
+    let mut audit = lab.seed.audit();
+    let garden = lab.garden.client()?;
+    let mut agent = begin(lab, &garden)?;
+    let before = end::look(lab)?;
+    extensions::work(&extensions::Place { lab, garden: &garden, node: &site.node, name }, &mut agent)?;
+    agent.reconfigure(extensions::be_as_usual)?;
+    let owner = Owner::new(lab, &garden, name, &site.outside)?;
+    owner.gets_in(first)?;
+    owner.keeps_a_secret()?;
+    health::is_told_to_be_good(&garden, &mut agent, name)?;
+    health::follows_a_cut(&site.node, &lab.seed, (&garden, &mut agent), (name, false))?;
+    if lab.environment.long {
+        agent.reconfigure(health::be_patient)?;
+        health::follows_a_cut(&site.node, &lab.seed, (&garden, &mut agent), (name, true))?;
+    }
+    sleep::sleeps_and_wakes_up(lab, &garden, &mut agent, (name, &owner))?;
+    upgrade::loses_nothing(lab, &garden, &mut agent, (name, &owner))?;
+    rotation::begins(lab, &garden, &mut agent, (name, &owner))?;
+    rotation::completes(lab, &garden, &mut agent, (&owner, &site.outside, next))?;
+    let owner = Owner::new(lab, &garden, name, &site.outside)?;
+    end::everything_goes(lab, &garden, &mut agent, (&before, &owner))?;
     agent.ensure_running()?;
     role::allows_with_shoots(&mut audit)
 }

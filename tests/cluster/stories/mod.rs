@@ -61,6 +61,8 @@ pub(crate) struct Story {
     pub(crate) name: &'static str,
     needs: Needs,
     run: fn(&mut Lab) -> Result<()>,
+    /// Other stories show in another way what it shows: it runs with `--long`, or if somebody names it.
+    is_long: bool,
 }
 
 pub(crate) const STORIES: &[Story] = &[
@@ -164,7 +166,7 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::Extension,
         extension::lives,
     ),
-    story(
+    long(
         "a control plane comes up in the node and answers from outside",
         Needs::ControlPlane,
         control_plane::comes_up,
@@ -175,13 +177,23 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::ControlPlane,
         life::comes_up,
     ),
+    story("agent: a Shoot lives and dies in the node", Needs::ControlPlane, life::lives),
 ];
 
 const fn story(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>) -> Story {
-    Story { name, needs, run }
+    Story { name, needs, run, is_long: false }
+}
+
+const fn long(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>) -> Story {
+    Story { name, needs, run, is_long: true }
 }
 
 impl Story {
+    /// Whether it is to run.
+    pub(crate) fn is_wanted(&self, environment: &Environment) -> bool {
+        environment.wants(self.name) && (!self.is_long || environment.long || !environment.wants_all())
+    }
+
     /// What this machine lacks for it.
     pub(crate) fn missing(&self, environment: &Environment) -> Option<String> {
         match self.needs {

@@ -32,10 +32,15 @@ pub(super) fn allows_with_shoots(audit: &mut Audit) -> Result<()> {
 /// the objects.
 const OF_FLOWS: [&str; 1] = ["validatingwebhookconfigurations"];
 
-/// Whether it is in the namespace of a Shoot, has its name, or is what only its flow reads.
+/// Kinds that the care of Shoots lists for all of them at once.
+const OF_CARE: [&str; 2] = ["deployments", "statefulsets"];
+
+/// Whether it is in the namespace of a Shoot, has its name, or is what only its flow or its care reads.
 fn is_of_shoot(info: &Info) -> bool {
     let is_named = [&info.namespace, &info.name].iter().any(|name| name.starts_with("shoot--"));
-    is_named || OF_FLOWS.contains(&info.resource.as_str())
+    let is_of_care =
+        info.namespace.is_empty() && info.verb == "list" && OF_CARE.contains(&info.resource.as_str());
+    is_named || is_of_care || OF_FLOWS.contains(&info.resource.as_str())
 }
 
 /// Returns how many different things agents asked for. The rules for control planes count where `with_shoots` says so.

@@ -15,6 +15,8 @@ pub struct Operation {
     pub state: String,
     pub progress: i64,
     pub description: String,
+    /// Of the Shoot that it works on.
+    pub generation: i64,
 }
 
 impl Operation {
@@ -26,6 +28,7 @@ impl Operation {
             state: field("/state"),
             progress: last["progress"].as_i64().unwrap_or_default(),
             description: field("/description"),
+            generation: shoot["status"]["observedGeneration"].as_i64().unwrap_or_default(),
         })
     }
 
@@ -46,11 +49,13 @@ pub fn operations(garden: &TestCluster, namespace: &str, name: &str) -> Vec<Oper
     all
 }
 
-/// Where progress falls, though it is still the same run of the same operation.
+/// Where progress falls, though it is still the same run of the same operation. One that somebody changes the Shoot for begins
+/// anew, whether it has ended or not; asking for a reconciliation is such a change.
 pub fn falls(operations: &[Operation]) -> Vec<String> {
     let pairs = operations.iter().zip(operations.iter().skip(1));
     let is_fall = |(before, after): &(&Operation, &Operation)| {
-        before.kind == after.kind && before.state == "Processing" && after.progress < before.progress
+        let is_same = (&before.kind, before.generation) == (&after.kind, after.generation);
+        is_same && before.state == "Processing" && after.progress < before.progress
     };
     pairs.filter(is_fall).map(|(before, after)| format!("{} -> {}", before.line(), after.line())).collect()
 }
@@ -95,6 +100,7 @@ fn progress_falls_only_with_a_new_operation() {
         state: state.to_owned(),
         progress,
         description: String::new(),
+        generation: 1,
     };
     let good = [
         operation("Create", "Pending", 0),
@@ -108,4 +114,9 @@ fn progress_falls_only_with_a_new_operation() {
     assert_eq!(falls(&good), Vec::<String>::new());
     let bad = [operation("Create", "Processing", 40), operation("Create", "Processing", 39)];
     assert_eq!(falls(&bad), ["Create Processing 40 -> Create Processing 39"]);
+    let changed = [
+        operation("Reconcile", "Processing", 41),
+        Operation { generation: 2, ..operation("Reconcile", "Processing", 0) },
+    ];
+    assert_eq!(falls(&changed), Vec::<String>::new());
 }

@@ -26,6 +26,7 @@
 //!   Service that exposes it ([`Listen::NodePort`]), and the agent is configured with `edge.exposure.type: NodePort` and
 //!   `edge.exposure.address: 127.0.0.1`. A server does not begin before its Service has such a port.
 
+pub mod crowd;
 pub mod files;
 pub mod history;
 pub mod kubelet;

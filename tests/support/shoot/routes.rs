@@ -26,6 +26,8 @@ struct Table {
     routes: BTreeMap<String, Route>,
     /// Namespaces to which packets vanish.
     lost: Vec<String>,
+    /// How often somebody wanted to connect to a server of a namespace.
+    dials: BTreeMap<String, usize>,
     /// Whoever dials is outside of the cluster.
     is_outside: bool,
 }
@@ -69,6 +71,19 @@ impl Routes {
         self.table().routes.get(&format!("{host}:{port}")).and_then(|route| route.to)
     }
 
+    /// How often somebody wanted to connect to the server of a namespace, whether it was there or not.
+    pub fn dials(&self, namespace: &str) -> usize {
+        self.table().dials.get(namespace).copied().unwrap_or_default()
+    }
+
+    fn count(&self, host: &str, port: u16) {
+        let mut table = self.table();
+        let namespace = table.routes.get(&format!("{host}:{port}")).map(|route| route.namespace.clone());
+        if let Some(namespace) = namespace {
+            *table.dials.entry(namespace).or_default() += 1;
+        }
+    }
+
     /// The route, and whether packets vanish on it. Names and addresses within the cluster are never those of the machine.
     fn look(&self, host: &str, port: u16) -> Option<(Option<SocketAddr>, bool)> {
         let table = self.table();
@@ -87,6 +102,7 @@ fn is_within_cluster(host: &str) -> bool {
 
 impl Dial for Routes {
     fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+        self.count(host, port);
         let (clock, never) = (Clock::system(), Stop::new());
         let deadline = clock.mono() + timeout;
         loop {

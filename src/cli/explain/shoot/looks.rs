@@ -9,7 +9,7 @@ use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
 use crate::components::rollout::{self, Account};
 use crate::components::shoot as managed;
-use crate::components::{etcd, exposure, kube_apiserver, kube_controller_manager};
+use crate::components::{etcd, exposure, kube_apiserver, kube_controller_manager, scale};
 use crate::config::Settings;
 use crate::config::control_plane::EtcdMode;
 use crate::controllers::shoot::look;
@@ -44,9 +44,9 @@ pub(super) struct Looker<'a> {
     pub(super) now: Timestamp,
 }
 
-type Found = Result<Seen, Failed>;
+pub(super) type Found = Result<Seen, Failed>;
 
-fn missing(why: impl Into<String>) -> Seen {
+pub(super) fn missing(why: impl Into<String>) -> Seen {
     Seen::Missing(vec![why.into()])
 }
 
@@ -73,7 +73,7 @@ impl Looker<'_> {
             "Create botanist" => {
                 Ok(look::settings(self.garden, self.shoot).err().map_or(Seen::There, |why| missing(why.text)))
             }
-            "Check required extensions" => {
+            "Check required extensions" | "Check required extensions exist" => {
                 let missed = look::required_extensions(self.garden, self.of, self.shoot)?;
                 Ok(missed.map_or(Seen::There, missing))
             }
@@ -97,7 +97,32 @@ impl Looker<'_> {
             "Waiting until extension resources handled after kube-apiserver are ready" => {
                 self.extensions(Moment::After, true)
             }
-            _ => self.workload(task),
+            _ => self.sleep(task),
+        }
+    }
+
+    /// The tasks of a Shoot that is to sleep. Its extensions are asked at other times than those of one that is awake.
+    fn sleep(&self, task: &str) -> Found {
+        match task {
+            "Hibernating extension resources before kube-apiserver hibernation" => {
+                self.extensions(Moment::After, false)
+            }
+            "Waiting until extension resources hibernated before kube-apiserver hibernation are ready" => {
+                self.extensions(Moment::After, true)
+            }
+            "Hibernating control plane" => self.control_plane_down(),
+            "Hibernating extension resources after kube-apiserver hibernation" => {
+                self.extensions(Moment::Before, false)
+            }
+            "Waiting until extension resources hibernated after kube-apiserver hibernation are ready" => {
+                self.extensions(Moment::Before, true)
+            }
+            "Destroying internal domain DNS record if hibernated" => self.no_record("internal"),
+            "Destroying external domain DNS record if hibernated" => self.no_record("external"),
+            _ => match self.leaving(task) {
+                Some(found) => found,
+                None => self.workload(task),
+            },
         }
     }
 
@@ -136,7 +161,7 @@ impl Looker<'_> {
     }
 
     /// The namespace of the control plane.
-    fn plane(&self) -> &str {
+    pub(super) fn plane(&self) -> &str {
         text(&self.shoot["status"]["technicalID"])
     }
 
@@ -228,6 +253,30 @@ impl Looker<'_> {
         let name = format!("{}-{role}", text(&self.shoot["metadata"]["name"]));
         let found: Option<Value> = self.seed.find(&DNS_RECORD, self.plane(), &name)?;
         Ok(found.map_or(Seen::Nowhere, |record| ready(&DNS_RECORD, &name, &record)))
+    }
+
+    fn no_record(&self, role: &str) -> Found {
+        let name = format!("{}-{role}", text(&self.shoot["metadata"]["name"]));
+        let found: Option<Value> = self.seed.find(&DNS_RECORD, self.plane(), &name)?;
+        Ok(found.map_or(Seen::There, |_| missing(format!("DNSRecord {name} is still in the seed"))))
+    }
+
+    /// What still runs, in the order in which it is to end.
+    fn control_plane_down(&self) -> Found {
+        let left = |resource: &Resource, name: &str| -> Found {
+            Ok(match scale::wait_down(self.seed, resource, &self.key(name))? {
+                Step::Done => Seen::There,
+                Step::Again { why, .. } => missing(why.text),
+            })
+        };
+        let mut parts = Vec::new();
+        for name in [scale::RESOURCE_MANAGER, kube_controller_manager::NAME, kube_apiserver::NAME] {
+            parts.push(left(&DEPLOYMENT, name)?);
+        }
+        for role in etcd::Role::ALL {
+            parts.push(left(&STATEFUL_SET, role.name())?);
+        }
+        Ok(all(parts))
     }
 
     fn extensions(&self, moment: Moment, must_be_ready: bool) -> Found {

@@ -10,7 +10,7 @@ use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::config::Settings;
 use crate::controllers::shoot::decide::{self, Decision, Input, Rest};
-use crate::controllers::shoot::{look, status};
+use crate::controllers::shoot::{look, sleep, status};
 use crate::extension::{self, Class, Moment};
 use crate::flow::Outline;
 use crate::format::duration;
@@ -22,6 +22,7 @@ use self::looks::{Looker, Seen};
 use super::decide::{Task, age};
 
 mod judge;
+mod leaving;
 mod looks;
 
 /// What is said of a Shoot besides what is said of any object.
@@ -51,6 +52,7 @@ pub(super) fn tell(
         Input { shoot, seed: &of, agent: &agent, settings: settings_of_shoots, now, share, is_listed };
     let decision = decide::decide(&input);
     told.why.extend(stand(&decision, &input, name));
+    told.why.extend(asleep(shoot));
     if decision == Decision::Nothing || decide::has_workers(shoot) {
         return Ok(told);
     }
@@ -69,6 +71,15 @@ pub(super) fn tell(
     let looker = Looker { garden: &garden, seed: &seed, settings, of: &of, shoot, now };
     told.tasks = walk(&tasks, &shoot["status"], now, &|task| looker.look(task));
     Ok(told)
+}
+
+/// A Shoot that sleeps lacks nothing.
+fn asleep(shoot: &Value) -> Option<String> {
+    sleep::is_asleep(shoot).then(|| {
+        "it is asleep: its control plane has no pods, and its API server answers nobody, until spec.hibernation.enabled of the \
+         Shoot is false"
+            .to_owned()
+    })
 }
 
 fn other_error(error: &Value) -> String {
@@ -121,7 +132,7 @@ fn stand(decision: &Decision, input: &Input<'_>, seed: &str) -> Vec<String> {
                 duration::format(*after)
             )]
         }
-        Decision::NotBuilt { what, .. } => vec![what.sentence()],
+        Decision::NotBuilt { why, .. } => vec![(*why).to_owned()],
         Decision::Now(_) => match text(&last["state"]) {
             "Error" => vec![format!("the agent tries again by itself{}", until(shoot, input))],
             "Processing" => stale(last, now).into_iter().collect(),
@@ -350,13 +361,24 @@ mod tests {
         assert_eq!(told(json!({}))[0], "waits a: for the operation to begin");
     }
 
+    #[test]
+    fn a_shoot_that_sleeps_is_asleep() {
+        let shoot =
+            |is: bool| json!({"spec": {"hibernation": {"enabled": true}}, "status": {"hibernated": is}});
+        assert!(asleep(&shoot(true)).is_some_and(|said| said.starts_with("it is asleep")));
+        assert_eq!(asleep(&shoot(false)), None);
+    }
+
     /// The tasks that have a look are tasks of the flow.
     #[test]
     fn looks_name_tasks() {
         let source = include_str!("looks.rs");
-        let names: Vec<String> = look::outline(&Value::Null).into_iter().map(|task| task.name).collect();
+        let asleep = json!({"spec": {"hibernation": {"enabled": true}}});
+        let deleted = json!({"status": {"lastOperation": {"type": "Delete"}}});
+        let all = [&Value::Null, &asleep, &deleted].into_iter().flat_map(look::outline);
+        let names: Vec<String> = all.map(|task| task.name).collect();
         let looked = source.lines().filter_map(|line| line.trim().strip_prefix('"')?.split_once("\" =>"));
-        let looked: Vec<&str> = looked.map(|(name, _)| name).collect();
+        let looked: Vec<&str> = looked.flat_map(|(names, _)| names.split("\" | \"")).collect();
         assert!(looked.len() > 20, "{looked:?}");
         let unknown: Vec<&&str> =
             looked.iter().filter(|name| !names.iter().any(|known| known == *name)).collect();

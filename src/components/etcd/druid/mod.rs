@@ -8,13 +8,14 @@ use serde_json::{Value, json};
 use super::{Input, Role};
 use crate::api::core::VALIDATING_WEBHOOK_CONFIGURATION;
 use crate::api::gardener::OPERATION;
-use crate::api::meta::{Resource, annotation, text};
+use crate::api::meta::{Key, Resource, annotation, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
 use crate::extension::TIMESTAMP;
 use crate::flow::{Failed, Step};
 use crate::format::time::rfc3339_nanos;
 use crate::kube::{Error, ListParams, Patch, Seed};
+use crate::runtime::write;
 
 /// Objects of an etcd-druid.
 pub const ETCD: Resource = Resource::new("druid.gardener.cloud", "v1alpha1", "Etcd", "etcds", true);
@@ -56,6 +57,20 @@ pub fn deploy(seed: &Seed, input: &Input<'_>, schedule: &str, now: Timestamp) ->
     }
 }
 
+/// Gives the etcd so many replicas, and asks the druid to see to it. An object that is not there has none.
+///
+/// # Errors
+/// The client's.
+pub fn scale(seed: &Seed, namespace: &str, role: Role, replicas: i64, now: Timestamp) -> Result<(), Error> {
+    let live: Option<Value> = seed.find(&ETCD, namespace, role.name())?;
+    if live.is_none_or(|live| live["spec"]["replicas"] == replicas) {
+        return Ok(());
+    }
+    let annotations = json!({OPERATION: "reconcile", TIMESTAMP: rfc3339_nanos(now)});
+    let patch = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}});
+    seed.patch::<Value>(&ETCD, namespace, role.name(), "", &Patch::Merge(patch)).map(drop)
+}
+
 /// What is to be patched of the live object.
 fn change(live: &Value, mut desired: Value) -> Option<Value> {
     keep(&mut desired, live);
@@ -90,6 +105,19 @@ pub fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
     })
 }
 
+/// Asks the druid to delete an etcd. Without the annotation it refuses.
+///
+/// # Errors
+/// The client's; a missing object, or a missing kind, is none.
+pub fn delete(seed: &Seed, key: &Key) -> Result<(), Error> {
+    let patch = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
+    match seed.patch_blindly(&ETCD, &key.namespace, &key.name, "", &Patch::Merge(patch)) {
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => write::delete(seed, &ETCD, key).map(drop),
+    }
+}
+
 /// How often a druid's object is looked at.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -104,7 +132,8 @@ fn unready(etcd: &Value) -> Option<String> {
     {
         return Some("was not reconciled yet: an etcd-druid of the seed does that".to_owned());
     }
-    (status["ready"] != true).then(|| "is not ready".to_owned())
+    let is_off = etcd["spec"]["replicas"] == 0;
+    (!is_off && status["ready"] != true).then(|| "is not ready".to_owned())
 }
 
 /// The object. `schedule` is when it is defragmented, in cron's form.
@@ -216,7 +245,10 @@ mod tests {
         let etcd = |status: Value| json!({"metadata": {"generation": 2}, "status": status});
         let mut asked = etcd(json!({"observedGeneration": 2, "ready": true}));
         asked["metadata"]["annotations"][OPERATION] = json!("reconcile");
+        let mut off = etcd(json!({"observedGeneration": 2, "ready": false}));
+        off["spec"]["replicas"] = json!(0);
         let table = [
+            (off, None),
             (etcd(json!({"observedGeneration": 2, "ready": true})), None),
             (etcd(json!({"observedGeneration": 1, "ready": true})), Some("not reconciled yet")),
             (asked, Some("not reconciled yet")),

@@ -13,7 +13,7 @@ use gardenlet::components::shoot as managed;
 use gardenlet::secrets::labels;
 
 use super::owner::Owner;
-use super::{Name, PROJECT, apply, ask_for_another, succeeded};
+use super::{Name, PROJECT, apply, ask_for_another, health, succeeded};
 use crate::agent::Agent;
 use crate::failure::{Result, ensure, equal};
 use crate::image;
@@ -30,6 +30,9 @@ const MOMENTS: [(&Resource, &str); 4] = [
     (&DEPLOYMENT, "kube-apiserver"),
     (&MANAGED_RESOURCE, managed::NAMESPACES),
 ];
+
+/// How long it takes at most until the ShootState of the last reconciliation is written, and the rest is told.
+const STORED_WITHIN_S: u64 = 60;
 
 /// Values that differ between two Shoots of a project, and words for them.
 const OWN: [(&str, &str); 9] = [
@@ -81,9 +84,12 @@ pub(super) fn lead_to_the_same(
     ensure(made.contains_key("ca"), || format!("only {:?} were made before the last kill", made.keys()))?;
     let owner = Owner::new(lab, garden, name, outside)?;
     owner.gets_in(image::API_SERVER.version())?;
-    // As the other one.
-    ask_for_another(garden, name)?;
-    succeeded(lab, garden, agent, (name, "Reconcile"))?;
+    // The Clusters keep what care had found when the last reconciliation began.
+    for name in [undisturbed.name, name] {
+        health::is_told_to_be_good(garden, agent, name)?;
+        ask_for_another(garden, name)?;
+        succeeded(lab, garden, agent, (name, "Reconcile"))?;
+    }
     is_the_same(lab, undisturbed, &owner)
 }
 
@@ -117,7 +123,7 @@ fn is_the_same(lab: &Lab, one: &Owner<'_>, two: &Owner<'_>) -> Result<()> {
     let inside =
         |owner: &Owner<'_>| Snapshot::of_one(&owner.client()?, |key| !key.contains(" default/"), &OWN);
     let compare = |what: &str, look: &dyn Fn(&Owner<'_>) -> Result<Difference>| {
-        wait::until(what, 10, || {
+        wait::until(what, STORED_WITHIN_S, || {
             let (first, second) = (look(one)?, look(two)?);
             ensure(first.changed.len() > 3, || format!("{what}: {:?}", first.keys()))?;
             first.ensure_same(&second, &format!("{what}, undisturbed and disturbed")).map(Some)

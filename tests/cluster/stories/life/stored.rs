@@ -46,7 +46,7 @@ pub(super) fn is_encrypted(lab: &Lab, garden: &Client, name: Name) -> Result<()>
 }
 
 /// What etcd-main answers for a key, as kube-apiserver would ask it.
-fn raw(lab: &Lab, name: Name, key: &str) -> Result<Vec<u8>> {
+pub(super) fn raw(lab: &Lab, name: Name, key: &str) -> Result<Vec<u8>> {
     let seed = lab.seed.client()?;
     let secret = |label: &str, entry: &str| -> Result<Vec<u8>> {
         let params = ListParams { label_selector: label.to_owned(), ..ListParams::default() };

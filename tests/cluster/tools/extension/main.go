@@ -1,6 +1,6 @@
-// Command extension does what every extension of Gardener does besides its own job: it renews its heartbeat in the seed, with
-// the token that its pod has, and it serves a webhook, with a certificate that it makes at its start. It says that it is ready
-// while both work.
+// Command extension does what every extension of Gardener does: it renews its heartbeat in the seed, with the token that its pod
+// has, and it serves a webhook, with a certificate that it makes at its start. It says that it is ready while both work. Its job
+// is objects of the types that -types names: whatever is asked of them succeeds at once, unless an object wants another end.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -35,7 +36,8 @@ var (
 	interval  = flag.Duration("heartbeat-renew-interval", 30*time.Second, "how often the heartbeat is renewed")
 	authority = flag.String("webhook-ca", "", "folder with tls.crt and tls.key of the CA that signs the webhook's certificate")
 	webhook   = flag.String("webhook-address", ":10250", "where the webhook is served")
-	health    = flag.String("health-address", ":8081", "where /readyz is served")
+	probes    = flag.String("health-address", ":8081", "where /readyz is served")
+	types     = flag.String("types", "", "types of objects that it reconciles, with commas between them")
 )
 
 func main() {
@@ -53,7 +55,10 @@ func main() {
 	var renewed atomic.Int64
 	go func() {
 		for {
-			if err := renew(client, namespace); err != nil {
+			if silent.Load() {
+				// It is well, and nobody hears of it.
+				renewed.Store(time.Now().UnixNano())
+			} else if err := renew(client, namespace); err != nil {
 				log.Printf("the heartbeat was not renewed: %v", err)
 			} else {
 				renewed.Store(time.Now().UnixNano())
@@ -68,8 +73,11 @@ func main() {
 				http.Error(w, "no heartbeat", http.StatusServiceUnavailable)
 			}
 		})
-		log.Fatal(http.ListenAndServe(*health, mux))
+		log.Fatal(http.ListenAndServe(*probes, mux))
 	}()
+	if *types != "" {
+		go reconcile(client, strings.Split(*types, ","))
+	}
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("/defaults", review)
@@ -108,18 +116,7 @@ func send(client *http.Client, method, url, kind string, body any) (int, error) 
 	if err != nil {
 		return 0, err
 	}
-	request, err := http.NewRequest(method, url, bytes.NewReader(text))
-	if err != nil {
-		return 0, err
-	}
-	// The kubelet replaces it before it expires.
-	token, err := os.ReadFile(filepath.Join(account, "token"))
-	if err != nil {
-		return 0, err
-	}
-	request.Header.Set("Authorization", "Bearer "+string(token))
-	request.Header.Set("Content-Type", kind)
-	response, err := client.Do(request)
+	response, err := request(client, method, url, kind, text)
 	if err != nil {
 		return 0, err
 	}
@@ -128,6 +125,23 @@ func send(client *http.Client, method, url, kind string, body any) (int, error) 
 		return response.StatusCode, fmt.Errorf("%s %s: %s", method, url, response.Status)
 	}
 	return response.StatusCode, nil
+}
+
+func request(client *http.Client, method, url, kind string, body []byte) (*http.Response, error) {
+	request, err := http.NewRequest(method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	// The kubelet replaces it before it expires.
+	token, err := os.ReadFile(filepath.Join(account, "token"))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+string(token))
+	if kind != "" {
+		request.Header.Set("Content-Type", kind)
+	}
+	return client.Do(request)
 }
 
 // sign makes a certificate of the webhook for a name.

@@ -1,0 +1,216 @@
+//! Ends workloads of a control plane, and lets them begin again: the number of their replicas, and whether their pods are gone.
+//!
+//! A workload that is not there has nothing to end. Others may write the same number: a step that is repeated writes nothing
+//! that is already right.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::etcd::{Role, druid};
+use super::{kube_apiserver, kube_controller_manager};
+use crate::api::core::{DEPLOYMENT, POD, STATEFUL_SET};
+use crate::api::meta::{Key, Resource, text};
+use crate::base::clock::Timestamp;
+use crate::config::control_plane::EtcdMode;
+use crate::extension::together;
+use crate::flow::{Failed, Step};
+use crate::kube::{Error, List, ListParams, Patch, Seed};
+use crate::limits;
+
+/// How often pods that are to go are looked at.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The applier of a Shoot that another gardenlet has deployed.
+pub const RESOURCE_MANAGER: &str = "gardener-resource-manager";
+
+/// The number of replicas that a workload is to have; nothing if there is no such workload.
+///
+/// # Errors
+/// The client's.
+pub fn replicas(seed: &Seed, resource: &Resource, key: &Key) -> Result<Option<i64>, Error> {
+    let found = seed.find::<Value>(resource, &key.namespace, &key.name)?;
+    Ok(found.as_ref().map(wanted))
+}
+
+/// Gives a Deployment or a StatefulSet so many replicas; nothing is written if it has them, or if it is not there.
+///
+/// # Errors
+/// The client's.
+pub fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> Result<(), Error> {
+    let live = seed.find::<Value>(resource, &key.namespace, &key.name)?;
+    if live.is_none_or(|live| wanted(&live) == replicas) {
+        return Ok(());
+    }
+    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    match seed.patch::<Value>(resource, &key.namespace, &key.name, "", &patch) {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// One look at whether the pods of a Deployment or a StatefulSet without replicas are gone. Pods that have ended do not count:
+/// nobody would delete them.
+///
+/// # Errors
+/// The client's.
+pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+    let Some(mut live) = seed.find::<Value>(resource, &key.namespace, &key.name)? else {
+        return Ok(Step::Done);
+    };
+    live["kind"] = Value::from(&*resource.kind);
+    let labels = live["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
+    let all: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value))).collect();
+    let params = ListParams {
+        label_selector: all.join(","),
+        field_selector: "status.phase!=Failed,status.phase!=Succeeded".to_owned(),
+        limit: limits::ROLLOUT_OBJECTS_MAX,
+        ..ListParams::default()
+    };
+    let pods: List<Value> = seed.list(&POD, &key.namespace, &params)?;
+    Ok(remains(&live, &pods.items).map_or(Step::Done, |why| Step::again(AGAIN, why)))
+}
+
+/// The same in one step: no replicas, and no pods.
+///
+/// # Errors
+/// The client's.
+pub fn down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+    to(seed, resource, key, 0)?;
+    wait_down(seed, resource, key)
+}
+
+/// What is left of a workload that is to have no pods.
+fn remains(workload: &Value, pods: &[Value]) -> Option<String> {
+    let (metadata, status) = (&workload["metadata"], &workload["status"]);
+    let number = |value: &Value| value.as_i64().unwrap_or_default();
+    let title =
+        format!("{} {}/{}", text(&workload["kind"]), text(&metadata["namespace"]), text(&metadata["name"]));
+    if wanted(workload) != 0 {
+        return Some(format!("{title} is to have {} replicas: somebody has scaled it up", wanted(workload)));
+    }
+    if let Some(pod) = pods.first() {
+        let (pod, node) = (text(&pod["metadata"]["name"]), text(&pod["spec"]["nodeName"]));
+        let advice = if node.is_empty() {
+            String::new()
+        } else {
+            format!(": if node {node} is gone for good, delete its Node object in the seed")
+        };
+        return Some(format!("pod {pod} of {title} has not ended yet{advice}"));
+    }
+    // Until its controller has seen the number, it may still make a pod.
+    let is_seen = number(&status["observedGeneration"]) >= number(&metadata["generation"]);
+    (!is_seen || number(&status["replicas"]) > 0)
+        .then(|| format!("the controller of {title} has not ended it yet"))
+}
+
+fn wanted(workload: &Value) -> i64 {
+    workload["spec"]["replicas"].as_i64().unwrap_or(1)
+}
+
+/// Gives both etcds of a control plane so many replicas.
+///
+/// # Errors
+/// The client's.
+pub fn etcds(
+    seed: &Seed,
+    mode: EtcdMode,
+    namespace: &str,
+    replicas: i64,
+    now: Timestamp,
+) -> Result<(), Error> {
+    for role in Role::ALL {
+        match mode {
+            EtcdMode::Plain => to(seed, &STATEFUL_SET, &Key::new(namespace, role.name()), replicas)?,
+            EtcdMode::Druid => druid::scale(seed, namespace, role, replicas, now)?,
+        }
+    }
+    Ok(())
+}
+
+/// One look at whether the pods of both etcds are gone.
+///
+/// # Errors
+/// The client's.
+pub fn wait_etcds_down(seed: &Seed, mode: EtcdMode, namespace: &str) -> Result<Step, Failed> {
+    let looks = Role::ALL.map(|role| {
+        if mode == EtcdMode::Druid
+            && replicas(seed, &druid::ETCD, &Key::new(namespace, role.name()))?.is_some()
+        {
+            let step = druid::wait(seed, namespace, role)?;
+            if step != Step::Done {
+                return Ok(step);
+            }
+        }
+        // A druid gives its StatefulSet the name of the Etcd.
+        wait_down(seed, &STATEFUL_SET, &Key::new(namespace, role.name()))
+    });
+    together(looks.into())
+}
+
+/// Ends a control plane: what works with the API server, then the API server, then etcd. Each waits until the pods of the one
+/// before are gone, so that nothing is lost that was acknowledged.
+///
+/// # Errors
+/// The client's.
+pub fn control_plane_down(
+    seed: &Seed,
+    mode: EtcdMode,
+    namespace: &str,
+    now: Timestamp,
+) -> Result<Step, Failed> {
+    let deployment = |name: &str| down(seed, &DEPLOYMENT, &Key::new(namespace, name));
+    let clients = [RESOURCE_MANAGER, kube_controller_manager::NAME].map(deployment);
+    let step = together(clients.into())?;
+    if step != Step::Done {
+        return Ok(step);
+    }
+    let server = deployment(kube_apiserver::NAME)?;
+    if server != Step::Done {
+        return Ok(server);
+    }
+    etcds(seed, mode, namespace, 0, now)?;
+    wait_etcds_down(seed, mode, namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_workload() {
+        let workload = |replicas: Value, status: Value| {
+            json!({"kind": "Deployment", "metadata": {"namespace": "n", "name": "a", "generation": 3},
+                "spec": {"replicas": replicas}, "status": status})
+        };
+        let seen = json!({"observedGeneration": 3});
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "node-1"}});
+        let unbound = json!({"metadata": {"name": "p"}});
+        let table: [(Value, &[Value], Option<&str>); 7] = [
+            (workload(json!(0), seen.clone()), &[], None),
+            (workload(json!(1), seen.clone()), &[], Some("somebody has scaled it up")),
+            // Absent means 1.
+            (workload(Value::Null, seen.clone()), &[], Some("is to have 1 replicas")),
+            (
+                workload(json!(0), seen.clone()),
+                std::slice::from_ref(&pod),
+                Some("pod p of Deployment n/a has not ended yet: if node node-1 is gone for good"),
+            ),
+            (workload(json!(0), seen), std::slice::from_ref(&unbound), Some("has not ended yet")),
+            (workload(json!(0), json!({"observedGeneration": 2})), &[], Some("has not ended it yet")),
+            (
+                workload(json!(0), json!({"observedGeneration": 3, "replicas": 1})),
+                &[],
+                Some("has not ended it"),
+            ),
+        ];
+        for (workload, pods, words) in table {
+            let left = remains(&workload, pods);
+            match (&left, words) {
+                (None, None) => {}
+                (Some(left), Some(words)) => assert!(left.contains(words), "{left}"),
+                _ => panic!("{workload}: {left:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! How often the health of Seeds and Shoots is looked at, and how patiently.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::read::Reader;
+
+/// `controllers.seedCare`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeedCare {
+    /// How often components and pods are looked at.
+    pub sync_period: Duration,
+    /// How long a condition may be `Progressing` before it is `False`, by its type.
+    pub thresholds: BTreeMap<String, Duration>,
+}
+
+/// `controllers.shootCare`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShootCare {
+    /// `concurrentSyncs`.
+    pub workers: u32,
+    /// A Shoot is looked at this often while it is well.
+    pub sync_period: Duration,
+    /// How long a condition may be `Progressing` before it is `False`, by its type.
+    pub thresholds: BTreeMap<String, Duration>,
+    /// The report of an extension whose Lease is older than this counts no more; `None`: it counts whatever its age.
+    pub stale_reports: Option<Duration>,
+    /// How long a ManagedResource may be rolled out before this is a fault; `None`: it is one at once.
+    pub progressing_threshold: Option<Duration>,
+    /// Webhooks of the owner that could keep the Shoot from waking up are changed.
+    pub remediates_webhooks: bool,
+}
+
+impl SeedCare {
+    pub(super) fn read(r: Reader<'_>) -> Self {
+        Self { sync_period: r.duration("syncPeriod"), thresholds: thresholds(r) }
+    }
+}
+
+impl ShootCare {
+    pub(super) fn read(r: Reader<'_>) -> Self {
+        let stale = r.at("staleExtensionHealthChecks");
+        Self {
+            workers: r.count("concurrentSyncs").max(1),
+            sync_period: r.duration("syncPeriod"),
+            thresholds: thresholds(r),
+            stale_reports: stale.flag("enabled").then(|| stale.duration("threshold")),
+            progressing_threshold: r.optional_duration("managedResourceProgressingThreshold"),
+            remediates_webhooks: r.flag("webhookRemediatorEnabled"),
+        }
+    }
+}
+
+fn thresholds(care: Reader<'_>) -> BTreeMap<String, Duration> {
+    let items = care.items("conditionThresholds");
+    items.map(|item| (item.str("type").to_owned(), item.duration("duration"))).collect()
+}

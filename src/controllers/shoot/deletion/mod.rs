@@ -1,0 +1,115 @@
+//! The deletion of a Shoot: what is found at its beginning decides which tasks are needed (Gardener's `reconciler_delete.go` and
+//! `reconciler_force_delete.go`).
+
+pub(super) mod flow;
+pub(super) mod force;
+mod tasks;
+
+use serde_json::Value;
+
+use crate::api::core::{DEPLOYMENT, NAMESPACE, SECRET};
+use crate::api::meta::Metadata;
+use crate::components::{kube_apiserver, kube_controller_manager};
+use crate::kube::{Error, ListParams, Seed};
+use crate::shoot::{access, cleaner};
+
+/// What is found in the seed before the flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Found {
+    /// The namespace is there, and is not being deleted.
+    has_namespace: bool,
+    /// The Deployment of the API server is there, and is not being deleted.
+    has_server: bool,
+    /// Somebody was in the cluster: a token of one of its ServiceAccounts was asked for.
+    was_served: bool,
+    /// The Deployment of kube-controller-manager is there, and is not being deleted.
+    has_controllers: bool,
+}
+
+impl Found {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The seed's.
+    pub(super) fn read(seed: &Seed, namespace: &str) -> Result<Self, Error> {
+        let is_live =
+            |found: Option<Metadata>| found.is_some_and(|it| it.metadata.deletion_timestamp.is_none());
+        let has = |name: &str| Ok::<_, Error>(is_live(seed.find(&DEPLOYMENT, namespace, name)?));
+        let has_namespace = is_live(seed.find(&NAMESPACE, "", namespace)?);
+        if !has_namespace {
+            return Ok(Self::default());
+        }
+        let mut was_served = false;
+        let params = ListParams {
+            label_selector: access::OF_SHOOT.to_owned(),
+            metadata_only: true,
+            ..ListParams::default()
+        };
+        seed.list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| {
+            was_served |= access::has_token(&secret.metadata);
+        })?;
+        Ok(Self {
+            has_namespace,
+            has_server: has(kube_apiserver::NAME)?,
+            was_served,
+            has_controllers: has(kube_controller_manager::NAME)?,
+        })
+    }
+}
+
+/// What the flow leaves out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Plan {
+    /// The namespace is there, and is not being deleted.
+    pub(super) has_namespace: bool,
+    /// The API server is brought up, and what is in the cluster is deleted.
+    pub(super) cleans: bool,
+    /// kube-controller-manager was there.
+    pub(super) has_controllers: bool,
+    /// The owner keeps what extends the API until the API server goes.
+    pub(super) skips_apis: bool,
+}
+
+impl Plan {
+    /// Without an API server there is nothing to clean, and nothing in a cluster that nobody ever reached.
+    pub(super) fn new(shoot: &Value, found: Found) -> Self {
+        let Found { has_namespace, has_server, was_served, has_controllers } = found;
+        Self {
+            has_namespace,
+            cleans: has_namespace && has_server && was_served,
+            has_controllers,
+            skips_apis: cleaner::skips(shoot),
+        }
+    }
+
+    /// For `explain`: the longest one.
+    pub(super) fn whole(shoot: &Value) -> Self {
+        let found = Found { has_namespace: true, has_server: true, was_served: true, has_controllers: true };
+        Self::new(shoot, found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_cluster_that_was_reached_is_cleaned() {
+        let table = [
+            ([true, true, true], true),
+            ([true, true, false], false),
+            ([true, false, true], false),
+            ([false, true, true], false),
+            ([false, false, false], false),
+        ];
+        for ([has_namespace, has_server, was_served], expected) in table {
+            let found = Found { has_namespace, has_server, was_served, has_controllers: true };
+            let plan = Plan::new(&json!({}), found);
+            assert_eq!((plan.cleans, plan.has_namespace), (expected, has_namespace), "{found:?}");
+        }
+        let kept = json!({"metadata": {"annotations": {"shoot.gardener.cloud/skip-cleanup": ""}}});
+        assert!(Plan::whole(&kept).skips_apis && !Plan::whole(&json!({})).skips_apis);
+    }
+}

@@ -1,0 +1,327 @@
+//! What the tasks of a deletion do. Each asks and writes, and returns at once.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::coordination::LEASE;
+use crate::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, SECRET, SERVICE, STATEFUL_SET};
+use crate::api::extensions::{CLUSTER, DNS_RECORD};
+use crate::api::meta::{Key, Metadata, Resource, text};
+use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
+use crate::base::error::chain;
+use crate::components::etcd::{Role, druid};
+use crate::components::managed::{self, Removal};
+use crate::components::{exposure, kube_apiserver, shoot as managed_resources};
+use crate::config::control_plane::EtcdMode;
+use crate::extension::{Patience, Target, together};
+use crate::flow::{Attempt, Failed, Step};
+use crate::format::time::parse_rfc3339;
+use crate::kube::{ListParams, Patch, Seed};
+use crate::limits;
+use crate::runtime::write;
+use crate::shoot::cleaner::{self, Stage, Sweep, Terms};
+use crate::shoot::{issuer, state};
+
+use super::super::tasks::{self as run, Work};
+
+/// How soon to look again whether something is gone.
+const SOON: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_secs(5);
+/// A kube-controller-manager that has not renewed its Lease for so long does not work.
+const LEASE_MAX: Duration = Duration::from_secs(15);
+
+/// Whoever deletes a Shoot may have deleted before what its settings name. Then its API server stays as it is.
+pub(super) fn settings(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    match run::settings(work, attempt) {
+        Err(failed) if failed.postponed.is_none() => {
+            let (shoot, err) = (work.view.name.as_str(), failed.text.as_str());
+            log::warn!(shoot, err; "The API server of a Shoot that is being deleted keeps its settings");
+            work.texts.clear();
+            work.keeps_server = true;
+            Ok(Step::Done)
+        }
+        other => other,
+    }
+}
+
+/// Has at least one replica afterwards.
+pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    if !work.keeps_server {
+        return run::server(work, attempt);
+    }
+    let key = Key::new(work.plane(), kube_apiserver::NAME);
+    let live: Value = work.seed.get(&DEPLOYMENT, &key.namespace, &key.name)?;
+    if live["spec"]["replicas"] == 0 {
+        let patch = Patch::Merge(json!({"spec": {"replicas": 1}}));
+        work.seed.patch_blindly(&DEPLOYMENT, &key.namespace, &key.name, "", &patch)?;
+    }
+    Ok(Step::Done)
+}
+
+/// A step of the clean-up.
+pub(super) fn sweep(work: &mut Work, stage: Stage, sweep: &mut Sweep) -> Result<Step, Failed> {
+    let now = work.place.clock.now();
+    let begun = match stage {
+        Stage::Resources => Some(cleaner::begun(&work.seed, work.plane(), now)?),
+        _ => None,
+    };
+    let client = work
+        .connector
+        .connect(work.plane())
+        .map_err(|error| Failed { postponed: error.postponed(), ..Failed::new(chain(&error)) })?;
+    sweep.step(&client, &Terms { shoot: &work.shoot, begun, now })
+}
+
+/// It deletes what belongs to deleted objects.
+pub(super) fn wait_active(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let params = ListParams {
+        label_selector: "app=kubernetes,role=controller-manager".to_owned(),
+        ..ListParams::default()
+    };
+    let mut has_pod = false;
+    work.seed.list_all::<Metadata>(&POD, work.plane(), &params, &mut |_| has_pod = true)?;
+    if !has_pod {
+        return Ok(Step::again(AGAIN, "kube-controller-manager has no pod yet"));
+    }
+    let client = work.connector.connect(work.plane()).map_err(|error| chain(&error))?;
+    let lease: Option<Value> = client.find(&LEASE, "kube-system", "kube-controller-manager")?;
+    let renewed = lease.and_then(|lease| parse_rfc3339(text(&lease["spec"]["renewTime"])).ok());
+    if renewed.is_some_and(|renewed| work.place.clock.now().since(renewed) <= LEASE_MAX) {
+        return Ok(Step::Done);
+    }
+    Ok(Step::again(AGAIN, "kube-controller-manager does not renew Lease kube-system/kube-controller-manager"))
+}
+
+fn list_managed(work: &Work, selector: &str) -> Result<Vec<ManagedResource>, Failed> {
+    let params = ListParams { label_selector: selector.to_owned(), ..ListParams::default() };
+    let mut all = Vec::new();
+    work.seed.list_all(&MANAGED_RESOURCE, work.plane(), &params, &mut |found| all.push(found))?;
+    Ok(all)
+}
+
+/// Those of the agent.
+const OWN: &str = "origin=gardener";
+
+/// Deletes what the agent has written for the cluster. Without its API server (`cleans`), nobody can delete the objects.
+pub(super) fn managed(work: &mut Work, cleans: bool) -> Result<Step, Failed> {
+    for found in list_managed(work, OWN)? {
+        managed::remove(&work.seed, &found.metadata.key())?;
+        if !cleans {
+            release(&work.seed, &found)?;
+        }
+    }
+    Ok(Step::Done)
+}
+
+/// Lets a ManagedResource go that is meant for the cluster of the Shoot, with its objects.
+fn release(seed: &Seed, managed: &ManagedResource) -> Result<(), Failed> {
+    if !managed.spec.class.is_empty() {
+        return Ok(());
+    }
+    finalize(seed, &MANAGED_RESOURCE, &managed.metadata.key())
+}
+
+fn finalize(seed: &Seed, resource: &Resource, key: &Key) -> Result<(), Failed> {
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    match seed.patch_blindly(resource, &key.namespace, &key.name, "", &patch) {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn are_gone(left: &[ManagedResource], after: Duration) -> Step {
+    if left.is_empty() {
+        return Step::Done;
+    }
+    let names: Vec<String> = left
+        .iter()
+        .take(limits::CLEANUP_NAMES_MAX)
+        .map(|found| format!("{} ({})", found.metadata.key(), why(found)))
+        .collect();
+    Step::again(after, format!("ManagedResources are still there: {}", names.join(", ")))
+}
+
+fn why(found: &ManagedResource) -> String {
+    let applied = found.status.conditions.iter().find(|condition| condition.kind == "ResourcesApplied");
+    applied.map_or("its applier has not said why".to_owned(), |condition| condition.message.clone())
+}
+
+pub(super) fn wait_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    Ok(are_gone(&list_managed(work, OWN)?, SOON))
+}
+
+/// Those of extensions go with their extensions.
+pub(super) fn wait_all_managed(work: &mut Work, cleans: bool) -> Result<Step, Failed> {
+    let mut all = list_managed(work, "")?;
+    all.retain(|found| found.spec.class.is_empty());
+    if !cleans {
+        for found in all.iter().filter(|found| found.metadata.deletion_timestamp.is_some()) {
+            release(&work.seed, found)?;
+        }
+    }
+    Ok(are_gone(&all, SOON))
+}
+
+pub(super) fn delete_server(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    write::delete(&work.seed, &DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))?;
+    work.served.wake(work.plane());
+    Ok(Step::Done)
+}
+
+pub(super) fn wait_server_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    wait_gone(&work.seed, &DEPLOYMENT, &Key::new(work.plane(), kube_apiserver::NAME))
+}
+
+fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+    let Some(found) = seed.find::<Metadata>(resource, &key.namespace, &key.name)? else {
+        return Ok(Step::Done);
+    };
+    let finalizers = found.metadata.finalizers.join(", ");
+    let why = match finalizers.as_str() {
+        "" => String::new(),
+        finalizers => format!(": it has finalizers {finalizers}, and whoever set them must remove them"),
+    };
+    Ok(Step::again(SOON, format!("{} {key} is still there{why}", resource.kind)))
+}
+
+/// The Service inside of the seed, and the one that leads to it from outside.
+pub(super) fn services(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    for name in [kube_apiserver::NAME, exposure::NAME] {
+        write::delete(&work.seed, &SERVICE, &Key::new(work.plane(), name))?;
+    }
+    Ok(Step::Done)
+}
+
+/// The applier is part of the agent. A gardener-resource-manager of its own goes.
+pub(super) fn resource_manager(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    write::delete(&work.seed, &DEPLOYMENT, &Key::new(work.plane(), "gardener-resource-manager"))?;
+    work.served.wake(work.plane());
+    Ok(Step::Done)
+}
+
+pub(super) fn public_keys(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    issuer::withdraw(&work.garden, &work.view)?;
+    Ok(Step::Done)
+}
+
+/// Deletes the record of a role, and waits until its extension has removed it.
+pub(super) fn record(role: &'static str) -> impl FnMut(&mut Work, &Attempt) -> Result<Step, Failed> + Send {
+    move |work, attempt| {
+        let name = format!("{}-{role}", work.view.name);
+        let target = Target { resource: DNS_RECORD, namespace: work.plane().to_owned(), name };
+        let Some(live) = target.find(&work.seed)? else { return Ok(Step::Done) };
+        if live["metadata"]["deletionTimestamp"].is_null() {
+            target.delete(&work.seed, work.place.clock.now())?;
+        }
+        target.wait_gone(&work.seed, Patience::of(&DNS_RECORD), attempt)
+    }
+}
+
+pub(super) fn referenced(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let key = Key::new(work.plane(), managed_resources::REFERENCED);
+    Ok(match managed::remove(&work.seed, &key)? {
+        Removal::Gone => Step::Done,
+        _ => Step::again(SOON, format!("ManagedResource {key} is still there")),
+    })
+}
+
+/// Its volumes go with the namespace.
+const fn etcd(mode: EtcdMode) -> Resource {
+    match mode {
+        EtcdMode::Plain => STATEFUL_SET,
+        EtcdMode::Druid => druid::ETCD,
+    }
+}
+
+pub(super) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    for role in Role::ALL {
+        let key = Key::new(work.plane(), role.name());
+        match work.settings.edge.etcd.mode {
+            EtcdMode::Plain => drop(write::delete(&work.seed, &STATEFUL_SET, &key)?),
+            EtcdMode::Druid => druid::delete(&work.seed, &key)?,
+        }
+    }
+    Ok(Step::Done)
+}
+
+pub(super) fn wait_etcds_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let resource = etcd(work.settings.edge.etcd.mode);
+    let looks = Role::ALL.map(|role| wait_gone(&work.seed, &resource, &Key::new(work.plane(), role.name())));
+    together(looks.into())
+}
+
+pub(super) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    // Its Secrets go with it.
+    work.secrets = None;
+    write::delete(&work.seed, &NAMESPACE, &Key::new("", work.plane()))?;
+    Ok(Step::Done)
+}
+
+pub(super) fn wait_namespace_gone(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let Some(found) = work.seed.find::<Value>(&NAMESPACE, "", work.plane())? else {
+        work.connector.forget(work.plane());
+        return Ok(Step::Done);
+    };
+    let mut why = format!("namespace {} of the seed is still there", work.plane());
+    for condition in found["status"]["conditions"].as_array().into_iter().flatten() {
+        if condition["status"] == "True" {
+            why.push_str(&format!("; {}", text(&condition["message"])));
+        }
+    }
+    Ok(Step::again(AGAIN, why))
+}
+
+pub(super) fn state(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let key = Key::new(work.view.namespace.as_str(), work.view.name.as_str());
+    state::delete(&work.garden, &key)?;
+    Ok(Step::Done)
+}
+
+pub(super) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    write::delete(&work.seed, &CLUSTER, &Key::new("", work.plane()))?;
+    Ok(Step::Done)
+}
+
+/// Nobody waits any more for what could still be applied.
+pub(super) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    for found in list_managed(work, "")?.into_iter().filter(|found| found.spec.keep_objects) {
+        let (key, patch) = (found.metadata.key(), Patch::Merge(json!({"spec": {"keepObjects": false}})));
+        match work.seed.patch_blindly(&MANAGED_RESOURCE, &key.namespace, &key.name, "", &patch) {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(Step::Done)
+}
+
+/// All of them; those for the cluster go without their objects.
+pub(super) fn force_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    for found in list_managed(work, "")? {
+        managed::remove(&work.seed, &found.metadata.key())?;
+        release(&work.seed, &found)?;
+    }
+    Ok(Step::Done)
+}
+
+pub(super) fn wait_any_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    Ok(are_gone(&list_managed(work, "")?, AGAIN))
+}
+
+/// ConfigMaps and Secrets that finalizers would keep.
+pub(super) fn force_resources(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    for resource in [CONFIG_MAP, SECRET] {
+        let mut held = Vec::new();
+        let params = ListParams { metadata_only: true, ..ListParams::default() };
+        work.seed.list_all::<Metadata>(&resource, work.plane(), &params, &mut |object| {
+            if !object.metadata.finalizers.is_empty() {
+                held.push(object.metadata.key());
+            }
+        })?;
+        for key in held {
+            write::delete(&work.seed, &resource, &key)?;
+            finalize(&work.seed, &resource, &key)?;
+        }
+    }
+    Ok(Step::Done)
+}

@@ -1,0 +1,130 @@
+//! Tasks that write anew what the Shoot stores, because its encryption or the key of its tokens has changed.
+//!
+//! How far they are stands in annotations of the kube-apiserver's Deployment, as with a Go gardenlet.
+
+use serde_json::{Value, json};
+
+use crate::api::core::DEPLOYMENT;
+use crate::api::gardener::SHOOT;
+use crate::api::meta::{Metadata, text};
+use crate::base::error::chain;
+use crate::components::kube_apiserver::{self, KeyOrder};
+use crate::flow::{Attempt, Failed, Step};
+use crate::format::time::parse_rfc3339;
+use crate::kube::{Client, Patch};
+use crate::runtime::write;
+use crate::shoot::Phase;
+use crate::shoot::rewrite;
+use crate::shoot::rewrite::accounts::SigningKey;
+use crate::shoot::rotation::{ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY};
+
+use super::frame;
+use super::tasks::Work;
+
+/// All objects have the label, and may lose it.
+const LABELED: &str = "credentials.gardener.cloud/resources-labeled";
+/// A backup was made of them.
+const SNAPSHOTTED: &str = "credentials.gardener.cloud/etcd-snapshotted";
+
+/// Puts the label on all objects that are to be encrypted anew. What a new Shoot stores is encrypted from its beginning.
+pub(super) fn label(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    if is_new(work) || has(work, LABELED)? {
+        return Ok(Step::Done);
+    }
+    let (resources, key) = (rewrite::resources(&work.view), work.made()?.current(ENCRYPTION_KEY).to_owned());
+    let mut rewrite = std::mem::take(&mut work.rewrite);
+    let step = rewrite.label(&|| client(work), &resources, &key);
+    work.rewrite = rewrite;
+    let step = step?;
+    if step == Step::Done {
+        annotate(work, &[(LABELED, json!("true"))])?;
+    }
+    Ok(step)
+}
+
+/// Takes the label off them, and notes in the garden what is encrypted now.
+pub(super) fn unlabel(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    if !is_new(work) {
+        let mut rewrite = std::mem::take(&mut work.rewrite);
+        let step = rewrite.unlabel(&|| client(work), &rewrite::resources(&work.view));
+        work.rewrite = rewrite;
+        let step = step?;
+        if step != Step::Done {
+            return Ok(step);
+        }
+        // Before the status: an annotation that stays would keep the next rotation from writing anything.
+        if has(work, LABELED)? || has(work, SNAPSHOTTED)? {
+            annotate(work, &[(LABELED, Value::Null), (SNAPSHOTTED, Value::Null)])?;
+        }
+    }
+    let (provider, resources) = (work.view.encryption_provider(), &work.view.encrypted);
+    if let Some(patch) = frame::encrypted(&work.shoot, provider, resources) {
+        write::status_patch::<Value>(&work.garden, &SHOOT, &work.key(), &Patch::Merge(patch))?;
+    }
+    Ok(Step::Done)
+}
+
+/// Gives ServiceAccounts tokens of the new key.
+pub(super) fn renew_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let mut accounts = std::mem::take(&mut work.accounts);
+    let step = signing_key(work).and_then(|key| accounts.renew(&|| client(work), key));
+    work.accounts = accounts;
+    step
+}
+
+/// Deletes their tokens of the old key.
+pub(super) fn clean_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let entry = &work.shoot["status"]["credentials"]["rotation"]["serviceAccountKey"];
+    let Ok(prepared) = parse_rfc3339(text(&entry["lastInitiationFinishedTime"])) else {
+        return Ok(Step::Done);
+    };
+    let mut accounts = std::mem::take(&mut work.accounts);
+    let step = signing_key(work).and_then(|key| accounts.clean(&|| client(work), key, prepared));
+    work.accounts = accounts;
+    step
+}
+
+/// Once the second step of a rotation has begun, there is no new key to be made known.
+pub(super) fn forget_populated(work: &Work, live: Option<&Value>) -> Result<(), Failed> {
+    let is_populated =
+        live.is_some_and(|live| live["metadata"]["annotations"][KeyOrder::POPULATED].is_string());
+    if is_populated && work.view.rotations.encryption_key.phase == Phase::Completing {
+        annotate(work, &[(KeyOrder::POPULATED, Value::Null)])?;
+    }
+    Ok(())
+}
+
+fn signing_key(work: &Work) -> Result<SigningKey<'_>, Failed> {
+    let made = work.made()?;
+    let data = made.data(SERVICE_ACCOUNT_KEY);
+    let data = data.ok_or_else(|| Failed::new("there is no key for tokens of ServiceAccounts yet"))?;
+    Ok(SigningKey { name: made.current(SERVICE_ACCOUNT_KEY), data })
+}
+
+/// Nobody has said yet what is encrypted, and how, and no other key is to encrypt it.
+fn is_new(work: &Work) -> bool {
+    let phase = work.view.rotations.encryption_key.phase;
+    let provider = &work.shoot["status"]["credentials"]["encryptionAtRest"]["provider"]["type"];
+    text(provider).is_empty() && !matches!(phase, Phase::Preparing | Phase::Completing)
+}
+
+fn client(work: &Work) -> Result<Client, Failed> {
+    let connected = work.connector.connect(work.plane()).map(|shoot| (*shoot).clone());
+    connected.map_err(|error| {
+        let postponed = error.postponed();
+        Failed { postponed, ..Failed::new(chain(&error)) }
+    })
+}
+
+fn has(work: &Work, annotation: &str) -> Result<bool, Failed> {
+    let found = work.seed.find::<Metadata>(&DEPLOYMENT, work.plane(), kube_apiserver::NAME)?;
+    Ok(found.is_some_and(|found| found.metadata.annotations.contains_key(annotation)))
+}
+
+fn annotate(work: &Work, annotations: &[(&str, Value)]) -> Result<(), Failed> {
+    let annotations: serde_json::Map<String, Value> =
+        annotations.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    work.seed.patch_blindly(&DEPLOYMENT, work.plane(), kube_apiserver::NAME, "", &patch)?;
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! The turns of a Shoot: what is remembered of it, when it is looked at, and how the result is written.
+
+use serde_json::{Value, json};
+
+use crate::api::condition::{self, Condition, Status};
+use crate::api::gardener::{SHOOT, ShootHead};
+use crate::api::meta::Key;
+use crate::base::clock::{Mono, Timestamp};
+use crate::base::random;
+use crate::config::settings::ResourceManager;
+use crate::kube::{Patch, Verdict};
+use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::write;
+
+use super::CareReconciler;
+use super::basis::Basis;
+use super::constraints::{CONSTRAINTS, More, constraints};
+use super::decide::{CONDITIONS, Facts, NOT_INITIALIZED, Plane, Server};
+use super::inside::{Answer, Held};
+use super::look::{Look, Rarely};
+use super::pace::{self, Found, Next};
+
+/// What is remembered of a Shoot between two turns.
+pub(super) struct Known {
+    uid: String,
+    /// The last result.
+    conditions: Vec<Condition>,
+    constraints: Vec<Condition>,
+    /// The garden has not taken the last result.
+    is_owed: bool,
+    /// What was written last.
+    written: Option<Written>,
+    next: Next,
+    /// Whether the API server answered last; nothing if it was not asked.
+    answers: Option<bool>,
+    /// Somebody asked: what is known of the namespace does not count.
+    is_asked: bool,
+    /// The way to the API server.
+    pub(super) held: Held,
+    /// What is read rarely.
+    pub(super) rarely: Rarely,
+}
+
+/// What the garden was told, for as long as the watch does not show it.
+struct Written {
+    /// The version of the Shoot before: as long as the watch shows this one, it is behind.
+    before: String,
+    conditions: Vec<Condition>,
+    constraints: Vec<Condition>,
+}
+
+impl Known {
+    /// Nothing is known yet, and it is looked at at this time.
+    pub(super) fn new(head: &ShootHead, first: Mono) -> Self {
+        Self {
+            uid: head.metadata.uid.clone(),
+            conditions: Vec::new(),
+            constraints: Vec::new(),
+            is_owed: false,
+            written: None,
+            next: Next { whole: first, server: None },
+            answers: None,
+            is_asked: false,
+            held: Held::default(),
+            rarely: Rarely::default(),
+        }
+    }
+
+    /// Whether this is the same Shoot, and not another one of its name.
+    pub(super) fn is_of(&self, head: &ShootHead) -> bool {
+        self.uid == head.metadata.uid
+    }
+
+    /// It is looked at now.
+    pub(super) fn is_asked(&mut self) {
+        self.next.whole = Mono::default();
+        self.is_asked = true;
+        self.rarely.forget();
+    }
+
+    /// What was read for others before does not count.
+    pub(super) fn wants_present(&self) -> bool {
+        self.is_asked
+    }
+
+    /// Whether all conditions were `True`.
+    pub(super) fn is_well(&self) -> bool {
+        !self.conditions.is_empty()
+            && self.conditions.iter().all(|condition| condition.status == Status::True)
+    }
+
+    /// Whether the constraint about CAs is there.
+    pub(super) fn has_expiring(&self) -> bool {
+        condition::status_of(&self.constraints, CONSTRAINTS[2]).is_some_and(|status| status != Status::True)
+    }
+
+    /// The conditions and constraints that the garden has, as far as anybody knows.
+    fn in_garden<'a>(&'a self, head: &'a ShootHead) -> (&'a [Condition], &'a [Condition]) {
+        let written = self.written.as_ref();
+        match written.filter(|written| written.before == head.metadata.resource_version) {
+            Some(written) => (&written.conditions, &written.constraints),
+            None => (&head.status.conditions, &head.status.constraints),
+        }
+    }
+
+    /// Those from which transitions count: what the garden has not heard of counts, too.
+    fn before<'a>(&'a self, head: &'a ShootHead) -> (&'a [Condition], &'a [Condition]) {
+        if self.is_owed { (&self.conditions, &self.constraints) } else { self.in_garden(head) }
+    }
+
+    /// What the garden has to be told; null if it knows everything.
+    fn news(&self, head: &ShootHead) -> Value {
+        let (conditions, constraints) = self.in_garden(head);
+        let is_there = |kind: &&str| condition::find(&self.constraints, kind).is_some();
+        let removed: Vec<&str> = CONSTRAINTS.into_iter().filter(|kind| !is_there(kind)).collect();
+        let mut status = Value::Null;
+        for (list, entries) in [
+            ("conditions", condition::entries(conditions, &self.conditions, &[])),
+            ("constraints", condition::entries(constraints, &self.constraints, &removed)),
+        ] {
+            if !entries.is_empty() {
+                status[list] = json!(entries);
+            }
+        }
+        status
+    }
+
+    /// Nothing can be said of the Shoot.
+    fn unknown(&mut self, head: &ShootHead, now: Timestamp) {
+        let (conditions, constraints) = self.before(head);
+        let unknown = |old: &[Condition], kinds: &[&str]| -> Vec<Condition> {
+            let each = |kind: &&str| condition::find_or_init(old, kind, now).unknown(now, NOT_INITIALIZED);
+            kinds.iter().map(each).collect()
+        };
+        (self.conditions, self.constraints) =
+            (unknown(conditions, &CONDITIONS), unknown(constraints, &CONSTRAINTS));
+    }
+}
+
+impl CareReconciler {
+    /// Does what is due.
+    pub(super) fn turn(
+        &self,
+        key: &Key,
+        head: &ShootHead,
+        known: &mut Known,
+        cx: &Context,
+    ) -> Result<Outcome, Failure> {
+        let at = cx.clock.mono();
+        let mut answer = None;
+        let mut is_due = at >= known.next.whole;
+        if !is_due && known.next.server.is_some_and(|server| at >= server) {
+            let found =
+                self.doors.ask(&head.status.technical_id, &mut known.held, cx.clock.now(), &cx.metrics);
+            let answers = Some(found.0 == Server::Well);
+            is_due = answers != known.answers;
+            known.next.server =
+                pace::server(answers, self.settings.controllers.shoot_care.sync_period, cx.clock.mono());
+            answer = is_due.then_some(found);
+        }
+        let outcome = if is_due { self.whole(head, known, answer, cx)? } else { None };
+        if let Some(outcome) = outcome {
+            return Ok(outcome);
+        }
+        if is_due || known.is_owed {
+            self.write(key, head, known)?;
+        }
+        let mut first = known.next.server.into_iter().fold(known.next.whole, Mono::min);
+        if known.is_owed {
+            first = first.min(at.saturating_add(pace::GARDEN_SOON));
+        }
+        Ok(Outcome::After(first.saturating_sub(cx.clock.mono())))
+    }
+
+    /// Looks at all of it. An outcome ends the turn.
+    fn whole(
+        &self,
+        head: &ShootHead,
+        known: &mut Known,
+        answer: Option<Answer>,
+        cx: &Context,
+    ) -> Result<Option<Outcome>, Failure> {
+        // As the garden keeps it.
+        let now = Timestamp::from_unix(cx.clock.now().unix());
+        if !self.managed.is_synced() {
+            return Ok(Some(Outcome::After(pace::UNSYNCED)));
+        }
+        let period = self.settings.controllers.shoot_care.sync_period;
+        let found = match self.basis(head, known, cx.clock.mono()) {
+            Err(error) if error.postponed().is_some() => return Err(error.into()),
+            other => other.ok().flatten(),
+        };
+        let Some(basis) = found else {
+            known.unknown(head, now);
+            known.answers = None;
+            let found = Found { is_well: false, answers: None };
+            known.next = pace::next(found, period, cx.clock.mono(), random::unit());
+            return Ok(None);
+        };
+        if basis.has_workers {
+            return Ok(Some(Outcome::After(period)));
+        }
+        let is_asleep = basis.wants_hibernation || head.status.is_hibernated;
+        let look = if is_asleep { Look::asleep() } else { self.look(head, known, (&basis, answer), cx)? };
+        if !is_asleep {
+            self.read_authorities(&head.status.technical_id, known, cx.clock.mono());
+        }
+        self.conclude(head, known, (&basis, &look, is_asleep), now);
+        known.is_asked = false;
+        known.answers = (look.server != Server::Stopped).then_some(look.server == Server::Well);
+        let found = Found { is_well: known.is_well(), answers: known.answers };
+        known.next = pace::next(found, period, cx.clock.mono(), random::unit());
+        Ok(None)
+    }
+
+    fn conclude(
+        &self,
+        head: &ShootHead,
+        known: &mut Known,
+        (basis, look, is_asleep): (&Basis, &Look, bool),
+        now: Timestamp,
+    ) {
+        let managed = self.managed.within(&head.status.technical_id);
+        let (old, old_constraints) = known.before(head);
+        let facts = Facts {
+            now,
+            care: &self.settings.controllers.shoot_care,
+            status: &head.status,
+            old,
+            is_asleep,
+            server: &look.server,
+            plane: look.plane.as_ref().map_err(String::as_str),
+            managed: &managed,
+            needs_manager: self.settings.edge.resource_manager == ResourceManager::External,
+            applier: look.applier.as_deref(),
+        };
+        let authorities = known.rarely.authorities.as_ref().map(|(_, found)| found);
+        let more = More {
+            basis,
+            authorities: authorities
+                .map_or(Ok(&[] as &[_]), |found| found.as_deref().map_err(String::as_str)),
+            inside: look.inside.as_ref().map_err(String::as_str),
+        };
+        let (conditions, constraints) = (facts.conditions(), constraints(&facts, old_constraints, &more));
+        (known.conditions, known.constraints) = (conditions, constraints);
+    }
+
+    /// Tells the garden what differs from what it has. A garden that does not answer hears it later.
+    fn write(&self, key: &Key, head: &ShootHead, known: &mut Known) -> Result<(), Failure> {
+        let news = known.news(head);
+        known.is_owed = !news.is_null();
+        if news.is_null() {
+            return Ok(());
+        }
+        let patch = Patch::Strategic(json!({"status": news}));
+        match write::status_patch::<Value>(&self.garden, &SHOOT, key, &patch) {
+            Ok(_) => {
+                known.is_owed = false;
+                known.written = Some(Written {
+                    before: head.metadata.resource_version.clone(),
+                    conditions: known.conditions.clone(),
+                    constraints: known.constraints.clone(),
+                });
+                Ok(())
+            }
+            Err(error) => match error.verdict() {
+                Verdict::Unreachable | Verdict::Throttled(_) | Verdict::Fenced | Verdict::NotFound => Ok(()),
+                _ => Err(error.into()),
+            },
+        }
+    }
+}
+
+impl Look {
+    /// Nothing is looked at while the Shoot sleeps.
+    fn asleep() -> Self {
+        Self {
+            server: Server::Stopped,
+            plane: Ok(Plane::default()),
+            inside: Err(String::new()),
+            applier: None,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What care needs of the spec of a Shoot, as it was reconciled last: from the object `Cluster` of the seed. Pure.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::meta::text;
+use crate::base::clock::Timestamp;
+use crate::format::duration;
+use crate::format::time::parse_rfc3339;
+
+use super::schedule::Schedule;
+
+/// See the module.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(super) struct Basis {
+    /// `spec.hibernation.enabled`.
+    pub(super) wants_hibernation: bool,
+    /// It has workers: nothing is said of it.
+    pub(super) has_workers: bool,
+    /// Its object is being deleted.
+    pub(super) is_going: bool,
+    /// When the ETCD encryption key has to be rotated by itself, if its owner wants that.
+    pub(super) key_is_due: Option<Timestamp>,
+    /// `spec.maintenance.timeWindow`: its begin and its end.
+    pub(super) window: (String, String),
+    /// `spec.hibernation.schedules`.
+    pub(super) schedules: Vec<Schedule>,
+}
+
+impl Basis {
+    /// From a `Cluster`; nothing if it holds no Shoot.
+    pub(super) fn read(cluster: &Value) -> Option<Self> {
+        let shoot = &cluster["spec"]["shoot"];
+        let (metadata, spec) = (&shoot["metadata"], shoot["spec"].as_object()?);
+        let field = |name: &str| spec.get(name).unwrap_or(&Value::Null);
+        let (hibernation, maintenance) = (field("hibernation"), field("maintenance"));
+        let window = &maintenance["timeWindow"];
+        let own = |value: &Value| text(value).to_owned();
+        let schedules = hibernation["schedules"].as_array().into_iter().flatten();
+        Some(Self {
+            wants_hibernation: hibernation["enabled"] == true,
+            has_workers: field("provider")["workers"].as_array().is_some_and(|workers| !workers.is_empty()),
+            is_going: !metadata["deletionTimestamp"].is_null(),
+            key_is_due: key_is_due(shoot),
+            window: (own(&window["begin"]), own(&window["end"])),
+            schedules: schedules.map(Schedule::read).collect(),
+        })
+    }
+}
+
+fn key_is_due(shoot: &Value) -> Option<Timestamp> {
+    let rotation = &shoot["spec"]["maintenance"]["autoRotation"]["credentials"]["etcdEncryptionKey"];
+    let period =
+        duration::parse(rotation["rotationPeriod"].as_str()?).ok().filter(|d| *d > Duration::ZERO)?;
+    let last = &shoot["status"]["credentials"]["rotation"]["etcdEncryptionKey"]["lastInitiationTime"];
+    let begun = last.as_str().unwrap_or_else(|| text(&shoot["metadata"]["creationTimestamp"]));
+    Some(parse_rfc3339(begun).ok()?.plus(period))
+}

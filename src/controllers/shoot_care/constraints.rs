@@ -1,0 +1,187 @@
+//! What keeps a Shoot from something: its constraints. Pure.
+
+use crate::api::condition::{self, Condition, Finding, Status};
+use crate::base::clock::Timestamp;
+use crate::format::time::rfc3339;
+
+use super::basis::Basis;
+use super::decide::{Facts, Server, pardon};
+use super::schedule;
+use super::webhooks::Problem;
+
+const HIBERNATION: &str = "HibernationPossible";
+const MAINTENANCE: &str = "MaintenancePreconditionsSatisfied";
+const AUTHORITIES: &str = "CACertificateValiditiesAcceptable";
+const DEFINITIONS: &str = "CRDsWithProblematicConversionWebhooks";
+const IN_PLACE: &str = "ManualInPlaceWorkersUpdated";
+const ROTATION: &str = "AutomaticCredentialsRotationPossible";
+const IGNORED: &str = "HasIgnoredManagedResources";
+const PRESERVED: &str = "PreservedFailedMachinesAbsent";
+/// The constraints that are written here. Those about workers are never there.
+pub(super) const CONSTRAINTS: [&str; 8] =
+    [HIBERNATION, MAINTENANCE, AUTHORITIES, DEFINITIONS, IN_PLACE, ROTATION, IGNORED, PRESERVED];
+/// Those that are always there.
+const REQUIRED: [&str; 2] = [HIBERNATION, MAINTENANCE];
+
+/// CAs have to be valid for so many days.
+const VALID_DAYS: u64 = 365;
+/// The code of webhooks that could keep a Shoot from waking up.
+const WEBHOOK_CODE: &str = "ERR_PROBLEMATIC_WEBHOOK";
+
+/// What was found inside the Shoot.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Inside {
+    /// Its webhooks.
+    pub(super) webhooks: Option<Problem>,
+    /// Its CustomResourceDefinitions that cannot be read without a webhook.
+    pub(super) definitions: Vec<String>,
+}
+
+/// What is known for the constraints, besides what is known for the conditions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct More<'a> {
+    /// The spec as it was reconciled last.
+    pub(super) basis: &'a Basis,
+    /// The CAs of the control plane, and until when they are valid; or why that is not known.
+    pub(super) authorities: Result<&'a [(String, Timestamp)], &'a str>,
+    /// Inside the Shoot; or why that is not known. Asked only of an API server that answers.
+    pub(super) inside: Result<&'a Inside, &'a str>,
+}
+
+type Said = (Status, Finding);
+
+/// The constraints that are to be there.
+pub(super) fn constraints(facts: &Facts<'_>, old: &[Condition], more: &More<'_>) -> Vec<Condition> {
+    let now = facts.now;
+    let all = CONSTRAINTS.into_iter().filter_map(|kind| {
+        let before = condition::find_or_init(old, kind, now);
+        let (status, finding) = check(kind, facts, more)?;
+        let next = before.updated(now, status, finding);
+        // A Shoot that sleeps shows two more, as upstream has it.
+        let is_shown = REQUIRED.contains(&kind)
+            || next.status != Status::True
+            || (facts.is_asleep && [AUTHORITIES, DEFINITIONS].contains(&kind));
+        is_shown.then(|| pardon(facts.status, &before, next, now))
+    });
+    all.collect()
+}
+
+/// What is said; nothing if the constraint does not apply.
+fn check(kind: &str, facts: &Facts<'_>, more: &More<'_>) -> Option<Said> {
+    let not_checked = |status, text: &str| Some((status, Finding::new("ConstraintNotChecked", text)));
+    let is_of_inside = [HIBERNATION, MAINTENANCE, DEFINITIONS].contains(&kind);
+    if facts.is_asleep && (is_of_inside || kind == AUTHORITIES) {
+        return not_checked(Status::True, "Shoot cluster has been hibernated.");
+    }
+    if is_of_inside && *facts.server == Server::Stopped {
+        let is_required = REQUIRED.contains(&kind);
+        return is_required
+            .then(|| not_checked(Status::False, "Shoot control plane is not running at the moment."))?;
+    }
+    match kind {
+        HIBERNATION | MAINTENANCE => Some(webhooks(facts, more)),
+        DEFINITIONS => definitions(more),
+        AUTHORITIES => Some(authorities(more, facts.now)),
+        ROTATION => Some(rotation(more.basis, facts)),
+        IGNORED => Some(ignored(facts)),
+        _ => None,
+    }
+}
+
+fn unknown(why: &str) -> Said {
+    (Status::Unknown, Finding::new(condition::CHECK_ERROR, why))
+}
+
+fn webhooks(facts: &Facts<'_>, more: &More<'_>) -> Said {
+    if let Server::Unreached(why) = facts.server {
+        return unknown(&format!("Could not initialize Shoot client for constraints check: {why}"));
+    }
+    let with_code = |reason: &str, message: &String| {
+        let finding = Finding::new(reason, message.clone());
+        (Status::False, Finding { codes: vec![WEBHOOK_CODE.to_owned()], ..finding })
+    };
+    match more.inside.map(|inside| &inside.webhooks) {
+        Err(why) => unknown(why),
+        Ok(None) => {
+            (Status::True, Finding::new("NoProblematicWebhooks", "All webhooks are properly configured."))
+        }
+        Ok(Some(Problem::Problematic(what))) => with_code("ProblematicWebhooks", what),
+        Ok(Some(Problem::Remediated(what))) => with_code("RemediatedWebhooks", what),
+    }
+}
+
+/// Like upstream, says nothing if there is no client.
+fn definitions(more: &More<'_>) -> Option<Said> {
+    let names = &more.inside.ok()?.definitions;
+    if names.is_empty() {
+        let text = "No CRDs have multiple stored versions present and a conversion webhook configured";
+        return Some((Status::True, Finding::new("NoCRDsWithProblematicConversionWebhooks", text)));
+    }
+    let text = format!(
+        "Some CRDs have several stored versions and a conversion webhook, so that their objects cannot be read while that does \
+         not answer: {}. Store all objects in one version, and remove the others from status.storedVersions.",
+        names.join(", ")
+    );
+    Some((Status::False, Finding::new(DEFINITIONS, text)))
+}
+
+fn authorities(more: &More<'_>, now: Timestamp) -> Said {
+    let all = match more.authorities {
+        Ok(all) => all,
+        Err(why) => return unknown(why),
+    };
+    let soon = now.plus(std::time::Duration::from_secs(VALID_DAYS * 86_400));
+    let expiring = all.iter().filter(|(_, until)| *until < soon);
+    let expiring: Vec<String> =
+        expiring.map(|(name, until)| format!("\"{name}\" (expiring at {})", rfc3339(*until))).collect();
+    if expiring.is_empty() {
+        let text = format!("All CA certificates are still valid for at least {VALID_DAYS} days.");
+        return (Status::True, Finding::new("NoExpiringCACertificates", text));
+    }
+    let text = format!(
+        "Some CA certificates expire in less than {VALID_DAYS} days, rotate them: {}",
+        expiring.join(", ")
+    );
+    (Status::False, Finding::new("ExpiringCACertificates", text))
+}
+
+fn rotation(basis: &Basis, facts: &Facts<'_>) -> Said {
+    let well = |reason: &str, text: &str| (Status::True, Finding::new(reason, text));
+    let not_required = |text| well("AutomaticCredentialsRotationNotRequired", text);
+    let Some(due) = basis.key_is_due else {
+        return not_required("The ETCD encryption key is not rotated automatically.");
+    };
+    if facts.now <= due {
+        return not_required("The ETCD encryption key does not have to be rotated yet.");
+    }
+    let window = schedule::next_window(&basis.window, facts.now);
+    let sleeps = window.is_some_and(|window| {
+        schedule::sleeps_in_window(&basis.schedules, facts.status.is_hibernated, window, facts.now)
+    });
+    if sleeps {
+        let text = "The ETCD encryption key has to be rotated, and the Shoot is asleep in its next maintenance window. Adjust its \
+            window or its hibernation schedule so that it is awake then, or rotate the key by hand.";
+        return (Status::False, Finding::new("MaintenanceWindowDuringHibernation", text));
+    }
+    well(
+        "AutomaticCredentialsRotationPossible",
+        "The ETCD encryption key has to be rotated, and the Shoot is awake in its next maintenance window.",
+    )
+}
+
+fn ignored(facts: &Facts<'_>) -> Said {
+    let names: Vec<&str> =
+        facts.managed.iter().filter(|m| m.is_ignored()).map(|m| m.metadata.name.as_str()).collect();
+    if names.is_empty() {
+        return (
+            Status::True,
+            Finding::new("NoIgnoredManagedResources", "No ManagedResource of the Shoot is ignored."),
+        );
+    }
+    let text = format!(
+        "Some ManagedResources in the Shoot's namespace are not applied, remove annotation resources.gardener.cloud/ignore from \
+         them: {}",
+        names.join(", ")
+    );
+    (Status::False, Finding::new("ManagedResourcesIgnored", text))
+}

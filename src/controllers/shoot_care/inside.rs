@@ -1,0 +1,188 @@
+//! What is asked of the API server of a Shoot, and done inside of the Shoot.
+//!
+//! The applier's client is used where there is one, so that care costs no requests to the seed. If it gets no answer, the way to
+//! the server is looked up anew before this is held against the server.
+
+use serde_json::Value;
+
+use crate::api::core::{MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION};
+use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
+use crate::api::meta::{Resource, text};
+use crate::base::clock::Timestamp;
+use crate::base::error::chain;
+use crate::base::metrics::Metrics;
+use crate::kube::{Client, Error, ListItem, ListParams, Method, Patch, Shoot};
+use crate::runtime::stale_pods;
+use crate::shoot::Served;
+use crate::shoot::client::Connector;
+
+use super::decide::Server;
+use super::remedy;
+use super::webhooks::{self, Problem};
+
+/// How long /healthz took.
+const LATENCY: (&str, &str) =
+    ("gardenlet_shoot_healthz_seconds", "How long the API servers of Shoots took to answer /healthz.");
+/// What of the answer is told.
+const BODY_CHARS_MAX: usize = 300;
+
+const CONFIGURATIONS: [&Resource; 2] = [&VALIDATING_WEBHOOK_CONFIGURATION, &MUTATING_WEBHOOK_CONFIGURATION];
+
+/// The ways to the API servers of Shoots.
+pub(super) struct Doors {
+    /// The clients of the applier.
+    pub(super) served: Served,
+    /// Makes others.
+    pub(super) connector: Connector,
+}
+
+/// What is remembered of a server from one look to the next.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    client: Option<Shoot>,
+    /// It gave no answer last: what is known of the way to it may be wrong.
+    is_doubtful: bool,
+}
+
+/// The answer of a server, and the client that got it.
+pub(super) type Answer = (Server, Option<Shoot>);
+
+impl Doors {
+    /// Asks whether the server is healthy.
+    pub(super) fn ask(&self, namespace: &str, held: &mut Held, now: Timestamp, metrics: &Metrics) -> Answer {
+        let served = self.served.client(namespace, now);
+        let known = served.clone().or_else(|| held.client.clone());
+        if let Some(client) = known.filter(|_| !held.is_doubtful) {
+            match healthz(&client, metrics) {
+                Ok(server) => return (server, Some(client)),
+                Err(why) => {
+                    log::debug!(namespace = namespace, err = why.as_str(); "/healthz was not answered");
+                }
+            }
+        }
+        held.is_doubtful = true;
+        held.client = None;
+        let client = match (self.connector.connect(namespace), served) {
+            (Ok(client), _) => client,
+            // Whatever the seed lacks, the applier has a way to the server.
+            (Err(error), Some(served)) if !error.is_of_server() => served,
+            (Err(error), _) => return (Server::Unreached(chain(&error)), None),
+        };
+        match healthz(&client, metrics) {
+            Ok(server) => {
+                *held = Held { client: Some(client.clone()), is_doubtful: false };
+                (server, Some(client))
+            }
+            Err(why) => (Server::Silent(why), None),
+        }
+    }
+}
+
+/// Whatever is known of the server: this request finds out.
+fn healthz(client: &Shoot, metrics: &Metrics) -> Result<Server, String> {
+    let begun = client.clock().mono();
+    let answer = client.ungated().raw(Method::Get, "/healthz", None, "").map_err(|error| chain(&error))?;
+    let took = client.clock().mono().saturating_sub(begun);
+    metrics.observe(LATENCY.0, LATENCY.1, &[], took.as_secs_f64());
+    match answer.status {
+        200 => Ok(Server::Well),
+        // Other credentials may be the cure.
+        401 | 403 => Err(format!("the server does not let the agent in: status code {}", answer.status)),
+        code => {
+            let body = String::from_utf8_lossy(&answer.body);
+            Ok(Server::Sick(code, body.trim().chars().take(BODY_CHARS_MAX).collect()))
+        }
+    }
+}
+
+/// The first problem of the owner's webhooks.
+///
+/// # Errors
+/// The client's.
+pub(super) fn problem(client: &Client) -> Result<Option<Problem>, Error> {
+    for resource in CONFIGURATIONS {
+        let mut first = None;
+        each(client, resource, &mut |configuration| match configuration {
+            None => first = None,
+            Some(configuration) if first.is_none() && webhooks::is_foreign(&configuration) => {
+                first = webhooks::problem(&resource.kind, &configuration);
+            }
+            Some(_) => {}
+        })?;
+        if first.is_some() {
+            return Ok(first);
+        }
+    }
+    Ok(None)
+}
+
+/// The definitions whose objects cannot all be read without a webhook.
+///
+/// # Errors
+/// The client's.
+pub(super) fn definitions(client: &Client) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    each(client, &CUSTOM_RESOURCE_DEFINITION, &mut |definition| match definition {
+        None => names.clear(),
+        Some(definition) if needs_webhook(&definition) => {
+            names.push(text(&definition["metadata"]["name"]).to_owned());
+        }
+        Some(_) => {}
+    })?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn needs_webhook(definition: &Value) -> bool {
+    definition["status"]["storedVersions"].as_array().is_some_and(|stored| stored.len() > 1)
+        && definition["spec"]["conversion"]["strategy"] == "Webhook"
+}
+
+/// Changes the owner's webhooks that could keep the Shoot from waking up.
+///
+/// # Errors
+/// The client's. One configuration that cannot be changed does not protect the others.
+pub(super) fn remediate(client: &Client, namespace: &str) -> Result<(), Error> {
+    let mut first = Ok(());
+    for resource in CONFIGURATIONS {
+        let mut patches = Vec::new();
+        each(client, resource, &mut |configuration| match configuration {
+            None => patches.clear(),
+            Some(configuration) if remedy::is_open(&configuration) => {
+                let name = text(&configuration["metadata"]["name"]).to_owned();
+                patches.extend(remedy::patch(&configuration).map(|patch| (name, patch)));
+            }
+            Some(_) => {}
+        })?;
+        for (name, patch) in patches {
+            let kind = &*resource.kind;
+            log::info!(namespace = namespace, kind = kind, name = name.as_str(); "Changing a webhook of the Shoot's owner");
+            let patched = client.patch_blindly(resource, "", &name, "", &Patch::Strategic(patch));
+            match patched {
+                Err(error) if !error.is_not_found() => first = first.and(Err(error)),
+                _ => {}
+            }
+        }
+    }
+    first
+}
+
+/// Deletes pods that will never run again: in kube-system, and in all namespaces of a Shoot that goes.
+///
+/// # Errors
+/// The client's.
+pub(super) fn collect(client: &Client, is_going: bool, now: Timestamp) -> Result<(), Error> {
+    let namespace = if is_going { "" } else { "kube-system" };
+    stale_pods::delete(client, namespace, &ListParams::default(), now)
+}
+
+fn each(client: &Client, resource: &Resource, each: &mut dyn FnMut(Option<Value>)) -> Result<(), Error> {
+    let params = ListParams::default();
+    client
+        .list_each::<Value>(resource, "", &params, &mut |item| match item {
+            ListItem::Object(object) => each(Some(object)),
+            ListItem::Undecodable(_) => {}
+            ListItem::Restart => each(None),
+        })
+        .map(drop)
+}

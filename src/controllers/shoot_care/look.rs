@@ -1,0 +1,205 @@
+//! One look at a Shoot: everything that its conditions and constraints are made of.
+
+use crate::api::core::SECRET;
+use crate::api::extensions::CLUSTER;
+use crate::api::gardener::{ShootHead, ShootStatus};
+use crate::api::meta::Metadata;
+use crate::base::clock::{Mono, Timestamp};
+use crate::base::error::chain;
+use crate::kube::{Error, ListParams, Shoot};
+use crate::runtime::controller::Context;
+use crate::secrets::labels;
+use crate::shoot::Standing;
+
+use super::act::Known;
+use super::basis::Basis;
+use super::constraints::Inside;
+use super::decide::{Plane, Server};
+use super::inside::{self, Answer};
+use super::{CareReconciler, pace};
+
+/// What a look has found.
+pub(super) struct Look {
+    /// The API server's answer.
+    pub(super) server: Server,
+    /// The namespace in the seed.
+    pub(super) plane: Result<Plane, String>,
+    /// Inside the Shoot.
+    pub(super) inside: Result<Inside, String>,
+    /// Why the applier does not serve the Shoot.
+    pub(super) applier: Option<String>,
+}
+
+/// CAs and until when they are valid, or why that is not known.
+type Authorities = Result<Vec<(String, Timestamp)>, String>;
+
+/// What is remembered of what is read rarely.
+#[derive(Default)]
+pub(super) struct Rarely {
+    /// The spec as it was reconciled last, when it was read, and for which operation.
+    basis: Option<(Basis, Mono, (i64, String, String))>,
+    /// CAs and their validity.
+    pub(super) authorities: Option<(Mono, Authorities)>,
+    definitions: Option<(Mono, Result<Vec<String>, String>)>,
+    pods: Option<Mono>,
+    /// Since when the applier does not serve the Shoot.
+    unserved: Option<Mono>,
+}
+
+impl Rarely {
+    /// The Shoot was reconciled: everything may be different.
+    pub(super) fn forget(&mut self) {
+        (self.basis, self.authorities, self.definitions) = (None, None, None);
+    }
+}
+
+fn is_due(last: Option<Mono>, at: Mono, period: std::time::Duration) -> bool {
+    last.is_none_or(|last| at.saturating_sub(last) >= period)
+}
+
+/// What of a Shoot tells that its `Cluster` may be another one.
+fn mark(status: &ShootStatus) -> (i64, String, String) {
+    let last = status.last_operation.clone().unwrap_or_default();
+    (status.observed_generation, last.kind, last.state)
+}
+
+impl CareReconciler {
+    /// The spec of the Shoot as it was reconciled last; nothing if there is no `Cluster`. What was read before counts while the
+    /// seed does not answer.
+    pub(super) fn basis(
+        &self,
+        head: &ShootHead,
+        known: &mut Known,
+        at: Mono,
+    ) -> Result<Option<Basis>, Error> {
+        let mark = mark(&head.status);
+        if let Some((basis, read, of)) = &known.rarely.basis
+            && *of == mark
+            && !is_due(Some(*read), at, pace::SELDOM)
+        {
+            return Ok(Some(basis.clone()));
+        }
+        match self.seed.find(&CLUSTER, "", &head.status.technical_id) {
+            Ok(cluster) => {
+                let basis = cluster.as_ref().and_then(Basis::read);
+                known.rarely.basis = basis.clone().map(|basis| (basis, at, mark));
+                Ok(basis)
+            }
+            Err(error) => match &known.rarely.basis {
+                Some((basis, ..)) => Ok(Some(basis.clone())),
+                None => Err(error),
+            },
+        }
+    }
+
+    /// Looks. `answer` is that of the API server if it was asked a moment ago.
+    ///
+    /// # Errors
+    /// A request to the seed was not sent, which says nothing about the Shoot.
+    pub(super) fn look(
+        &self,
+        head: &ShootHead,
+        known: &mut Known,
+        (basis, answer): (&Basis, Option<Answer>),
+        cx: &Context,
+    ) -> Result<Look, Error> {
+        let (namespace, at) = (head.status.technical_id.as_str(), cx.clock.mono());
+        let care = &self.settings.controllers.shoot_care;
+        let plane = if known.wants_present() || answer.is_some() {
+            self.planes.now(namespace)
+        } else {
+            self.planes.of(namespace, at, pace::age_max(known.is_well(), care.sync_period))
+        };
+        let plane = match plane {
+            Err(error) if error.postponed().is_some() => return Err(error),
+            other => other.map_err(|error| super::planes::words(&error)),
+        };
+        let (server, client) = match &plane {
+            Ok(plane) if !plane.has_server() => (Server::Stopped, None),
+            _ => answer
+                .unwrap_or_else(|| self.doors.ask(namespace, &mut known.held, cx.clock.now(), &cx.metrics)),
+        };
+        let inside = match client.filter(|_| server == Server::Well) {
+            Some(client) => self.inside(namespace, &client, known, (basis.is_going, at), cx),
+            None => Err("The API server of the Shoot does not answer.".to_owned()),
+        };
+        let applier = self.applier(namespace, known, (&server, at));
+        Ok(Look { server, plane, inside, applier })
+    }
+
+    fn inside(
+        &self,
+        namespace: &str,
+        client: &Shoot,
+        known: &mut Known,
+        (is_going, at): (bool, Mono),
+        cx: &Context,
+    ) -> Result<Inside, String> {
+        let told = |what: &str, result: Result<(), Error>| {
+            if let Err(error) = result {
+                let err = chain(&error);
+                log::warn!(namespace = namespace, what = what, err = err.as_str(); "Care inside the Shoot failed");
+            }
+        };
+        if self.settings.controllers.shoot_care.remediates_webhooks {
+            told("webhooks", inside::remediate(client, namespace));
+        }
+        let rarely = &mut known.rarely;
+        if is_due(rarely.pods, at, pace::RARELY) {
+            rarely.pods = Some(at);
+            told("pods", inside::collect(client, is_going, cx.clock.now()));
+        }
+        let read = rarely.definitions.as_ref().filter(|(_, names)| names.as_ref().is_ok_and(Vec::is_empty));
+        if is_due(read.map(|(read, _)| *read), at, pace::RARELY) {
+            let names = inside::definitions(client);
+            rarely.definitions = Some((at, names.map_err(|error| chain(&error))));
+        }
+        let webhooks = inside::problem(client).map_err(|error| chain(&error))?;
+        let definitions = rarely.definitions.as_ref().map_or(Ok(Vec::new()), |(_, names)| names.clone())?;
+        Ok(Inside { webhooks, definitions })
+    }
+
+    /// Why the applier does not serve the Shoot, if it should and has had time to begin.
+    fn applier(&self, namespace: &str, known: &mut Known, (server, at): (&Server, Mono)) -> Option<String> {
+        let state = self.doors.served.state(namespace).map(|state| state.standing);
+        let is_here = self.settings.edge.resource_manager.is_here();
+        if !is_here
+            || matches!(state, Some(Standing::Served | Standing::LeftToOther))
+            || *server != Server::Well
+        {
+            known.rarely.unserved = None;
+            return None;
+        }
+        // The applier may not have noticed yet that the server answers.
+        self.doors.served.wake(namespace);
+        let since = *known.rarely.unserved.get_or_insert(at);
+        let is_late = at.saturating_sub(since) >= pace::APPLIER_GRACE;
+        is_late.then(|| match state {
+            Some(standing) => standing.to_string(),
+            None => (self.remarks)().unwrap_or_else(|| "the embedded applier has not begun".to_owned()),
+        })
+    }
+
+    /// Reads until when the CAs of a control plane are valid, now and then.
+    pub(super) fn read_authorities(&self, namespace: &str, known: &mut Known, at: Mono) {
+        let period = if known.has_expiring() { pace::SOON } else { pace::SELDOM };
+        if !is_due(known.rarely.authorities.as_ref().map(|(read, _)| *read), at, period) {
+            return;
+        }
+        let params = ListParams {
+            label_selector: format!("{},{}=true", labels::selector("gardenlet"), labels::PERSIST),
+            metadata_only: true,
+            ..ListParams::default()
+        };
+        let mut found = Vec::new();
+        let listed = self.seed.list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| {
+            let label = |name: &str| secret.metadata.labels.get(name);
+            let until = label(labels::VALID_UNTIL).and_then(|until| until.parse().ok());
+            found.extend(label(labels::NAME).cloned().zip(until.map(Timestamp::from_unix)));
+        });
+        // The newest of a name counts.
+        found.sort();
+        let result = listed.map(|_| found).map_err(|error| super::planes::words(&error));
+        known.rarely.authorities = Some((at, result));
+    }
+}

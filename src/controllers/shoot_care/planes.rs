@@ -1,0 +1,274 @@
+//! What the namespaces of Shoots in the seed show. The workloads of all of them are read with one list, which the looks at many
+//! Shoots share, and reduced to what is said of them: a list for each Shoot would be most of what their care costs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::coordination::LEASE;
+use crate::api::core::{DEPLOYMENT, STATEFUL_SET};
+use crate::api::extensions::{BACKUP_ENTRY, EXTENSION};
+use crate::api::gardener::{ControllerInstallation, ControllerRegistration};
+use crate::api::meta::{Resource, text};
+use crate::base::clock::{Mono, Timestamp};
+use crate::base::error::chain;
+use crate::components::etcd::druid::ETCD;
+use crate::config::control_plane::EtcdMode;
+use crate::extension::HEARTBEAT;
+use crate::format::time::parse_rfc3339;
+use crate::kube::{Error, ListItem, ListParams, Seed};
+use crate::resources::check_object;
+use crate::runtime::store::Store;
+
+use super::decide::{Plane, Workload};
+use super::reports::{self, Report};
+
+const ETCDS: [&str; 2] = ["etcd-events", "etcd-main"];
+
+/// See the module.
+pub(super) struct Planes {
+    seed: Seed,
+    mode: EtcdMode,
+    /// Shoots of this seed have BackupEntries.
+    has_backup: bool,
+    registrations: Store<ControllerRegistration>,
+    installations: Store<ControllerInstallation>,
+    last: Mutex<Option<Read>>,
+}
+
+/// What one read has found.
+#[derive(Clone)]
+struct Read {
+    at: Mono,
+    planes: Arc<BTreeMap<String, Plane>>,
+}
+
+/// The objects of one namespace that say something of its Shoot, before the beats of their extensions are known.
+#[derive(Default)]
+struct Voices {
+    /// The types of all its objects, by kind.
+    types: BTreeSet<(&'static str, String)>,
+    reports: Vec<Report>,
+}
+
+impl Planes {
+    /// Nothing is read yet.
+    pub(super) fn new(
+        seed: Seed,
+        (mode, has_backup): (EtcdMode, bool),
+        registrations: Store<ControllerRegistration>,
+        installations: Store<ControllerInstallation>,
+    ) -> Self {
+        Self { seed, mode, has_backup, registrations, installations, last: Mutex::default() }
+    }
+
+    /// What a namespace showed at most so long ago. Whoever comes while somebody reads waits for what is read.
+    ///
+    /// # Errors
+    /// The client's.
+    pub(super) fn of(&self, namespace: &str, now: Mono, age_max: Duration) -> Result<Plane, Error> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = last.clone().filter(|read| now.saturating_sub(read.at) <= age_max);
+        let read = match fresh {
+            Some(read) => read,
+            None => last.insert(Read { at: now, planes: Arc::new(self.read("")?) }).clone(),
+        };
+        Ok(read.planes.get(namespace).cloned().unwrap_or_default())
+    }
+
+    /// What a namespace shows now.
+    ///
+    /// # Errors
+    /// The client's.
+    pub(super) fn now(&self, namespace: &str) -> Result<Plane, Error> {
+        Ok(self.read(namespace)?.remove(namespace).unwrap_or_default())
+    }
+
+    fn read(&self, namespace: &str) -> Result<BTreeMap<String, Plane>, Error> {
+        let mut planes = BTreeMap::<String, Plane>::new();
+        self.each(&DEPLOYMENT, namespace, &mut |object| match object {
+            None => planes.clear(),
+            Some(object) => {
+                let (namespace, name) = place(&object);
+                let is_to_run =
+                    object["spec"]["replicas"] != 0 && object["metadata"]["deletionTimestamp"].is_null();
+                let workload = Workload { health: check_object(&object), is_to_run };
+                planes.entry(namespace).or_default().deployments.insert(name, workload);
+            }
+        })?;
+        let etcds = self.etcds(namespace)?;
+        for ((namespace, name), health) in etcds {
+            planes.entry(namespace).or_default().etcds.insert(name, health);
+        }
+        for (namespace, reports) in self.reports(namespace)? {
+            planes.entry(namespace).or_default().reports = reports;
+        }
+        Ok(planes)
+    }
+
+    /// By namespace and name.
+    fn etcds(&self, namespace: &str) -> Result<BTreeMap<(String, String), Health>, Error> {
+        let mut found = BTreeMap::new();
+        let (resource, check): (_, fn(&Value) -> Health) = match self.mode {
+            EtcdMode::Plain => (&STATEFUL_SET, check_object),
+            EtcdMode::Druid => (&ETCD, etcd_health),
+        };
+        self.each(resource, namespace, &mut |object| match object {
+            None => found.clear(),
+            Some(object) => {
+                let place = place(&object);
+                if self.mode == EtcdMode::Druid || ETCDS.contains(&place.1.as_str()) {
+                    found.insert(place, check(&object));
+                }
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Reads what belongs to control planes, one object after the other. `None`: what came before is void.
+    fn each(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        each: &mut dyn FnMut(Option<Value>),
+    ) -> Result<(), Error> {
+        let label_selector = "gardener.cloud/role=controlplane".to_owned();
+        self.list(resource, namespace, &ListParams { label_selector, ..ListParams::default() }, each)
+    }
+
+    fn list(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        params: &ListParams,
+        each: &mut dyn FnMut(Option<Value>),
+    ) -> Result<(), Error> {
+        let listed = self.seed.list_each::<Value>(resource, namespace, params, &mut |item| match item {
+            ListItem::Object(object) => each(Some(object)),
+            ListItem::Undecodable(_) => {}
+            ListItem::Restart => each(None),
+        });
+        match listed {
+            // Its kind is not there: nor are its objects.
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// What extensions say, by namespace.
+    fn reports(&self, namespace: &str) -> Result<BTreeMap<String, Vec<Report>>, Error> {
+        let mut voices = BTreeMap::<String, Voices>::new();
+        self.list(&EXTENSION, namespace, &ListParams::default(), &mut |object| match object {
+            None => voices.clear(),
+            Some(object) => add(voices.entry(place(&object).0).or_default(), "Extension", &object),
+        })?;
+        if self.has_backup {
+            let mut entries = Vec::new();
+            self.list(&BACKUP_ENTRY, "", &ListParams::default(), &mut |object| match object {
+                None => entries.clear(),
+                Some(object) => entries.push(object),
+            })?;
+            for object in entries {
+                // `<namespace>--<uid of the Shoot>`
+                let name = place(&object).1;
+                let of = name
+                    .rsplit_once("--")
+                    .map(|(of, _)| of)
+                    .filter(|of| namespace.is_empty() || *of == namespace);
+                if let Some(of) = of {
+                    add(voices.entry(of.to_owned()).or_default(), "BackupEntry", &object);
+                }
+            }
+        }
+        let types: BTreeSet<_> = voices.values().flat_map(|voices| voices.types.iter().cloned()).collect();
+        let beats: BTreeMap<_, _> = types
+            .into_iter()
+            .map(|of| self.beat(of.0, &of.1).map(|beat| (of, beat)))
+            .collect::<Result<_, _>>()?;
+        Ok(voices
+            .into_iter()
+            .map(|(namespace, voices)| (namespace.clone(), believed(&namespace, voices, &beats)))
+            .collect())
+    }
+
+    /// When the extension of a kind and type last renewed its Lease; `Err` within: why nobody knows who it is.
+    fn beat(&self, kind: &str, type_name: &str) -> Result<Result<Option<Timestamp>, String>, Error> {
+        let serves = |registration: &ControllerRegistration| {
+            let mut resources = registration.spec.resources.iter();
+            resources.any(|r| r.kind == kind && r.type_name.eq_ignore_ascii_case(type_name))
+        };
+        let registrations = self.registrations.values();
+        let Some(registration) = registrations.iter().find(|registration| serves(registration)) else {
+            return Ok(Err(format!("no ControllerRegistration serves {kind}/{type_name}")));
+        };
+        let name = &registration.metadata.name;
+        let installations = self.installations.values();
+        let Some(installation) = installations.iter().find(|i| i.spec.registration_ref.name == *name) else {
+            return Ok(Err(format!(
+                "ControllerRegistration {name} has no ControllerInstallation on this seed"
+            )));
+        };
+        let namespace = format!("extension-{}", installation.metadata.name);
+        let lease = self.seed.find::<Value>(&LEASE, &namespace, HEARTBEAT)?;
+        let renewed = lease.map(|lease| parse_rfc3339(text(&lease["spec"]["renewTime"])));
+        Ok(Ok(renewed.and_then(Result::ok)))
+    }
+}
+
+/// What is wrong with an object.
+type Health = Result<(), String>;
+
+type Beats = BTreeMap<(&'static str, String), Result<Option<Timestamp>, String>>;
+
+/// The reports of a namespace; none if nobody knows who serves one of its objects, as upstream has it.
+fn believed(namespace: &str, voices: Voices, beats: &Beats) -> Vec<Report> {
+    let of = |kind, type_name: &str| beats.get(&(kind, type_name.to_owned()));
+    let unknown = voices.types.iter().find_map(|(kind, name)| of(*kind, name)?.as_ref().err());
+    if let Some(why) = unknown {
+        log::warn!(namespace = namespace, why = why.as_str(); "What extensions say of the Shoot does not count");
+        return Vec::new();
+    }
+    let with_beat = |report: Report| {
+        let beat = of(report.kind, &report.type_name).and_then(|beat| beat.as_ref().ok().copied().flatten());
+        Report { beat, ..report }
+    };
+    voices.reports.into_iter().map(with_beat).collect()
+}
+
+fn add(voices: &mut Voices, kind: &'static str, object: &Value) {
+    voices.types.insert((kind, text(&object["spec"]["type"]).to_owned()));
+    voices.reports.extend(reports::of_object(kind, object));
+}
+
+fn place(object: &Value) -> (String, String) {
+    let field = |name: &str| text(&object["metadata"][name]).to_owned();
+    (field("namespace"), field("name"))
+}
+
+/// Whether an Etcd of etcd-druid is healthy.
+pub(super) fn etcd_health(etcd: &Value) -> Result<(), String> {
+    let status = &etcd["status"];
+    let errors = status["lastErrors"].as_array().into_iter().flatten();
+    let errors: Vec<&str> = errors.map(|error| text(&error["description"])).collect();
+    let told = if errors.is_empty() { String::new() } else { format!(" ({})", errors.join("; ")) };
+    if status["ready"] != true {
+        return Err(format!("etcd is not ready yet{told}"));
+    }
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let backup = conditions.into_iter().find(|condition| condition["type"] == "BackupReady");
+    match backup.filter(|backup| backup["status"] != "True") {
+        None => Ok(()),
+        Some(backup) => Err(format!(
+            "condition BackupReady is {}: {}{told}",
+            text(&backup["status"]),
+            text(&backup["message"])
+        )),
+    }
+}
+
+/// An error in a sentence.
+pub(super) fn words(error: &Error) -> String {
+    format!("Could not read the control plane in the seed: {}", chain(error))
+}

@@ -1,0 +1,87 @@
+//! What extensions say of a Shoot: the conditions of their objects, each of which may feed a condition of the Shoot. Pure.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::condition::{Condition, Finding, Status};
+use crate::api::meta::text;
+use crate::base::clock::Timestamp;
+use crate::format::time::rfc3339;
+use crate::format::view;
+
+use super::decide::{CONDITIONS, Verdict};
+
+/// One condition of an extension object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Report {
+    /// The kind of the object, such as `Extension`.
+    pub(super) kind: &'static str,
+    /// Its type.
+    pub(super) type_name: String,
+    /// Its name.
+    pub(super) name: String,
+    /// What it says; its type is that of the Shoot's condition.
+    pub(super) says: Condition,
+    /// When the extension last renewed its Lease.
+    pub(super) beat: Option<Timestamp>,
+}
+
+/// What an extension object says of its Shoot. The beat of its extension is not known yet.
+pub(super) fn of_object(kind: &'static str, object: &Value) -> Vec<Report> {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let known = conditions.filter(|condition| CONDITIONS.contains(&text(&condition["type"])));
+    let report = |condition: &Value| {
+        let says = view::look::<Condition>(condition).ok()?;
+        let own = |value: &Value| text(value).to_owned();
+        let (type_name, name) = (own(&object["spec"]["type"]), own(&object["metadata"]["name"]));
+        Some(Report { kind, type_name, name, says, beat: None })
+    };
+    known.filter_map(report).collect()
+}
+
+/// The first finding about a condition of the Shoot. `stale`: reports of an extension that has been silent for longer do not
+/// count.
+pub(super) fn verdict(
+    reports: &[Report],
+    condition: &str,
+    stale: Option<Duration>,
+    now: Timestamp,
+) -> Option<Verdict> {
+    reports
+        .iter()
+        .filter(|report| report.says.kind == condition)
+        .find_map(|report| report.verdict(stale, now))
+}
+
+impl Report {
+    fn verdict(&self, stale: Option<Duration>, now: Timestamp) -> Option<Verdict> {
+        let Self { kind, name, says, .. } = self;
+        if stale.is_some_and(|threshold| self.beat.is_none_or(|beat| now.since(beat) > threshold)) {
+            let beat = self.beat.map_or_else(|| "never".to_owned(), rfc3339);
+            let text = format!(
+                "{kind} \"{name}\" reports a health status that counts no more: its extension last renewed its Lease: {beat}"
+            );
+            return Some(Verdict::Told(
+                Status::Unknown,
+                Finding::new(format!("{kind}OutdatedHealthCheckReport"), text),
+            ));
+        }
+        match says.status {
+            Status::True => None,
+            Status::Progressing => Some(Verdict::Told(
+                Status::Progressing,
+                Finding {
+                    reason: format!("{kind}{}", says.reason),
+                    message: says.message.clone(),
+                    codes: says.codes.clone(),
+                },
+            )),
+            Status::False | Status::Unknown => Some(Verdict::Failed(Finding {
+                reason: format!("{kind}UnhealthyReport"),
+                message: format!("{kind} \"{name}\" reports failing health check: {}", says.message),
+                codes: says.codes.clone(),
+            })),
+        }
+    }
+}

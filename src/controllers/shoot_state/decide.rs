@@ -1,0 +1,206 @@
+//! Whether the garden keeps a state of a Shoot, and when it is looked at.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::collect::Digest;
+use crate::api::meta::text;
+use crate::base::clock::{Mono, Timestamp};
+
+/// From the first change to the look: what changes together is written together.
+const SETTLE: Duration = Duration::from_secs(10);
+/// From one look to the next one.
+const SPACING: Duration = Duration::from_secs(30);
+/// As upstream: how soon to see whether a Shoot has been created, or has moved.
+const UNREADY: Duration = Duration::from_secs(600);
+/// As upstream: the period is shorter or longer by at most this much, so that not all ShootStates are written at once.
+const SPREAD_MAX: Duration = Duration::from_secs(900);
+
+/// What to do about the ShootState of a Shoot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It is not ours to write.
+    Nothing,
+    /// See again after this time.
+    Later(Duration),
+    /// It shall have the present state.
+    Due,
+}
+
+/// Whether a Shoot with this last operation (type and state) has something worth keeping, and has it here.
+pub fn is_ready(last: Option<(&str, &str)>) -> bool {
+    match last {
+        None | Some(("Migrate", _)) => false,
+        Some(("Create" | "Restore", state)) => state == "Succeeded",
+        Some(_) => true,
+    }
+}
+
+/// From the Shoot as the garden has it.
+pub fn standing(shoot: &Value, seed: &str) -> Standing {
+    let is_ours = shoot["spec"]["seedName"] == seed;
+    // The machines of workers are a part of the state that this version does not know: it would be lost.
+    let has_workers = shoot["spec"]["provider"]["workers"].as_array().is_some_and(|all| !all.is_empty());
+    if !is_ours || has_workers || !shoot["metadata"]["deletionTimestamp"].is_null() {
+        return Standing::Nothing;
+    }
+    let last = &shoot["status"]["lastOperation"];
+    let last = last.is_object().then(|| (text(&last["type"]), text(&last["state"])));
+    if is_ready(last) { Standing::Due } else { Standing::Later(UNREADY) }
+}
+
+/// Whether to look now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// At that moment.
+    Wait(Mono),
+    /// Now.
+    Look,
+}
+
+/// What is remembered of a ShootState between two looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memo {
+    /// Something has changed, and is looked at then.
+    due: Option<Mono>,
+    /// When it was looked at.
+    looked: Option<Mono>,
+    /// When it is looked at although nothing has changed.
+    next: Option<Mono>,
+    /// What the garden has, and since when.
+    pub known: Option<(Digest, Timestamp)>,
+}
+
+impl Memo {
+    /// After a look.
+    pub fn looked(at: Mono, next: Mono, known: (Digest, Timestamp)) -> Self {
+        Self { due: None, looked: Some(at), next: Some(next), known: Some(known) }
+    }
+
+    /// Nothing is to be done before that moment, unless something changes.
+    pub fn rest(&mut self, until: Mono) {
+        (self.due, self.next) = (None, Some(until));
+    }
+
+    /// Somebody has asked, or it is time. A look that fails is asked for again, and is due.
+    pub fn turn(&mut self, now: Mono) -> Turn {
+        let due = match (self.due, self.next) {
+            (Some(due), _) => due,
+            (None, Some(next)) if next <= now => next,
+            _ => {
+                let spaced = self.looked.map_or(now, |looked| looked.saturating_add(SPACING));
+                now.saturating_add(SETTLE).max(spaced)
+            }
+        };
+        self.due = Some(due);
+        if due <= now { Turn::Look } else { Turn::Wait(due) }
+    }
+}
+
+/// How much earlier or later than the period.
+fn spread(period: Duration) -> Duration {
+    SPREAD_MAX.min(period / 10)
+}
+
+/// Whether a ShootState of that time is written anew, even if it is right.
+pub fn is_due(written: Timestamp, period: Duration, now: Timestamp) -> bool {
+    // One from the future was written while a clock was wrong.
+    now < written || now.since(written) >= period.saturating_sub(spread(period))
+}
+
+/// When a ShootState of that time is looked at again, at a moment that chance (0 to 1) chooses.
+pub fn next(written: Timestamp, period: Duration, now: Timestamp, chance: f64) -> Duration {
+    let age = now.since(written);
+    let until = (period.saturating_sub(spread(period))).saturating_add((2 * spread(period)).mul_f64(chance));
+    // Never at once: a look that found nothing to do would follow the other.
+    until.saturating_sub(age).max(SPACING)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn whose_state_is_kept() {
+        let shoot = |change: &dyn Fn(&mut Value)| {
+            let mut shoot = json!({"metadata": {}, "spec": {"seedName": "edge", "provider": {"type": "local"}},
+                "status": {"lastOperation": {"type": "Reconcile", "state": "Processing"}}});
+            change(&mut shoot);
+            standing(&shoot, "edge")
+        };
+        let operation = |kind: &'static str, state: &'static str| {
+            shoot(&|shoot| shoot["status"]["lastOperation"] = json!({"type": kind, "state": state}))
+        };
+        let later = Standing::Later(s(600));
+        let table = [
+            (shoot(&|_| {}), Standing::Due),
+            (shoot(&|shoot| shoot["spec"]["seedName"] = json!("other")), Standing::Nothing),
+            (shoot(&|shoot| shoot["spec"]["provider"]["workers"] = json!([{}])), Standing::Nothing),
+            (shoot(&|shoot| shoot["metadata"]["deletionTimestamp"] = json!("x")), Standing::Nothing),
+            (shoot(&|shoot| shoot["status"] = json!({})), later),
+            (operation("Create", "Processing"), later),
+            (operation("Create", "Failed"), later),
+            (operation("Create", "Succeeded"), Standing::Due),
+            (operation("Restore", "Error"), later),
+            (operation("Restore", "Succeeded"), Standing::Due),
+            (operation("Migrate", "Succeeded"), later),
+            (operation("Reconcile", "Failed"), Standing::Due),
+        ];
+        for (n, (found, expected)) in table.into_iter().enumerate() {
+            assert_eq!(found, expected, "{n}");
+        }
+    }
+
+    #[test]
+    fn changes_are_gathered() {
+        let known = ([1; 32], Timestamp::from_unix(1));
+        let mut memo = Memo::default();
+        // The first of many is seen ten seconds later, and those until then with it.
+        assert_eq!(memo.turn(s(100)), Turn::Wait(s(110)));
+        assert_eq!(memo.turn(s(105)), Turn::Wait(s(110)));
+        assert_eq!(memo.turn(s(110)), Turn::Look);
+        // A look that failed is due until one works.
+        assert_eq!(memo.turn(s(111)), Turn::Look);
+        let mut memo = Memo::looked(s(111), s(20_000), known);
+        assert_eq!(memo.turn(s(112)), Turn::Wait(s(141)));
+        assert_eq!(memo.turn(s(140)), Turn::Wait(s(141)));
+        assert_eq!(memo.turn(s(141)), Turn::Look);
+        // Without a change it is time at some point.
+        let mut memo = Memo::looked(s(141), s(20_000), known);
+        assert_eq!(memo.turn(s(20_000)), Turn::Look);
+        let mut memo = Memo::default();
+        memo.rest(s(600));
+        assert_eq!(memo.turn(s(300)), Turn::Wait(s(310)));
+    }
+
+    #[test]
+    fn no_change_waits_for_a_minute() {
+        for change in 0..60 {
+            let mut memo = Memo::looked(s(1_000), s(20_000), ([1; 32], Timestamp::from_unix(1)));
+            let Turn::Wait(until) = memo.turn(s(1_000 + change)) else { panic!("a look at once") };
+            assert!(until.saturating_sub(s(1_000 + change)) <= s(30), "{change}");
+        }
+    }
+
+    #[test]
+    fn the_period_is_a_safety_net() {
+        let (written, hours) = (Timestamp::from_unix(1_767_600_000), |hours: u64| s(3_600 * hours));
+        let due = |after: Duration| is_due(written, hours(6), written.plus(after));
+        assert!(!due(Duration::ZERO) && !due(hours(6) - s(901)) && due(hours(6) - s(900)) && due(hours(9)));
+        assert!(is_due(written, hours(6), written.minus(s(1))));
+        let next = |age: Duration, chance| next(written, hours(6), written.plus(age), chance);
+        assert_eq!(next(Duration::ZERO, 0.0), hours(6) - s(900));
+        assert_eq!(next(Duration::ZERO, 1.0), hours(6) + s(900));
+        assert_eq!(next(hours(5), 0.0), s(2_700));
+        assert_eq!(next(hours(9), 0.0), s(30));
+        // Whenever it comes, it is due then.
+        assert!(due(next(Duration::ZERO, 0.0)));
+    }
+}

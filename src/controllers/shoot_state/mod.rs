@@ -1,0 +1,281 @@
+//! ShootStates: what the garden keeps of a Shoot that nobody could make anew, its keys and the states of its extensions (Gardener's
+//! `shoot-state`).
+//!
+//! Upstream writes them once per `controllers.shootState.syncPeriod`. Here they are written when something has changed, too: woken
+//! by Secrets that are to be kept, by states of extensions, by a creation that has succeeded. Nothing of their content is kept in
+//! memory: a hash tells whether the garden has it.
+
+mod collect;
+pub mod decide;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::extensions::{DNS_RECORD, EXTENSION};
+use crate::api::gardener::{MANAGED_SEED, SHOOT, SHOOT_STATE, ShootHead};
+use crate::api::meta::{Key, annotation, text};
+use crate::base::clock::Timestamp;
+use crate::base::random;
+use crate::extension::TIMESTAMP;
+use crate::format::time::{parse_rfc3339, rfc3339};
+use crate::kube::{Error, Garden, ListItem, ListParams, Patch, Seed, Verdict};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::events::{About, News};
+use crate::runtime::group::Group;
+use crate::runtime::informer::Options;
+use crate::runtime::marks::Marks;
+use crate::runtime::pool::Lane;
+use crate::runtime::queue::RETRY_DEFAULT;
+use crate::runtime::store::Change;
+
+use super::Site;
+
+use collect::{Content, Digest, Plane};
+use decide::{Memo, Standing, Turn};
+use watch::States;
+
+/// Adds the controller, unless it is switched off.
+pub fn add(site: &Site, group: &mut Group) {
+    let settings = site.settings.controllers.shoot_state;
+    if settings.workers == 0 {
+        return;
+    }
+    let lane = group.lane("shoot-state", settings.workers, RETRY_DEFAULT);
+    let planes = Planes::default();
+    let known = planes.clone();
+    group.wake(&lane, &site.heads, move |change| known.hear(change));
+    watch_seed(site, group, &lane, &planes);
+    let reconciler = ShootStateReconciler {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        seed_name: site.seed_name().to_owned(),
+        period: settings.sync_period,
+        is_managed: OnceLock::new(),
+        memos: Mutex::default(),
+    };
+    group.run(lane, reconciler);
+}
+
+fn watch_seed(site: &Site, group: &mut Group, lane: &Lane, planes: &Planes) {
+    let secrets = Marks::default();
+    let known = planes.clone();
+    group.wake_seen(lane, &secrets, move |secret| known.of(&secret.key.namespace).into_iter().collect());
+    let (known, woken) = (planes.clone(), lane.clone());
+    group.keep(secrets.listen_gone(move |key| match key {
+        Some(key) => known.of(&key.namespace).into_iter().for_each(|key| woken.add(key)),
+        None => known.all().into_iter().for_each(|key| woken.add(key)),
+    }));
+    let persisted = Options {
+        label_selector: collect::SELECTOR.to_owned(),
+        metadata_only: true,
+        ..Options::all("seed/persisted-secrets", crate::api::core::SECRET)
+    };
+    group.watch(&site.seed, persisted, &secrets);
+    for (name, resource) in [("seed/extensions", EXTENSION), ("seed/dnsrecords", DNS_RECORD)] {
+        let states = States::default();
+        let (known, woken) = (planes.clone(), lane.clone());
+        group.keep(states.listen(move |key| {
+            known.of(&key.namespace).into_iter().for_each(|key| woken.add(key));
+        }));
+        group.watch(&site.seed, Options::all(name, resource), &states);
+    }
+}
+
+/// Which Shoot has its control plane in a namespace of the seed. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+struct Planes(Arc<Mutex<BTreeMap<String, Key>>>);
+
+impl Planes {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Key>> {
+        // Single calls change the map: no panic can leave it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, namespace: &str) -> Option<Key> {
+        self.lock().get(namespace).cloned()
+    }
+
+    fn all(&self) -> Vec<Key> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Remembers where it is. The key, if the Shoot is new or gone, or its ShootState may be written from now on.
+    fn hear(&self, change: &Change<ShootHead>) -> Option<Key> {
+        let plane = |head: &Option<Arc<ShootHead>>| {
+            head.as_ref().map(|head| head.status.technical_id.clone()).filter(|id| !id.is_empty())
+        };
+        let (old, new) = (plane(&change.old), plane(&change.new));
+        if old != new {
+            let mut planes = self.lock();
+            old.map(|old| planes.remove(&old));
+            new.map(|new| planes.insert(new, change.key.clone()));
+        }
+        let is_ready = |head: &Option<Arc<ShootHead>>| {
+            head.as_ref().map(|head| {
+                let last = head.status.last_operation.as_ref();
+                decide::is_ready(last.map(|last| (last.kind.as_str(), last.state.as_str())))
+            })
+        };
+        (is_ready(&change.old) != is_ready(&change.new)).then(|| change.key.clone())
+    }
+}
+
+struct ShootStateReconciler {
+    garden: Garden,
+    seed: Seed,
+    /// The name of the Seed.
+    seed_name: String,
+    /// `syncPeriod`.
+    period: Duration,
+    /// The seed is the cluster of a Shoot.
+    is_managed: OnceLock<bool>,
+    memos: Mutex<BTreeMap<Key, Memo>>,
+}
+
+impl Reconciler for ShootStateReconciler {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let begun = cx.clock.mono();
+        if let Turn::Wait(until) = self.lock().entry(key.clone()).or_default().turn(begun) {
+            return Ok(Outcome::At(until));
+        }
+        if self.is_managed()? {
+            return self.leave(key);
+        }
+        let Some(shoot) = self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name)? else {
+            return self.leave(key);
+        };
+        match decide::standing(&shoot, &self.seed_name) {
+            Standing::Nothing => return self.leave(key),
+            Standing::Later(after) => {
+                self.lock().entry(key.clone()).or_default().rest(begun.saturating_add(after));
+                return Ok(Outcome::After(after));
+            }
+            Standing::Due => {}
+        }
+        let content = collect::collect(&self.seed, &Plane::of(&shoot))?;
+        let memo = self.lock().get(key).copied().unwrap_or_default();
+        let now = cx.clock.now();
+        let written = self.bring(key, &content, memo.known, now)?;
+        if written.is_new && !content.left_out.is_empty() {
+            self.tell(key, &shoot, &content.left_out, cx);
+        }
+        let next = decide::next(written.at, self.period, now, random::unit());
+        let at = begun.saturating_add(next);
+        let memo = Memo::looked(begun, at, (written.digest, written.at));
+        self.lock().insert(key.clone(), memo);
+        Ok(Outcome::At(at))
+    }
+}
+
+/// What the garden has.
+struct Written {
+    digest: Digest,
+    at: Timestamp,
+    /// It was written just now.
+    is_new: bool,
+}
+
+impl ShootStateReconciler {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Memo>> {
+        // Single calls change the map: no panic can leave it half changed.
+        self.memos.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self, key: &Key) -> Result<Outcome, Failure> {
+        self.lock().remove(key);
+        Ok(Outcome::Done)
+    }
+
+    /// Whether the Shoot that this seed is has a ShootState of its own, with the seed of its control plane.
+    fn is_managed(&self) -> Result<bool, Failure> {
+        if let Some(known) = self.is_managed.get() {
+            return Ok(*known);
+        }
+        let label_selector = format!("name.seed.gardener.cloud/{}=true", self.seed_name);
+        let labelled = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
+        let mut is_managed = false;
+        let listed = self.garden.list_each::<Value>(&MANAGED_SEED, "", &labelled, &mut |item| {
+            if let ListItem::Object(found) = item {
+                is_managed |= found["metadata"]["name"] == self.seed_name.as_str();
+            }
+        });
+        match listed {
+            Ok(_) => Ok(*self.is_managed.get_or_init(|| is_managed)),
+            // A garden without ManagedSeeds.
+            Err(e) if e.is_not_found() || matches!(e.verdict(), Verdict::Denied) => {
+                Ok(*self.is_managed.get_or_init(|| false))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Writes what the garden does not have. What it has is known, or read.
+    fn bring(
+        &self,
+        key: &Key,
+        content: &Content,
+        known: Option<(Digest, Timestamp)>,
+        now: Timestamp,
+    ) -> Result<Written, Error> {
+        let known = match known {
+            Some(known) => Some(known),
+            None => self.find(key)?,
+        };
+        if let Some((digest, at)) = known
+            && digest == content.digest
+            && !decide::is_due(at, self.period, now)
+        {
+            return Ok(Written { digest, at, is_new: false });
+        }
+        self.write(key, content, now)?;
+        log::info!(shoot = key.to_string().as_str(); "Wrote the ShootState");
+        Ok(Written { digest: content.digest, at: now, is_new: true })
+    }
+
+    fn find(&self, key: &Key) -> Result<Option<(Digest, Timestamp)>, Error> {
+        let found = self.garden.find::<Value>(&SHOOT_STATE, &key.namespace, &key.name)?;
+        Ok(found.map(|found| {
+            // One that says no time is written anew.
+            let at = parse_rfc3339(annotation(&found, TIMESTAMP)).unwrap_or(Timestamp::from_unix(0));
+            (collect::digest(&found["spec"]), at)
+        }))
+    }
+
+    fn write(&self, key: &Key, content: &Content, now: Timestamp) -> Result<(), Error> {
+        let metadata = json!({"annotations": {TIMESTAMP: rfc3339(now)}});
+        let mut spec = json!({"gardener": null, "extensions": null, "resources": null});
+        for (list, entries) in content.spec.as_object().into_iter().flatten() {
+            spec[list] = entries.clone();
+        }
+        let patch = Patch::Merge(json!({"metadata": metadata, "spec": spec}));
+        match self.garden.patch::<Value>(&SHOOT_STATE, &key.namespace, &key.name, "", &patch) {
+            Err(e) if e.is_not_found() => {}
+            other => return other.map(drop),
+        }
+        let mut object = json!({"apiVersion": SHOOT_STATE.api_version(), "kind": SHOOT_STATE.kind,
+            "metadata": metadata, "spec": content.spec});
+        object["metadata"]["name"] = json!(key.name);
+        object["metadata"]["namespace"] = json!(key.namespace);
+        self.garden.create::<Value>(&SHOOT_STATE, &key.namespace, &object).map(drop)
+    }
+
+    fn tell(&self, key: &Key, shoot: &Value, left_out: &[String], cx: &Context) {
+        let note = format!("The ShootState lacks {}", left_out.join("; "));
+        let name = key.to_string();
+        log::warn!(shoot = name.as_str(), why = note.as_str(); "A ShootState is not complete");
+        let uid = text(&shoot["metadata"]["uid"]);
+        let about = About { resource: &SHOOT, namespace: &key.namespace, name: &key.name, uid };
+        let news = News {
+            controller: "shoot-state-controller",
+            warning: true,
+            reason: "ShootStateIncomplete",
+            action: "Reconcile",
+            note: &note,
+        };
+        cx.events.tell(&self.garden, &cx.clock, about, news);
+    }
+}

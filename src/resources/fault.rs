@@ -1,0 +1,94 @@
+//! What is wrong with a ManagedResource, for whoever reports on a Seed or a Shoot.
+
+use std::time::Duration;
+
+use super::names::{self, reason};
+use super::trigger::{Watched, WatchedCondition};
+use crate::api::condition::{Finding, Status};
+use crate::base::clock::Timestamp;
+use crate::format::duration;
+
+/// What is wrong with a ManagedResource.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It cannot be applied, or is not healthy.
+    Certain(Finding),
+    /// The applier is at work, or what it has applied is. With every change of an extension there is a moment of this.
+    Passing(Finding),
+}
+
+impl Fault {
+    /// Whether it may be gone in a moment.
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Passing(_))
+    }
+
+    /// What it is.
+    pub fn into_finding(self) -> Finding {
+        match self {
+            Self::Certain(finding) | Self::Passing(finding) => finding,
+        }
+    }
+}
+
+fn reported(condition: &WatchedCondition) -> Fault {
+    let finding = Finding::new(condition.reason.clone(), condition.message.clone());
+    if condition.status == Status::False { Fault::Certain(finding) } else { Fault::Passing(finding) }
+}
+
+impl Watched {
+    /// What is wrong with it, if something is. A roll-out is a fault at once, or, with a threshold and the present time, when it
+    /// takes longer than that.
+    pub fn fault(&self, patience: Option<(Duration, Timestamp)>) -> Option<Fault> {
+        let key = self.metadata.key();
+        let (observed, generation) = (self.status.observed_generation, self.metadata.generation);
+        let find = |kind: &str| self.status.conditions.iter().find(|c| c.kind == kind);
+        if observed != generation {
+            if let Some(applied) = find(names::APPLIED).filter(|c| c.reason == reason::APPLY_FAILED) {
+                return Some(reported(applied));
+            }
+            let text =
+                format!("observed generation of managed resource '{key}' outdated ({observed}/{generation})");
+            return Some(Fault::Passing(Finding::new("OutdatedStatus", text)));
+        }
+        let mut missing = Vec::new();
+        for kind in [names::APPLIED, names::HEALTHY, names::PROGRESSING] {
+            match find(kind) {
+                Some(found) if found.is_fault() => match patience {
+                    Some(patience) if found.status == Status::True => {
+                        if let Some(stuck) = self.stuck(found, patience) {
+                            return Some(stuck);
+                        }
+                    }
+                    _ => return Some(reported(found)),
+                },
+                Some(_) => {}
+                None => missing.push(kind),
+            }
+        }
+        let text =
+            format!("ManagedResource {key} is missing the following condition(s), [{}]", missing.join(" "));
+        (!missing.is_empty()).then(|| Fault::Passing(Finding::new("MissingManagedResourceCondition", text)))
+    }
+
+    fn stuck(
+        &self,
+        progressing: &WatchedCondition,
+        (threshold, now): (Duration, Timestamp),
+    ) -> Option<Fault> {
+        if now.since(progressing.changed) <= threshold {
+            return None;
+        }
+        let (key, threshold) = (self.metadata.key(), duration::format(threshold));
+        let text = format!(
+            "ManagedResource {key} has been rolled out for more than {threshold}: {}",
+            progressing.message
+        );
+        Some(Fault::Passing(Finding::new("ProgressingRolloutStuck", text)))
+    }
+
+    /// Whether its annotation says that it is left alone.
+    pub fn is_ignored(&self) -> bool {
+        super::trigger::is_ignored(&self.metadata)
+    }
+}

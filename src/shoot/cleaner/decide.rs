@@ -1,0 +1,183 @@
+//! What happens to an object that is to go, and how long it may take. Pure.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::meta::{ObjectMeta, annotation};
+use crate::base::clock::Timestamp;
+
+use super::kinds::{Kind, Stage};
+
+/// The code of errors about objects that do not go.
+const CODE: &str = "ERR_CLEANUP_CLUSTER_RESOURCES";
+/// A Shoot with this annotation keeps most of what is in it until its API server goes.
+const SKIP: &str = "shoot.gardener.cloud/skip-cleanup";
+
+const MINUTE: u64 = 60;
+
+/// How long the deletion of an object may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Patience {
+    /// What the object gets to end by itself, as the request says.
+    pub(super) grace_s: u32,
+    /// After so long, its finalizers are removed.
+    pub(super) finalize: Duration,
+}
+
+/// What is done with an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It is deleted.
+    Delete,
+    /// Its deletion goes on.
+    Wait,
+    /// Its finalizers are removed.
+    Finalize,
+}
+
+impl Stage {
+    /// The annotation of the Shoot that shortens the time until finalizers are removed.
+    pub const fn annotation(self) -> &'static str {
+        match self {
+            Self::Webhooks => "shoot.gardener.cloud/cleanup-webhooks-finalize-grace-period-seconds",
+            Self::Apis => "shoot.gardener.cloud/cleanup-extended-apis-finalize-grace-period-seconds",
+            Self::Resources => {
+                "shoot.gardener.cloud/cleanup-kubernetes-resources-finalize-grace-period-seconds"
+            }
+        }
+    }
+}
+
+/// The times for a kind. A Shoot can only shorten the time until finalizers are removed.
+///
+/// # Errors
+/// The annotation of the Shoot is no number of seconds.
+pub(super) fn patience(shoot: &Value, stage: Stage, kind: &Kind) -> Result<Patience, String> {
+    let hour = stage == Stage::Apis || kind.is_snapshot;
+    let usual_s = if hour { 60 * MINUTE } else { 5 * MINUTE };
+    let usual = Patience { grace_s: 300, finalize: Duration::from_secs(usual_s) };
+    let name = stage.annotation();
+    let text = annotation(shoot, name);
+    if shoot["metadata"]["annotations"][name].is_null() {
+        return Ok(usual);
+    }
+    let asked: i64 = text.parse().map_err(|_| {
+        format!("annotation {name} of the Shoot is {text:?}: set it to a number of seconds, or remove it")
+    })?;
+    let asked = u64::try_from(asked).unwrap_or_default();
+    if asked >= usual_s {
+        return Ok(usual);
+    }
+    let grace_s = match stage {
+        Stage::Apis => asked / 10,
+        _ if kind.is_snapshot => asked / 2,
+        _ => asked,
+    };
+    let grace_s = u32::try_from(grace_s).unwrap_or(usual.grace_s);
+    Ok(Patience { grace_s, finalize: Duration::from_secs(asked) })
+}
+
+/// What is done with an object now. The server says since when it is being deleted, so no restart of the agent prolongs the
+/// time.
+pub(super) fn fate(object: &ObjectMeta, patience: Patience, now: Timestamp) -> Fate {
+    match object.deletion_timestamp {
+        None => Fate::Delete,
+        Some(at) if now >= at.plus(patience.finalize) && !object.finalizers.is_empty() => Fate::Finalize,
+        Some(_) => Fate::Wait,
+    }
+}
+
+/// Whether an object was made so late that nobody waits for it: something in the Shoot makes such objects again and again.
+pub(super) fn is_late(object: &ObjectMeta, begun: Option<Timestamp>, patience: Patience) -> bool {
+    let end = begun.map(|begun| begun.plus(patience.finalize));
+    end.zip(object.creation_timestamp).is_some_and(|(end, created)| created > end)
+}
+
+/// Whether the owner of the Shoot wants most of what is in it to be left alone.
+pub fn skips(shoot: &Value) -> bool {
+    !shoot["metadata"]["annotations"][SKIP].is_null()
+}
+
+/// The code.
+pub(super) fn code() -> Vec<String> {
+    vec![CODE.to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(10_000);
+
+    fn kind(stage: Stage, is_snapshot: bool) -> Kind {
+        stage.kinds(false).into_iter().find(|kind| kind.is_snapshot == is_snapshot).unwrap()
+    }
+
+    #[test]
+    fn a_shoot_can_shorten_the_times() {
+        let table = [
+            (Stage::Webhooks, false, None, Some((300, 300))),
+            (Stage::Apis, false, None, Some((300, 3_600))),
+            (Stage::Resources, false, None, Some((300, 300))),
+            (Stage::Resources, true, None, Some((300, 3_600))),
+            (Stage::Webhooks, false, Some("20"), Some((20, 20))),
+            (Stage::Apis, false, Some("20"), Some((2, 20))),
+            (Stage::Resources, false, Some("20"), Some((20, 20))),
+            (Stage::Resources, true, Some("20"), Some((10, 20))),
+            (Stage::Resources, true, Some("600"), Some((300, 600))),
+            (Stage::Resources, false, Some("600"), Some((300, 300))),
+            (Stage::Apis, false, Some("0"), Some((0, 0))),
+            (Stage::Apis, false, Some("-5"), Some((0, 0))),
+            (Stage::Apis, false, Some("1h"), None),
+            (Stage::Apis, false, Some(""), None),
+        ];
+        for (stage, is_snapshot, annotation, expected) in table {
+            let mut shoot = json!({"metadata": {"annotations": {}}});
+            if let Some(value) = annotation {
+                shoot["metadata"]["annotations"][stage.annotation()] = json!(value);
+            }
+            let found = patience(&shoot, stage, &kind(stage, is_snapshot)).ok();
+            let found = found.map(|found| (found.grace_s, found.finalize.as_secs()));
+            assert_eq!(found, expected, "{stage:?} {is_snapshot} {annotation:?}");
+        }
+    }
+
+    #[test]
+    fn finalizers_go_when_the_time_is_over() {
+        let patience = Patience { grace_s: 0, finalize: Duration::from_secs(60) };
+        let table = [
+            (None, &["x"][..], Fate::Delete),
+            (None, &[], Fate::Delete),
+            (Some(0), &["x"], Fate::Wait),
+            (Some(59), &["x"], Fate::Wait),
+            (Some(60), &["x"], Fate::Finalize),
+            (Some(600), &[], Fate::Wait),
+            // A pod is deleted at the end of its grace period.
+            (Some(-30), &["x"], Fate::Wait),
+        ];
+        for (since, finalizers, expected) in table {
+            let object = ObjectMeta {
+                deletion_timestamp: since.map(|since| Timestamp::from_unix(10_000 - since)),
+                finalizers: finalizers.iter().map(|name| (*name).to_owned()).collect(),
+                ..ObjectMeta::default()
+            };
+            assert_eq!(fate(&object, patience, NOW), expected, "{since:?} {finalizers:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_what_comes_too_late() {
+        let patience = Patience { grace_s: 0, finalize: Duration::from_secs(60) };
+        let table = [(Some(9_000), 9_060, false), (Some(9_000), 9_061, true), (None, 9_999, false)];
+        for (begun, created, expected) in table {
+            let object = ObjectMeta {
+                creation_timestamp: Some(Timestamp::from_unix(created)),
+                ..ObjectMeta::default()
+            };
+            assert_eq!(is_late(&object, begun.map(Timestamp::from_unix), patience), expected, "{begun:?}");
+        }
+    }
+}

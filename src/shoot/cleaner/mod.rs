@@ -1,0 +1,251 @@
+//! Deletes what is in the cluster of a Shoot, before its API server goes (Gardener's `cleanup.go`).
+//!
+//! A [`Sweep`] goes through all objects of a stage page by page, and deletes them or removes their finalizers. A step of it
+//! makes only a few requests. When the sweep is through and something is left, another one begins.
+
+mod decide;
+mod kinds;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::core::NAMESPACE;
+use crate::api::meta::{Metadata, ObjectMeta, Resource};
+use crate::base::clock::Timestamp;
+use crate::base::error::chain;
+use crate::flow::{Failed, Step};
+use crate::format::time::{parse_rfc3339, rfc3339};
+use crate::kube::{Client, DeleteParams, Error, ListParams, Patch, Propagation, Seed};
+use crate::limits;
+
+use decide::{Fate, Patience};
+use kinds::Kind;
+
+pub use decide::skips;
+pub use kinds::Stage;
+
+/// Since when the resources of a Shoot are deleted: an annotation of its namespace in the seed.
+const BEGUN: &str = "shoot.gardener.cloud/cleanup-kubernetes-resources-start-time";
+/// Between two sweeps.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Between two steps of a sweep. It limits the requests in a second.
+const GO_ON: Duration = Duration::from_secs(1);
+
+/// What a sweep has left.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Left {
+    count: usize,
+    /// Some of them, each with what is known of it.
+    names: Vec<String>,
+    error: Option<String>,
+}
+
+impl Left {
+    fn add(&mut self, name: String) {
+        self.count += 1;
+        if self.names.len() < limits::CLEANUP_NAMES_MAX {
+            self.names.push(name);
+        }
+    }
+
+    /// Nothing if nothing is left.
+    fn failed(&self, stage: Stage) -> Option<Failed> {
+        if self.count == 0 {
+            return None;
+        }
+        let mut text = format!("remaining objects are still present: {}", self.names.join(", "));
+        let more = self.count - self.names.len();
+        if more > 0 {
+            text.push_str(&format!(", and {more} more"));
+        }
+        if let Some(error) = &self.error {
+            text.push_str(&format!(" (last error: {error})"));
+        }
+        let name = stage.annotation();
+        text.push_str(&format!(
+            "; remove their finalizers, or let the controllers do it that set them; annotation {name} of the Shoot shortens the \
+             time until the agent removes them"
+        ));
+        Some(Failed { text, codes: decide::code(), postponed: None })
+    }
+}
+
+/// A walk through the objects of a stage.
+#[derive(Debug)]
+pub struct Sweep {
+    stage: Stage,
+    /// The place of the kind in the list of kinds, and of the page.
+    place: (usize, String),
+    left: Left,
+}
+
+/// What a sweep needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// The Shoot in the garden.
+    pub shoot: &'a Value,
+    /// Since when resources are deleted ([`begun`]).
+    pub begun: Option<Timestamp>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+impl Sweep {
+    /// It has not begun.
+    pub fn new(stage: Stage) -> Self {
+        Self { stage, place: (0, String::new()), left: Left::default() }
+    }
+
+    /// Goes on. It is done when nothing is left.
+    ///
+    /// # Errors
+    /// A list failed; an annotation of the Shoot cannot be read. Requests for single objects may fail: those objects are left.
+    pub fn step(&mut self, client: &Client, terms: &Terms<'_>) -> Result<Step, Failed> {
+        let kinds = self.stage.kinds(skips(terms.shoot));
+        let mut budget = limits::CLEANUP_WRITES_MAX;
+        let mut pages = limits::CLEANUP_PAGES_MAX;
+        while let Some(kind) = kinds.get(self.place.0) {
+            if budget == 0 || pages == 0 {
+                let count = self.left.count;
+                return Ok(Step::again(GO_ON, format!("the objects are being deleted, {count} so far")));
+            }
+            let patience = decide::patience(terms.shoot, self.stage, kind)?;
+            pages -= 1;
+            let rest = self.page(client, kind, patience, terms, &mut budget)?;
+            let is_through = rest.is_empty();
+            self.place = if is_through { (self.place.0 + 1, rest) } else { (self.place.0, rest) };
+        }
+        let left = std::mem::take(&mut self.left);
+        self.place = (0, String::new());
+        Ok(left.failed(self.stage).map_or(Step::Done, |failed| Step::again(AGAIN, failed)))
+    }
+
+    /// One page; returns where the next one begins.
+    fn page(
+        &mut self,
+        client: &Client,
+        kind: &Kind,
+        patience: Patience,
+        terms: &Terms<'_>,
+        budget: &mut usize,
+    ) -> Result<String, Failed> {
+        let params = ListParams {
+            label_selector: kind.selector.to_owned(),
+            limit: limits::CLEANUP_PAGE_ITEMS,
+            continue_token: self.place.1.clone(),
+            metadata_only: true,
+            ..ListParams::default()
+        };
+        let page = match client.list::<Metadata>(&kind.resource, "", &params) {
+            Ok(page) => page,
+            // The server does not have this kind.
+            Err(error) if error.is_not_found() => return Ok(String::new()),
+            Err(error) => {
+                // The page may have expired: the kind is read anew.
+                self.place.1.clear();
+                let failed = Failed::from(error);
+                let text = format!("list {} of the Shoot: {}", kind.resource.plural, failed.text);
+                return Err(Failed { text, ..failed });
+            }
+        };
+        for Metadata { metadata, .. } in &page.items {
+            if self.stage == Stage::Resources && decide::is_late(metadata, terms.begun, patience) {
+                continue;
+            }
+            let fate = decide::fate(metadata, patience, terms.now);
+            if fate != Fate::Wait {
+                *budget = budget.saturating_sub(1);
+            }
+            match act(client, &kind.resource, metadata, (fate, patience)) {
+                Ok(()) => self.left.add(name(kind, metadata)),
+                Err(error) if error.is_not_found() => {}
+                Err(error) if error.postponed().is_some() => return Err(error.into()),
+                Err(error) => {
+                    self.left.add(name(kind, metadata));
+                    // Somebody else has changed it: the next sweep sees how it is now.
+                    if !error.is_conflict() {
+                        self.left.error = Some(chain(&error));
+                    }
+                }
+            }
+        }
+        Ok(page.metadata.continue_token)
+    }
+}
+
+fn name(kind: &Kind, object: &ObjectMeta) -> String {
+    let finalizers = match object.finalizers.as_slice() {
+        [] => String::new(),
+        all => format!(" (finalizers {})", all.join(", ")),
+    };
+    format!("{} {}{finalizers}", kind.resource.kind, object.key())
+}
+
+fn act(
+    client: &Client,
+    resource: &Resource,
+    object: &ObjectMeta,
+    (fate, patience): (Fate, Patience),
+) -> Result<(), Error> {
+    let ObjectMeta { namespace, name, uid, resource_version, .. } = object;
+    match fate {
+        Fate::Wait => Ok(()),
+        Fate::Delete => {
+            let params = DeleteParams {
+                propagation: Some(Propagation::Background),
+                uid: Some(uid.clone()),
+                grace_period_seconds: Some(patience.grace_s),
+                ..DeleteParams::default()
+            };
+            client.delete(resource, namespace, name, &params)
+        }
+        Fate::Finalize => {
+            let kind = &*resource.kind;
+            log::warn!(kind, namespace = namespace.as_str(), name = name.as_str(); "Removing finalizers of an object in a Shoot that is being deleted");
+            let patch = json!({"metadata": {"finalizers": null, "resourceVersion": resource_version}});
+            client.patch_blindly(resource, namespace, name, "", &Patch::Merge(patch))
+        }
+    }
+}
+
+/// Since when the resources of a Shoot are deleted. The namespace of its control plane remembers it.
+///
+/// # Errors
+/// The seed's; the annotation is no time.
+pub fn begun(seed: &Seed, namespace: &str, now: Timestamp) -> Result<Timestamp, Failed> {
+    let found = seed.get::<Metadata>(&NAMESPACE, "", namespace)?;
+    let Some(text) = found.metadata.annotations.get(BEGUN) else {
+        let patch = json!({"metadata": {"annotations": {BEGUN: rfc3339(now)}}});
+        seed.patch_blindly(&NAMESPACE, "", namespace, "", &Patch::Merge(patch))?;
+        return Ok(now);
+    };
+    parse_rfc3339(text).map_err(|_| {
+        let text = format!("annotation {BEGUN} of namespace {namespace} in the seed is {text:?}: set it to a time as in RFC 3339, or remove it");
+        Failed::new(text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_named_with_the_remedy() {
+        let mut left = Left::default();
+        assert_eq!(left.failed(Stage::Apis), None);
+        for index in 0..=limits::CLEANUP_NAMES_MAX {
+            left.add(format!("Service default/s{index}"));
+        }
+        left.error = Some("denied".to_owned());
+        let failed = left.failed(Stage::Apis).unwrap();
+        assert_eq!(failed.codes, ["ERR_CLEANUP_CLUSTER_RESOURCES"]);
+        for part in [
+            "Service default/s0, ",
+            ", and 1 more (last error: denied); ",
+            "cleanup-extended-apis-finalize-grace-period-seconds",
+        ] {
+            assert!(failed.text.contains(part), "{}", failed.text);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Secrets with tokens of ServiceAccounts in the Shoot, which do not expire: those that a ServiceAccount names in `.secrets`.
+//! When the key that signs tokens is replaced, each such ServiceAccount gets a Secret with a token of the new key, and later
+//! loses those of the old one. Clients must adopt the new ones meanwhile.
+
+use serde_json::{Value, json};
+
+use super::refused::Refused;
+use super::rounds::Rounds;
+use super::walk::{Item, Walk};
+use super::{Connect, KEY_NAME};
+use crate::api::core::{SECRET, SERVICE_ACCOUNT};
+use crate::api::meta::{Key, Metadata, text};
+use crate::base::clock::Timestamp;
+use crate::components::managed;
+use crate::flow::{Failed, Step};
+use crate::kube::{Client, Error, Patch};
+use crate::runtime::write;
+use crate::secrets::Data;
+
+/// The Secret of the key that signs tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct SigningKey<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What is in it.
+    pub data: &'a Data,
+}
+
+impl SigningKey<'_> {
+    /// The Secret with a token of this key.
+    fn token_of(&self, account: &str) -> String {
+        let sum = managed::checksum(self.data);
+        format!("{account}-token-{}", sum.get(..6).unwrap_or(&sum))
+    }
+}
+
+/// The work of one flow. It lasts over many turns.
+#[derive(Debug, Default)]
+pub struct Accounts(Rounds);
+
+impl Accounts {
+    /// Makes the new Secrets.
+    ///
+    /// # Errors
+    /// What could not be written, and what the owner of the Shoot can do.
+    pub fn renew(&mut self, connect: Connect<'_>, key: SigningKey<'_>) -> Result<Step, Failed> {
+        let selector = format!("{KEY_NAME}!={}", key.name);
+        self.go_on(connect, &selector, &|shoot, item| renew(shoot, item, key))
+    }
+
+    /// Deletes Secrets that were made before `prepared`, when the new ones had been made.
+    ///
+    /// # Errors
+    /// As for [`Accounts::renew`].
+    pub fn clean(
+        &mut self,
+        connect: Connect<'_>,
+        key: SigningKey<'_>,
+        prepared: Timestamp,
+    ) -> Result<Step, Failed> {
+        self.go_on(connect, "", &|shoot, item| clean(shoot, item, (key, prepared)))
+    }
+
+    fn go_on(
+        &mut self,
+        connect: Connect<'_>,
+        selector: &str,
+        write: &dyn Fn(&Client, &Item) -> Result<bool, Error>,
+    ) -> Result<Step, Failed> {
+        let begin = |_: &Client| Ok(Walk::new(vec![SERVICE_ACCOUNT], selector, Vec::new()).whole());
+        self.0.go_on(connect, &begin, write, Refused::failed_accounts)
+    }
+}
+
+fn renew(shoot: &Client, item: &Item, key: SigningKey<'_>) -> Result<bool, Error> {
+    let Key { namespace, name } = &item.key;
+    let token = key.token_of(name);
+    if item.secrets.is_empty() || item.secrets.contains(&token) {
+        return Ok(false);
+    }
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": {"name": token, "namespace": namespace, "annotations": {"kubernetes.io/service-account.name": name}},
+    });
+    match shoot.create::<Metadata>(&SECRET, namespace, &secret) {
+        Err(error) if !error.is_already_exists() => return Err(error),
+        _ => {}
+    }
+    change(shoot, &item.key, |account| {
+        account["metadata"]["labels"][KEY_NAME] = json!(key.name);
+        let names = account["secrets"].as_array().cloned().unwrap_or_default();
+        let others = names.into_iter().filter(|reference| reference["name"] != json!(token));
+        account["secrets"] = std::iter::once(json!({"name": token})).chain(others).collect();
+    })
+}
+
+fn clean(shoot: &Client, item: &Item, (key, prepared): (SigningKey<'_>, Timestamp)) -> Result<bool, Error> {
+    let Key { namespace, name } = &item.key;
+    let new = key.token_of(name);
+    let mut deleted = Vec::new();
+    for secret in item.secrets.iter().filter(|secret| **secret != new) {
+        let found = shoot.find::<Metadata>(&SECRET, namespace, secret)?;
+        if found.is_some_and(|found| found.metadata.creation_timestamp.is_some_and(|made| made < prepared)) {
+            write::delete(shoot, &SECRET, &Key::new(namespace.as_str(), secret.as_str()))?;
+            deleted.push(secret.clone());
+        }
+    }
+    if deleted.is_empty() && !item.is_labelled {
+        return Ok(!item.secrets.is_empty());
+    }
+    change(shoot, &item.key, |account| {
+        account["metadata"]["labels"][KEY_NAME] = Value::Null;
+        if let Some(references) = account["secrets"].as_array_mut() {
+            references.retain(|reference| !deleted.iter().any(|name| reference["name"] == json!(name)));
+        }
+    })
+}
+
+/// Patches a ServiceAccount, unless somebody else has changed it meanwhile.
+fn change(shoot: &Client, key: &Key, change: impl Fn(&mut Value)) -> Result<bool, Error> {
+    let Key { namespace, name } = key;
+    let Some(mut account) = shoot.find::<Value>(&SERVICE_ACCOUNT, namespace, name)? else {
+        return Ok(false);
+    };
+    change(&mut account);
+    let patch = json!({
+        "metadata": {
+            "resourceVersion": text(&account["metadata"]["resourceVersion"]),
+            "labels": account["metadata"]["labels"],
+        },
+        "secrets": account["secrets"],
+    });
+    shoot.patch_blindly(&SERVICE_ACCOUNT, namespace, name, "", &Patch::Merge(patch))?;
+    Ok(true)
+}

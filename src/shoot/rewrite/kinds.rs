@@ -1,0 +1,210 @@
+//! Which kinds a list of encrypted resources means: `secrets`, `deployments.apps`, `*.apps`, `*.` and `*.*`.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::core::{API_SERVICE, SECRET};
+use crate::api::meta::{Metadata, Resource, or_default};
+use crate::flow::Failed;
+use crate::kube::{Client, Error, ListParams, Method};
+use crate::limits;
+
+/// A version of an API group, in the order in which the server prefers them.
+#[derive(Deserialize)]
+struct Version {
+    #[serde(rename = "groupVersion")]
+    name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    #[serde(default, deserialize_with = "or_default")]
+    name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    versions: Vec<Version>,
+}
+
+#[derive(Deserialize)]
+struct Groups {
+    #[serde(default, deserialize_with = "or_default")]
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Resources {
+    #[serde(default, deserialize_with = "or_default")]
+    resources: Vec<Served>,
+}
+
+#[derive(Deserialize)]
+struct Served {
+    name: String,
+    kind: String,
+    #[serde(default)]
+    namespaced: bool,
+    #[serde(default, deserialize_with = "or_default")]
+    verbs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Registered {
+    #[serde(flatten)]
+    head: Metadata,
+    #[serde(default)]
+    spec: RegisteredSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RegisteredSpec {
+    service: Option<serde::de::IgnoredAny>,
+}
+
+/// The kinds that `entries` mean, and what could not be found out, each with its reason.
+///
+/// # Errors
+/// The server does not answer at all.
+pub(super) fn find(shoot: &Client, entries: &[String]) -> Result<(Vec<Resource>, Vec<String>), Failed> {
+    // Nobody needs to be asked for what every server has.
+    if entries.iter().all(|entry| entry == "secrets") {
+        return Ok((vec![SECRET], Vec::new()));
+    }
+    // A group without an answer closes the gate, although the server answers for the other groups.
+    let shoot = shoot.ungated();
+    let (mut kinds, mut troubles) = (Vec::new(), Vec::new());
+    if entries.iter().any(|entry| concerns(entry, "")) {
+        add(&shoot, entries, ("", "v1"), "/api/v1", (&mut kinds, &mut troubles))?;
+    }
+    let wanted = |group: &Group| entries.iter().any(|entry| concerns(entry, &group.name));
+    if entries.iter().all(|entry| !entry.contains('.') || entry == "*.") {
+        return Ok((kinds, troubles));
+    }
+    let foreign = foreign(&shoot)?;
+    let groups: Option<Groups> = ask(&shoot, "/apis")?;
+    let groups = groups.map(|all| all.groups).unwrap_or_default();
+    for group in groups.iter().filter(|group| wanted(group)) {
+        for version in group.versions.iter().take(limits::DISCOVERY_VERSIONS_MAX) {
+            // What another server stores is not in the Shoot's etcd.
+            if !foreign.contains(&format!("{}.{}", version.version, group.name)) {
+                let place = (group.name.as_str(), version.version.as_str());
+                let path = format!("/apis/{}", version.name);
+                add(&shoot, entries, place, &path, (&mut kinds, &mut troubles))?;
+            }
+        }
+    }
+    Ok((kinds, troubles))
+}
+
+/// Adds what a version of a group serves.
+fn add(
+    shoot: &Client,
+    entries: &[String],
+    (group, version): (&str, &str),
+    path: &str,
+    (kinds, troubles): (&mut Vec<Resource>, &mut Vec<String>),
+) -> Result<(), Failed> {
+    let list: Resources = match ask(shoot, path) {
+        Ok(list) => list.unwrap_or(Resources { resources: Vec::new() }),
+        Err(error) if error.status_code().is_none() && !matches!(error, Error::Response { .. }) => {
+            return Err(error.into());
+        }
+        Err(error) => {
+            let why = crate::base::error::chain(&error);
+            troubles.push(format!("API group {group} does not say which kinds it has ({why})"));
+            return Ok(());
+        }
+    };
+    for served in list.resources {
+        let is_writable = ["list", "patch"].iter().all(|verb| served.verbs.iter().any(|own| own == verb));
+        let is_wanted = entries.iter().any(|entry| covers(entry, group, &served.name));
+        let is_known = kinds.iter().any(|known| known.group == group && known.plural == *served.name);
+        let is_resource = !served.name.contains('/');
+        if is_resource && is_writable && is_wanted && !is_known && kinds.len() < limits::SHOOT_RESOURCES_MAX {
+            kinds.push(Resource {
+                group: group.to_owned().into(),
+                version: version.to_owned().into(),
+                kind: served.kind.into(),
+                plural: served.name.into(),
+                namespaced: served.namespaced,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Versions of groups that servers of the Shoot's owner answer for, as `v1.example.org`.
+fn foreign(shoot: &Client) -> Result<BTreeSet<String>, Failed> {
+    let mut all = BTreeSet::new();
+    let listed =
+        shoot.list_all::<Registered>(&API_SERVICE, "", &ListParams::default(), &mut |each: Registered| {
+            if each.spec.service.is_some() {
+                all.insert(each.head.metadata.name);
+            }
+        });
+    match listed {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(all),
+    }
+}
+
+/// `None`: there is nothing.
+fn ask<T: DeserializeOwned>(shoot: &Client, path: &str) -> Result<Option<T>, Error> {
+    let answer = shoot.raw(Method::Get, path, None, "")?;
+    let problem = match answer.status {
+        404 => return Ok(None),
+        200..300 if answer.body.len() <= limits::SHOOT_DISCOVERY_BYTES_MAX => {
+            match serde_json::from_slice(&answer.body) {
+                Ok(decoded) => return Ok(Some(decoded)),
+                Err(error) => error.to_string(),
+            }
+        }
+        200..300 => format!("the answer has more than {} bytes", limits::SHOOT_DISCOVERY_BYTES_MAX),
+        status => format!("the answer has status {status}"),
+    };
+    Err(Error::Response { request: format!("GET {path}"), problem })
+}
+
+/// Resource and group.
+fn parts(entry: &str) -> (&str, &str) {
+    entry.split_once('.').unwrap_or((entry, ""))
+}
+
+fn concerns(entry: &str, group: &str) -> bool {
+    let (_, own) = parts(entry);
+    own == group || own == "*"
+}
+
+fn covers(entry: &str, group: &str, resource: &str) -> bool {
+    let (own, _) = parts(entry);
+    concerns(entry, group) && (own == resource || own == "*")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_entry_means() {
+        let table = [
+            ("secrets", "", "secrets", true),
+            ("secrets", "", "configmaps", false),
+            ("secrets", "apps", "secrets", false),
+            ("deployments.apps", "apps", "deployments", true),
+            ("deployments.apps", "extensions", "deployments", false),
+            ("*.apps", "apps", "anything", true),
+            ("*.apps", "", "pods", false),
+            ("*.", "", "pods", true),
+            ("*.", "apps", "deployments", false),
+            ("*.*", "", "pods", true),
+            ("*.*", "example.org", "things", true),
+            ("things.a.example.org", "a.example.org", "things", true),
+        ];
+        for (entry, group, resource, expected) in table {
+            assert_eq!(covers(entry, group, resource), expected, "{entry} {group} {resource}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Walks of one task, over many turns and until one of them has written everything.
+
+use super::Connect;
+use super::refused::Refused;
+use super::walk::{Item, Pace, Walk, Walked};
+use crate::flow::{Failed, Step};
+use crate::kube::{Client, Error};
+
+/// Walks, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    pace: Pace,
+    /// The walk that is going on, and the client that it works with.
+    walk: Option<(Client, Walk)>,
+    /// What the walk before could not write. It is the error if the time runs out before the present one ends.
+    before: Option<Failed>,
+}
+
+impl Rounds {
+    /// Goes on for a moment.
+    ///
+    /// # Errors
+    /// What could not be written, or why the server cannot be asked.
+    pub(super) fn go_on(
+        &mut self,
+        connect: Connect<'_>,
+        begin: &dyn Fn(&Client) -> Result<Walk, Failed>,
+        write: &dyn Fn(&Client, &Item) -> Result<bool, Error>,
+        describe: fn(&Refused) -> Failed,
+    ) -> Result<Step, Failed> {
+        let (shoot, mut walk) = match self.walk.take() {
+            Some(known) => known,
+            None => {
+                let shoot = connect()?;
+                let walk = begin(&shoot)?;
+                (shoot, walk)
+            }
+        };
+        match walk.go_on(&shoot, &mut self.pace, &mut |item| write(&shoot, item)) {
+            Walked::Done => {
+                self.before = None;
+                Ok(Step::Done)
+            }
+            Walked::Refused(refused) => {
+                let failed = describe(&refused);
+                self.before = Some(failed.clone());
+                Err(failed)
+            }
+            Walked::Again { after, why } => {
+                self.walk = Some((shoot, walk));
+                let why = self.before.clone().unwrap_or_else(|| Failed::new(why));
+                Ok(Step::Again { after, why })
+            }
+            Walked::Away(failed) if failed.postponed.is_some() => {
+                self.walk = Some((shoot, walk));
+                Err(failed)
+            }
+            // What has the label already is passed over by the next walk.
+            Walked::Away(failed) => Err(failed),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Goes over all objects of some kinds, page by page, and writes at most so many in a second.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::refused::Refused;
+use crate::api::meta::{Key, ObjectMeta, Resource, or_default};
+use crate::base::clock::Mono;
+use crate::flow::Failed;
+use crate::kube::{Client, Error, ListParams, Verdict};
+use crate::limits;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// A step ends after this time, or after so many writes: others want the worker, too.
+const STEP_MAX: Duration = Duration::from_millis(300);
+const STEP_WRITES_MAX: usize = 50;
+/// How often an object is tried that somebody else has just changed.
+const TRIES_MAX: u32 = 3;
+
+/// When the last writes were. There are never more than [`limits::REWRITES_PER_SECOND`] in a second.
+#[derive(Debug, Default)]
+pub(super) struct Pace(VecDeque<Mono>);
+
+impl Pace {
+    /// How long to wait for the next write; zero: it may begin.
+    fn wait(&self, now: Mono) -> Duration {
+        match self.0.front() {
+            Some(first) if self.0.len() >= limits::REWRITES_PER_SECOND => {
+                first.saturating_add(SECOND).saturating_sub(now)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// A write has ended. That it counts from its end makes no difference to a server that is slow now and fast later.
+    fn count(&mut self, now: Mono) {
+        if self.0.len() >= limits::REWRITES_PER_SECOND {
+            self.0.pop_front();
+        }
+        self.0.push_back(now);
+    }
+}
+
+/// An object, as far as it was listed.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) resource: Resource,
+    pub(super) key: Key,
+    /// `.secrets` of a ServiceAccount.
+    pub(super) secrets: Vec<String>,
+    /// It has label [`super::KEY_NAME`].
+    pub(super) is_labelled: bool,
+    tries: u32,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    metadata: ObjectMeta,
+    #[serde(default, deserialize_with = "or_default")]
+    secrets: Vec<Reference>,
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    #[serde(default, deserialize_with = "or_default")]
+    name: String,
+}
+
+/// What came of a step.
+#[derive(Debug)]
+pub(super) enum Walked {
+    /// All objects are written.
+    Done,
+    /// There are more.
+    Again {
+        /// When to go on.
+        after: Duration,
+        /// How far it is.
+        why: String,
+    },
+    /// All others are written.
+    Refused(Refused),
+    /// The server does not answer, or does not know us any more.
+    Away(Failed),
+}
+
+/// A walk. It holds one page.
+#[derive(Debug)]
+pub(super) struct Walk {
+    kinds: VecDeque<Resource>,
+    selector: String,
+    /// Whole objects are needed.
+    is_whole: bool,
+    page: VecDeque<Item>,
+    /// Where the page ended, once a page of the first kind was read.
+    token: Option<String>,
+    written: usize,
+    refused: Refused,
+}
+
+impl Walk {
+    /// Over objects that a label selector selects.
+    pub(super) fn new(kinds: Vec<Resource>, selector: &str, troubles: Vec<String>) -> Self {
+        Self {
+            kinds: kinds.into(),
+            selector: selector.to_owned(),
+            is_whole: false,
+            page: VecDeque::new(),
+            token: None,
+            written: 0,
+            refused: Refused::new(troubles),
+        }
+    }
+
+    /// The same with what is not metadata.
+    pub(super) fn whole(self) -> Self {
+        Self { is_whole: true, ..self }
+    }
+
+    /// Goes on for a moment. `write` says whether there was anything to write.
+    pub(super) fn go_on(
+        &mut self,
+        shoot: &Client,
+        pace: &mut Pace,
+        write: &mut dyn FnMut(&Item) -> Result<bool, Error>,
+    ) -> Walked {
+        let begun = shoot.clock().mono();
+        let mut writes = 0;
+        loop {
+            let now = shoot.clock().mono();
+            if writes >= STEP_WRITES_MAX || now.saturating_sub(begun) >= STEP_MAX {
+                return self.again(Duration::ZERO);
+            }
+            let Some(item) = self.page.pop_front() else {
+                match self.next_page(shoot) {
+                    Ok(true) => continue,
+                    Ok(false) if self.refused.is_empty() => return Walked::Done,
+                    Ok(false) => return Walked::Refused(std::mem::take(&mut self.refused)),
+                    Err(failed) => return Walked::Away(failed),
+                }
+            };
+            let wait = pace.wait(now);
+            if !wait.is_zero() {
+                self.page.push_front(item);
+                return self.again(wait);
+            }
+            let result = write(&item);
+            if !matches!(result, Ok(false)) {
+                pace.count(shoot.clock().mono());
+                writes += 1;
+            }
+            match result {
+                Ok(is_written) => {
+                    self.written += usize::from(is_written);
+                    self.refused.has_written();
+                }
+                Err(error) => {
+                    if let Some(walked) = self.fail(item, error) {
+                        return walked;
+                    }
+                }
+            }
+        }
+    }
+
+    fn again(&self, after: Duration) -> Walked {
+        let kind = self.kinds.front().map_or("", |kind| kind.plural.as_ref());
+        let why = format!(
+            "{} objects of the Shoot have been written, at most {} a second; now those of kind {kind}",
+            self.written,
+            limits::REWRITES_PER_SECOND
+        );
+        Walked::Again { after, why }
+    }
+
+    /// What an error means; nothing if the walk goes on.
+    fn fail(&mut self, item: Item, error: Error) -> Option<Walked> {
+        if error.failure().is_none() || error.status_code() == Some(401) {
+            self.page.push_front(item);
+            return Some(Walked::Away(error.into()));
+        }
+        match error.verdict() {
+            // It is gone, or its kind is.
+            Verdict::NotFound => None,
+            Verdict::Conflict if item.tries < TRIES_MAX => {
+                self.page.push_back(Item { tries: item.tries + 1, ..item });
+                None
+            }
+            Verdict::Throttled(after) => {
+                self.page.push_front(item);
+                Some(self.again(after.unwrap_or(SECOND)))
+            }
+            _ => {
+                self.refused.object(&item.resource, &item.key, &error);
+                self.refused.is_hopeless().then(|| Walked::Refused(std::mem::take(&mut self.refused)))
+            }
+        }
+    }
+
+    /// Reads the next page; whether there was one.
+    fn next_page(&mut self, shoot: &Client) -> Result<bool, Failed> {
+        let Some(kind) = self.kinds.front() else { return Ok(false) };
+        if self.token.as_deref() == Some("") {
+            self.next_kind();
+            return Ok(true);
+        }
+        let params = ListParams {
+            label_selector: self.selector.clone(),
+            limit: limits::REWRITE_PAGE_ITEMS,
+            continue_token: self.token.clone().unwrap_or_default(),
+            metadata_only: !self.is_whole,
+            ..ListParams::default()
+        };
+        match shoot.list::<Listed>(kind, "", &params) {
+            Ok(list) => {
+                let kind = kind.clone();
+                let item = |listed: Listed| Item {
+                    resource: kind.clone(),
+                    is_labelled: listed.metadata.labels.contains_key(super::KEY_NAME),
+                    key: Key::new(listed.metadata.namespace, listed.metadata.name),
+                    secrets: listed.secrets.into_iter().map(|reference| reference.name).collect(),
+                    tries: 0,
+                };
+                self.page = list.items.into_iter().map(item).collect();
+                self.token = Some(list.metadata.continue_token);
+            }
+            // What was written already is passed over.
+            Err(error) if error.is_gone() && self.token.is_some() => self.token = None,
+            Err(error) if error.is_not_found() => self.next_kind(),
+            Err(error) if error.failure().is_none() || error.status_code() == Some(401) => {
+                return Err(error.into());
+            }
+            Err(error) => {
+                self.refused.kind(kind, &error);
+                self.next_kind();
+            }
+        }
+        Ok(true)
+    }
+
+    fn next_kind(&mut self) {
+        self.kinds.pop_front();
+        self.token = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_never_more_than_so_many_in_a_second() {
+        let at = |ms: u64| Duration::from_millis(ms);
+        let mut pace = Pace::default();
+        for n in 0..100 {
+            assert!(pace.wait(at(n)).is_zero(), "{n}");
+            pace.count(at(n));
+        }
+        assert_eq!(pace.wait(at(100)), at(900));
+        assert_eq!(pace.wait(at(999)), at(1));
+        assert!(pace.wait(at(1_000)).is_zero());
+        // Those of the first second leave one by one.
+        pace.count(at(1_000));
+        assert_eq!(pace.wait(at(1_000)), at(1));
+        assert!(pace.wait(at(1_001)).is_zero());
+    }
+}

@@ -1,0 +1,22 @@
+//! The ShootState of a Shoot: the garden's copy of what cannot be made anew. It has the key of its Shoot.
+
+use serde_json::{Value, json};
+
+use crate::api::gardener::SHOOT_STATE;
+use crate::api::meta::Key;
+use crate::extension::CONFIRMATION;
+use crate::kube::{Error, Garden, Patch};
+use crate::runtime::write;
+
+/// Confirms the deletion and deletes; true if it was already gone.
+///
+/// # Errors
+/// The garden's.
+pub fn delete(garden: &Garden, key: &Key) -> Result<bool, Error> {
+    let confirmed = Patch::Merge(json!({"metadata": {"annotations": {CONFIRMATION: "true"}}}));
+    match garden.patch::<Value>(&SHOOT_STATE, &key.namespace, &key.name, "", &confirmed) {
+        Ok(_) => write::delete(garden, &SHOOT_STATE, key),
+        Err(e) if e.is_not_found() => Ok(true),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,134 @@
+//! What the care of many Shoots takes while all of them are well: processor time beside that of an agent that looks at none of
+//! them, and memory.
+//!
+//! One API server answers for all Shoots, so that the machine has time for the agent. Their objects are as large as real ones.
+
+use std::time::Duration;
+
+use gardenlet::base::clock::Mono;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, wait_for, wait_within};
+use crate::report::{Report, mb};
+use crate::scene::{SEED, Scene};
+use crate::support::TestCluster;
+use crate::support::controllers::Share;
+use crate::support::json::list;
+use crate::support::shoot::crowd::Crowd;
+use crate::support::shoot::object::{self, PROJECT_NAMESPACE};
+use crate::{Bench, pause, peak};
+
+const SHOOTS: usize = 250;
+const CORE: &str = "core.gardener.cloud";
+/// Budget of processor time, in percent of a core, and of memory.
+const PERCENT_MAX: f64 = 5.0;
+const PSS_MAX: u64 = 20_000_000;
+/// A period of care: nothing less is a measurement.
+const PERIOD: Duration = Duration::from_secs(60);
+/// All of them are looked at within a period. A busy machine may need longer.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Measures an agent that looks at its Shoots as often as it does by default, and, unless the run is short, one that looks once a
+/// day.
+pub(crate) fn measure(bench: &Bench, report: &mut Report) {
+    let scene = Scene::new(&bench.folder.join("care"), 0);
+    object::prepare_garden(&scene.garden);
+    object::prepare_seed(&scene.seed);
+    let crowd = Crowd::new(SHOOTS, &bench.clock);
+    configure(&scene, "24h");
+    let (mut agent, _) = bench.start(&scene);
+    wait_for(&mut agent, "the Seed to be ready", || scene.is_ready().then_some(()));
+    scene.leave_alone();
+    scene.seed.set_share(Share::none());
+    crowd.settle(&scene.garden, &scene.seed, SEED);
+    // All that the agent does is more than what care does alone.
+    let mut without = 0.0;
+    if !bench.plan.is_short {
+        let is_served = || (served(&scene) >= SHOOTS).then_some(());
+        wait_within(&mut agent, PATIENCE, "all Shoots to be served", is_served);
+        let spent = Spent::of(bench, &agent);
+        without = spent.percent;
+        report.row(
+            format!("{SHOOTS} Shoots: processor time without their care"),
+            format!("{without:.2} %"),
+            "",
+        );
+        let memory = agent.memory();
+        let anonymous = mb(memory.pss_anonymous);
+        report.row("  PSS", format!("{}, of it anonymous {anonymous}", mb(memory.pss)), "");
+    }
+    agent.kill();
+
+    let before = served(&scene);
+    configure(&scene, "1m");
+    let (mut agent, _) = bench.start(&scene);
+    let is_settled = || (are_well(&scene) && served(&scene) >= before + SHOOTS).then_some(());
+    wait_within(&mut agent, PATIENCE, "all Shoots to be well", is_settled);
+    let servers: [(&str, &TestCluster); 3] =
+        [("garden", &scene.garden), ("seed", &scene.seed), ("Shoots", &crowd.server)];
+    let marks = servers.map(|(_, cluster)| cluster.request_count());
+    let with = Spent::of(bench, &agent);
+    let care = with.percent - without;
+    let budget = format!("{PERCENT_MAX} %");
+    let what = if bench.plan.is_short { "all processor time" } else { "processor time for their care" };
+    report.check(format!("{SHOOTS} Shoots: {what}"), format!("{care:.2} %"), &budget, care <= PERCENT_MAX);
+    for ((name, cluster), mark) in servers.into_iter().zip(marks) {
+        let minutes = with.whole.as_secs_f64() / 60.0;
+        let per_minute = (cluster.request_count() - mark) as f64 / minutes;
+        report.row(format!("  requests to the {name} per minute"), format!("{per_minute:.0}"), "");
+    }
+    let memory = agent.memory();
+    report.check("  PSS", mb(memory.pss), &mb(PSS_MAX), memory.pss <= PSS_MAX);
+    report.row("    of it anonymous (heap, stacks)", mb(memory.pss_anonymous), "");
+    peak(report, "  peak while they are looked at", memory);
+}
+
+/// What an agent takes that has come to rest.
+struct Spent {
+    percent: f64,
+    /// From the beginning of the rest on.
+    whole: Duration,
+}
+
+impl Spent {
+    fn of(bench: &Bench, agent: &Agent) -> Self {
+        let begin = bench.clock.mono();
+        pause(bench.plan.warm_up.max(PERIOD / 2));
+        agent.reset_peak();
+        let (from, busy): (Mono, Duration) = (bench.clock.mono(), agent.busy());
+        pause(bench.plan.idle.max(PERIOD));
+        let (time, spent) = (bench.clock.mono() - from, agent.busy().saturating_sub(busy));
+        let percent = spent.as_secs_f64() / time.as_secs_f64() * 100.0;
+        Self { percent, whole: bench.clock.mono() - begin }
+    }
+}
+
+/// The configuration of a seed at the edge, with the period of care.
+fn configure(scene: &Scene, period: &str) {
+    let text = std::fs::read_to_string(scene.config()).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    object::make_edge(&mut config);
+    // As fast as the servers of the bench allow.
+    for connection in ["gardenClientConnection", "seedClientConnection"] {
+        config[connection]["qps"] = json!(1_000);
+        config[connection]["burst"] = json!(1_000);
+    }
+    config["controllers"]["shoot"] = json!({"respectSyncPeriodOverwrite": true});
+    config["controllers"]["shootCare"] = json!({"syncPeriod": period});
+    std::fs::write(scene.config(), config.to_string()).unwrap();
+}
+
+/// How often the applier has begun to serve a Shoot, as the log says.
+fn served(scene: &Scene) -> usize {
+    let log = std::fs::read_to_string(scene.log()).unwrap_or_default();
+    log.lines().filter(|line| line.contains("Serving the cluster of the Shoot")).count()
+}
+
+fn are_well(scene: &Scene) -> bool {
+    let state = scene.garden.store().read();
+    let mut shoots = state.of(CORE, "shoots", PROJECT_NAMESPACE);
+    shoots.all(|(_, shoot)| {
+        let conditions = list(shoot, "/status/conditions");
+        conditions.len() == 4 && conditions.iter().all(|condition| condition["status"] == "True")
+    })
+}

@@ -1,0 +1,199 @@
+//! Shoots go: with everything that is in them, although some of it does not want to, and by force when their API servers are gone.
+
+use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, PERSISTENT_VOLUME_CLAIM};
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::kube::{Client, DeleteParams, ListParams, Method, Patch};
+use serde_json::{Value, json};
+
+use super::owner::Owner;
+use super::{Name, PROJECT};
+use crate::agent::Agent;
+use crate::failure::{Doing, Failure, Result, ensure};
+use crate::lab::Lab;
+use crate::snapshot::Snapshot;
+use crate::stories::steps::{self, while_running};
+use crate::wait;
+
+/// When finalizers are removed, after a deletion has begun.
+const GRACE_S: u64 = 20;
+/// What the rest of a deletion takes at most: two stages wait so long for finalizers, and pods end.
+const DELETED_WITHIN_S: u64 = 3 * GRACE_S + 120;
+const FORCED_WITHIN_S: u64 = 120;
+
+/// Garden and seed before a Shoot was made.
+pub(super) struct Before {
+    garden: Snapshot,
+    seed: Snapshot,
+}
+
+/// To be called before the Shoot is made.
+pub(super) fn look(lab: &Lab) -> Result<Before> {
+    Ok(Before { garden: Snapshot::take(&lab.garden)?, seed: Snapshot::take(&lab.seed)? })
+}
+
+/// A Shoot with a custom resource that nobody lets go, a webhook that nobody answers, and other things is gone as soon as its
+/// grace periods are over.
+pub(super) fn everything_goes(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    (before, owner): (&Before, &Owner<'_>),
+) -> Result<()> {
+    fill(&owner.client()?)?;
+    let annotations: serde_json::Map<String, Value> = ["webhooks", "extended-apis", "kubernetes-resources"]
+        .map(|stage| {
+            let name = format!("shoot.gardener.cloud/cleanup-{stage}-finalize-grace-period-seconds");
+            (name, json!(GRACE_S.to_string()))
+        })
+        .into_iter()
+        .collect();
+    annotate(garden, owner.name, &Value::Object(annotations))?;
+    let began = wait::now();
+    delete(garden, owner.name)?;
+    is_gone(garden, agent, owner.name, DELETED_WITHIN_S)?;
+    println!("       {:6.1} s  deleted, with a grace period of {GRACE_S} s", wait::seconds_since(began));
+    nothing_stays(lab, before, owner.name)
+}
+
+/// The API server of the Shoot is gone. The agent asks nobody, and the Shoot goes.
+pub(super) fn force_needs_no_server(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    (before, name): (&Before, Name),
+) -> Result<()> {
+    let (seed, plane) = (lab.seed.client()?, name.plane());
+    // Without the annotation for force, a deletion would end by itself.
+    agent.kill();
+    seed.delete(&DEPLOYMENT, &plane, "kube-apiserver", &DeleteParams::default())?;
+    let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "held", "namespace": plane, "finalizers": ["example.org/nobody"]}});
+    seed.create::<Value>(&CONFIG_MAP, &plane, &held)?;
+    // The garden allows force only where something is stuck.
+    let stuck = json!({"status": {"lastErrors": [{"description": "stuck", "taskID": "Cleaning Kubernetes resources",
+        "codes": ["ERR_CLEANUP_CLUSTER_RESOURCES"]}]}});
+    garden.patch::<Value>(&SHOOT, PROJECT, name.0, "status", &Patch::Merge(stuck))?;
+    delete(garden, name)?;
+    annotate(garden, name, &json!({"confirmation.gardener.cloud/force-deletion": "true"}))?;
+    let began = wait::now();
+    agent.restart()?;
+    steps::ready(lab, agent)?;
+    is_gone(garden, agent, name, FORCED_WITHIN_S)?;
+    println!("       {:6.1} s  deleted by force, without its API server", wait::seconds_since(began));
+    nothing_stays(lab, before, name)
+}
+
+/// What stands in the way of a deletion, and what does not.
+fn fill(shoot: &Client) -> Result<()> {
+    let in_default = |name: &str| json!({"name": name, "namespace": "default"});
+    let held =
+        |name: &str| json!({"name": name, "namespace": "default", "finalizers": ["example.org/nobody"]});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    create(
+        shoot,
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        &json!({"apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition", "metadata": {"name": "things.example.org"}, "spec": {
+            "group": "example.org", "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}}),
+    )?;
+    let thing = json!({"apiVersion": "example.org/v1", "kind": "Thing", "metadata": held("stuck")});
+    wait::until("the custom resource", 60, || {
+        create(shoot, "/apis/example.org/v1/namespaces/default/things", &thing).map(Some)
+    })?;
+    for (kind, path) in [("ConfigMap", "configmaps"), ("Secret", "secrets")] {
+        for index in 0..20 {
+            let name = format!("many-{index}");
+            let object = json!({"apiVersion": "v1", "kind": kind, "metadata": in_default(&name)});
+            create(shoot, &format!("/api/v1/namespaces/default/{path}"), &object)?;
+        }
+    }
+    create(
+        shoot,
+        "/api/v1/namespaces",
+        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}}),
+    )?;
+    for metadata in [in_default("plain"), held("held")] {
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}});
+        create(shoot, "/api/v1/namespaces/default/services", &service)?;
+    }
+    // Last: from now on, it refuses changes of these.
+    create(
+        shoot,
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+        &json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "dead"},
+        "webhooks": [{"name": "dead.example.org", "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 1,
+            "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://192.0.2.1/dead"},
+            "rules": [{"apiGroups": ["", "apiextensions.k8s.io", "example.org"], "apiVersions": ["*"], "operations": ["*"],
+                "resources": ["services", "customresourcedefinitions", "things"]}]}]}),
+    )?;
+    wait::until("the webhook to refuse", 60, || {
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": in_default("tried"),
+            "spec": {"ports": [{"port": 80}]}});
+        let (path, body) = ("/api/v1/namespaces/default/services?dryRun=All", service.to_string());
+        let answer = shoot.raw(Method::Post, path, Some(body.as_bytes()), "application/json")?;
+        Ok::<_, Failure>((answer.status == 500).then_some(()))
+    })
+}
+
+fn create(shoot: &Client, path: &str, object: &Value) -> Result<()> {
+    let body = object.to_string();
+    let answer = shoot.raw(Method::Post, path, Some(body.as_bytes()), "application/json")?;
+    let text = String::from_utf8_lossy(&answer.body);
+    ensure(answer.is_success() || answer.status == 409, || format!("POST {path}: {} {text}", answer.status))
+}
+
+fn annotate(garden: &Client, name: Name, annotations: &Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    garden
+        .patch::<Value>(&SHOOT, PROJECT, name.0, "", &patch)
+        .doing(|| format!("annotate Shoot {}", name.0))
+        .map(drop)
+}
+
+fn delete(garden: &Client, name: Name) -> Result<()> {
+    annotate(garden, name, &json!({"confirmation.gardener.cloud/deletion": "true"}))?;
+    garden
+        .delete(&SHOOT, PROJECT, name.0, &DeleteParams::default())
+        .doing(|| format!("delete Shoot {}", name.0))
+}
+
+fn is_gone(garden: &Client, agent: &mut Agent, name: Name, seconds: u64) -> Result<()> {
+    while_running(&format!("the end of Shoot {}", name.0), seconds, agent, || {
+        match garden.find::<Value>(&SHOOT, PROJECT, name.0)? {
+            None => Ok(Some(())),
+            Some(shoot) => {
+                let status = &shoot["status"];
+                Err(Failure::new(format!("{} {}", status["lastOperation"], status["lastErrors"])))
+            }
+        }
+    })
+}
+
+/// Nothing of the Shoot is in garden and seed that was not there before it, and nothing else is missing.
+fn nothing_stays(lab: &Lab, before: &Before, name: Name) -> Result<()> {
+    let plane = name.plane();
+    let of_shoot = format!(" {PROJECT}/{}", name.0);
+    // Whoever made a volume keeps it or removes it.
+    let concerns = |key: &str| {
+        let is_volume = key.starts_with("/PersistentVolume ");
+        !is_volume
+            && (key.contains(&plane) || key.ends_with(&of_shoot) || key.contains(&format!("{of_shoot}.")))
+    };
+    wait::until("everything to be gone", 60, || {
+        for (what, earlier, cluster) in
+            [("garden", &before.garden, &lab.garden), ("seed", &before.seed, &lab.seed)]
+        {
+            let difference = Snapshot::take(cluster)?.since(earlier);
+            let new: Vec<&str> = difference.keys().into_iter().filter(|key| concerns(key)).collect();
+            ensure(new.is_empty(), || format!("left in the {what}: {new:?}"))?;
+            let gone: Vec<&String> = difference.gone.iter().filter(|key| concerns(key)).collect();
+            ensure(gone.is_empty(), || format!("missing in the {what}: {gone:?}"))?;
+        }
+        Ok::<_, Failure>(Some(()))
+    })?;
+    let seed = lab.seed.client()?;
+    let claims = seed.list::<Value>(&PERSISTENT_VOLUME_CLAIM, &plane, &ListParams::default())?.items;
+    ensure(claims.is_empty(), || format!("{} claims of etcd are left", claims.len()))
+}

@@ -1,0 +1,217 @@
+//! A Shoot with extensions that work for it: a program of its own in the node of the seed (`tests/cluster/tools/extension`) does what
+//! their objects ask for, before and after the API server is there. What goes wrong with it is told as upstream does.
+
+use gardenlet::api::core::POD;
+use gardenlet::api::extensions::EXTENSION;
+use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SHOOT, SHOOT_STATE};
+use gardenlet::kube::{Client, ListParams, Patch};
+use serde_json::{Value, json};
+
+use super::{Name, PROJECT, ask_for_another, shoot, succeeded};
+use crate::agent::Agent;
+use crate::failure::{Failure, Result, ensure, equal};
+use crate::image;
+use crate::lab::Lab;
+use crate::node::Node;
+use crate::stories::extension::registration_of;
+use crate::stories::steps::{is_well, while_running};
+
+/// Types of `Extension` objects, by the moment when their extension works.
+const BEFORE: &str = "lab-before";
+const AFTER: &str = "lab-after";
+/// A type for which nobody has registered.
+const UNKNOWN: &str = "nobody";
+const CODE: &str = "ERR_CONFIGURATION_PROBLEM";
+/// When the report of an extension without a heartbeat counts no more.
+pub(super) const SILENT_AFTER: &str = "20s";
+/// How soon a condition of the Shoot says so, the period of care included.
+const TOLD_WITHIN_S: u64 = 150;
+/// How soon an error of an extension is in the Shoot: it is waited for half a minute.
+const FAILED_WITHIN_S: u64 = 180;
+/// The required extensions are waited for for a minute.
+const MISSED_WITHIN_S: u64 = 120;
+
+/// Where all that happens.
+pub(super) struct Place<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) garden: &'a Client,
+    pub(super) node: &'a Node,
+    pub(super) name: Name,
+}
+
+/// All of it, one after the other. The agent hears earlier than usual of an extension that is silent.
+pub(super) fn work(place: &Place<'_>, agent: &mut Agent) -> Result<()> {
+    agent.reconfigure(|config| {
+        let stale = json!({"enabled": true, "threshold": SILENT_AFTER});
+        config["controllers"]["shootCare"] =
+            json!({"syncPeriod": "10s", "staleExtensionHealthChecks": stale});
+    })?;
+    place.install(agent)?;
+    place.succeed(agent)?;
+    place.are_kept_in_the_garden(agent)?;
+    place.fail_with_a_code(agent)?;
+    place.are_silent(agent)?;
+    place.are_unknown(agent)
+}
+
+/// The care of Shoots is as without [`work`].
+pub(super) fn be_as_usual(config: &mut Value) {
+    if let Some(controllers) = config["controllers"].as_object_mut() {
+        controllers.remove("shootCare");
+    }
+}
+
+impl Place<'_> {
+    /// Registers the extension, and waits until it is healthy.
+    pub(super) fn install(&self, agent: &mut Agent) -> Result<()> {
+        self.node.import(&image::of_extension(&self.lab.environment, &self.lab.place)?)?;
+        let resource = |kind: &str, moment: &str| {
+            json!({"kind": "Extension", "type": kind, "workerlessSupported": true,
+                "lifecycle": {"reconcile": moment, "delete": moment, "migrate": moment}})
+        };
+        let resources =
+            json!([resource(BEFORE, "BeforeKubeAPIServer"), resource(AFTER, "AfterKubeAPIServer")]);
+        self.lab.garden.apply(&registration_of("Always", &format!("{BEFORE},{AFTER}"), &resources)?)?;
+        while_running("the extension to be healthy", 120, agent, || {
+            let all = self.garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
+            let is_it = |i: &Value| i["spec"]["registrationRef"]["name"] == "dns-lab" && is_well(i);
+            Ok(all.iter().any(is_it).then_some(()))
+        })
+    }
+
+    /// The Shoot comes up. One extension has worked before its API server began, the other one after.
+    pub(super) fn succeed(&self, agent: &mut Agent) -> Result<()> {
+        let mut wanted = shoot(self.name, image::API_SERVER.version());
+        wanted["spec"]["extensions"] = json!([{"type": BEFORE}, {"type": AFTER}]);
+        self.lab.garden.apply(&wanted)?;
+        succeeded(self.lab, self.garden, agent, (self.name, "Create"))?;
+        for kind in [BEFORE, AFTER] {
+            let object = self.object(kind)?;
+            equal(kind, &object["status"]["lastOperation"]["state"], &json!("Succeeded"))?;
+        }
+        let began = self.server_began()?;
+        let asked = |object: &Value| text(&object["metadata"]["creationTimestamp"]).to_owned();
+        let (early, late) = (asked(&self.object(BEFORE)?), asked(&self.object(AFTER)?));
+        ensure(early <= began && began <= late, || format!("in the wrong order: {early} {began} {late}"))
+    }
+
+    /// Their states are in the ShootState.
+    pub(super) fn are_kept_in_the_garden(&self, agent: &mut Agent) -> Result<()> {
+        while_running("the states in the ShootState", 60, agent, || {
+            let state = self.garden.get::<Value>(&SHOOT_STATE, PROJECT, self.name.0)?;
+            let all = state["spec"]["extensions"].as_array().cloned().unwrap_or_default();
+            let has = |kind: &str| all.iter().any(|one| one["name"] == kind && one["state"].is_object());
+            Ok((has(BEFORE) && has(AFTER)).then_some(()))
+        })
+    }
+
+    /// An extension reports an error with a code. The operation stops with it, and goes on when the error is mended.
+    pub(super) fn fail_with_a_code(&self, agent: &mut Agent) -> Result<()> {
+        let error = json!({"description": "the lab refuses this", "codes": [CODE]});
+        self.configure(&json!({"error": error}))?;
+        while_running("the error with its code", FAILED_WITHIN_S, agent, || {
+            let shoot = self.shoot()?;
+            let errors = shoot["status"]["lastErrors"].as_array().cloned().unwrap_or_default();
+            let is_it = |error: &Value| {
+                text(&error["description"]).contains("the lab refuses this")
+                    && error["codes"] == json!([CODE])
+            };
+            Ok(errors.iter().any(is_it).then_some(()))
+        })?;
+        self.configure(&Value::Null)?;
+        self.mended(agent)
+    }
+
+    /// An extension that does not renew its Lease: what it has reported does not count any more.
+    pub(super) fn are_silent(&self, agent: &mut Agent) -> Result<()> {
+        self.condition(agent, "True", "")?;
+        self.configure(&json!({"silent": true}))?;
+        self.condition(agent, "Unknown", "ExtensionOutdatedHealthCheckReport")?;
+        self.configure(&Value::Null)?;
+        self.condition(agent, "True", "")?;
+        self.mended(agent)
+    }
+
+    /// A type that no extension of this seed supports: the only one is for other seeds.
+    pub(super) fn are_unknown(&self, agent: &mut Agent) -> Result<()> {
+        self.lab.garden.apply(&json!({
+            "apiVersion": CONTROLLER_REGISTRATION.api_version(), "kind": CONTROLLER_REGISTRATION.kind,
+            "metadata": {"name": UNKNOWN},
+            "spec": {
+                "resources": [{"kind": "Extension", "type": UNKNOWN, "workerlessSupported": true}],
+                "deployment": {"policy": "OnDemand", "seedSelector": {"matchLabels": {"for": "others"}}},
+            },
+        }))?;
+        self.extend(&json!([{"type": BEFORE}, {"type": AFTER}, {"type": UNKNOWN}]))?;
+        let lacking = format!("no ControllerInstallation of this seed supports Extension/{UNKNOWN}");
+        while_running("the unknown type", MISSED_WITHIN_S, agent, || {
+            let shoot = self.shoot()?;
+            let errors = shoot["status"]["lastErrors"].as_array().cloned().unwrap_or_default();
+            let is_it = |error: &Value| {
+                error["taskID"] == "Check required extensions"
+                    && text(&error["description"]).contains(&lacking)
+            };
+            Ok(errors.iter().any(is_it).then_some(()))
+        })?;
+        self.extend(&json!([{"type": BEFORE}, {"type": AFTER}]))?;
+        self.mended(agent)
+    }
+
+    fn shoot(&self) -> Result<Value> {
+        Ok(self.garden.get::<Value>(&SHOOT, PROJECT, self.name.0)?)
+    }
+
+    fn object(&self, name: &str) -> Result<Value> {
+        Ok(self.lab.seed.client()?.get::<Value>(&EXTENSION, &self.name.plane(), name)?)
+    }
+
+    /// When the first pod of the API server was made.
+    fn server_began(&self) -> Result<String> {
+        let params = ListParams {
+            label_selector: "app=kubernetes,role=apiserver".to_owned(),
+            ..ListParams::default()
+        };
+        let pods = self.lab.seed.client()?.list::<Value>(&POD, &self.name.plane(), &params)?.items;
+        let all = pods.iter().map(|pod| text(&pod["metadata"]["creationTimestamp"]));
+        all.min().map(str::to_owned).ok_or_else(|| Failure::new("no pod of the API server"))
+    }
+
+    fn extend(&self, extensions: &Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"spec": {"extensions": extensions}}));
+        Ok(self.garden.patch::<Value>(&SHOOT, PROJECT, self.name.0, "", &patch).map(drop)?)
+    }
+
+    /// Tells the later extension what shall go wrong.
+    fn configure(&self, wish: &Value) -> Result<()> {
+        let mut after = json!({"type": AFTER});
+        if !wish.is_null() {
+            after["providerConfig"] = wish.clone();
+        }
+        self.extend(&json!([{"type": BEFORE}, after]))
+    }
+
+    /// Whatever has failed for good before is tried again.
+    fn mended(&self, agent: &mut Agent) -> Result<()> {
+        ask_for_another(self.garden, self.name)?;
+        succeeded(self.lab, self.garden, agent, (self.name, "Reconcile")).map(drop)
+    }
+
+    /// What the Shoot says of its control plane.
+    fn condition(&self, agent: &mut Agent, status: &str, reason: &str) -> Result<()> {
+        while_running(&format!("ControlPlaneHealthy={status}"), TOLD_WITHIN_S, agent, || {
+            let shoot = self.shoot()?;
+            let all = shoot["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let found = all.iter().find(|one| one["type"] == "ControlPlaneHealthy");
+            let is_it =
+                |one: &Value| one["status"] == status && (reason.is_empty() || one["reason"] == reason);
+            if found.is_some_and(is_it) {
+                return Ok(Some(()));
+            }
+            Err(Failure::new(format!("{}", found.unwrap_or(&Value::Null))))
+        })
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

@@ -1,0 +1,144 @@
+//! What the garden is told of a Shoot's health on a real node, and how soon: all is well after its creation, its API server is cut
+//! off, and comes back.
+
+use gardenlet::api::core::{POD, SERVICE};
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::base::clock::Mono;
+use gardenlet::kube::{Client, ListParams, Patch};
+use serde_json::{Value, json};
+
+use super::{Name, PROJECT};
+use crate::agent::Agent;
+use crate::cluster::Cluster;
+use crate::failure::{Failure, Result, ensure};
+use crate::node::Node;
+use crate::stories::steps::while_running;
+use crate::wait;
+
+const SERVER: &str = "APIServerAvailable";
+const CONDITIONS: [&str; 4] =
+    [SERVER, "ControlPlaneHealthy", "ObservabilityComponentsHealthy", "SystemComponentsHealthy"];
+/// Constraints that are always there.
+const CONSTRAINTS: [&str; 2] = ["HibernationPossible", "MaintenancePreconditionsSatisfied"];
+/// How long it takes at most until everything is told to be well: programs that lost the API server may wait before they begin
+/// again.
+const WELL_WITHIN_S: u64 = 300;
+/// A cut is told within this time: as `False` without a threshold, as `Progressing` with one.
+const TOLD_WITHIN_S: u64 = 60;
+/// With a threshold of a minute, it is `False` within this time.
+const FALSE_WITHIN_S: u64 = 180;
+/// Its end is told within this time.
+const BACK_WITHIN_S: u64 = 30;
+/// The label of a Shoot that sums up its conditions.
+const STATUS: &str = "shoot.gardener.cloud/status";
+/// A label that no pod has.
+const NOBODY: &str = "test.gardener.cloud/nobody";
+
+/// The threshold of a minute that upstream's sample has, for the configuration of an agent.
+pub(super) fn be_patient(config: &mut Value) {
+    config["controllers"]["shootCare"]["conditionThresholds"] = json!([{"type": SERVER, "duration": "1m"}]);
+}
+
+/// All conditions become `True`, nothing keeps the Shoot from anything, and its label says `healthy`.
+pub(super) fn is_told_to_be_good(garden: &Client, agent: &mut Agent, name: Name) -> Result<()> {
+    let began = wait::now();
+    while_running("all conditions of the Shoot to be True", WELL_WITHIN_S, agent, || {
+        let shoot: Value = garden.get(&SHOOT, PROJECT, name.0)?;
+        let status = &shoot["status"];
+        let is_true = |list: &str, kind: &&str| found(status, list, kind)["status"] == "True";
+        let is_well = CONDITIONS.iter().all(|kind| is_true("conditions", kind))
+            && CONSTRAINTS.iter().all(|kind| is_true("constraints", kind))
+            && shoot["metadata"]["labels"][STATUS] == "healthy"
+            // While somebody is at work on it, what fails is told as `Progressing`.
+            && status["lastOperation"]["state"] == "Succeeded";
+        if is_well {
+            return Ok(Some(()));
+        }
+        Err(Failure::new(format!(
+            "{} {} {}",
+            shoot["metadata"]["labels"], status["conditions"], status["constraints"]
+        )))
+    })?;
+    println!("       {:6.1} s  all conditions are True", wait::seconds_since(began));
+    Ok(())
+}
+
+/// The API server is cut off: its Services lead nowhere, and its connections end with its processes, which the kubelet begins
+/// again. The garden is told in time, and of the end of the cut, too. `is_patient`: the agent was told to be
+/// ([`be_patient`]); then the last operation must have ended a minute ago.
+pub(super) fn follows_a_cut(
+    node: &Node,
+    seed: &Cluster,
+    (garden, agent): (&Client, &mut Agent),
+    (name, is_patient): (Name, bool),
+) -> Result<()> {
+    let client = seed.client()?;
+    cut(&client, name, true)?;
+    let began = wait::now();
+    node.kill_pod(&name.plane(), &pod(&client, name)?)?;
+    let (first, within) = if is_patient { ("Progressing", FALSE_WITHIN_S) } else { ("False", TOLD_WITHIN_S) };
+    is_told(garden, agent, (name, first), (began, TOLD_WITHIN_S))?;
+    is_told(garden, agent, (name, "False"), (began, within))?;
+    // Meanwhile its containers run again, so that the cut ends when the Services lead to it.
+    wait::until("the API server to be ready again", 120, || {
+        let pod: Value = client.get(&POD, &name.plane(), &pod(&client, name)?)?;
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let is_ready = conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
+        Ok::<_, Failure>(is_ready.then_some(()))
+    })?;
+    cut(&client, name, false)?;
+    let ended = wait::now();
+    is_told(garden, agent, (name, "True"), (ended, BACK_WITHIN_S))?;
+    is_told_to_be_good(garden, agent, name)
+}
+
+/// Waits until the condition of the API server has a status, at most so many seconds after a time.
+fn is_told(
+    garden: &Client,
+    agent: &mut Agent,
+    (name, wanted): (Name, &str),
+    (began, seconds): (Mono, u64),
+) -> Result<()> {
+    let told = while_running(&format!("{SERVER} to be {wanted}"), seconds + 30, agent, || {
+        let condition = found(&status(garden, name)?, "conditions", SERVER);
+        if condition["status"] == wanted {
+            return Ok(Some(condition));
+        }
+        Err(Failure::new(condition.to_string()))
+    })?;
+    let took = wait::seconds_since(began);
+    println!("       {took:6.1} s  {SERVER} is {wanted}: {}", told["reason"]);
+    ensure(took < seconds as f64, || format!("{SERVER} is {wanted} only after {took:.1} s: {told}"))
+}
+
+fn status(garden: &Client, name: Name) -> Result<Value> {
+    Ok(garden.get::<Value>(&SHOOT, PROJECT, name.0)?["status"].clone())
+}
+
+/// An entry of a list of conditions; null if there is none.
+fn found(status: &Value, list: &str, kind: &str) -> Value {
+    let mut all = status[list].as_array().into_iter().flatten();
+    all.find(|entry| entry["type"] == kind).cloned().unwrap_or_default()
+}
+
+/// The pod of the API server.
+fn pod(client: &Client, name: Name) -> Result<String> {
+    let params = ListParams { label_selector: "role=apiserver".to_owned(), ..ListParams::default() };
+    let pods = client.list::<Value>(&POD, &name.plane(), &params)?.items;
+    let pod = pods.first().ok_or_else(|| Failure::new("there is no pod of the API server"))?;
+    Ok(pod["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Lets all Services of the API server lead nowhere, or to its pods again.
+fn cut(client: &Client, name: Name, is_cut: bool) -> Result<()> {
+    let services = client.list::<Value>(&SERVICE, &name.plane(), &ListParams::default())?.items;
+    let mut of_server = 0;
+    for service in services.iter().filter(|service| service["spec"]["selector"]["role"] == "apiserver") {
+        let nobody = if is_cut { json!("true") } else { Value::Null };
+        let patch = Patch::Merge(json!({"spec": {"selector": {NOBODY: nobody}}}));
+        let service = service["metadata"]["name"].as_str().unwrap_or_default();
+        client.patch::<Value>(&SERVICE, &name.plane(), service, "", &patch)?;
+        of_server += 1;
+    }
+    ensure(of_server > 0, || "no Service leads to the API server".to_owned())
+}

@@ -1,0 +1,177 @@
+//! The credentials of a Shoot are rotated while its owner uses it.
+
+use std::collections::BTreeMap;
+
+use gardenlet::api::core::{CONFIG_MAP, SECRET};
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::format::base64;
+use gardenlet::kube::{Client, ListParams, Patch};
+use serde_json::{Value, json};
+
+use super::owner::Owner;
+use super::stored::raw;
+use super::{Name, PROJECT, explained};
+use crate::agent::Agent;
+use crate::failure::{Failure, Result, ensure, equal};
+use crate::lab::Lab;
+use crate::outside::Outside;
+use crate::stories::steps::{self, while_running};
+use crate::wait;
+
+/// Secrets that are written anew.
+const MANY: usize = 2_000;
+/// The agent is killed once so many are.
+const KILL_AT: usize = 700;
+const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
+/// Two operations: the key of what etcd stores is completed by itself.
+const PREPARED_WITHIN_S: u64 = 400;
+const COMPLETED_WITHIN_S: u64 = 200;
+
+/// All credentials get a successor. Old and new clients get in. 2,000 Secrets are written anew, at most a hundred a second,
+/// although the agent is killed meanwhile; then etcd has them with the new key.
+pub(super) fn begins(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    (name, owner): (Name, &Owner<'_>),
+) -> Result<()> {
+    let shoot = owner.client()?;
+    fill(&shoot)?;
+    let before = stored_with(lab, name)?;
+    equal("PEM texts", &authorities(garden, name)?, &1)?;
+    let began = wait::now();
+    ask_for(garden, name, "rotate-credentials-start")?;
+    let labelled = || -> Result<Vec<Value>> {
+        let params =
+            ListParams { label_selector: KEY_NAME.to_owned(), metadata_only: true, ..ListParams::default() };
+        Ok(shoot.list::<Value>(&SECRET, "default", &params)?.items)
+    };
+    let count = while_running("Secrets that were written anew", PREPARED_WITHIN_S, agent, || {
+        Ok(Some(labelled()?.len()).filter(|count| *count >= KILL_AT))
+    })?;
+    agent.kill();
+    println!("       {:6.1} s  killed after {count} Secrets", wait::seconds_since(began));
+    ensure(count < MANY, || "all Secrets were written before the agent could be killed".to_owned())?;
+    agent.restart()?;
+    steps::ready(lab, agent)?;
+    let all = while_running("all Secrets", PREPARED_WITHIN_S, agent, || {
+        Ok(Some(labelled()?).filter(|found| found.len() >= MANY))
+    })?;
+    at_a_pace(&all)?;
+    let phases = [
+        ("certificateAuthorities", "Prepared"),
+        ("serviceAccountKey", "Prepared"),
+        ("etcdEncryptionKey", "Completed"),
+    ];
+    reached(lab, garden, agent, (name, &phases, PREPARED_WITHIN_S))?;
+    println!("       {:6.1} s  Prepared", wait::seconds_since(began));
+    equal("PEM texts", &authorities(garden, name)?, &2)?;
+    equal("Secrets with a label", &labelled()?.len(), &0)?;
+    // With the kubeconfig of before.
+    owner.finds_everything()?;
+    let after = stored_with(lab, name)?;
+    ensure(before != after, || format!("etcd still has {after:?}"))
+}
+
+/// The old credentials go. Whoever still has them is locked out.
+pub(super) fn completes(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    (owner, outside, version): (&Owner<'_>, &Outside, &str),
+) -> Result<()> {
+    let (name, old, began) = (owner.name, owner.client()?, wait::now());
+    ask_for(garden, name, "rotate-credentials-complete")?;
+    let phases = [("certificateAuthorities", "Completed"), ("serviceAccountKey", "Completed")];
+    reached(lab, garden, agent, (name, &phases, COMPLETED_WITHIN_S))?;
+    println!("       {:6.1} s  Completed", wait::seconds_since(began));
+    equal("PEM texts", &authorities(garden, name)?, &1)?;
+    ensure(old.version().is_err(), || "a client with the old credentials still gets in".to_owned())?;
+    ensure(owner.kubectl(&["get", "namespaces"]).is_err(), || "the old kubeconfig still works".to_owned())?;
+    let new = Owner::new(lab, garden, name, outside)?;
+    new.gets_in(version)?;
+    new.finds_everything()
+}
+
+fn fill(shoot: &Client) -> Result<()> {
+    for n in 0..MANY {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": many(n)},
+            "stringData": {"n": n.to_string()}});
+        shoot.create::<Value>(&SECRET, "default", &secret)?;
+    }
+    Ok(())
+}
+
+fn many(n: usize) -> String {
+    format!("many-{n:04}")
+}
+
+fn ask_for(garden: &Client, name: Name, operation: &str) -> Result<()> {
+    let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": operation}}});
+    Ok(garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch)).map(drop)?)
+}
+
+/// Waits until rotations have come so far, and nothing is going on any more.
+fn reached(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    (name, phases, seconds): (Name, &[(&str, &str)], u64),
+) -> Result<()> {
+    let result = while_running(&format!("{phases:?}"), seconds, agent, || {
+        let shoot = garden.get::<Value>(&SHOOT, PROJECT, name.0)?;
+        let (status, rotation) = (&shoot["status"], &shoot["status"]["credentials"]["rotation"]);
+        let has_come = phases.iter().all(|(what, phase)| rotation[*what]["phase"] == *phase);
+        let is_over = status["lastOperation"]["state"] == "Succeeded"
+            && status["observedGeneration"] == shoot["metadata"]["generation"];
+        if has_come && is_over {
+            return Ok(Some(()));
+        }
+        Err(Failure::new(format!("{rotation} {} {}", status["lastOperation"], status["lastErrors"])))
+    });
+    result.map_err(|failure| explained(lab, garden, (name, &failure)))
+}
+
+/// How many CAs clients are told to trust.
+fn authorities(garden: &Client, name: Name) -> Result<usize> {
+    let map: Value = garden.get(&CONFIG_MAP, PROJECT, &format!("{}.ca-cluster", name.0))?;
+    Ok(map["data"]["ca.crt"].as_str().unwrap_or_default().matches("BEGIN CERTIFICATE").count())
+}
+
+/// The seconds in which the objects got their labels: never more than a hundred in one.
+fn at_a_pace(objects: &[Value]) -> Result<()> {
+    let mut seconds: BTreeMap<&str, usize> = BTreeMap::new();
+    for object in objects {
+        let fields = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+        let of_label = |entry: &&Value| {
+            let labels = &entry["fieldsV1"]["f:metadata"]["f:labels"];
+            labels.as_object().is_some_and(|labels| labels.contains_key(&format!("f:{KEY_NAME}")))
+        };
+        let time = fields.into_iter().find(of_label).and_then(|entry| entry["time"].as_str());
+        let time = time.ok_or_else(|| Failure::new(format!("nobody has set the label of {object}")))?;
+        *seconds.entry(time).or_default() += 1;
+    }
+    let most = seconds.values().max().copied().unwrap_or_default();
+    println!("                 {} Secrets within {} seconds, {most} in one", objects.len(), seconds.len());
+    ensure(most <= 100, || format!("{most} Secrets were written in one second: {seconds:?}"))
+}
+
+/// The key with which etcd has the first and the last of the Secrets; it is the present one.
+fn stored_with(lab: &Lab, name: Name) -> Result<String> {
+    let seed = lab.seed.client()?;
+    let label_selector = "name=kube-apiserver-etcd-encryption-key".to_owned();
+    let params = ListParams { label_selector, ..ListParams::default() };
+    let keys = seed.list::<Value>(&SECRET, &name.plane(), &params)?.items;
+    equal("encryption keys", &keys.len(), &1)?;
+    let key = base64::decode(keys[0]["data"]["key"].as_str().unwrap_or_default().as_bytes());
+    let key = key.map_err(|_| Failure::new(format!("the key has no name: {}", keys[0]["metadata"])))?;
+    let key = String::from_utf8_lossy(&key).into_owned();
+    for secret in [many(0), many(MANY - 1)] {
+        let value = raw(lab, name, &format!("/registry/secrets/default/{secret}"))?;
+        let begin = String::from_utf8_lossy(&value[..value.len().min(60)]).into_owned();
+        ensure(begin.starts_with(&format!("k8s:enc:aescbc:v1:{key}:")), || {
+            format!("in etcd {secret} begins with {begin:?}, and the key is {key}")
+        })?;
+    }
+    Ok(key)
+}

@@ -1,0 +1,87 @@
+//! A Shoot that sleeps: nothing of it runs, and it wakes up with its data, where its owner has known it.
+
+use gardenlet::api::core::{POD, SERVICE};
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::kube::{Client, ListParams, Patch};
+use serde_json::{Value, json};
+
+use super::owner::Owner;
+use super::{CREATED_WITHIN_S, Name, PROJECT, explained};
+use crate::agent::Agent;
+use crate::failure::{Failure, Result, ensure, equal};
+use crate::lab::Lab;
+use crate::stories::steps::while_running;
+use crate::wait;
+
+/// How long it takes at most until a Shoot answers that was woken up.
+const AWAKE_WITHIN_S: u64 = 120;
+
+/// No pod is left of a Shoot that sleeps, and nobody answers. Two minutes after its owner has woken it up at the latest, it
+/// answers at the address and port of before, lets in whoever it let in, and has what was stored in it.
+pub(super) fn sleeps_and_wakes_up(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    (name, owner): (Name, &Owner<'_>),
+) -> Result<()> {
+    let before = services(lab, name)?;
+    let began = wait::now();
+    let shoot = changed(lab, garden, agent, (name, &hibernation(true)))?;
+    println!("       {:6.1} s  asleep", wait::seconds_since(began));
+    equal("status.hibernated", &shoot["status"]["hibernated"], &json!(true))?;
+    let pods = lab.seed.client()?.list::<Value>(&POD, &name.plane(), &ListParams::default())?.items;
+    let pods: Vec<&Value> = pods.iter().map(|pod| &pod["metadata"]["name"]).collect();
+    equal("pods of a Shoot that sleeps", &pods, &Vec::new())?;
+    equal("its Services", &services(lab, name)?, &before)?;
+    ensure(owner.finds_everything().is_err(), || "a Shoot that sleeps answers".to_owned())?;
+
+    let began = wait::now();
+    garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(hibernation(false)))?;
+    wait::until("the Shoot to be awake", AWAKE_WITHIN_S, || owner.finds_everything().map(Some))?;
+    let took = wait::seconds_since(began);
+    println!("       {took:6.1} s  awake: it answers");
+    ensure(took < AWAKE_WITHIN_S as f64, || {
+        format!("the Shoot answers only {took:.1} s after it was woken up")
+    })?;
+    let shoot = reconciled(lab, garden, agent, name)?;
+    println!("       {:6.1} s  awake: Reconcile Succeeded", wait::seconds_since(began));
+    equal("status.hibernated", &shoot["status"]["hibernated"], &json!(false))?;
+    equal("its Services", &services(lab, name)?, &before)
+}
+
+fn hibernation(enabled: bool) -> Value {
+    json!({"spec": {"hibernation": {"enabled": enabled}}})
+}
+
+/// Names, addresses and ports of the Services of a control plane.
+fn services(lab: &Lab, name: Name) -> Result<Vec<Value>> {
+    let all = lab.seed.client()?.list::<Value>(&SERVICE, &name.plane(), &ListParams::default())?.items;
+    let spec =
+        |service: &Value| json!([service["metadata"]["name"], service["metadata"]["uid"], service["spec"]]);
+    Ok(all.iter().map(spec).collect())
+}
+
+/// Patches a Shoot, and waits until that has come about.
+pub(super) fn changed(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    (name, patch): (Name, &Value),
+) -> Result<Value> {
+    garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch.clone()))?;
+    reconciled(lab, garden, agent, name)
+}
+
+/// The Shoot, once it is what its spec says.
+fn reconciled(lab: &Lab, garden: &Client, agent: &mut Agent, name: Name) -> Result<Value> {
+    let result = while_running("Reconcile Succeeded", CREATED_WITHIN_S, agent, || {
+        let shoot = garden.get::<Value>(&SHOOT, PROJECT, name.0)?;
+        let (last, status) = (&shoot["status"]["lastOperation"], &shoot["status"]);
+        let is_observed = status["observedGeneration"] == shoot["metadata"]["generation"];
+        if is_observed && last["type"] == "Reconcile" && last["state"] == "Succeeded" {
+            return Ok(Some(shoot));
+        }
+        Err(Failure::new(format!("{last} {}", status["lastErrors"])))
+    });
+    result.map_err(|failure| explained(lab, garden, (name, &failure)))
+}

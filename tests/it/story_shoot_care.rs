@@ -1,0 +1,384 @@
+//! The conditions of a Shoot follow what becomes of its control plane, with and without thresholds, and while the garden is away.
+
+use std::time::Duration;
+
+use gardenlet::base::clock::Timestamp;
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::story_extension::installed;
+use crate::story_offline::pass;
+use crate::support::TestCluster;
+use crate::support::encoding::{base64, from_rfc3339, rfc3339_micro};
+use crate::support::json::{list, text};
+use crate::support::shoot::history::wait_until_created;
+use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::support::shoot::{Site, Trouble};
+use crate::world::{
+    AGENT, Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World, condition_texts, wait_for,
+};
+
+pub const NAME: &str = "s1";
+pub const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
+const SERVER: &str = "APIServerAvailable";
+const PLANE: &str = "ControlPlaneHealthy";
+const OBSERVABILITY: &str = "ObservabilityComponentsHealthy";
+const SYSTEM: &str = "SystemComponentsHealthy";
+const MANAGED: &str = "resources.gardener.cloud/v1alpha1";
+
+/// A configuration of a seed at the edge.
+pub fn config(world: &World) -> Value {
+    let mut config = world.edge_config();
+    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
+    config
+}
+
+/// A world with a Shoot that is well.
+pub fn cared_for(world: &World, site: &Site, config: &Value) -> Agent {
+    let agent = world.agent_of(site, config);
+    agent.launch();
+    world.wait_until_ready();
+    world.garden.apply(&[Workerless::new(NAME).build()]);
+    wait_until_created(&world.garden, PLACE);
+    wait_until_well(world);
+    agent
+}
+
+pub fn wait_until_well(world: &World) {
+    for (kind, reason) in [
+        (SERVER, "HealthzRequestSucceeded"),
+        (PLANE, "ControlPlaneRunning"),
+        (OBSERVABILITY, "ObservabilityComponentsRunning"),
+        (SYSTEM, "SystemComponentsRunning"),
+    ] {
+        wait_for_condition(world, kind, "True", reason);
+    }
+    // The label follows in a request of its own.
+    wait_for("a healthy Shoot", || {
+        let shoot = world.garden.get(CORE, "shoots", PLACE.0, PLACE.1)?;
+        (shoot["metadata"]["labels"]["shoot.gardener.cloud/status"] == "healthy").then_some(())
+    });
+}
+
+fn find(shoot: &Value, list_of: &str, kind: &str) -> Option<Value> {
+    list(shoot, &format!("/status/{list_of}")).iter().find(|c| c["type"] == kind).cloned()
+}
+
+/// Waits for status and reason in one of the lists.
+pub fn wait_for_entry(world: &World, list_of: &str, (kind, status, reason): (&str, &str, &str)) -> Value {
+    let last = std::cell::RefCell::new(Value::Null);
+    let found =
+        world.garden.wait_on(&crate::support::pace::clock(), crate::support::cluster::PATIENCE, |garden| {
+            let found = find(&garden.get(CORE, "shoots", PLACE.0, PLACE.1)?, list_of, kind)?;
+            let is_it = found["status"] == status && found["reason"] == reason;
+            last.replace(found.clone());
+            is_it.then_some(found)
+        });
+    found.unwrap_or_else(|| panic!("waited in vain for {kind} {status} {reason}: {}", last.borrow()))
+}
+
+fn wait_for_condition(world: &World, kind: &str, status: &str, reason: &str) -> Value {
+    wait_for_entry(world, "conditions", (kind, status, reason))
+}
+
+/// Waits until a constraint is not there.
+pub fn wait_until_absent(world: &World, kind: &str) {
+    wait_for(&format!("{kind} to vanish"), || {
+        let shoot = world.garden.get(CORE, "shoots", PLACE.0, PLACE.1)?;
+        find(&shoot, "constraints", kind).is_none().then_some(())
+    });
+}
+
+fn since(condition: &Value) -> Timestamp {
+    from_rfc3339(text(condition, "/lastTransitionTime")).unwrap()
+}
+
+/// A ManagedResource in the namespace of the Shoot whose manifest is no YAML.
+fn install_sick(seed: &TestCluster, name: &str, class: &Value, label: &str) {
+    let mut metadata = json!({"name": name, "namespace": technical_id(NAME)});
+    let data = json!({"k": base64(b"a: [")});
+    seed.create("v1", "secrets", &json!({"metadata": metadata, "data": data}));
+    if !label.is_empty() {
+        metadata["labels"] = json!({"care.gardener.cloud/condition-type": label});
+    }
+    let spec = json!({"class": class, "secretRefs": [{"name": name}]});
+    seed.create(
+        MANAGED,
+        "managedresources",
+        &json!({"apiVersion": MANAGED, "kind": "ManagedResource", "metadata": metadata, "spec": spec}),
+    );
+}
+
+#[test]
+fn conditions_go_bad_and_good_again() {
+    let world = World::start(&Options::new("shoot-cared"));
+    let site = world.site();
+    let agent = cared_for(&world, &site, &config(&world));
+    let (namespace, seed) = (technical_id(NAME), &world.seed);
+    let shoot = site.server(&namespace).unwrap();
+
+    // The API server says that it is not healthy, is away, and comes back.
+    let sick = shoot.cluster.faults().on("GET", "/healthz").answer(500);
+    let told = wait_for_condition(&world, SERVER, "False", "HealthzRequestError");
+    assert!(text(&told, "/message").contains("status code 500"), "{told}");
+    sick.cancel();
+    wait_for_condition(&world, SERVER, "True", "HealthzRequestSucceeded");
+    let (cut, begun) = (shoot.cluster.server(), world.clock.now());
+    cut.down();
+    let down = wait_for_condition(&world, SERVER, "False", "APIServerDown");
+    wait_for_condition(&world, SYSTEM, "Unknown", "ConditionCheckError");
+    assert!(since(&down).since(begun) <= Duration::from_secs(60), "{down}");
+    // What the seed has lost meanwhile keeps nobody from asking: the applier knows the way.
+    seed.delete("", "secrets", &namespace, "gardener-internal");
+    let before = site.routes().dials(&namespace);
+    wait_for("more attempts", || (site.routes().dials(&namespace) >= before + 4).then_some(()));
+    let ended = world.clock.now();
+    cut.up().unwrap();
+    let up = wait_for_condition(&world, SERVER, "True", "HealthzRequestSucceeded");
+    assert!(since(&up).since(ended) <= Duration::from_secs(30), "{up}");
+    wait_until_well(&world);
+
+    // An etcd is gone.
+    let etcd = seed.get("apps", "statefulsets", &namespace, "etcd-events").unwrap();
+    seed.delete("apps", "statefulsets", &namespace, "etcd-events");
+    wait_for_condition(&world, PLANE, "False", "EtcdMissing");
+    let again = json!({"metadata": {"name": "etcd-events", "namespace": namespace, "labels": etcd["metadata"]["labels"]},
+        "spec": etcd["spec"]});
+    seed.create("apps/v1", "statefulsets", &again);
+    wait_for_condition(&world, PLANE, "True", "ControlPlaneRunning");
+
+    // A Deployment of somebody else counts, too.
+    site.trouble(&namespace, "foreign", Some(Trouble::NoImage));
+    let labels = json!({"app": "foreign"});
+    let template =
+        json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "x", "image": "x:v1"}]}});
+    let metadata = json!({"name": "foreign", "namespace": namespace,
+        "labels": {"gardener.cloud/role": "controlplane"}});
+    seed.create(
+        "apps/v1",
+        "deployments",
+        &json!({"metadata": metadata,
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}}),
+    );
+    let told = wait_for_condition(&world, PLANE, "False", "DeploymentUnhealthy");
+    assert!(text(&told, "/message").starts_with("Deployment \"foreign\" is unhealthy: "), "{told}");
+    site.trouble(&namespace, "foreign", None);
+    wait_for_condition(&world, PLANE, "True", "ControlPlaneRunning");
+
+    // ManagedResources feed the condition that their class and their label say.
+    for (kind, class, label) in
+        [(PLANE, json!("seed"), ""), (SYSTEM, Value::Null, ""), (OBSERVABILITY, json!("seed"), OBSERVABILITY)]
+    {
+        install_sick(seed, "sick", &class, label);
+        wait_for_condition(&world, kind, "False", "DecodingFailed");
+        seed.delete(MANAGED_RESOURCES, "managedresources", &namespace, "sick");
+        seed.delete("", "secrets", &namespace, "sick");
+        wait_until_well(&world);
+    }
+
+    // One that is left alone is a constraint.
+    let name = "shoot-core-namespaces";
+    let ignore = |value: Value| {
+        let annotations = json!({"resources.gardener.cloud/ignore": value});
+        seed.merge(
+            MANAGED_RESOURCES,
+            "managedresources",
+            (&namespace, name),
+            &json!({"metadata": {"annotations": annotations}}),
+        );
+    };
+    ignore(json!("true"));
+    let told = wait_for_entry(
+        &world,
+        "constraints",
+        ("HasIgnoredManagedResources", "False", "ManagedResourcesIgnored"),
+    );
+    assert!(text(&told, "/message").ends_with(name), "{told}");
+    ignore(Value::Null);
+    wait_until_absent(&world, "HasIgnoredManagedResources");
+    agent.stop();
+    assert_eq!(site.complaints(), Vec::<String>::new());
+}
+
+/// The CAs are looked at when an agent has begun.
+#[test]
+fn a_ca_that_does_not_live_for_a_year_is_a_constraint() {
+    let world = World::start(&Options::new("shoot-aged"));
+    let site = world.site();
+    let mut config = config(&world);
+    config["controllers"]["shoot"] = json!({"reconcileInMaintenanceOnly": true});
+    let agent = world.agent_of(&site, &config);
+    agent.launch();
+    world.wait_until_ready();
+    let window = json!({"timeWindow": {"begin": "030000+0000", "end": "040000+0000"}});
+    world.garden.apply(&[Workerless::new(NAME).with("/spec/maintenance", window).build()]);
+    wait_until_created(&world.garden, PLACE);
+    wait_until_well(&world);
+    agent.stop();
+    let (namespace, seed) = (technical_id(NAME), &world.seed);
+    let until = world.clock.now().unix() + 300 * 86_400;
+    let ca = seed.store().list("", "secrets", &namespace).into_iter().find(|secret| {
+        let labels = &secret["metadata"]["labels"];
+        labels["name"] == "ca-client" && labels["persist"] == "true"
+    });
+    let ca = text(&ca.unwrap(), "/metadata/name").to_owned();
+    let labels = json!({"valid-until-time": until.to_string()});
+    seed.merge("", "secrets", (&namespace, &ca), &json!({"metadata": {"labels": labels}}));
+    agent.launch();
+    let kind = "CACertificateValiditiesAcceptable";
+    let told = wait_for_entry(&world, "constraints", (kind, "False", "ExpiringCACertificates"));
+    assert!(text(&told, "/message").contains("\"ca-client\" (expiring at "), "{told}");
+
+    // The secrets manager corrects what somebody wrote there.
+    let operation = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
+    world.garden.merge(CORE, "shoots", PLACE, &operation);
+    wait_until_absent(&world, kind);
+    agent.stop();
+}
+
+#[test]
+fn a_threshold_makes_conditions_patient() {
+    let world = World::start(&Options::new("shoot-patient"));
+    let site = world.site();
+    let mut config = config(&world);
+    config["controllers"]["shootCare"]["conditionThresholds"] = json!([{"type": SERVER, "duration": "1m"}]);
+    let agent = cared_for(&world, &site, &config);
+    // The operation is not recent any more.
+    world.pass(Duration::from_secs(120));
+    let shoot = site.server(&technical_id(NAME)).unwrap();
+    let begun = world.clock.now();
+    let sick = shoot.cluster.faults().on("GET", "/healthz").answer(500);
+    let worried = wait_for_condition(&world, SERVER, "Progressing", "HealthzRequestError");
+    let failed = wait_for_condition(&world, SERVER, "False", "HealthzRequestError");
+    assert!(since(&worried).since(begun) <= Duration::from_secs(60), "{worried}");
+    assert!(since(&failed).since(begun) <= Duration::from_secs(180), "{failed}");
+    assert!(since(&failed).since(since(&worried)) > Duration::from_secs(60), "{worried} {failed}");
+    sick.cancel();
+    wait_until_well(&world);
+    agent.stop();
+}
+
+#[test]
+fn a_garden_that_comes_back_hears_what_is_and_since_when() {
+    let world = World::start(&Options::new("shoot-remote"));
+    let site = world.site();
+    let agent = cared_for(&world, &site, &config(&world));
+    let shoot = site.server(&technical_id(NAME)).unwrap();
+    world.garden.server().down();
+    let sick = shoot.cluster.faults().on("GET", "/healthz").answer(500);
+    let asked = shoot.cluster.request_count();
+    // It is looked at again and again, though nobody can be told.
+    world.seed.wait_for("looks at the API server", |_| {
+        let requests = shoot.cluster.requests_since(asked);
+        let refused = requests.iter().filter(|r| r.path == "/healthz" && r.status == 500).count();
+        (refused >= 6).then_some(())
+    });
+    pass(&world, Duration::from_secs(120), Duration::from_secs(5));
+    let back = world.clock.now();
+    world.garden.server().up().unwrap();
+    let told = wait_for_condition(&world, SERVER, "False", "HealthzRequestError");
+    assert!(since(&told) < back.minus(Duration::from_secs(60)), "{told} {back:?}");
+    sick.cancel();
+    wait_until_well(&world);
+
+    // What is well costs the garden no writes.
+    let mark = world.garden.request_count();
+    world.pass(Duration::from_secs(180));
+    let writes =
+        world.garden.requests_since(mark).into_iter().filter(|r| r.is_write() && r.path.contains("/shoots/"));
+    assert_eq!(writes.map(|r| r.line()).collect::<Vec<_>>(), Vec::<String>::new());
+    agent.stop();
+}
+
+/// What an extension says of its Shoot in this object.
+fn report(world: &World, status: &str, codes: &[&str]) {
+    let condition = json!({"type": PLANE, "status": status, "reason": "Backend", "message": "no quota", "codes": codes,
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z"});
+    let status = json!({"status": {"conditions": [condition]}});
+    let place = (technical_id(NAME), "echo");
+    world.seed.merge_status("extensions.gardener.cloud", "extensions", (&place.0, place.1), &status);
+}
+
+fn beat(world: &World, namespace: &str) {
+    let renewed = json!({"spec": {"renewTime": rfc3339_micro(world.clock.now())}});
+    world.seed.merge(LEASES, "leases", (namespace, "gardener-extension-heartbeat"), &renewed);
+}
+
+#[test]
+fn what_extensions_say_counts_as_long_as_they_live() {
+    let world = World::start(&Options::new("shoot-extended"));
+    let site = world.site();
+    world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
+    let agent = cared_for(&world, &site, &config(&world));
+    let namespace = format!("extension-{}", installed(&world, "echo"));
+    let lease = json!({"metadata": {"name": "gardener-extension-heartbeat", "namespace": namespace},
+        "spec": {"holderIdentity": "echo", "leaseDurationSeconds": 30}});
+    world.seed.create("coordination.k8s.io/v1", "leases", &lease);
+    beat(&world, &namespace);
+    let object = |name: &str| {
+        json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Extension",
+            "metadata": {"name": name, "namespace": technical_id(NAME)}, "spec": {"type": name}})
+    };
+    world.seed.create("extensions.gardener.cloud/v1alpha1", "extensions", &object("echo"));
+
+    report(&world, "False", &["ERR_INFRA_QUOTA_EXCEEDED"]);
+    let told = wait_for_condition(&world, PLANE, "False", "ExtensionUnhealthyReport");
+    assert_eq!(told["codes"], json!(["ERR_INFRA_QUOTA_EXCEEDED"]));
+    assert!(text(&told, "/message").contains("no quota"), "{told}");
+    beat(&world, &namespace);
+    report(&world, "Progressing", &[]);
+    let told = wait_for_condition(&world, PLANE, "Progressing", "ExtensionBackend");
+    assert_eq!(told["codes"], Value::Null);
+    beat(&world, &namespace);
+    report(&world, "True", &[]);
+    wait_for_condition(&world, PLANE, "True", "ControlPlaneRunning");
+
+    // An extension that is silent for too long is not believed.
+    world.pass(Duration::from_secs(320));
+    let told = wait_for_condition(&world, PLANE, "Unknown", "ExtensionOutdatedHealthCheckReport");
+    assert_eq!(condition_texts(&told).0, "Unknown");
+    beat(&world, &namespace);
+    wait_for_condition(&world, PLANE, "True", "ControlPlaneRunning");
+
+    // Beside an object that nobody serves, no object counts.
+    report(&world, "False", &[]);
+    wait_for_condition(&world, PLANE, "False", "ExtensionUnhealthyReport");
+    world.seed.create("extensions.gardener.cloud/v1alpha1", "extensions", &object("nobodys"));
+    wait_for_condition(&world, PLANE, "True", "ControlPlaneRunning");
+    let warning = "What extensions say of the Shoot does not count";
+    world.wait_for_log(&[warning, "no ControllerRegistration serves Extension/nobodys"]);
+    agent.stop();
+}
+
+/// A Shoot that sleeps is not asked anything.
+#[test]
+fn a_shoot_that_sleeps_is_left_in_peace() {
+    let world = World::start(&Options::new("shoot-dreams"));
+    let site = world.site();
+    let agent = world.agent_of(&site, &config(&world));
+    agent.launch();
+    world.wait_until_ready();
+    world.garden.apply(&[Workerless::new(NAME).hibernated().build()]);
+    wait_until_created(&world.garden, PLACE);
+    for kind in [SERVER, PLANE, OBSERVABILITY, SYSTEM] {
+        wait_for_condition(&world, kind, "True", "ConditionNotChecked");
+    }
+    for kind in [
+        "HibernationPossible",
+        "MaintenancePreconditionsSatisfied",
+        "CACertificateValiditiesAcceptable",
+        "CRDsWithProblematicConversionWebhooks",
+    ] {
+        wait_for_entry(&world, "constraints", (kind, "True", "ConstraintNotChecked"));
+    }
+    let mark = world.seed.request_count();
+    world.pass(Duration::from_secs(300));
+    let asked = world.seed.requests_since(mark).into_iter().filter(|r| {
+        r.user == AGENT
+            && r.info.verb == "list"
+            && ["deployments", "statefulsets"].contains(&r.info.resource.as_str())
+    });
+    assert_eq!(asked.map(|r| r.line()).collect::<Vec<_>>(), Vec::<String>::new());
+    assert!(site.server(&technical_id(NAME)).is_none_or(|server| server.cluster.requests().is_empty()));
+    agent.stop();
+}

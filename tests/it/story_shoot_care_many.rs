@@ -1,0 +1,73 @@
+//! The care of 250 Shoots costs seed and garden next to nothing while all of them are well.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use crate::support::controllers::Share;
+use crate::support::garden::manager;
+use crate::support::http::record::Recorded;
+use crate::support::json::list;
+use crate::support::shoot::crowd::Crowd;
+use crate::support::shoot::object::{self, PROJECT_NAMESPACE};
+use crate::world::{AGENT, CORE, Options, World};
+
+const SHOOTS: usize = 250;
+/// Requests to each of them that are waited for: those of two periods of care, which are a minute each.
+const LOOKS: usize = 8;
+
+#[test]
+fn the_care_of_many_shoots_is_shared() {
+    let world = World::start(&Options::calm("shoot-crowd"));
+    object::prepare_garden(&world.garden);
+    object::prepare_seed(&world.seed);
+    let crowd = Crowd::new(SHOOTS, &world.clock);
+    let mut config = world.edge_config();
+    config["controllers"]["shoot"] = json!({"respectSyncPeriodOverwrite": true});
+    // It reads the Secrets of each Shoot once.
+    config["controllers"]["shootState"] = json!({"concurrentSyncs": 0});
+    let agent = world.agent_with(&config);
+    world.wait_until_ready();
+    world.seed.set_share(Share::none());
+    world.garden.set_manager_share(manager::Share::none());
+    crowd.settle(&world.garden, &world.seed, world.name);
+    world.garden.wait_for("all conditions of all Shoots to be True", |garden| {
+        let shoots = garden.store().list(CORE, "shoots", PROJECT_NAMESPACE);
+        let is_well = |shoot| {
+            let conditions = list(shoot, "/status/conditions");
+            conditions.len() == 4 && conditions.iter().all(|c| c["status"] == "True")
+        };
+        shoots.iter().all(is_well).then_some(())
+    });
+    let (garden, seed, shoots) =
+        (world.garden.request_count(), world.seed.request_count(), crowd.server.request_count());
+    let begun = world.clock.mono();
+    // /healthz twice a minute, webhooks of two kinds once.
+    world.seed.wait_for("looks at the Shoots", |_| {
+        (crowd.server.request_count() - shoots >= SHOOTS * LOOKS).then_some(())
+    });
+    let minutes = (world.clock.mono() - begun).as_secs_f64() / 60.0;
+
+    let of_shoots = |r: &&Recorded| r.info.resource == "shoots" && r.info.verb != "watch";
+    let asked = world.garden.requests_since(garden);
+    assert_eq!(asked.iter().filter(of_shoots).map(Recorded::line).collect::<Vec<_>>(), Vec::<String>::new());
+    let mut asked = BTreeMap::<String, usize>::new();
+    for request in world.seed.requests_since(seed).iter().filter(|r| r.user == AGENT && !r.is_write()) {
+        *asked.entry(format!("{} {}", request.info.verb, request.info.resource)).or_default() += 1;
+    }
+    // Two pages of each list in half a minute; `shoot-serving` looks at two Deployments of each Shoot every two minutes.
+    let lists = |kind: &str| asked.get(&format!("list {kind}")).copied().unwrap_or(0) as f64;
+    let lists_max = 2.0 * 2.5 * (minutes + 1.0);
+    for kind in ["deployments", "statefulsets", "extensions"] {
+        assert!((1.0..=lists_max).contains(&lists(kind)), "{kind}: {asked:?} in {minutes:.1} minutes");
+    }
+    for nothing in ["get clusters", "list secrets", "get leases", "list backupentries"] {
+        let of_care = asked.get(nothing).copied().unwrap_or(0);
+        assert!(of_care < SHOOTS / 2, "{nothing}: {asked:?}");
+    }
+    // Not one more than every Shoot's share, and now and then those for pods and definitions.
+    let within = crowd.server.requests_since(shoots).len() as f64;
+    let within_max = SHOOTS as f64 * (minutes + 1.0) * 6.0;
+    assert!(within <= within_max, "{within} in {minutes:.1} minutes");
+    agent.stop();
+}

@@ -1,0 +1,108 @@
+//! Others have a share in a Shoot that goes to sleep: extensions that hibernate while its API server answers, or when it is gone,
+//! and the DNS records of a server that nobody shall look for. The test plays the extensions.
+
+use serde_json::{Value, json};
+
+use crate::story_seed_objects::answer_in;
+use crate::story_shoot_others::{reconcile_at, register, wait_for_task, with_names};
+use crate::story_shoot_sleep::{NAME, ask, pods, until};
+use crate::support::json::{entry, text};
+use crate::support::shoot::history::wait_until_created;
+use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::world::{CORE, Options, World};
+
+const GROUP: &str = "extensions.gardener.cloud";
+const EXTENSIONS: &str = "extensions";
+const RECORDS: &str = "dnsrecords";
+const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
+const DONE: &str = "Reconcile Succeeded 100";
+
+fn answer(world: &World, plural: &'static str, names: &[&str]) {
+    for name in names {
+        answer_in(world, plural, (&technical_id(NAME), name), None);
+    }
+}
+
+/// Whether an extension is asked for something.
+fn is_asked(world: &World, name: &str) -> bool {
+    let object = world.seed.get(GROUP, EXTENSIONS, &technical_id(NAME), name).unwrap();
+    entry(&object, "/metadata/annotations", "gardener.cloud/operation").is_some()
+}
+
+fn tasks(world: &World) -> String {
+    let shoot = world.garden.get(CORE, "shoots", PLACE.0, PLACE.1).unwrap();
+    entry(&shoot, "/metadata/annotations", "shoot.gardener.cloud/tasks").unwrap_or_default().to_owned()
+}
+
+/// A record is to go, and its extension lets it.
+fn release(world: &World, name: &str) {
+    let key = (technical_id(NAME), name);
+    let going = world.seed.wait_for(&format!("the deletion of {name}"), |seed| {
+        let record = seed.get(GROUP, RECORDS, &key.0, key.1)?;
+        record["metadata"]["deletionTimestamp"].is_string().then_some(record)
+    });
+    assert_eq!(entry(&going, "/metadata/annotations", "confirmation.gardener.cloud/deletion"), Some("true"));
+    assert_eq!(world.garden.get(CORE, "shoots", PLACE.0, PLACE.1).unwrap()["status"]["hibernated"], false);
+    world.seed.merge(GROUP, RECORDS, (&key.0, key.1), &json!({"metadata": {"finalizers": null}}));
+}
+
+#[test]
+fn extensions_hibernate_in_reverse_order_and_names_go() {
+    let world = World::start(&Options::new("shoot-sleep-named"));
+    let site = world.site();
+    register(&world, "early", &{
+        let mut early = reconcile_at("BeforeKubeAPIServer");
+        early["autoEnable"] = json!(["shoot"]);
+        early
+    });
+    register(&world, "older", &json!({"globallyEnabled": true}));
+    let agent = world.agent_of(&site, &with_names(&world));
+    agent.launch();
+    world.wait_until_ready();
+    world.garden.apply(&[Workerless::new(NAME).build()]);
+    answer(&world, EXTENSIONS, &["early"]);
+    answer(&world, RECORDS, &["s1-external", "s1-internal"]);
+    answer(&world, EXTENSIONS, &["older"]);
+    wait_until_created(&world.garden, PLACE);
+
+    ask(&world, true);
+    wait_for_task(
+        &world,
+        "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
+    );
+    // What works with the API server still has it, and reads in the Cluster what is coming.
+    assert_eq!(pods(&world).len(), 4);
+    assert_eq!(["older", "early"].map(|name| is_asked(&world, name)), [true, false]);
+    let cluster = world.seed.get(GROUP, "clusters", "", &technical_id(NAME)).unwrap();
+    assert_eq!(cluster["spec"]["shoot"]["spec"]["hibernation"]["enabled"], true);
+    answer(&world, EXTENSIONS, &["older"]);
+    wait_for_task(
+        &world,
+        "Waiting until extension resources hibernated after kube-apiserver hibernation are ready",
+    );
+    assert_eq!(pods(&world), [""; 0]);
+    assert!(is_asked(&world, "early"));
+    answer(&world, EXTENSIONS, &["early"]);
+    for name in ["s1-internal", "s1-external"] {
+        release(&world, name);
+    }
+    let asleep = until(&world, DONE);
+    assert_eq!(
+        (&asleep["status"]["hibernated"], &asleep["status"]["lastErrors"]),
+        (&json!(true), &Value::Null)
+    );
+    assert_eq!(world.seed.store().names(GROUP, RECORDS, &technical_id(NAME)), [""; 0]);
+
+    // The garden asks for the records; they come before the Shoot is entered.
+    ask(&world, false);
+    answer(&world, EXTENSIONS, &["early"]);
+    answer(&world, RECORDS, &["s1-external", "s1-internal"]);
+    answer(&world, EXTENSIONS, &["older"]);
+    let awake = until(&world, DONE);
+    assert_eq!(awake["status"]["hibernated"], false);
+    assert!(!tasks(&world).contains("deployDNSRecordInternal"), "{}", tasks(&world));
+    let record = world.seed.get(GROUP, RECORDS, &technical_id(NAME), "s1-internal").unwrap();
+    assert_eq!(text(&record, "/spec/name"), "api.s1.p.internal.example.org");
+    assert_eq!(site.complaints(), Vec::<String>::new());
+    agent.stop();
+}

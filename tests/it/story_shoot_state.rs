@@ -1,0 +1,242 @@
+//! What the garden keeps of a Shoot: its keys and the states of its extensions, soon after each change, and not more often than
+//! that takes. The test plays the extension.
+
+use std::time::Duration;
+
+use gardenlet::base::clock::Timestamp;
+use serde_json::{Value, json};
+
+use crate::story_offline::pass;
+use crate::support::encoding::{from_rfc3339, rfc3339};
+use crate::support::http::record::Recorded;
+use crate::support::json::{entry, list, text};
+use crate::support::shoot::history::wait_until_created;
+use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::world::{CORE, Options, World};
+
+const GROUP: &str = "extensions.gardener.cloud";
+const NAME: &str = "s1";
+const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
+/// How soon a change is in the garden.
+const WITHIN: Duration = Duration::from_secs(60);
+/// The Secrets of a Shoot without workers that cannot be made anew, by the name of their configuration.
+const KEPT: [&str; 7] = [
+    "ca",
+    "ca-client",
+    "ca-etcd",
+    "ca-front-proxy",
+    "kube-apiserver-etcd-encryption-key",
+    "kube-apiserver-static-token",
+    "service-account-key",
+];
+
+fn config(world: &World) -> Value {
+    let mut config = world.edge_config();
+    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
+    // They outlive jumps of the clock.
+    config["leaderElection"] =
+        json!({"leaderElect": true, "leaseDuration": "60h", "renewDeadline": "50h", "retryPeriod": "2s"});
+    config
+}
+
+fn state(world: &World) -> Option<Value> {
+    world.garden.get(CORE, "shootstates", PLACE.0, PLACE.1)
+}
+
+fn written_at(state: &Value) -> Timestamp {
+    from_rfc3339(entry(state, "/metadata/annotations", "gardener.cloud/timestamp").unwrap()).unwrap()
+}
+
+/// How often it was written.
+fn writes(world: &World) -> usize {
+    let state = world.garden.store().read();
+    state.since(state.compacted).filter(|change| change.id.is_of(CORE, "shootstates")).count()
+}
+
+/// Waits for a ShootState with something in it that was changed at `since`, and is there within a minute.
+fn wait_for_state(world: &World, what: &str, since: Timestamp, is_it: impl Fn(&Value) -> bool) -> Value {
+    let found = world.garden.wait_for(what, |_| state(world).filter(|state| is_it(state)));
+    let took = written_at(&found).since(since);
+    assert!(took <= WITHIN, "{what} after {took:?}");
+    found
+}
+
+fn extension<'a>(state: &'a Value, name: &str) -> Option<&'a Value> {
+    list(state, "/spec/extensions").iter().find(|entry| entry["kind"] == "Extension" && entry["name"] == name)
+}
+
+/// What the extension says of its object; the time of the change.
+fn says(world: &World, name: &str, status: &Value) -> Timestamp {
+    let now = world.clock.now();
+    world.seed.merge_status(GROUP, "extensions", (&technical_id(NAME), name), &json!({ "status": status }));
+    now
+}
+
+/// Of a class that no reconciliation of the Shoot looks after: none deletes it.
+fn make_extension(world: &World, name: &str) {
+    let object = json!({"apiVersion": format!("{GROUP}/v1alpha1"), "kind": "Extension", "metadata": {"name": name, "namespace": technical_id(NAME)},
+        "spec": {"type": name, "class": "seed"}});
+    world.seed.create(&format!("{GROUP}/v1alpha1"), "extensions", &object);
+}
+
+fn has_number(state: &Value, number: i64) -> bool {
+    extension(state, "lab").is_some_and(|entry| entry["state"] == json!({"number": number}))
+}
+
+/// Each Secret that is to be kept is there as it is in the seed, and nothing else.
+fn the_secrets_are_there(world: &World, state: &Value) {
+    let all = world.seed.store().list("", "secrets", &technical_id(NAME));
+    let kept: Vec<_> =
+        all.iter().filter(|s| entry(s, "/metadata/labels", "persist") == Some("true")).collect();
+    let entries = list(state, "/spec/gardener");
+    assert_eq!(entries.len(), kept.len(), "{state}");
+    for secret in &kept {
+        let name = &secret["metadata"]["name"];
+        let found = entries.iter().find(|entry| entry["name"] == *name).unwrap();
+        let data = json!({"data": secret["data"], "immutable": true, "type": "Opaque"});
+        let expected =
+            json!({"name": name, "type": "secret", "labels": secret["metadata"]["labels"], "data": data});
+        assert_eq!(found, &expected);
+        assert_eq!(entry(found, "/labels", "managed-by"), Some("secrets-manager"));
+    }
+    let configs: Vec<&str> = entries.iter().filter_map(|e| entry(e, "/labels", "name")).collect();
+    let missing: Vec<&&str> = KEPT.iter().filter(|name| !configs.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?} of {configs:?}");
+}
+
+/// A rotation makes Secrets and removes others.
+fn a_secret_comes_and_goes(world: &World) {
+    let id = technical_id(NAME);
+    let labels = json!({"managed-by": "secrets-manager", "persist": "true", "name": "extra"});
+    let secret = json!({"metadata": {"name": "extra-1", "namespace": id, "labels": labels},
+        "data": {"key": "a2V5"}, "immutable": true, "type": "Opaque"});
+    let is_there =
+        |state: &Value| list(state, "/spec/gardener").iter().any(|entry| entry["name"] == "extra-1");
+    let now = world.clock.now();
+    world.seed.create("v1", "secrets", &secret);
+    wait_for_state(world, "the new Secret", now, is_there);
+    let now = world.clock.now();
+    world.seed.delete("", "secrets", &id, "extra-1");
+    wait_for_state(world, "the end of the Secret", now, |state| !is_there(state));
+}
+
+fn a_state_and_what_it_names(world: &World) {
+    let id = technical_id(NAME);
+    make_extension(world, "lab");
+    let secret = json!({"metadata": {"name": "of-lab", "namespace": id}, "data": {"a": "Yg=="}});
+    world.seed.create("v1", "secrets", &secret);
+    let resources = json!([{"name": "own",
+        "resourceRef": {"apiVersion": "v1", "kind": "Secret", "name": "of-lab"}}]);
+    let now = says(world, "lab", &json!({"state": {"number": 0}, "resources": resources}));
+    let state = wait_for_state(world, "the state", now, |state| has_number(state, 0));
+    assert_eq!(extension(&state, "lab").unwrap()["resources"], resources);
+    let kept = &list(&state, "/spec/resources")[0];
+    let place = (&kept["apiVersion"], &kept["kind"], &kept["name"], &kept["data"]["data"]);
+    assert_eq!(place, (&json!("v1"), &json!("Secret"), &json!("of-lab"), &json!({"a": "Yg=="})));
+    says(world, "lab", &json!({"resources": null}));
+    world
+        .garden
+        .wait_for("no resources", |_| list(&state_of(world), "/spec/resources").is_empty().then_some(()));
+}
+
+fn state_of(world: &World) -> Value {
+    state(world).unwrap_or_default()
+}
+
+/// A hundred changes, one each second.
+fn many_changes_are_few_writes(world: &World) {
+    let before = writes(world);
+    let mut now = world.clock.now();
+    for number in 1..=100 {
+        now = says(world, "lab", &json!({"state": {"number": number}}));
+        world.time.advance(Duration::from_secs(1));
+    }
+    wait_for_state(world, "the last state", now, |state| has_number(state, 100));
+    let written = writes(world) - before;
+    assert!((1..=12).contains(&written), "{written} writes");
+    // What is no state is no reason.
+    let before = writes(world);
+    let when = rfc3339(world.clock.now());
+    let condition = json!({"type": "Healthy", "status": "True", "reason": "r", "message": "m",
+        "lastTransitionTime": when, "lastUpdateTime": when});
+    says(world, "lab", &json!({"conditions": [condition]}));
+    let now = says(world, "lab", &json!({"state": {"number": 101}}));
+    wait_for_state(world, "another state", now, |state| has_number(state, 101));
+    assert_eq!(writes(world) - before, 1);
+}
+
+fn reads(world: &World, mark: usize) -> usize {
+    let is_read = |r: &&Recorded| r.info.resource == "shootstates" && !r.is_write() && r.status == 200;
+    world.garden.requests_since(mark).iter().filter(is_read).count()
+}
+
+#[test]
+fn what_cannot_be_made_anew_is_kept_in_the_garden() {
+    let world = World::start(&Options::new("shoot-state"));
+    let site = world.site();
+    let agent = world.agent_of(&site, &config(&world));
+    agent.launch();
+    world.wait_until_ready();
+    world.garden.apply(&[Workerless::new(NAME).build()]);
+    let shoot = wait_until_created(&world.garden, PLACE);
+    let operation = text(&shoot, "/status/lastOperation/lastUpdateTime");
+    let created = from_rfc3339(operation).unwrap();
+    let state = wait_for_state(&world, "the ShootState", created, |_| true);
+    the_secrets_are_there(&world, &state);
+    assert_eq!(state["spec"].as_object().unwrap().len(), 1, "{state}");
+
+    a_secret_comes_and_goes(&world);
+    a_state_and_what_it_names(&world);
+    many_changes_are_few_writes(&world);
+
+    // After a restart the garden is asked what it has, and nothing is written.
+    let (before, mark) = (writes(&world), world.garden.request_count());
+    agent.stop();
+    agent.launch();
+    world.garden.wait_for("a look at the ShootState", |_| (reads(&world, mark) > 0).then_some(()));
+    let now = says(&world, "lab", &json!({"state": {"number": 200}}));
+    wait_for_state(&world, "a state after the restart", now, |state| has_number(state, 200));
+    assert_eq!(writes(&world) - before, 1);
+
+    // Without a garden it is written once, when the garden is back.
+    let before = writes(&world);
+    world.garden.server().down();
+    for number in 201..=205 {
+        says(&world, "lab", &json!({"state": {"number": number}}));
+        pass(&world, Duration::from_secs(120), Duration::from_secs(120));
+    }
+    let now = world.clock.now();
+    world.garden.server().up().unwrap();
+    wait_for_state(&world, "the state of the outage", now, |state| has_number(state, 205));
+    assert_eq!(writes(&world) - before, 1);
+
+    // What is too large is left out and told; the rest is kept.
+    make_extension(&world, "huge");
+    says(&world, "huge", &json!({"state": {"all": "x".repeat(1_400_000)}}));
+    let now = says(&world, "lab", &json!({"state": {"number": 300}}));
+    let state = wait_for_state(&world, "the smaller state", now, |state| has_number(state, 300));
+    assert_eq!(extension(&state, "huge"), None);
+    the_secrets_are_there(&world, &state);
+    world.garden.wait_for("an event about it", |garden| {
+        let events = garden.store().list("events.k8s.io", "events", PLACE.0);
+        events.into_iter().find(|event| {
+            event["reason"] == "ShootStateIncomplete"
+                && text(event, "/note").contains("the state of Extension huge")
+        })
+    });
+
+    // The safety net: nothing has changed, and it is written.
+    let before = written_at(&state_of(&world));
+    pass(&world, Duration::from_secs(7 * 3_600), Duration::from_secs(1_800));
+    world.garden.wait_for("another ShootState", |_| {
+        (written_at(&state_of(&world)) > before.plus(Duration::from_secs(3_600))).then_some(())
+    });
+
+    // Nobody writes one for a Shoot that goes.
+    let gone = gardenlet::api::meta::Key::new(PLACE.0, PLACE.1);
+    agent.stop();
+    let garden = gardenlet::kube::Garden(world.garden.client());
+    assert!(!gardenlet::shoot::state::delete(&garden, &gone).unwrap());
+    assert_eq!(self::state(&world), None);
+    assert!(gardenlet::shoot::state::delete(&garden, &gone).unwrap());
+}
