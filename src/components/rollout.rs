@@ -68,13 +68,15 @@ pub fn wait_for(seed: &Seed, key: &Key, workload: &Value, attempt: &Attempt) -> 
     if workload["spec"]["replicas"] == 0 || workload["kind"] != "Deployment" {
         return Ok(Step::Done);
     }
-    // Pods of the version before must be gone, too.
+    // A pod of the version before may do its work until it has ended: a kube-apiserver still encrypts with the key of before.
     let pods = pods(seed, key, workload)?;
-    let (alive, wanted) = (pods.iter().filter(|pod| is_relevant(pod)).count(), replicas(workload));
-    if usize::try_from(wanted).is_ok_and(|wanted| wanted == alive) {
+    let (running, wanted) = (pods.iter().filter(|pod| may_run(pod)).count(), replicas(workload));
+    if usize::try_from(wanted).is_ok_and(|wanted| wanted == running) {
         return Ok(Step::Done);
     }
-    let why = format!("{} {key} has {alive} of {wanted} pods", text(&workload["kind"]));
+    let going = pods.iter().filter(|pod| may_run(pod) && !is_to_stay(pod)).count();
+    let kind = text(&workload["kind"]);
+    let why = format!("{kind} {key} has {running} pods, of which {going} are ending, and wants {wanted}");
     Ok(Step::again(AGAIN, why))
 }
 
@@ -307,12 +309,28 @@ fn pods(seed: &Seed, key: &Key, workload: &Value) -> Result<Vec<Value>, Failed> 
 
 /// The pod that was made last, if it is to stay.
 fn newest(pods: &[Value]) -> Option<&Value> {
-    let alive = pods.iter().filter(|pod| is_relevant(pod));
+    let alive = pods.iter().filter(|pod| is_to_stay(pod));
     alive.max_by_key(|pod| text(&pod["metadata"]["creationTimestamp"]))
 }
 
-fn is_relevant(pod: &Value) -> bool {
+fn is_to_stay(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether containers of a pod that has not ended may run: not if its node took it away, or is lost.
+///
+/// Source: `DeploymentHasExactNumberOfPods` in Gardener's `pkg/utils/kubernetes/health`.
+fn may_run(pod: &Value) -> bool {
+    let reason = text(&pod["status"]["reason"]);
+    let is_stale = reason.starts_with("OutOf")
+        || ["Evicted", "NodeAffinity", "NodeLost", "Preempting"].iter().any(|word| reason.contains(word));
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let is_over = conditions.any(|condition| match text(&condition["type"]) {
+        "DisruptionTarget" => condition["status"] == "True",
+        "Ready" => condition["status"] == "False" && condition["reason"] == "PodCompleted",
+        _ => false,
+    });
+    !is_stale && !is_over
 }
 
 /// The last lines of a container, as one. Nothing if they cannot be had.
@@ -342,6 +360,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::base::clock::Mono;
     use crate::kube::{Client, Connection, Options};
     use crate::net::testing::{Act, Server};
 
@@ -446,6 +465,54 @@ mod tests {
         });
         let seed = Seed(Client::new(Connection::new(server.url()), Options::default()).unwrap());
         assert_eq!(pods(&seed, &Key::new("n", "a"), &json!({})).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_pod_that_ends_may_still_run() {
+        let pod = |metadata: Value, status: Value| json!({"metadata": metadata, "status": status});
+        let going = || json!({"deletionTimestamp": "2026-01-05T08:00:00Z"});
+        let with = |condition: Value| json!({"conditions": [condition]});
+        let table = [
+            (pod(json!({}), json!({"phase": "Running"})), true),
+            (pod(going(), json!({"phase": "Running"})), true),
+            (pod(json!({}), json!({"phase": "Pending"})), true),
+            (pod(going(), json!({"reason": "NodeLost"})), false),
+            (pod(json!({}), json!({"reason": "OutOfcpu"})), false),
+            (pod(json!({}), with(json!({"type": "DisruptionTarget", "status": "True"}))), false),
+            (
+                pod(json!({}), with(json!({"type": "Ready", "status": "False", "reason": "PodCompleted"}))),
+                false,
+            ),
+            (pod(json!({}), with(json!({"type": "Ready", "status": "False", "reason": "x"}))), true),
+        ];
+        for (pod, expected) in table {
+            assert_eq!(may_run(&pod), expected, "{pod}");
+        }
+    }
+
+    /// What kube-apiserver of before still stores, it encrypts with the key of before.
+    #[test]
+    fn a_deployment_waits_for_the_end_of_the_pods_of_before() {
+        let answer = |pods: &'static str| {
+            let server = Server::plain(move |_| Act::json(200, pods));
+            let seed = Seed(Client::new(Connection::new(server.url()), Options::default()).unwrap());
+            let done = json!({"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+                "conditions": [{"type": "Available", "status": "True"}]});
+            let live = json!({"kind": "Deployment", "metadata": {"generation": 1}, "spec": {"replicas": 1}, "status": done});
+            wait_for(
+                &seed,
+                &Key::new("n", "a"),
+                &live,
+                &Attempt { begun: Mono::default(), now: Mono::default(), tries: 0 },
+            )
+            .unwrap()
+        };
+        let one = r#"{"metadata":{},"items":[{"metadata":{"name":"new"}}]}"#;
+        assert_eq!(answer(one), Step::Done);
+        let two = r#"{"metadata":{},"items":[{"metadata":{"name":"new"}},
+            {"metadata":{"name":"old","deletionTimestamp":"2026-01-05T08:00:00Z"},"status":{"phase":"Running"}}]}"#;
+        let Step::Again { why, .. } = answer(two) else { panic!("it did not wait") };
+        assert!(why.text.contains("2 pods, of which 1 are ending"), "{}", why.text);
     }
 
     #[test]

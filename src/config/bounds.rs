@@ -115,7 +115,13 @@ pub(super) const TABLE: &[Bounds] = &[
         WEEK_S,
         "a shorter one loads the API servers without a pause, a longer one sees changes too late",
     ),
-    within("controllers.{gardenlet,shoot,shootCare,shootState,managedSeed}.syncPeriod", 0, LONG_S, LONG_WHY),
+    within("controllers.{gardenlet,shoot,managedSeed}.syncPeriod", 0, LONG_S, LONG_WHY),
+    within(
+        "controllers.{shootCare,shootState}.syncPeriod",
+        1,
+        LONG_S,
+        "a shorter one loads the API servers without a pause",
+    ),
     within(
         "controllers.seed.leaseResyncSeconds",
         1,

@@ -123,6 +123,11 @@ impl Error {
             if matches!(source.hop(), Hop::Proxy | Hop::Dns | Hop::Tcp | Hop::Tls))
     }
 
+    /// The server has the request, and gave no answer in time.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Transport { source: net::Error::Timeout(_), .. }) && !self.is_cut_off()
+    }
+
     /// The connection was shut down from our side, because the client has another one.
     pub fn is_closed_by_us(&self) -> bool {
         matches!(self, Self::Transport { source: net::Error::Closed, .. })

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::addresses::{Outside, in_cluster, out_of_cluster};
 use super::view::View;
 use crate::api::core::SECRET;
-use crate::api::meta::{Key, Metadata, ObjectMeta, text};
+use crate::api::meta::{Key, Metadata, text};
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
@@ -76,9 +76,32 @@ pub fn renew_tokens(seed: &Seed, namespace: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Whether the cluster has given a token for such a Secret.
-pub fn has_token(secret: &ObjectMeta) -> bool {
-    secret.annotations.contains_key(RENEW_AT)
+/// Whether the cluster has ever given a token for a Secret of the namespace. Tokens that are due leave no annotation
+/// ([`renew_tokens`]), but the one in the kubeconfig of the agent stays.
+///
+/// # Errors
+/// The seed's.
+pub fn was_ever_given(seed: &Seed, namespace: &str) -> Result<bool, Error> {
+    let params =
+        ListParams { label_selector: OF_SHOOT.to_owned(), metadata_only: true, ..ListParams::default() };
+    let mut is_given = false;
+    seed.list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| {
+        is_given |= secret.metadata.annotations.contains_key(RENEW_AT);
+    })?;
+    if is_given {
+        return Ok(true);
+    }
+    let internal: Option<Value> = seed.find(&SECRET, namespace, GARDENER_INTERNAL)?;
+    Ok(internal.is_some_and(|internal| kubeconfig_of(&internal).pointer(TOKEN).is_some_and(Value::is_string)))
+}
+
+/// Where the token is.
+const TOKEN: &str = "/users/0/user/token";
+
+/// What is there; null if it cannot be read.
+fn kubeconfig_of(secret: &Value) -> Value {
+    let text = base64::decode(text(&secret["data"]["kubeconfig"]).as_bytes()).unwrap_or_default();
+    str::from_utf8(&text).ok().and_then(|text| yaml::parse(text).ok()).unwrap_or_default()
 }
 
 /// What the requestor reads.
@@ -96,9 +119,8 @@ fn request(secret: &mut Value, account: &str) {
 
 /// The kubeconfig, with the token of the one that is there.
 fn set_kubeconfig(secret: &mut Value, name: &str, (server, ca): (&str, &[u8])) {
-    let live = base64::decode(text(&secret["data"]["kubeconfig"]).as_bytes()).unwrap_or_default();
-    let live = str::from_utf8(&live).ok().and_then(|text| yaml::parse(text).ok()).unwrap_or_default();
-    let token = live.pointer("/users/0/user/token").and_then(Value::as_str);
+    let live = kubeconfig_of(secret);
+    let token = live.pointer(TOKEN).and_then(Value::as_str);
     let user = token.map_or_else(|| json!({}), |token| json!({"token": token}));
     let wanted = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": name,

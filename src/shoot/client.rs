@@ -157,13 +157,21 @@ struct Door {
 pub struct Doors {
     gates: Gates,
     warm: Warm,
+    /// The way that is tried first to a server that nobody has called yet.
+    first: Way,
     known: Arc<Mutex<BTreeMap<String, Door>>>,
 }
 
 impl Doors {
     /// None is known yet.
     pub fn new(gates: Gates) -> Self {
-        Self { gates, warm: Warm::up_to(limits::SHOOT_CONNECTIONS_MAX), known: Arc::default() }
+        let warm = Warm::up_to(limits::SHOOT_CONNECTIONS_MAX);
+        Self { gates, warm, first: Way::default(), known: Arc::default() }
+    }
+
+    /// For whoever may be outside of the seed's cluster: the address at which a Shoot is exposed is tried first.
+    pub fn from_outside(gates: Gates) -> Self {
+        Self { first: Way::Exposure, ..Self::new(gates) }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Door>> {
@@ -173,7 +181,7 @@ impl Doors {
 
     fn door(&self, namespace: &str) -> Door {
         let mut known = self.lock();
-        let door = || Door { gate: self.gates.narrow_gate(), way: Way::default() };
+        let door = || Door { gate: self.gates.narrow_gate(), way: self.first };
         known.entry(namespace.to_owned()).or_insert_with(door).clone()
     }
 

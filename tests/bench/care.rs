@@ -15,7 +15,7 @@ use crate::support::TestCluster;
 use crate::support::controllers::Share;
 use crate::support::json::list;
 use crate::support::shoot::crowd::Crowd;
-use crate::support::shoot::object::{self, PROJECT_NAMESPACE};
+use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless};
 use crate::{Bench, pause, peak};
 
 const SHOOTS: usize = 250;
@@ -23,6 +23,9 @@ const CORE: &str = "core.gardener.cloud";
 /// Budget of processor time, in percent of a core, and of memory.
 const PERCENT_MAX: f64 = 5.0;
 const PSS_MAX: u64 = 20_000_000;
+/// The same while so many flows run.
+const FLOWS: usize = 10;
+const PSS_WITH_FLOWS_MAX: u64 = 35_000_000;
 /// A period of care: nothing less is a measurement.
 const PERIOD: Duration = Duration::from_secs(60);
 /// All of them are looked at within a period. A busy machine may need longer.
@@ -81,6 +84,38 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     report.check("  PSS", mb(memory.pss), &mb(PSS_MAX), memory.pss <= PSS_MAX);
     report.row("    of it anonymous (heap, stacks)", mb(memory.pss_anonymous), "");
     peak(report, "  peak while they are looked at", memory);
+    assert!(crowd.server.request_count() > marks[2] + SHOOTS, "not all Shoots were looked at");
+    flows(&scene, &mut agent, report);
+}
+
+/// Ten more Shoots are created at the same time, besides. Nobody makes pods from what the agent writes, so it stays at it.
+fn flows(scene: &Scene, agent: &mut Agent, report: &mut Report) {
+    let names: Vec<String> = (0..FLOWS).map(|n| format!("f{n}")).collect();
+    let shoots = names.iter().map(|name| Workerless::new(name).with("/spec/seedName", SEED).build());
+    scene.garden.apply(&shoots.collect::<Vec<_>>());
+    let has_etcd = |name: &String| {
+        let plane = object::technical_id(name);
+        scene.seed.get("apps", "statefulsets", &plane, "etcd-main").is_some()
+    };
+    wait_within(agent, PATIENCE, "ten flows", || names.iter().all(is_running(scene)).then_some(()));
+    agent.reset_peak();
+    // RSA keys are made one after the other; the others wait for theirs.
+    wait_within(agent, PATIENCE, "the etcds of two", || {
+        (names.iter().filter(|name| has_etcd(name)).count() >= 2).then_some(())
+    });
+    assert!(names.iter().all(is_running(scene)), "a flow has ended");
+    let memory = agent.memory();
+    let title = format!("  PSS with {FLOWS} flows besides");
+    report.check(title, mb(memory.pss), &mb(PSS_WITH_FLOWS_MAX), memory.pss <= PSS_WITH_FLOWS_MAX);
+    peak(report, "    peak meanwhile", memory);
+}
+
+/// Whether somebody is at work on a Shoot.
+fn is_running(scene: &Scene) -> impl Fn(&String) -> bool {
+    |name| {
+        let shoot = scene.garden.get(CORE, "shoots", PROJECT_NAMESPACE, name).unwrap_or_default();
+        shoot["status"]["lastOperation"]["state"] == "Processing"
+    }
 }
 
 /// What an agent takes that has come to rest.

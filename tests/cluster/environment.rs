@@ -20,6 +20,8 @@ const CONTROL_PLANE: &[&str] =
     &[image::DNS.program, image::ETCD.program, image::API_SERVER.program, image::CONTROLLERS.program];
 /// The same in the next minor version.
 const NEXT_CONTROL_PLANE: &[&str] = &[image::NEXT_API_SERVER.program, image::NEXT_CONTROLLERS.program];
+/// The same in the newest minor version: with `--long`.
+const NEWEST_CONTROL_PLANE: &[&str] = &[image::NEWEST_API_SERVER.program, image::NEWEST_CONTROLLERS.program];
 /// Programs of stories about charts in registries.
 const CHARTS: &[&str] = &["helm", "registry"];
 /// Programs of the sandbox.
@@ -149,9 +151,11 @@ impl Environment {
         })
     }
 
-    /// Why a story with a control plane in a real node cannot run on this machine.
+    /// Why a story with a control plane in a real node, and with extensions that work for it, cannot run on this machine.
     pub(crate) fn missing_control_plane(&self) -> Option<String> {
-        self.missing_node().or_else(|| self.missing(&[CONTROL_PLANE, NEXT_CONTROL_PLANE]))
+        let newest: &[&str] = if self.long { NEWEST_CONTROL_PLANE } else { &[] };
+        let lists = [CONTROL_PLANE, NEXT_CONTROL_PLANE, newest, &[image::EXTENSION.0]];
+        self.missing_node().or_else(|| self.missing(&lists))
     }
 
     /// Why a story with an extension in a real node cannot run on this machine.

@@ -67,6 +67,18 @@ pub(crate) const NEXT_API_SERVER: Component = Component {
 /// Of the next minor version.
 pub(crate) const NEXT_CONTROLLERS: Component =
     Component { program: "kube-controller-manager-1.35", versions: NEXT_API_SERVER.versions, ..CONTROLLERS };
+/// Of the newest minor version that Gardener supports. It is built for `--long` only.
+pub(crate) const NEWEST_API_SERVER: Component = Component {
+    program: "kube-apiserver-1.36",
+    versions: include_str!("tools/k8s-1.36/go.mod"),
+    ..API_SERVER
+};
+/// Of the newest minor version.
+pub(crate) const NEWEST_CONTROLLERS: Component = Component {
+    program: "kube-controller-manager-1.36",
+    versions: NEWEST_API_SERVER.versions,
+    ..CONTROLLERS
+};
 
 impl Component {
     /// Its version, which is the tag of its image: a `v`, then numbers.

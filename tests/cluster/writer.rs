@@ -3,12 +3,16 @@
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, STATEFUL_SET};
+use gardenlet::api::extensions::{
+    CONTAINER_RUNTIME, CONTROL_PLANE, INFRASTRUCTURE, NETWORK, OPERATING_SYSTEM_CONFIG,
+    SELF_HOSTED_SHOOT_EXPOSURE, WORKER,
+};
 use gardenlet::api::meta::{Key, Resource};
 use gardenlet::components::etcd::{Input, Role, Secrets, claims, druid};
 use gardenlet::config::control_plane::Volume;
 use gardenlet::extension::HEARTBEAT;
 use gardenlet::format::yaml;
-use gardenlet::kube::{Client, Discovery, ListParams, Method, Seed};
+use gardenlet::kube::{self, Client, DeleteParams, Discovery, ListParams, Method, Patch, Seed};
 use gardenlet::runtime::write;
 use serde_json::{Value, json};
 
@@ -23,6 +27,16 @@ use crate::wait;
 
 const ACCOUNT: &str = "writer";
 const USER: &str = "system:serviceaccount:garden:writer";
+/// Kinds of which this agent makes no objects, and deletes those of others.
+const LEFTOVERS: [Resource; 7] = [
+    CONTAINER_RUNTIME,
+    CONTROL_PLANE,
+    INFRASTRUCTURE,
+    NETWORK,
+    OPERATING_SYSTEM_CONFIG,
+    SELF_HOSTED_SHOOT_EXPOSURE,
+    WORKER,
+];
 
 /// The account at work.
 pub(crate) struct Writer {
@@ -130,7 +144,19 @@ impl Writer {
             self.client.list::<Value>(resource, namespace, &ListParams::default())?;
         }
         self.client.find::<Value>(&LEASE, namespace, HEARTBEAT)?;
-        Ok(())
+        LEFTOVERS.iter().try_for_each(|resource| self.remove_what_is_left(resource, namespace))
+    }
+
+    /// As a deletion by force does with an object that another gardenlet has left. There is none.
+    fn remove_what_is_left(&self, resource: &Resource, namespace: &str) -> Result<()> {
+        let nothing = |answer: std::result::Result<(), kube::Error>| match answer {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other,
+        };
+        let found = self.client.find::<Value>(resource, namespace, "left")?;
+        equal("what is left", &found, &None)?;
+        nothing(self.client.patch_blindly(resource, namespace, "left", "", &Patch::Merge(json!({}))))?;
+        Ok(nothing(self.client.delete(resource, namespace, "left", &DeleteParams::default()))?)
     }
 
     /// Deletes everything that it has written, the last first, and waits until it is gone.

@@ -57,6 +57,7 @@ fn fields() -> Vec<(&'static str, Value, Rolled)> {
         of_server("/kubeAPIServer/requests/maxNonMutatingInflight", json!(100)),
         of_server("/kubeAPIServer/requests/maxMutatingInflight", json!(50)),
         of_server("/kubeAPIServer/eventTTL", json!("30m")),
+        of_server("/kubeAPIServer/tlsMinVersion", json!("VersionTLS13")),
         of_server("/kubeAPIServer/enableAnonymousAuthentication", json!(true)),
         of_server("/kubeAPIServer/defaultNotReadyTolerationSeconds", json!(60)),
         of_server("/kubeAPIServer/defaultUnreachableTolerationSeconds", json!(60)),

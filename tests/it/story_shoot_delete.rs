@@ -8,13 +8,14 @@ use gardenlet::kube::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::left::{Words, differences};
+use crate::story_operating::Desk;
 use crate::support::TestCluster;
 use crate::support::api::failure::Failure;
 use crate::support::encoding::from_rfc3339;
 use crate::support::http::faults::{Action, Seen};
 use crate::support::json::{list, text};
 use crate::support::shoot::history::{self, wait_until_created};
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::support::shoot::server::Server;
 use crate::support::shoot::{Site, Trouble};
 use crate::world::{Agent, CORE, Options, World};
@@ -33,8 +34,12 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(name: &'static str) -> Self {
+        Self::on(name, World::site)
+    }
+
+    fn on(name: &'static str, site: fn(&World) -> Site) -> Self {
         let world = World::start(&Options::new(name));
-        let site = world.site();
+        let site = site(&world);
         let mut config = world.edge_config();
         config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
         // Long enough that a busy machine does not lose it.
@@ -68,6 +73,27 @@ impl Scene {
 
     pub fn create(&self) {
         self.world.garden.apply(&[short(Workerless::new(NAME)).build()]);
+    }
+
+    /// Objects that this agent makes for no Shoot without workers.
+    fn leftovers(&self) -> Vec<Value> {
+        let cloud =
+            json!({"region": "north", "secretRef": {"name": "cloudprovider", "namespace": self.plane()}});
+        let pool = json!({"name": "w", "selector": {}});
+        let kinds = [
+            ("ContainerRuntime", json!({"binaryPath": "/bin", "workerPool": pool})),
+            ("ControlPlane", cloud.clone()),
+            ("Infrastructure", cloud.clone()),
+            ("Network", json!({"podCIDR": "100.96.0.0/11", "serviceCIDR": "100.64.0.0/13"})),
+            ("OperatingSystemConfig", json!({"purpose": "reconcile"})),
+            ("SelfHostedShootExposure", json!({"port": 443, "endpoints": []})),
+            ("Worker", merged(cloud, json!({"pools": []}))),
+        ];
+        let one = |(kind, spec)| {
+            json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": kind,
+                "metadata": {"name": "left", "namespace": self.plane()}, "spec": merged(spec, json!({"type": "local"}))})
+        };
+        kinds.map(one).into()
     }
 
     /// What its owner does, with the annotation that allows it.
@@ -106,6 +132,14 @@ impl Scene {
     pub fn operations(&self) -> Vec<history::Operation> {
         history::operations(&self.world.garden, PLACE.0, PLACE.1)
     }
+}
+
+/// The fields of both.
+fn merged(mut one: Value, other: Value) -> Value {
+    if let (Value::Object(one), Value::Object(other)) = (&mut one, other) {
+        one.extend(other);
+    }
+    one
 }
 
 /// Objects get ten seconds.
@@ -209,6 +243,15 @@ fn a_shoot_goes_with_everything_in_it() {
     // What nobody finishes goes by force, and what is no resource of the cluster goes with etcd.
     let of = |plural: &str| server.cluster.store().names("", plural, "default");
     assert_eq!(of("services"), ["kubernetes"]);
+    let without = |group: &str, plural: &str| server.cluster.store().names(group, plural, "");
+    assert_eq!(without("admissionregistration.k8s.io", "validatingwebhookconfigurations"), [""; 0]);
+    assert_eq!(without("apiextensions.k8s.io", "customresourcedefinitions"), [""; 0]);
+    let requests = server.cluster.requests();
+    let first = |plural: &str| {
+        requests.iter().position(|r| r.method == "DELETE" && r.info.resource == plural && r.status == 200)
+    };
+    let places = ["validatingwebhookconfigurations", "customresourcedefinitions", "services"].map(first);
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
     assert!(of("configmaps").contains(&"map".to_owned()));
 }
 
@@ -222,9 +265,9 @@ fn force_needs_no_api_server() {
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "namespace": scene.plane(),
         "finalizers": ["example.org/nobody"]}});
     scene.world.seed.apply(&[held]);
+    scene.world.seed.apply(&scene.leftovers());
     let server = scene.site.server(&scene.plane()).unwrap();
     scene.world.seed.wait_for("the server to be gone", |_| server.pod().is_none().then_some(()));
-    let mark = server.cluster.request_count();
     // The garden allows force only where it is needed.
     let error =
         json!({"status": {"lastErrors": [{"description": "d", "codes": ["ERR_CLEANUP_CLUSTER_RESOURCES"]}]}});
@@ -235,16 +278,20 @@ fn force_needs_no_api_server() {
     let client = scene.world.garden.client();
     client.delete(&SHOOT, PLACE.0, PLACE.1, &DeleteParams::default()).unwrap();
     scene.annotate(FORCE);
+    let dials = || scene.site.routes().dials(&scene.plane());
+    // It was reached while it was there.
+    let before = dials();
+    assert!(before > 0);
     scene.agent.launch();
     scene.wait_until_gone();
-    assert_eq!(server.cluster.requests_since(mark).len(), 0);
+    assert_eq!(dials(), before);
     assert_eq!(scene.operations().last().unwrap().line(), "Delete Succeeded 100");
 }
 
 /// The deletion that waits for its cluster ends when its owner wants force.
 #[test]
 fn force_ends_a_deletion_that_is_stuck() {
-    let scene = Scene::new("shoot-stuck");
+    let scene = Scene::on("shoot-stuck", World::reachable_site);
     scene.world.garden.apply(&[Workerless::new(NAME).build()]);
     wait_until_created(&scene.world.garden, PLACE);
     scene.fill();
@@ -253,6 +300,15 @@ fn force_ends_a_deletion_that_is_stuck() {
     scene.world.garden.wait_for("the clean-up", |_| {
         let shoot = scene.shoot()?;
         text(&shoot, "/status/lastOperation/description").contains(task).then_some(())
+    });
+    // Whoever asks hears at once what the errors tell in the end.
+    let desk = Desk::new(&scene.world, object::make_edge);
+    let place = format!("{}/{}", PLACE.0, PLACE.1);
+    scene.world.garden.wait_for("the explanation", |_| {
+        let told = desk.explain(&["shoot", &place]);
+        let held =
+            "CustomResourceDefinition things.example.org (finalizers customresourcecleanup.apiextensions.k8s.io)";
+        (told.contains(held) && told.contains("removed 1h0m0s after its deletion began")).then_some(())
     });
     // It is tried for ten minutes, and definitions get an hour.
     scene.world.skip(Duration::from_secs(601));

@@ -6,13 +6,14 @@ use gardenlet::kube::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::charts;
+use crate::story_operating::Desk;
 use crate::story_seed_objects::answer_in;
 use crate::support::encoding::{base64, from_base64};
 use crate::support::garden::prepare;
 use crate::support::json::{entry, list, text};
 use crate::support::shoot::Site;
 use crate::support::shoot::history::{wait_until, wait_until_created};
-use crate::support::shoot::object::{PROJECT_NAMESPACE, SERVICES, Workerless, technical_id};
+use crate::support::shoot::object::{self, PROJECT_NAMESPACE, SERVICES, Workerless, technical_id};
 use crate::world::{CORE, Options, World};
 
 const GROUP: &str = "extensions.gardener.cloud";
@@ -113,6 +114,8 @@ fn extensions_of_a_shoot_have_their_turns() {
         errors.into_iter().find(|error| text(error, "/description").contains("11 is too loud"))
     });
     assert_eq!(error["codes"], json!(["ERR_CONFIGURATION_PROBLEM"]));
+    let told = Desk::new(&world, object::make_edge).explain(&["shoot", &format!("{}/{}", PLACE.0, PLACE.1)]);
+    assert!(told.contains("11 is too loud") && told.contains("ERR_CONFIGURATION_PROBLEM"), "{told}");
     world.garden.wait_for("the end of all tries", |_| {
         (shoot(&world)["status"]["lastOperation"]["state"] == "Failed").then_some(())
     });

@@ -10,13 +10,15 @@ use serde_json::{Value, json};
 
 use crate::sampling::is_long;
 use crate::story_offline::pass;
+use crate::story_operating::Desk;
 use crate::story_shoot_rotation::{NAME, ask_for, created, shoot, wait_for_phases};
 use crate::support::TestCluster;
 use crate::support::api::failure::Failure;
+use crate::support::api::store::Store;
 use crate::support::http::faults::{Action, Seen};
 use crate::support::http::record::Recorded;
 use crate::support::json::{entry, list, text};
-use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{CORE, Options, World};
 
 const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
@@ -24,6 +26,9 @@ const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
 const MANY: [usize; 2] = [2_000, 500];
 /// The agent is killed at so many parts of them.
 const KILLS: [usize; 3] = [1, 33, 67];
+
+/// Nobody waits so long for an answer.
+const HOUR: Duration = Duration::from_secs(3_600);
 
 fn secret(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"}})
@@ -131,13 +136,15 @@ fn an_object_that_is_refused_is_named_and_holds_up_no_other() {
     let agent = created(&world, &site, Workerless::new(NAME));
     let server = site.server(&technical_id(NAME)).unwrap();
     let cluster = &server.cluster;
-    for name in ["a", "held", "z", "busy", "gone"] {
+    for name in ["a", "held", "slow", "z", "busy", "gone"] {
         cluster.create("v1", "secrets", &secret(name));
     }
     let refusal =
         Failure::new(403, "Forbidden", "admission webhook \"no.example.org\" denied the request: hands off");
     let of = |name: &'static str| move |seen: &Seen| is_labelling(seen) && seen.info.name == name;
     let refused = cluster.faults().when(of("held")).then(Action::Refuse(refusal));
+    // As a webhook that does not answer, either.
+    let slow = cluster.faults().when(of("slow")).then(Action::Silence(HOUR));
     let conflict = Failure::conflict("", "secrets", "busy", "it was changed");
     let busy = cluster.faults().when(of("busy")).times(2).then(Action::Refuse(conflict));
     cluster.faults().when(of("gone")).then(Action::Refuse(Failure::not_found("", "secrets", "gone")));
@@ -150,16 +157,54 @@ fn an_object_that_is_refused_is_named_and_holds_up_no_other() {
         errors.into_iter().find(|error| text(error, "/taskID").starts_with("Labeling resources"))
     });
     let said = text(&error, "/description");
-    for words in ["secrets default/held", "webhook no.example.org", "delete its configuration"] {
-        assert!(said.contains(words), "{said}");
+    let told =
+        Desk::new(&world, object::make_edge).explain(&["shoot", &format!("{PROJECT_NAMESPACE}/{NAME}")]);
+    for words in
+        ["secrets default/held", "secrets default/slow", "webhook no.example.org", "delete its configuration"]
+    {
+        assert!(said.contains(words) && told.contains(words), "{said}: {told}");
     }
     assert_eq!(shoot(&world)["status"]["credentials"]["rotation"]["etcdEncryptionKey"]["phase"], "Preparing");
-    assert_eq!((labels_of_secrets(cluster), busy.hits()), (3, 2));
+    // Each attempt waits for the slow one.
+    cluster.wait_for("the others", |cluster| {
+        ((labels_of_secrets(cluster), busy.hits()) == (3, 2)).then_some(())
+    });
     // It goes on by itself.
     refused.cancel();
+    slow.cancel();
     wait_for_phases(&world, &[("etcdEncryptionKey", "Completed")]);
     assert_eq!(labels_of_secrets(cluster), 0);
     agent.stop();
+}
+
+/// A kube-apiserver of before encrypts with the key of before until it has ended. What it stores after its object was written anew
+/// could not be read any more once that key is gone.
+#[test]
+fn nothing_is_written_anew_while_a_server_of_before_runs() {
+    let world = World::start(&Options::new("shoot-lingers"));
+    let options = crate::support::shoot::Options {
+        lingers: Duration::from_secs(40),
+        ..crate::support::shoot::Options::default()
+    };
+    let site = world.site_with(options);
+    let agent = created(&world, &site, Workerless::new(NAME));
+    let server = site.server(&technical_id(NAME)).unwrap();
+    server.cluster.create("v1", "secrets", &secret("a"));
+    let (seed, found) = (world.seed.store().clone(), Arc::new(Mutex::new(Vec::new())));
+    let (servers, seen) = (move || servers(&seed), found.clone());
+    let tell = Action::Tell(Arc::new(move |_: &Seen| seen.lock().unwrap().push(servers())));
+    let labelled = server.cluster.faults().when(is_labelling).then(tell);
+    ask_for(&world, "rotate-etcd-encryption-key");
+    wait_for_phases(&world, &[("etcdEncryptionKey", "Completed")]);
+    let found = found.lock().unwrap();
+    assert!(labelled.hits() > 0 && found.iter().all(|count| *count == 1), "{found:?}");
+    agent.stop();
+}
+
+/// How many pods of kube-apiserver there are.
+fn servers(seed: &Store) -> usize {
+    let pods = seed.list("", "pods", &technical_id(NAME));
+    pods.iter().filter(|pod| pod["metadata"]["labels"]["role"] == "apiserver").count()
 }
 
 fn encrypted(world: &World, resources: &Value) {

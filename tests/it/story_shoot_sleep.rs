@@ -6,13 +6,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::story_offline::pass;
+use crate::story_operating::Desk;
 use crate::support::cluster::PATIENCE;
 use crate::support::http::faults::Action;
 use crate::support::http::faults::failure;
 use crate::support::json::{list, text};
 use crate::support::pace;
 use crate::support::shoot::history::{self, wait_until, wait_until_created};
-use crate::support::shoot::object::{MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
+use crate::support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::support::shoot::{Site, Trouble};
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World};
 
@@ -139,6 +140,8 @@ fn a_shoot_sleeps_and_wakes_up_where_it_was() {
     });
     assert_eq!(services(&world), before);
     assert_eq!(asleep["status"]["advertisedAddresses"], created["status"]["advertisedAddresses"]);
+    let told = Desk::new(&world, object::make_edge).explain(&["shoot", &format!("{}/{}", PLACE.0, PLACE.1)]);
+    assert!(told.contains("it is asleep: its control plane has no pods"), "{told}");
 
     // Nobody tries to reach it, and what was said of its objects stays.
     let (conditions, dials) = (said(&world), site.routes().dials(&technical_id(NAME)));

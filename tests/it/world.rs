@@ -35,7 +35,7 @@ use crate::support::http::record::Recorded;
 use crate::support::json::text;
 use crate::support::keys::FixtureKeys;
 use crate::support::pace;
-use crate::support::shoot::{Routes, Site, object};
+use crate::support::shoot::{Listen, Options as SiteOptions, Routes, Site, object};
 use crate::support::{Options as ClusterOptions, TestCluster};
 
 pub const CORE: &str = "core.gardener.cloud";
@@ -193,9 +193,20 @@ impl World {
     /// What Shoots without workers need of garden and seed, and who plays the nodes of the seed. An agent finds the API
     /// servers of Shoots with [`World::agent_of`].
     pub fn site(&self) -> Site {
+        self.site_with(SiteOptions::default())
+    }
+
+    /// The same in a way of its own.
+    pub fn site_with(&self, options: SiteOptions) -> Site {
         object::prepare_garden(&self.garden);
         object::prepare_seed(&self.seed);
-        Site::in_process(&self.seed, Share::default())
+        Site::in_process_with(&self.seed, Share::default(), options)
+    }
+
+    /// The same; API servers of Shoots can be reached at their ports of the nodes, also by commands. Only one story at a time
+    /// may have such a Shoot of one name, since the port depends on it.
+    pub fn reachable_site(&self) -> Site {
+        self.site_with(SiteOptions { listen: Listen::NodePort, ..SiteOptions::default() })
     }
 
     /// An agent that is not started, in a seed at the edge whose Shoots are on this site.

@@ -110,7 +110,8 @@ impl Explainer<'_> {
         let now = Clock::system().now();
         let mut told = shoot::Told::default();
         if resource == SHOOT {
-            told = shoot::tell((client.clone(), seed), self.settings, &object, now)
+            let options = clusters::options(self.variable);
+            told = shoot::tell((client.clone(), seed), options, self.settings, &object, now)
                 .map_err(|e| format!("read what the Shoot needs: {}", chain(&e)))?;
             self.unread.append(&mut told.unread);
         }

@@ -62,6 +62,8 @@ pub(super) fn of(input: &Input<'_>) -> Vec<String> {
             format!("--{flag}={value}")
         }));
     }
+    let tls = server["tlsMinVersion"].as_str();
+    all.extend(tls.map(|version| format!("--tls-min-version={version}")));
     all.extend(watch_cache(server));
     let (enabled, disabled) = settings::plugins(server);
     let names = |plugins: &[&Value]| plugins.iter().map(|p| text(&p["name"])).collect::<Vec<_>>().join(",");

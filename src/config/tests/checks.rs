@@ -31,6 +31,12 @@ fn bounds_hold_at_both_ends() {
             json!("169h"),
             "must be from 1s to 168h, not 169h: ",
         ),
+        (
+            "controllers.shootCare.syncPeriod",
+            json!("0s"),
+            "a shorter one loads the API servers without a pause",
+        ),
+        ("controllers.shootState.syncPeriod", json!("1ms"), "must be from 1s to "),
         ("controllers.seed.leaseResyncMissThreshold", json!(0), "must be from 1 to 1000, not 0: "),
         ("leaderElection.retryPeriod", json!("1ns"), "must be from 1s to 1h, not 1ns: "),
         (

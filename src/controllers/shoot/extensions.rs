@@ -10,6 +10,7 @@ use crate::api::meta::Resource;
 use crate::extension::{Class, Enabled, Moment, Patience, Target, enabled, together};
 use crate::flow::{Attempt, Failed, Step};
 
+use super::flow::FIVE_MINUTES;
 use super::tasks::Work;
 
 /// The objects of a Shoot.
@@ -43,20 +44,35 @@ pub(super) fn wait(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Ste
     together(looks.collect())
 }
 
+/// Those that are let go at a moment. The type counts: somebody may have given one another name.
+fn leaving(work: &Work, moment: Moment) -> Result<Vec<(Target, Patience)>, Failed> {
+    let wanted = wanted(work);
+    let all = Target::with_types(&work.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
+    let of = |(target, kind): (Target, String)| {
+        let by = |name: &str| wanted.iter().find(|extension| extension.name == name);
+        let extension = by(&target.name).or_else(|| by(&kind))?;
+        (extension.deleted == moment).then(|| (target, extension.patience()))
+    };
+    Ok(all.into_iter().filter_map(of).collect())
+}
+
 /// Deletes those whose extensions let them go at a moment.
 pub(super) fn delete(work: &mut Work, moment: Moment) -> Result<Step, Failed> {
+    delete_each(work, leaving(work, moment)?.into_iter().map(|(target, _)| target))
+}
+
+/// One that cannot be deleted keeps no other.
+fn delete_each(work: &Work, targets: impl IntoIterator<Item = Target>) -> Result<Step, Failed> {
     let now = work.place.clock.now();
-    for extension in wanted(work).into_iter().filter(|extension| extension.deleted == moment) {
-        target(work, &extension.name).delete(&work.seed, now)?;
-    }
-    Ok(Step::Done)
+    let delete = |target: Target| target.delete(&work.seed, now).map(|()| Step::Done).map_err(Failed::from);
+    together(targets.into_iter().map(delete).collect())
 }
 
 /// Waits until those are gone.
 pub(super) fn wait_deleted(work: &Work, moment: Moment, attempt: &Attempt) -> Result<Step, Failed> {
-    let extensions = wanted(work).into_iter().filter(|extension| extension.deleted == moment);
-    let looks = extensions
-        .map(|extension| target(work, &extension.name).wait_gone(&work.seed, extension.patience(), attempt));
+    let looks = leaving(work, moment)?
+        .into_iter()
+        .map(|(target, patience)| target.wait_gone(&work.seed, patience, attempt));
     together(looks.collect())
 }
 
@@ -89,16 +105,15 @@ fn all(work: &Work) -> Result<Vec<Target>, Failed> {
 
 /// Deletes the objects of all kinds.
 pub(super) fn delete_all(work: &mut Work) -> Result<Step, Failed> {
-    let now = work.place.clock.now();
-    for target in all(work)? {
-        target.delete(&work.seed, now)?;
-    }
-    Ok(Step::Done)
+    delete_each(work, all(work)?)
 }
 
 /// Waits until they are gone.
 pub(super) fn wait_all_deleted(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let look = |target: Target| target.wait_gone(&work.seed, Patience::of(&target.resource), attempt);
+    let look = |target: Target| {
+        let patience = Patience { timeout: FIVE_MINUTES, ..Patience::of(&target.resource) };
+        target.wait_gone(&work.seed, patience, attempt)
+    };
     together(all(work)?.into_iter().map(look).collect())
 }
 
@@ -113,11 +128,7 @@ fn stale(work: &Work) -> Result<Vec<Target>, Failed> {
 
 /// Deletes them.
 pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
-    let now = work.place.clock.now();
-    for target in stale(work)? {
-        target.delete(&work.seed, now)?;
-    }
-    Ok(Step::Done)
+    delete_each(work, stale(work)?)
 }
 
 /// Waits until they are gone.

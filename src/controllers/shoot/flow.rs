@@ -196,9 +196,11 @@ fn add_server(flow: &mut Flow<Work>, plan: Plan, first: &Preparation) -> TaskId 
         .after(&[first.secrets, etcd, stored, first.service, ready])
         .retrying(FIVE_SECONDS, within)
         .add();
+    // What is written anew must not come to a server that still encrypts with the key of before.
+    let is_needed = is_waiting || plan.rewrites_objects;
     flow.task("Waiting until Kubernetes API server rolled out", run::wait_server)
         .after(&[server])
-        .skip_if(plan.is_hibernated || !is_waiting)
+        .skip_if(plan.is_hibernated || !is_needed)
         .within(FIVE_MINUTES)
         .add()
 }
@@ -270,7 +272,8 @@ fn add_what_is_inside(flow: &mut Flow<Work>, plan: Plan, (first, server): (&Prep
     let ready = flow
         .task("Waiting until kube-controller-manager reports readiness", run::wait_controllers)
         .after(&[controllers])
-        .skip_if(plan.skips_readiness || !rotates)
+        // The controllers of before would fill new Secrets with tokens of the old key.
+        .skip_if(!rotates || (plan.skips_readiness && !plan.prepares_service_account_key))
         .within(Duration::from_secs(180))
         .add();
     add_rewrite(flow, plan, connected);

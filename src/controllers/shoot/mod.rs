@@ -201,7 +201,7 @@ impl Listed {
 }
 
 /// Whether a change of the Shoot needs a round: a new generation, a deletion, another answer to whether it is ignored or
-/// deleted by force, which does not change the generation.
+/// deleted by force.
 fn wants_reconcile(change: &Change<ShootHead>) -> bool {
     let Some(new) = &change.new else { return false };
     let asks_for = |head: &ShootHead| {

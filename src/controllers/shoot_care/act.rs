@@ -6,6 +6,7 @@ use crate::api::condition::{self, Condition, Status};
 use crate::api::gardener::{SHOOT, ShootHead};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
+use crate::base::error::chain;
 use crate::base::random;
 use crate::config::settings::ResourceManager;
 use crate::kube::{Patch, Verdict};
@@ -151,7 +152,7 @@ impl CareReconciler {
         let mut is_due = at >= known.next.whole;
         if !is_due && known.next.server.is_some_and(|server| at >= server) {
             let found =
-                self.doors.ask(&head.status.technical_id, &mut known.held, cx.clock.now(), &cx.metrics);
+                self.doors.ask(&head.status.technical_id, &mut known.held, cx.clock.now(), &cx.metrics)?;
             let answers = Some(found.0 == Server::Well);
             is_due = answers != known.answers;
             known.next.server =
@@ -188,7 +189,12 @@ impl CareReconciler {
         let period = self.settings.controllers.shoot_care.sync_period;
         let found = match self.basis(head, known, cx.clock.mono()) {
             Err(error) if error.postponed().is_some() => return Err(error.into()),
-            other => other.ok().flatten(),
+            Err(error) => {
+                let (shoot, err) = (head.status.technical_id.as_str(), chain(&error));
+                log::warn!(shoot, err = err.as_str(); "The Cluster of a Shoot cannot be read: nothing can be said of the Shoot");
+                None
+            }
+            Ok(found) => found,
         };
         let Some(basis) = found else {
             known.unknown(head, now);

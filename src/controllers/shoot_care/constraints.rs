@@ -29,12 +29,12 @@ const VALID_DAYS: u64 = 365;
 const WEBHOOK_CODE: &str = "ERR_PROBLEMATIC_WEBHOOK";
 
 /// What was found inside the Shoot.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Inside {
-    /// Its webhooks.
-    pub(super) webhooks: Option<Problem>,
-    /// Its CustomResourceDefinitions that cannot be read without a webhook.
-    pub(super) definitions: Vec<String>,
+    /// Its webhooks, or why they are not known.
+    pub(super) webhooks: Result<Option<Problem>, String>,
+    /// Its CustomResourceDefinitions that cannot be read without a webhook, or why they are not known.
+    pub(super) definitions: Result<Vec<String>, String>,
 }
 
 /// What is known for the constraints, besides what is known for the conditions.
@@ -44,7 +44,7 @@ pub(super) struct More<'a> {
     pub(super) basis: &'a Basis,
     /// The CAs of the control plane, and until when they are valid; or why that is not known.
     pub(super) authorities: Result<&'a [(String, Timestamp)], &'a str>,
-    /// Inside the Shoot; or why that is not known. Asked only of an API server that answers.
+    /// Inside the Shoot; or why that is not known. Asked only if the API server answers.
     pub(super) inside: Result<&'a Inside, &'a str>,
 }
 
@@ -100,7 +100,7 @@ fn webhooks(facts: &Facts<'_>, more: &More<'_>) -> Said {
         let finding = Finding::new(reason, message.clone());
         (Status::False, Finding { codes: vec![WEBHOOK_CODE.to_owned()], ..finding })
     };
-    match more.inside.map(|inside| &inside.webhooks) {
+    match more.inside.and_then(|inside| inside.webhooks.as_ref().map_err(String::as_str)) {
         Err(why) => unknown(why),
         Ok(None) => {
             (Status::True, Finding::new("NoProblematicWebhooks", "All webhooks are properly configured."))
@@ -112,7 +112,10 @@ fn webhooks(facts: &Facts<'_>, more: &More<'_>) -> Said {
 
 /// Like upstream, says nothing if there is no client.
 fn definitions(more: &More<'_>) -> Option<Said> {
-    let names = &more.inside.ok()?.definitions;
+    let names = match &more.inside.ok()?.definitions {
+        Ok(names) => names,
+        Err(why) => return Some(unknown(why)),
+    };
     if names.is_empty() {
         let text = "No CRDs have multiple stored versions present and a conversion webhook configured";
         return Some((Status::True, Finding::new("NoCRDsWithProblematicConversionWebhooks", text)));

@@ -14,7 +14,7 @@ use crate::base::metrics::Metrics;
 use crate::kube::{Client, Error, ListItem, ListParams, Method, Patch, Shoot};
 use crate::runtime::stale_pods;
 use crate::shoot::Served;
-use crate::shoot::client::Connector;
+use crate::shoot::client::{self, Connector};
 
 use super::decide::Server;
 use super::remedy;
@@ -49,12 +49,21 @@ pub(super) type Answer = (Server, Option<Shoot>);
 
 impl Doors {
     /// Asks whether the server is healthy.
-    pub(super) fn ask(&self, namespace: &str, held: &mut Held, now: Timestamp, metrics: &Metrics) -> Answer {
+    ///
+    /// # Errors
+    /// A request to the seed was not sent, which says nothing about the server.
+    pub(super) fn ask(
+        &self,
+        namespace: &str,
+        held: &mut Held,
+        now: Timestamp,
+        metrics: &Metrics,
+    ) -> Result<Answer, client::Error> {
         let served = self.served.client(namespace, now);
         let known = served.clone().or_else(|| held.client.clone());
         if let Some(client) = known.filter(|_| !held.is_doubtful) {
             match healthz(&client, metrics) {
-                Ok(server) => return (server, Some(client)),
+                Ok(server) => return Ok((server, Some(client))),
                 Err(why) => {
                     log::debug!(namespace = namespace, err = why.as_str(); "/healthz was not answered");
                 }
@@ -66,15 +75,16 @@ impl Doors {
             (Ok(client), _) => client,
             // Whatever the seed lacks, the applier has a way to the server.
             (Err(error), Some(served)) if !error.is_of_server() => served,
-            (Err(error), _) => return (Server::Unreached(chain(&error)), None),
+            (Err(error), _) if error.postponed().is_some() => return Err(error),
+            (Err(error), _) => return Ok((Server::Unreached(chain(&error)), None)),
         };
-        match healthz(&client, metrics) {
+        Ok(match healthz(&client, metrics) {
             Ok(server) => {
                 *held = Held { client: Some(client.clone()), is_doubtful: false };
                 (server, Some(client))
             }
             Err(why) => (Server::Silent(why), None),
-        }
+        })
     }
 }
 

@@ -6,8 +6,8 @@ use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Metadata;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
-use crate::kube::{Error, ListParams, Shoot};
-use crate::runtime::controller::Context;
+use crate::kube::{Client, Error, ListParams};
+use crate::runtime::controller::{Context, Failure};
 use crate::secrets::labels;
 use crate::shoot::Standing;
 
@@ -73,8 +73,11 @@ impl CareReconciler {
         at: Mono,
     ) -> Result<Option<Basis>, Error> {
         let mark = mark(&head.status);
+        // An operation first says that it has begun, and writes the `Cluster` after that.
+        let is_changing = mark.2 == "Processing";
         if let Some((basis, read, of)) = &known.rarely.basis
             && *of == mark
+            && !is_changing
             && !is_due(Some(*read), at, pace::SELDOM)
         {
             return Ok(Some(basis.clone()));
@@ -102,7 +105,7 @@ impl CareReconciler {
         known: &mut Known,
         (basis, answer): (&Basis, Option<Answer>),
         cx: &Context,
-    ) -> Result<Look, Error> {
+    ) -> Result<Look, Failure> {
         let (namespace, at) = (head.status.technical_id.as_str(), cx.clock.mono());
         let care = &self.settings.controllers.shoot_care;
         let plane = if known.wants_present() || answer.is_some() {
@@ -111,16 +114,23 @@ impl CareReconciler {
             self.planes.of(namespace, at, pace::age_max(known.is_well(), care.sync_period))
         };
         let plane = match plane {
-            Err(error) if error.postponed().is_some() => return Err(error),
+            Err(error) if error.postponed().is_some() => return Err(error.into()),
             other => other.map_err(|error| super::planes::words(&error)),
         };
         let (server, client) = match &plane {
             Ok(plane) if !plane.has_server() => (Server::Stopped, None),
-            _ => answer
-                .unwrap_or_else(|| self.doors.ask(namespace, &mut known.held, cx.clock.now(), &cx.metrics)),
+            _ => match answer {
+                Some(answer) => answer,
+                None => self.doors.ask(namespace, &mut known.held, cx.clock.now(), &cx.metrics)?,
+            },
         };
-        let inside = match client.filter(|_| server == Server::Well) {
-            Some(client) => self.inside(namespace, &client, known, (basis.is_going, at), cx),
+        // What makes a server ill may be inside: a webhook, for example.
+        let inside = match client {
+            // It has just answered: nothing that others ask of it postpones this.
+            Some(client) => {
+                let is_going = basis.is_going || head.metadata.deletion_timestamp.is_some();
+                Ok(self.inside(namespace, &client.ungated(), known, (is_going, at), cx))
+            }
             None => Err("The API server of the Shoot does not answer.".to_owned()),
         };
         let applier = self.applier(namespace, known, (&server, at));
@@ -130,11 +140,11 @@ impl CareReconciler {
     fn inside(
         &self,
         namespace: &str,
-        client: &Shoot,
+        client: &Client,
         known: &mut Known,
         (is_going, at): (bool, Mono),
         cx: &Context,
-    ) -> Result<Inside, String> {
+    ) -> Inside {
         let told = |what: &str, result: Result<(), Error>| {
             if let Err(error) = result {
                 let err = chain(&error);
@@ -154,9 +164,9 @@ impl CareReconciler {
             let names = inside::definitions(client);
             rarely.definitions = Some((at, names.map_err(|error| chain(&error))));
         }
-        let webhooks = inside::problem(client).map_err(|error| chain(&error))?;
-        let definitions = rarely.definitions.as_ref().map_or(Ok(Vec::new()), |(_, names)| names.clone())?;
-        Ok(Inside { webhooks, definitions })
+        let webhooks = inside::problem(client).map_err(|error| chain(&error));
+        let definitions = rarely.definitions.as_ref().map_or(Ok(Vec::new()), |(_, names)| names.clone());
+        Inside { webhooks, definitions }
     }
 
     /// Why the applier does not serve the Shoot, if it should and has had time to begin.
@@ -197,9 +207,12 @@ impl CareReconciler {
             let until = label(labels::VALID_UNTIL).and_then(|until| until.parse().ok());
             found.extend(label(labels::NAME).cloned().zip(until.map(Timestamp::from_unix)));
         });
-        // The newest of a name counts.
         found.sort();
-        let result = listed.map(|_| found).map_err(|error| super::planes::words(&error));
+        let result = match listed {
+            // What was read before counts on.
+            Err(error) if error.postponed().is_some() => return,
+            other => other.map(|_| found).map_err(|error| super::planes::words(&error)),
+        };
         known.rarely.authorities = Some((at, result));
     }
 }

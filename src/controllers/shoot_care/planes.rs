@@ -102,7 +102,16 @@ impl Planes {
         for ((namespace, name), health) in etcds {
             planes.entry(namespace).or_default().etcds.insert(name, health);
         }
-        for (namespace, reports) in self.reports(namespace)? {
+        let reports = match self.reports(namespace) {
+            Err(error) if error.postponed().is_some() => return Err(error),
+            // As upstream: the rest of a control plane is judged without them.
+            Err(error) => {
+                log::warn!(err = chain(&error).as_str(); "What extensions say of Shoots cannot be read");
+                BTreeMap::new()
+            }
+            Ok(reports) => reports,
+        };
+        for (namespace, reports) in reports {
             planes.entry(namespace).or_default().reports = reports;
         }
         Ok(planes)

@@ -408,6 +408,10 @@ fn etcds_of_a_druid() {
     }
 }
 
+fn nothing_inside() -> Inside {
+    Inside { webhooks: Ok(None), definitions: Ok(Vec::new()) }
+}
+
 struct Case<'a> {
     scene: Scene,
     basis: Basis,
@@ -421,7 +425,7 @@ impl Default for Case<'_> {
             scene: Scene::default(),
             basis: Basis::default(),
             authorities: Ok(&[]),
-            inside: Ok(Inside::default()),
+            inside: Ok(nothing_inside()),
         }
     }
 }
@@ -453,18 +457,26 @@ fn constraints_that_are_there() {
     let case = Case { authorities: Err("x"), ..Case::default() };
     assert_eq!(case.says(), with("CA Unknown ConditionCheckError"));
 
-    let inside = Inside { definitions: vec!["a.b".to_owned()], ..Inside::default() };
+    let inside = Inside { definitions: Ok(vec!["a.b".to_owned()]), ..nothing_inside() };
     let case = Case { inside: Ok(inside), ..Case::default() };
     assert_eq!(case.says(), with("CR False CRDsWithProblematicConversionWebhooks"));
     for (problem, reason) in [
         (Problem::Problematic("x".to_owned()), "ProblematicWebhooks"),
         (Problem::Remediated("x".to_owned()), "RemediatedWebhooks"),
     ] {
-        let inside = Inside { webhooks: Some(problem), ..Inside::default() };
+        let inside = Inside { webhooks: Ok(Some(problem)), ..nothing_inside() };
         let case = Case { inside: Ok(inside), ..Case::default() };
         assert_eq!(case.says(), [format!("Hi False {reason}"), format!("Ma False {reason}")]);
     }
+    let unread = Inside { definitions: Err("x".to_owned()), ..nothing_inside() };
+    let case = Case { inside: Ok(unread), ..Case::default() };
+    assert_eq!(case.says(), with("CR Unknown ConditionCheckError"));
     let unknown = ["Hi Unknown ConditionCheckError", "Ma Unknown ConditionCheckError"];
+    let definitions = Ok(vec!["a.b".to_owned()]);
+    let unread = Inside { webhooks: Err("x".to_owned()), definitions };
+    let case = Case { inside: Ok(unread), ..Case::default() };
+    let found = "CR False CRDsWithProblematicConversionWebhooks";
+    assert_eq!(case.says(), [unknown.as_slice(), &[found]].concat());
     let case = Case { inside: Err("x".to_owned()), ..Case::default() };
     assert_eq!(case.says(), unknown);
     let mut case = Case::default();

@@ -29,7 +29,7 @@ use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
 use crate::runtime::marks::Marks;
 use crate::runtime::pool::Lane;
-use crate::runtime::queue::RETRY_DEFAULT;
+use crate::runtime::queue::Retry;
 use crate::runtime::store::Change;
 
 use super::Site;
@@ -38,13 +38,16 @@ use collect::{Content, Digest, Plane};
 use decide::{Memo, Standing, Turn};
 use watch::States;
 
+/// A ShootState has to follow a change within a minute, also after failures.
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+
 /// Adds the controller, unless it is switched off.
 pub fn add(site: &Site, group: &mut Group) {
     let settings = site.settings.controllers.shoot_state;
     if settings.workers == 0 {
         return;
     }
-    let lane = group.lane("shoot-state", settings.workers, RETRY_DEFAULT);
+    let lane = group.lane("shoot-state", settings.workers, Retry::up_to(AGAIN_MAX));
     let planes = Planes::default();
     let known = planes.clone();
     group.wake(&lane, &site.heads, move |change| known.hear(change));
@@ -206,9 +209,9 @@ impl ShootStateReconciler {
         match listed {
             Ok(_) => Ok(*self.is_managed.get_or_init(|| is_managed)),
             // A garden without ManagedSeeds.
-            Err(e) if e.is_not_found() || matches!(e.verdict(), Verdict::Denied) => {
-                Ok(*self.is_managed.get_or_init(|| false))
-            }
+            Err(e) if e.is_not_found() => Ok(*self.is_managed.get_or_init(|| false)),
+            // It may be allowed later.
+            Err(e) if matches!(e.verdict(), Verdict::Denied) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }

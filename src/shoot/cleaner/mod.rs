@@ -78,6 +78,8 @@ pub struct Sweep {
     /// The place of the kind in the list of kinds, and of the page.
     place: (usize, String),
     left: Left,
+    /// What the sweep before has left.
+    before: Option<Failed>,
 }
 
 /// What a sweep needs to know.
@@ -94,21 +96,23 @@ pub struct Terms<'a> {
 impl Sweep {
     /// It has not begun.
     pub fn new(stage: Stage) -> Self {
-        Self { stage, place: (0, String::new()), left: Left::default() }
+        Self { stage, place: (0, String::new()), left: Left::default(), before: None }
     }
 
     /// Goes on. It is done when nothing is left.
     ///
     /// # Errors
-    /// A list failed; an annotation of the Shoot cannot be read. Requests for single objects may fail: those objects are left.
+    /// The server did not answer; an annotation of the Shoot cannot be read. A refused request fails nothing: its objects are left.
     pub fn step(&mut self, client: &Client, terms: &Terms<'_>) -> Result<Step, Failed> {
         let kinds = self.stage.kinds(skips(terms.shoot));
         let mut budget = limits::CLEANUP_WRITES_MAX;
         let mut pages = limits::CLEANUP_PAGES_MAX;
         while let Some(kind) = kinds.get(self.place.0) {
             if budget == 0 || pages == 0 {
-                let count = self.left.count;
-                return Ok(Step::again(GO_ON, format!("the objects are being deleted, {count} so far")));
+                // If the time runs out before this sweep ends, the error is what is known by then.
+                let known = self.before.clone().or_else(|| self.left.failed(self.stage));
+                let known = known.unwrap_or_else(|| Failed::new("the objects are being deleted"));
+                return Ok(Step::again(GO_ON, known));
             }
             let patience = decide::patience(terms.shoot, self.stage, kind)?;
             pages -= 1;
@@ -116,9 +120,9 @@ impl Sweep {
             let is_through = rest.is_empty();
             self.place = if is_through { (self.place.0 + 1, rest) } else { (self.place.0, rest) };
         }
-        let left = std::mem::take(&mut self.left);
+        self.before = std::mem::take(&mut self.left).failed(self.stage);
         self.place = (0, String::new());
-        Ok(left.failed(self.stage).map_or(Step::Done, |failed| Step::again(AGAIN, failed)))
+        Ok(self.before.clone().map_or(Step::Done, |failed| Step::again(AGAIN, failed)))
     }
 
     /// One page; returns where the next one begins.
@@ -141,6 +145,12 @@ impl Sweep {
             Ok(page) => page,
             // The server does not have this kind.
             Err(error) if error.is_not_found() => return Ok(String::new()),
+            // The server says no: objects of other kinds go all the same.
+            Err(error) if error.failure().is_some() && !error.is_gone() => {
+                self.left.add(format!("{} of all names, which cannot be listed", kind.resource.plural));
+                self.left.error = Some(chain(&error));
+                return Ok(String::new());
+            }
             Err(error) => {
                 // The page may have expired: the kind is read anew.
                 self.place.1.clear();
@@ -150,16 +160,18 @@ impl Sweep {
             }
         };
         for Metadata { metadata, .. } in &page.items {
-            if self.stage == Stage::Resources && decide::is_late(metadata, terms.begun, patience) {
-                continue;
-            }
+            // Something makes such objects again and again: they are deleted, and nobody waits for them.
+            let is_late = self.stage == Stage::Resources
+                && !kind.is_snapshot
+                && decide::is_late(metadata, terms.begun, patience);
             let fate = decide::fate(metadata, patience, terms.now);
             if fate != Fate::Wait {
                 *budget = budget.saturating_sub(1);
             }
             match act(client, &kind.resource, metadata, (fate, patience)) {
-                Ok(()) => self.left.add(name(kind, metadata)),
                 Err(error) if error.is_not_found() => {}
+                Ok(()) | Err(_) if is_late => {}
+                Ok(()) => self.left.add(name(kind, metadata)),
                 Err(error) if error.postponed().is_some() => return Err(error.into()),
                 Err(error) => {
                     self.left.add(name(kind, metadata));
@@ -172,6 +184,38 @@ impl Sweep {
         }
         Ok(page.metadata.continue_token)
     }
+}
+
+/// Names objects of a stage that are there, for people: some of each kind. It changes nothing.
+///
+/// # Errors
+/// The client's.
+pub fn look(client: &Client, shoot: &Value, stage: Stage) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    for kind in stage.kinds(skips(shoot)) {
+        let params = ListParams {
+            label_selector: kind.selector.to_owned(),
+            limit: limits::CLEANUP_PAGE_ITEMS,
+            metadata_only: true,
+            ..ListParams::default()
+        };
+        match client.list::<Metadata>(&kind.resource, "", &params) {
+            Ok(page) => found.extend(page.items.iter().map(|object| name(&kind, &object.metadata))),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// After how long the finalizers of an object of a stage are removed. Those of snapshots may have longer.
+///
+/// # Errors
+/// The annotation of the Shoot is no number of seconds.
+pub fn finalized_after(shoot: &Value, stage: Stage) -> Result<Duration, String> {
+    let kinds = stage.kinds(true);
+    let first = kinds.first().map(|kind| decide::patience(shoot, stage, kind));
+    first.map_or(Ok(Duration::ZERO), |patience| patience.map(|patience| patience.finalize))
 }
 
 fn name(kind: &Kind, object: &ObjectMeta) -> String {

@@ -8,7 +8,7 @@ use super::refused::Refused;
 use super::rounds::Rounds;
 use super::walk::{Item, Walk};
 use super::{Connect, KEY_NAME};
-use crate::api::core::{SECRET, SERVICE_ACCOUNT};
+use crate::api::core::{SECRET, SERVICE_ACCOUNT, Secret};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Timestamp;
 use crate::components::managed;
@@ -16,6 +16,9 @@ use crate::flow::{Failed, Step};
 use crate::kube::{Client, Error, Patch};
 use crate::runtime::write;
 use crate::secrets::Data;
+
+/// The type of Secrets with tokens.
+const TOKEN: &str = "kubernetes.io/service-account-token";
 
 /// The Secret of the key that signs tokens.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +82,7 @@ fn renew(shoot: &Client, item: &Item, key: SigningKey<'_>) -> Result<bool, Error
         return Ok(false);
     }
     let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "apiVersion": "v1", "kind": "Secret", "type": TOKEN,
         "metadata": {"name": token, "namespace": namespace, "annotations": {"kubernetes.io/service-account.name": name}},
     });
     match shoot.create::<Metadata>(&SECRET, namespace, &secret) {
@@ -94,13 +97,18 @@ fn renew(shoot: &Client, item: &Item, key: SigningKey<'_>) -> Result<bool, Error
     })
 }
 
+/// `.secrets` may name others, too, such as credentials for a registry: those stay.
+fn is_old_token(secret: &Secret, prepared: Timestamp) -> bool {
+    secret.kind == TOKEN && secret.metadata.creation_timestamp.is_some_and(|made| made < prepared)
+}
+
 fn clean(shoot: &Client, item: &Item, (key, prepared): (SigningKey<'_>, Timestamp)) -> Result<bool, Error> {
     let Key { namespace, name } = &item.key;
     let new = key.token_of(name);
     let mut deleted = Vec::new();
     for secret in item.secrets.iter().filter(|secret| **secret != new) {
-        let found = shoot.find::<Metadata>(&SECRET, namespace, secret)?;
-        if found.is_some_and(|found| found.metadata.creation_timestamp.is_some_and(|made| made < prepared)) {
+        let found = shoot.find::<Secret>(&SECRET, namespace, secret)?;
+        if found.is_some_and(|found| is_old_token(&found, prepared)) {
             write::delete(shoot, &SECRET, &Key::new(namespace.as_str(), secret.as_str()))?;
             deleted.push(secret.clone());
         }

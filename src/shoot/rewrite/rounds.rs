@@ -47,8 +47,10 @@ impl Rounds {
                 Err(failed)
             }
             Walked::Again { after, why } => {
+                // If the time runs out before this walk ends, the error is what is known by then.
+                let refused = Some(walk.refused()).filter(|refused| !refused.is_empty()).map(describe);
                 self.walk = Some((shoot, walk));
-                let why = self.before.clone().unwrap_or_else(|| Failed::new(why));
+                let why = refused.or_else(|| self.before.clone()).unwrap_or_else(|| Failed::new(why));
                 Ok(Step::Again { after, why })
             }
             Walked::Away(failed) if failed.postponed.is_some() => {

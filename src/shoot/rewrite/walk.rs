@@ -175,8 +175,19 @@ impl Walk {
         Walked::Again { after, why }
     }
 
+    /// What could not be written so far.
+    pub(super) const fn refused(&self) -> &Refused {
+        &self.refused
+    }
+
     /// What an error means; nothing if the walk goes on.
     fn fail(&mut self, item: Item, error: Error) -> Option<Walked> {
+        // The server may wait for a webhook that does not answer. Others may be written, and without this, no walk would ever come
+        // past the object.
+        if error.is_late() {
+            self.refused.object(&item.resource, &item.key, &error);
+            return self.refused.is_hopeless().then(|| Walked::Refused(std::mem::take(&mut self.refused)));
+        }
         if error.failure().is_none() || error.status_code() == Some(401) {
             self.page.push_front(item);
             return Some(Walked::Away(error.into()));

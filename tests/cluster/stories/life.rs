@@ -7,7 +7,8 @@ use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::failure::{Failure, Result, equal};
+use crate::environment::Environment;
+use crate::failure::{Failure, Result, ensure, equal};
 use crate::image::{self, Component};
 use crate::lab::Lab;
 use crate::outside;
@@ -22,6 +23,7 @@ mod crashes;
 mod end;
 mod extensions;
 mod health;
+mod key;
 mod names;
 mod outages;
 mod owner;
@@ -40,6 +42,8 @@ const CREATED_WITHIN_S: u64 = 180;
 /// What runs in the node.
 const COMPONENTS: [Component; 5] =
     [image::ETCD, image::API_SERVER, image::CONTROLLERS, image::NEXT_API_SERVER, image::NEXT_CONTROLLERS];
+/// What runs in it besides with `--long`.
+const NEWEST: [Component; 2] = [image::NEWEST_API_SERVER, image::NEWEST_CONTROLLERS];
 
 /// A Shoot of the project.
 #[derive(Clone, Copy, Debug)]
@@ -93,10 +97,12 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
 }
 
 /// A Shoot with extensions comes up, and says what is wrong with them. It is said to be healthy, and not while its API server is cut
-/// off. It sleeps and wakes up, gets the next minor version of Kubernetes and new credentials, and goes with everything in it.
+/// off. It sleeps and wakes up, gets the next minor version of Kubernetes, with `--long` the one after that, too, and new
+/// credentials, and goes with everything in it.
 pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
-    let (name, first, next) = (Name("l1"), image::API_SERVER.version(), image::NEXT_API_SERVER.version());
-    let site = Site::start(lab, &COMPONENTS)?;
+    let name = Name("l1");
+    let components = components(&lab.environment);
+    let site = Site::start(lab, &components)?;
     let _world = World::build(lab)?;
     let mut audit = lab.seed.audit();
     let garden = lab.garden.client()?;
@@ -105,7 +111,7 @@ pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
     extensions::work(&extensions::Place { lab, garden: &garden, node: &site.node, name }, &mut agent)?;
     agent.reconfigure(extensions::be_as_usual)?;
     let owner = Owner::new(lab, &garden, name, &site.outside)?;
-    owner.gets_in(first)?;
+    owner.gets_in(image::API_SERVER.version())?;
     owner.keeps_a_secret()?;
     health::is_told_to_be_good(&garden, &mut agent, name)?;
     health::follows_a_cut(&site.node, &lab.seed, (&garden, &mut agent), (name, false))?;
@@ -114,13 +120,20 @@ pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
         health::follows_a_cut(&site.node, &lab.seed, (&garden, &mut agent), (name, true))?;
     }
     sleep::sleeps_and_wakes_up(lab, &garden, &mut agent, (name, &owner))?;
-    upgrade::loses_nothing(lab, &garden, &mut agent, (name, &owner))?;
+    let version = upgrade::all_lose_nothing(lab, &garden, &mut agent, &owner)?;
     rotation::begins(lab, &garden, &mut agent, (name, &owner))?;
-    rotation::completes(lab, &garden, &mut agent, (&owner, &site.outside, next))?;
+    rotation::completes(lab, &garden, &mut agent, (&owner, &site.outside, version))?;
     let owner = Owner::new(lab, &garden, name, &site.outside)?;
+    key::is_replaced_while_somebody_writes(lab, &garden, &mut agent, &owner)?;
     end::everything_goes(lab, &garden, &mut agent, (&before, &owner))?;
     agent.ensure_running()?;
     role::allows_with_shoots(&mut audit)
+}
+
+/// What [`lives`] needs in the node.
+fn components(environment: &Environment) -> Vec<Component> {
+    let newest: &[Component] = if environment.long { &NEWEST } else { &[] };
+    [&COMPONENTS, newest].concat()
 }
 
 /// A garden with a project, and an agent whose Seed is ready for Shoots.
@@ -160,7 +173,8 @@ fn shoot(name: Name, version: &str) -> Value {
     shoot
 }
 
-/// The Shoot, once the operation of that type has succeeded.
+/// The Shoot, once it is what its spec says, by an operation of that type. An earlier operation does not count: whatever asks
+/// for another one, a change of the spec or an annotation, makes a generation that no operation has begun with.
 fn succeeded(
     lab: &Lab,
     garden: &Client,
@@ -169,20 +183,25 @@ fn succeeded(
 ) -> Result<Value> {
     let result = while_running(&format!("{operation} Succeeded"), CREATED_WITHIN_S, agent, || {
         let shoot = garden.get::<Value>(&SHOOT, PROJECT, name.0)?;
-        let last = &shoot["status"]["lastOperation"];
-        let is_asked_for = shoot["metadata"]["annotations"]["gardener.cloud/operation"].is_string();
-        if last["type"] == operation && last["state"] == "Succeeded" && !is_asked_for {
+        let (last, status) = (&shoot["status"]["lastOperation"], &shoot["status"]);
+        let is_observed = status["observedGeneration"] == shoot["metadata"]["generation"];
+        if is_observed && last["type"] == operation && last["state"] == "Succeeded" {
             return Ok(Some(shoot));
         }
-        Err(Failure::new(format!("{last} {}", shoot["status"]["lastErrors"])))
+        Err(Failure::new(format!("{last} {}", status["lastErrors"])))
     });
     result.map_err(|failure| explained(lab, garden, (name, &failure)))
 }
 
-/// Asks for another reconciliation.
+/// Asks for another reconciliation. The garden takes the annotation away and makes a new generation, for which [`succeeded`]
+/// waits. It does not if the last operation has failed for good.
 fn ask_for_another(garden: &Client, name: Name) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
-    Ok(garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch)).map(drop)?)
+    let shoot = garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch))?;
+    let (wanted, status) = (&shoot["metadata"]["generation"], &shoot["status"]);
+    ensure(status["observedGeneration"] != *wanted, || {
+        format!("the garden asks nobody for another operation: {wanted} {}", status["lastOperation"])
+    })
 }
 
 /// What the log says of the tasks that took longest.

@@ -12,7 +12,7 @@ use super::server::Server;
 use super::settings::{Settings, probe_token};
 use super::{Listen, Shared, Trouble, network};
 use crate::support::api::subresource::LOG;
-use crate::support::encoding::sha256_hex;
+use crate::support::encoding::{from_rfc3339, sha256_hex};
 use crate::support::json::{entry, list, text};
 
 /// How a pod is.
@@ -37,7 +37,10 @@ pub fn look(shared: &Shared, scene: &Scene) -> bool {
         let server = serve(shared, scene, namespace);
         for pod in scene.pods.iter().filter(is_here) {
             if !is_alive(pod) {
-                hands.bury(pod);
+                match lingers(shared, pod) {
+                    true => waits = true,
+                    false => hands.bury(pod),
+                }
                 continue;
             }
             let state = state(shared, scene, pod, &server);
@@ -46,6 +49,14 @@ pub fn look(shared: &Shared, scene: &Scene) -> bool {
         }
     }
     waits
+}
+
+/// Whether a pod that was told to end still does its work.
+fn lingers(shared: &Shared, pod: &Value) -> bool {
+    let time = shared.options.lingers;
+    let is_server = labels(pod)["role"] == "apiserver";
+    let told = from_rfc3339(text(pod, "/metadata/deletionTimestamp"));
+    is_server && told.is_some_and(|told| told.plus(time) > shared.hands.client.clock().now())
 }
 
 /// What there is of the API server of a Shoot.

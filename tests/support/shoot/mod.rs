@@ -110,6 +110,8 @@ pub struct Options {
     pub node_addresses: Vec<String>,
     /// How long a pod has to be ready before it counts, whatever its Deployment says.
     pub min_ready: Option<Duration>,
+    /// How long a pod of kube-apiserver goes on after it was to end.
+    pub lingers: Duration,
 }
 
 impl Default for Options {
@@ -121,6 +123,7 @@ impl Default for Options {
             elsewhere: String::new(),
             node_addresses,
             min_ready: None,
+            lingers: Duration::ZERO,
         }
     }
 }

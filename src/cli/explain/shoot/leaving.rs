@@ -1,18 +1,18 @@
 //! What the seed shows of a deletion: what is still there, and who holds it.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::api::core::{DEPLOYMENT, NAMESPACE};
 use crate::api::extensions::{DNS_RECORD, EXTENSION};
-use crate::api::meta::{Key, Resource, annotation, text};
+use crate::api::meta::{Key, Resource, text};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
+use crate::base::error::chain;
 use crate::components::kube_apiserver;
+use crate::controllers::shoot::decide::{self, Operation};
 use crate::format::duration;
 use crate::kube::ListParams;
 use crate::limits;
-use crate::shoot::cleaner::Stage;
+use crate::shoot::cleaner::{self, Stage};
 
 use super::looks::{Found, Looker, Seen, missing};
 
@@ -26,7 +26,7 @@ impl Looker<'_> {
             _ => None,
         };
         if let Some(stage) = stage {
-            return Some(Ok(Seen::Missing(inside(self.shoot, stage))));
+            return Some(Ok(Seen::Missing(self.inside(stage))));
         }
         Some(match task {
             "Waiting until managed resources have been deleted"
@@ -45,6 +45,24 @@ impl Looker<'_> {
             | "Waiting until shoot namespace has been deleted" => self.namespace_left(),
             _ => return None,
         })
+    }
+
+    /// What is still in the cluster of the Shoot, as far as its API server can be reached from here.
+    fn inside(&self, stage: Stage) -> Vec<String> {
+        let found = self
+            .shoots
+            .connect(self.plane())
+            .map_err(|error| chain(&error))
+            .and_then(|client| cleaner::look(&client, self.shoot, stage).map_err(|error| chain(&error)));
+        let mut said = match found {
+            Ok(found) => still_there(found),
+            Err(why) => vec![format!(
+                "what is in the cluster of the Shoot cannot be read from here ({why}); the last error of the task names it, at the \
+                 latest ten minutes after the task has begun"
+            )],
+        };
+        said.push(remedy(self.shoot, stage));
+        said
     }
 
     fn is_gone(&self, resource: &Resource, namespace: &str, name: &str) -> Found {
@@ -68,8 +86,10 @@ impl Looker<'_> {
     fn managed_left(&self) -> Found {
         let mut left = Vec::new();
         let params = ListParams::default();
+        // By force all of them go.
+        let is_forced = decide::operation(self.shoot) == Operation::ForceDelete;
         self.seed.list_all::<ManagedResource>(&MANAGED_RESOURCE, self.plane(), &params, &mut |managed| {
-            if managed.spec.class.is_empty() {
+            if is_forced || managed.spec.class.is_empty() {
                 let applied =
                     managed.status.conditions.iter().find(|condition| condition.kind == "ResourcesApplied");
                 let why = applied.map_or("no applier has reported", |condition| &condition.message);
@@ -91,21 +111,24 @@ impl Looker<'_> {
     }
 }
 
-/// The agent alone has looked into the cluster.
-fn inside(shoot: &Value, stage: Stage) -> Vec<String> {
+fn still_there(found: Vec<String>) -> Vec<String> {
+    match few(found) {
+        Seen::Missing(names) => {
+            vec![format!("in the cluster of the Shoot there is still {}", names.join(", "))]
+        }
+        _ => vec!["nothing of it is left in the cluster of the Shoot".to_owned()],
+    }
+}
+
+fn remedy(shoot: &Value, stage: Stage) -> String {
     let name = stage.annotation();
-    let time = match annotation(shoot, name) {
-        "" if stage == Stage::Apis => duration::format(Duration::from_secs(3_600)),
-        "" => duration::format(Duration::from_secs(300)),
-        seconds => format!("{seconds} s"),
-    };
-    vec![
-        "objects are still in the cluster of the Shoot; the last error names them, at the latest ten minutes after the task has begun"
-            .to_owned(),
-        format!(
-            "finalizers of an object are removed {time} after its deletion began: annotate the Shoot with {name} to make that shorter"
+    match cleaner::finalized_after(shoot, stage) {
+        Ok(time) => format!(
+            "finalizers of an object are removed {} after its deletion began: annotate the Shoot with {name} to make that shorter",
+            duration::format(time)
         ),
-    ]
+        Err(why) => why,
+    }
 }
 
 fn held(resource: &Resource, object: &Value) -> String {
@@ -165,11 +188,22 @@ mod tests {
     #[test]
     fn the_time_until_finalizers_go_is_told() {
         let name = Stage::Apis.annotation();
-        assert!(inside(&json!({}), Stage::Apis)[1].contains("1h0m0s"));
-        assert!(inside(&json!({}), Stage::Webhooks)[1].contains("5m0s"));
-        let short = json!({"metadata": {"annotations": {name: "20"}}});
-        let told = inside(&short, Stage::Apis);
-        assert!(told[1].contains("removed 20 s after") && told[1].contains(name), "{told:?}");
+        assert!(remedy(&json!({}), Stage::Apis).contains("1h0m0s"));
+        assert!(remedy(&json!({}), Stage::Webhooks).contains("5m0s"));
+        let annotated =
+            |value: &str| remedy(&json!({"metadata": {"annotations": {name: value}}}), Stage::Apis);
+        let short = annotated("20");
+        assert!(short.contains("removed 20s after") && short.contains(name), "{short}");
+        // A Shoot can only shorten it, and only by a number.
+        assert!(annotated("9999").contains("1h0m0s"));
+        assert!(annotated("1h").contains("set it to a number of seconds"));
+    }
+
+    #[test]
+    fn what_is_in_the_cluster_is_named() {
+        let named = still_there(vec!["Service default/held (finalizers x)".to_owned()]);
+        assert_eq!(named, ["in the cluster of the Shoot there is still Service default/held (finalizers x)"]);
+        assert!(still_there(Vec::new())[0].starts_with("nothing"));
     }
 
     /// The tasks that have a look are tasks of a deletion.

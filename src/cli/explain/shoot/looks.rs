@@ -17,6 +17,7 @@ use crate::extension::{self, Class, Moment};
 use crate::flow::{Failed, Step};
 use crate::kube::{Garden, Seed};
 use crate::resources::Watched;
+use crate::shoot::client::Connector;
 
 use super::super::decide::{EVENTS_MAX, event, when};
 
@@ -33,10 +34,11 @@ pub(super) enum Seen {
     Unread(String),
 }
 
-/// Reads what a task waits for, in garden and seed.
+/// Reads what a task waits for, in garden, seed and Shoot.
 pub(super) struct Looker<'a> {
     pub(super) garden: &'a Garden,
     pub(super) seed: &'a Seed,
+    pub(super) shoots: &'a Connector,
     pub(super) settings: &'a Settings,
     /// The Seed in the garden.
     pub(super) of: &'a Value,

@@ -8,6 +8,7 @@ use crate::api::gardener::SEED;
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
+use crate::base::workers::Workers;
 use crate::config::Settings;
 use crate::controllers::shoot::decide::{self, Decision, Input, Rest};
 use crate::controllers::shoot::{look, sleep, status};
@@ -15,7 +16,9 @@ use crate::extension::{self, Class, Moment};
 use crate::flow::Outline;
 use crate::format::duration;
 use crate::format::time::{parse_rfc3339, rfc3339};
-use crate::kube::{Client, Error, Garden, Seed};
+use crate::kube::{Client, Error, Garden, Gates, Options, Seed};
+
+use crate::shoot::client::{Connector, Doors};
 
 use self::judge::State;
 use self::looks::{Looker, Seen};
@@ -36,6 +39,7 @@ pub(super) struct Told {
 /// Reads what is to be said of it.
 pub(super) fn tell(
     (garden, seed): (Client, Client),
+    options: Options,
     settings: &Settings,
     shoot: &Value,
     now: Timestamp,
@@ -68,7 +72,8 @@ pub(super) fn tell(
     }
     let tasks = look::outline(shoot);
     told.why.extend(judge::other_errors(&tasks, &shoot["status"]).into_iter().map(other_error));
-    let looker = Looker { garden: &garden, seed: &seed, settings, of: &of, shoot, now };
+    let shoots = Connector::new(seed.clone(), options, &Doors::from_outside(Gates::new(&Workers::new(1))));
+    let looker = Looker { garden: &garden, seed: &seed, shoots: &shoots, settings, of: &of, shoot, now };
     told.tasks = walk(&tasks, &shoot["status"], now, &|task| looker.look(task));
     Ok(told)
 }

@@ -132,8 +132,16 @@ fn unready(etcd: &Value) -> Option<String> {
     {
         return Some("was not reconciled yet: an etcd-druid of the seed does that".to_owned());
     }
-    let is_off = etcd["spec"]["replicas"] == 0;
-    (!is_off && status["ready"] != true).then(|| "is not ready".to_owned())
+    if etcd["spec"]["replicas"] == 0 {
+        return None;
+    }
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let is_updated = conditions.any(|c| c["type"] == "AllMembersUpdated" && c["status"] == "True");
+    match (status["ready"] == true, is_updated) {
+        (false, _) => Some("is not ready".to_owned()),
+        (true, false) => Some("has members that are not updated yet".to_owned()),
+        (true, true) => None,
+    }
 }
 
 /// The object. `schedule` is when it is defragmented, in cron's form.
@@ -243,13 +251,19 @@ mod tests {
     #[test]
     fn what_a_druid_has_done() {
         let etcd = |status: Value| json!({"metadata": {"generation": 2}, "status": status});
+        let updated = |status: &str| json!([{"type": "AllMembersUpdated", "status": status}]);
         let mut asked = etcd(json!({"observedGeneration": 2, "ready": true}));
         asked["metadata"]["annotations"][OPERATION] = json!("reconcile");
         let mut off = etcd(json!({"observedGeneration": 2, "ready": false}));
         off["spec"]["replicas"] = json!(0);
         let table = [
             (off, None),
-            (etcd(json!({"observedGeneration": 2, "ready": true})), None),
+            (etcd(json!({"observedGeneration": 2, "ready": true, "conditions": updated("True")})), None),
+            (
+                etcd(json!({"observedGeneration": 2, "ready": true, "conditions": updated("False")})),
+                Some("members that are not updated"),
+            ),
+            (etcd(json!({"observedGeneration": 2, "ready": true})), Some("members that are not updated")),
             (etcd(json!({"observedGeneration": 1, "ready": true})), Some("not reconciled yet")),
             (asked, Some("not reconciled yet")),
             (etcd(json!({"observedGeneration": 2, "ready": false})), Some("is not ready")),

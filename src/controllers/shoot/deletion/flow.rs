@@ -95,13 +95,13 @@ fn add_server(flow: &mut Flow<Work>, skip: bool, (secrets, exposed): (TaskId, Ta
         .skip_if(skip)
         .within(FIVE_MINUTES)
         .add();
-    let server = retried(
-        flow,
-        "Deploying Kubernetes API server",
-        delete::server,
-        &[secrets, etcd, stored, exposed],
-        skip,
-    );
+    // While a new encryption key is prepared, its own rollout with the old key comes first.
+    let server = flow
+        .task("Deploying Kubernetes API server", delete::server)
+        .after(&[secrets, etcd, stored, exposed])
+        .skip_if(skip)
+        .retrying(FIVE_SECONDS, FIVE_MINUTES)
+        .add();
     flow.task("Waiting until Kubernetes API server reports readiness", run::wait_server)
         .after(&[server])
         .skip_if(skip)
@@ -182,32 +182,42 @@ fn add_clean_up(flow: &mut Flow<Work>, plan: Plan, up: &Up) -> Vec<TaskId> {
         &[managed],
         TEN_MINUTES,
     );
+    let [before, stale] = add_extensions(flow, plan, &[resources, managed]);
+    vec![webhooks, apis, resources, managed, before, stale]
+}
+
+/// The extensions that go before the API server, and those that nobody asks for any more.
+fn add_extensions(flow: &mut Flow<Work>, plan: Plan, needs: &[TaskId]) -> [TaskId; 2] {
     let before = retried(
         flow,
         "Deleting extension resources before kube-apiserver",
         |work, _| extensions::delete(work, Moment::Before),
-        &[resources, managed],
+        needs,
         false,
     );
     let before = flow
         .task(
             "Waiting until extension resources that should be handled before kube-apiserver have been deleted",
-            |work: &mut Work, attempt: &Attempt| extensions::wait_deleted(work, Moment::Before, attempt),
+            move |work: &mut Work, attempt: &Attempt| {
+                delete::release_going(work, plan.cleans)?;
+                extensions::wait_deleted(work, Moment::Before, attempt)
+            },
         )
         .after(&[before])
         .add();
-    let stale = retried(
-        flow,
-        "Deleting stale extension resources",
-        run::delete_stale_extensions,
-        &[resources, managed],
-        false,
-    );
+    let stale =
+        retried(flow, "Deleting stale extension resources", run::delete_stale_extensions, needs, false);
     let stale = flow
-        .task("Waiting until all stale extension resources have been deleted", run::wait_stale_extensions)
+        .task(
+            "Waiting until all stale extension resources have been deleted",
+            move |work: &mut Work, attempt: &Attempt| {
+                delete::release_going(work, plan.cleans)?;
+                run::wait_stale_extensions(work, attempt)
+            },
+        )
         .after(&[stale])
         .add();
-    vec![webhooks, apis, resources, managed, before, stale]
+    [before, stale]
 }
 
 /// The API server, and what works without it.
@@ -312,6 +322,7 @@ fn add_end(flow: &mut Flow<Work>, plan: Plan, gone: &[TaskId]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::Outline;
 
     fn names(plan: Plan) -> Vec<String> {
         build(plan).outline().into_iter().filter(|task| !task.is_skipped).map(|task| task.name).collect()
@@ -345,6 +356,53 @@ mod tests {
         let mut found = names(plan);
         found.sort();
         assert_eq!(found, golden);
+    }
+
+    /// Whether a task begins only after another one has ended.
+    fn waits(tasks: &[Outline], later: &str, earlier: &str) -> bool {
+        let place = |name: &str| tasks.iter().position(|task| task.name == name).unwrap();
+        let (mut open, earlier) = (vec![place(later)], place(earlier));
+        while let Some(task) = open.pop() {
+            if tasks[task].needs.contains(&earlier) {
+                return true;
+            }
+            open.extend(&tasks[task].needs);
+        }
+        false
+    }
+
+    #[test]
+    fn nothing_goes_before_what_needs_it() {
+        const SERVER: &str = "Deleting Kubernetes API server";
+        let plan = Plan { has_namespace: true, cleans: true, has_controllers: true, skips_apis: false };
+        let tasks = build(plan).outline();
+        let table = [
+            ("Cleaning up webhooks", "Initializing connection to Shoot"),
+            ("Cleaning extended API groups", "Cleaning up webhooks"),
+            ("Cleaning Kubernetes resources", "Cleaning extended API groups"),
+            ("Cleaning Kubernetes resources", "Waiting until kube-controller-manager is active"),
+            ("Deleting managed resources", "Cleaning Kubernetes resources"),
+            (SERVER, "Waiting until managed resources have been deleted"),
+            (
+                SERVER,
+                "Waiting until extension resources that should be handled before kube-apiserver have been deleted",
+            ),
+            (SERVER, "Waiting until all stale extension resources have been deleted"),
+            ("Deleting extension resources after kube-apiserver", SERVER),
+            ("Destroying Kubernetes API server service", SERVER),
+            (
+                "Destroying internal domain DNS record",
+                "Waiting until all extension resources have been deleted",
+            ),
+            ("Destroying main and events etcd", "Waiting until Kubernetes API server has been deleted"),
+            ("Deleting shoot namespace in Seed", "Waiting until main and event etcd have been destroyed"),
+            ("Deleting shoot namespace in Seed", "Destroying internal domain DNS record"),
+            ("Deleting Shoot State", "Deleting shoot namespace in Seed"),
+        ];
+        for (later, earlier) in table {
+            assert!(waits(&tasks, later, earlier), "{later:?} does not wait for {earlier:?}");
+        }
+        assert!(!waits(&tasks, SERVER, "Deleting Shoot State"));
     }
 
     #[test]

@@ -7,10 +7,10 @@ mod tasks;
 
 use serde_json::Value;
 
-use crate::api::core::{DEPLOYMENT, NAMESPACE, SECRET};
+use crate::api::core::{DEPLOYMENT, NAMESPACE};
 use crate::api::meta::Metadata;
 use crate::components::{kube_apiserver, kube_controller_manager};
-use crate::kube::{Error, ListParams, Seed};
+use crate::kube::{Error, Seed};
 use crate::shoot::{access, cleaner};
 
 /// What is found in the seed before the flow.
@@ -20,7 +20,7 @@ pub(super) struct Found {
     has_namespace: bool,
     /// The Deployment of the API server is there, and is not being deleted.
     has_server: bool,
-    /// Somebody was in the cluster: a token of one of its ServiceAccounts was asked for.
+    /// Somebody may have been in the cluster: its API server answers, or has given a token.
     was_served: bool,
     /// The Deployment of kube-controller-manager is there, and is not being deleted.
     has_controllers: bool,
@@ -39,18 +39,14 @@ impl Found {
         if !has_namespace {
             return Ok(Self::default());
         }
-        let mut was_served = false;
-        let params = ListParams {
-            label_selector: access::OF_SHOOT.to_owned(),
-            metadata_only: true,
-            ..ListParams::default()
-        };
-        seed.list_all::<Metadata>(&SECRET, namespace, &params, &mut |secret| {
-            was_served |= access::has_token(&secret.metadata);
-        })?;
+        let server: Option<Value> = seed.find(&DEPLOYMENT, namespace, kube_apiserver::NAME)?;
+        let answers = |server: &Value| server["status"]["readyReplicas"].as_i64().is_some_and(|n| n > 0);
+        // Its owner may have been in before any token was asked for.
+        let was_served = server.as_ref().is_some_and(answers) || access::was_ever_given(seed, namespace)?;
+        let is_live = |server: &Value| server["metadata"]["deletionTimestamp"].is_null();
         Ok(Self {
             has_namespace,
-            has_server: has(kube_apiserver::NAME)?,
+            has_server: server.as_ref().is_some_and(is_live),
             was_served,
             has_controllers: has(kube_controller_manager::NAME)?,
         })

@@ -105,13 +105,15 @@ const OWN: &str = "origin=gardener";
 
 /// Deletes what the agent has written for the cluster. Without its API server (`cleans`), nobody can delete the objects.
 pub(super) fn managed(work: &mut Work, cleans: bool) -> Result<Step, Failed> {
-    for found in list_managed(work, OWN)? {
+    each(list_managed(work, OWN)?, |found| {
         managed::remove(&work.seed, &found.metadata.key())?;
-        if !cleans {
-            release(&work.seed, &found)?;
-        }
-    }
-    Ok(Step::Done)
+        if cleans { Ok(()) } else { release(&work.seed, &found) }
+    })
+}
+
+/// Does something with all of them. One that fails keeps no other.
+fn each<T>(all: impl IntoIterator<Item = T>, act: impl Fn(T) -> Result<(), Failed>) -> Result<Step, Failed> {
+    together(all.into_iter().map(|one| act(one).map(|()| Step::Done)).collect())
 }
 
 /// Lets a ManagedResource go that is meant for the cluster of the Shoot, with its objects.
@@ -153,14 +155,20 @@ pub(super) fn wait_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed>
 
 /// Those of extensions go with their extensions.
 pub(super) fn wait_all_managed(work: &mut Work, cleans: bool) -> Result<Step, Failed> {
+    release_going(work, cleans)?;
     let mut all = list_managed(work, "")?;
     all.retain(|found| found.spec.class.is_empty());
-    if !cleans {
-        for found in all.iter().filter(|found| found.metadata.deletion_timestamp.is_some()) {
-            release(&work.seed, found)?;
-        }
-    }
     Ok(are_gone(&all, SOON))
+}
+
+/// Without an API server (`cleans`), lets those go that are being deleted: extensions may wait for their own.
+pub(super) fn release_going(work: &Work, cleans: bool) -> Result<(), Failed> {
+    if cleans {
+        return Ok(());
+    }
+    let mut all = list_managed(work, "")?;
+    all.retain(|found| found.metadata.deletion_timestamp.is_some());
+    each(all, |found| release(&work.seed, &found)).map(drop)
 }
 
 pub(super) fn delete_server(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
@@ -285,23 +293,22 @@ pub(super) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
 
 /// Nobody waits any more for what could still be applied.
 pub(super) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    for found in list_managed(work, "")?.into_iter().filter(|found| found.spec.keep_objects) {
+    let kept = list_managed(work, "")?.into_iter().filter(|found| found.spec.keep_objects);
+    each(kept, |found| {
         let (key, patch) = (found.metadata.key(), Patch::Merge(json!({"spec": {"keepObjects": false}})));
         match work.seed.patch_blindly(&MANAGED_RESOURCE, &key.namespace, &key.name, "", &patch) {
-            Err(error) if !error.is_not_found() => return Err(error.into()),
-            _ => {}
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()),
         }
-    }
-    Ok(Step::Done)
+    })
 }
 
 /// All of them; those for the cluster go without their objects.
 pub(super) fn force_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    for found in list_managed(work, "")? {
+    each(list_managed(work, "")?, |found| {
         managed::remove(&work.seed, &found.metadata.key())?;
-        release(&work.seed, &found)?;
-    }
-    Ok(Step::Done)
+        release(&work.seed, &found)
+    })
 }
 
 pub(super) fn wait_any_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
@@ -310,18 +317,17 @@ pub(super) fn wait_any_managed(work: &mut Work, _: &Attempt) -> Result<Step, Fai
 
 /// ConfigMaps and Secrets that finalizers would keep.
 pub(super) fn force_resources(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let mut held = Vec::new();
     for resource in [CONFIG_MAP, SECRET] {
-        let mut held = Vec::new();
         let params = ListParams { metadata_only: true, ..ListParams::default() };
         work.seed.list_all::<Metadata>(&resource, work.plane(), &params, &mut |object| {
             if !object.metadata.finalizers.is_empty() {
-                held.push(object.metadata.key());
+                held.push((resource.clone(), object.metadata.key()));
             }
         })?;
-        for key in held {
-            write::delete(&work.seed, &resource, &key)?;
-            finalize(&work.seed, &resource, &key)?;
-        }
     }
-    Ok(Step::Done)
+    each(held, |(resource, key)| {
+        write::delete(&work.seed, &resource, &key)?;
+        finalize(&work.seed, &resource, &key)
+    })
 }

@@ -1,12 +1,17 @@
 //! Shoots go: with everything that is in them, although some of it does not want to, and by force when their API servers are gone.
 
-use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, PERSISTENT_VOLUME_CLAIM};
+use std::time::Duration;
+
+use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, VALIDATING_WEBHOOK_CONFIGURATION};
+use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use gardenlet::api::gardener::SHOOT;
-use gardenlet::kube::{Client, DeleteParams, ListParams, Method, Patch};
+use gardenlet::api::meta::Resource;
+use gardenlet::base::clock::Mono;
+use gardenlet::kube::{Client, DeleteParams, Method, Patch};
 use serde_json::{Value, json};
 
 use super::owner::Owner;
-use super::{Name, PROJECT};
+use super::{Name, PROJECT, extensions};
 use crate::agent::Agent;
 use crate::failure::{Doing, Failure, Result, ensure};
 use crate::lab::Lab;
@@ -19,6 +24,12 @@ const GRACE_S: u64 = 20;
 /// What the rest of a deletion takes at most: two stages wait so long for finalizers, and pods end.
 const DELETED_WITHIN_S: u64 = 3 * GRACE_S + 120;
 const FORCED_WITHIN_S: u64 = 120;
+/// Whoever asks an API server that may end at any time does not wait for it.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// What goes first, while there is an API server: the webhook that nobody answers, and the definition of the custom resource
+/// that nobody lets go.
+const FIRST: [(Resource, &str); 2] =
+    [(VALIDATING_WEBHOOK_CONFIGURATION, "dead"), (CUSTOM_RESOURCE_DEFINITION, "things.example.org")];
 
 /// Garden and seed before a Shoot was made.
 pub(super) struct Before {
@@ -32,7 +43,8 @@ pub(super) fn look(lab: &Lab) -> Result<Before> {
 }
 
 /// A Shoot with a custom resource that nobody lets go, a webhook that nobody answers, and other things is gone as soon as its
-/// grace periods are over.
+/// grace periods are over. Its owner sees both go while its API server still answers, and the second one no sooner than its
+/// grace period allows. Its extensions go before the API server and after it, as they want.
 pub(super) fn everything_goes(
     lab: &Lab,
     garden: &Client,
@@ -48,11 +60,45 @@ pub(super) fn everything_goes(
         .into_iter()
         .collect();
     annotate(garden, owner.name, &Value::Object(annotations))?;
-    let began = wait::now();
+    let (mut audit, began) = (lab.seed.audit(), wait::now());
+    let shoot = owner.client()?.with_deadline(ANSWER_WITHIN);
+    let mut seen = Seen { shoot, began, gone: [None, None] };
     delete(garden, owner.name)?;
-    is_gone(garden, agent, owner.name, DELETED_WITHIN_S)?;
+    is_gone(garden, agent, (owner.name, DELETED_WITHIN_S), &mut || seen.look())?;
     println!("       {:6.1} s  deleted, with a grace period of {GRACE_S} s", wait::seconds_since(began));
+    seen.judge()?;
+    extensions::went_in_their_order(&audit.requests()?, owner.name)?;
     nothing_stays(lab, before, owner.name)
+}
+
+/// What the owner sees of a deletion.
+struct Seen {
+    shoot: Client,
+    /// When it began.
+    began: Mono,
+    /// When the API server has first said that these are gone, in seconds since then.
+    gone: [Option<f64>; 2],
+}
+
+impl Seen {
+    /// A server that does not answer says nothing.
+    fn look(&mut self) {
+        for (gone, (resource, name)) in self.gone.iter_mut().zip(FIRST) {
+            if gone.is_none() && matches!(self.shoot.find::<Value>(&resource, "", name), Ok(None)) {
+                *gone = Some(wait::seconds_since(self.began));
+            }
+        }
+    }
+
+    fn judge(&self) -> Result<()> {
+        println!("                 seen to go after so many seconds: {:.1?}", self.gone);
+        let [Some(_), Some(definition)] = self.gone else {
+            return Err(Failure::new(format!("the API server went before these: {FIRST:?} {:?}", self.gone)));
+        };
+        ensure(definition >= GRACE_S as f64, || {
+            format!("a custom resource with a finalizer had only {definition:.1} s of {GRACE_S}")
+        })
+    }
 }
 
 /// The API server of the Shoot is gone. The agent asks nobody, and the Shoot goes.
@@ -78,7 +124,7 @@ pub(super) fn force_needs_no_server(
     let began = wait::now();
     agent.restart()?;
     steps::ready(lab, agent)?;
-    is_gone(garden, agent, name, FORCED_WITHIN_S)?;
+    is_gone(garden, agent, (name, FORCED_WITHIN_S), &mut || ())?;
     println!("       {:6.1} s  deleted by force, without its API server", wait::seconds_since(began));
     nothing_stays(lab, before, name)
 }
@@ -159,8 +205,15 @@ fn delete(garden: &Client, name: Name) -> Result<()> {
         .doing(|| format!("delete Shoot {}", name.0))
 }
 
-fn is_gone(garden: &Client, agent: &mut Agent, name: Name, seconds: u64) -> Result<()> {
+/// Waits for the end of a Shoot. `meanwhile` is called again and again.
+fn is_gone(
+    garden: &Client,
+    agent: &mut Agent,
+    (name, seconds): (Name, u64),
+    meanwhile: &mut dyn FnMut(),
+) -> Result<()> {
     while_running(&format!("the end of Shoot {}", name.0), seconds, agent, || {
+        meanwhile();
         match garden.find::<Value>(&SHOOT, PROJECT, name.0)? {
             None => Ok(Some(())),
             Some(shoot) => {
@@ -192,8 +245,5 @@ fn nothing_stays(lab: &Lab, before: &Before, name: Name) -> Result<()> {
             ensure(gone.is_empty(), || format!("missing in the {what}: {gone:?}"))?;
         }
         Ok::<_, Failure>(Some(()))
-    })?;
-    let seed = lab.seed.client()?;
-    let claims = seed.list::<Value>(&PERSISTENT_VOLUME_CLAIM, &plane, &ListParams::default())?.items;
-    ensure(claims.is_empty(), || format!("{} claims of etcd are left", claims.len()))
+    })
 }

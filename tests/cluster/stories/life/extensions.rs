@@ -1,15 +1,18 @@
 //! A Shoot with extensions that work for it: a program of its own in the node of the seed (`tests/cluster/tools/extension`) does what
 //! their objects ask for, before and after the API server is there. What goes wrong with it is told as upstream does.
 
-use gardenlet::api::core::POD;
+use gardenlet::api::core::{DEPLOYMENT, POD};
 use gardenlet::api::extensions::EXTENSION;
 use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SHOOT, SHOOT_STATE};
+use gardenlet::base::clock::Timestamp;
+use gardenlet::format::time::parse_rfc3339;
 use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
 
-use super::{Name, PROJECT, ask_for_another, shoot, succeeded};
+use super::{Name, PROJECT, shoot, succeeded};
 use crate::agent::Agent;
-use crate::failure::{Failure, Result, ensure, equal};
+use crate::audit::Request;
+use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::image;
 use crate::lab::Lab;
 use crate::node::Node;
@@ -59,6 +62,52 @@ pub(super) fn be_as_usual(config: &mut Value) {
     if let Some(controllers) = config["controllers"].as_object_mut() {
         controllers.remove("shootCare");
     }
+}
+
+/// When both extensions were asked for the last time. They have done it since.
+pub(super) fn asked(lab: &Lab, name: Name) -> Result<[Timestamp; 2]> {
+    let seed = lab.seed.client()?;
+    let of = |kind: &str| -> Result<Timestamp> {
+        let object = seed.get::<Value>(&EXTENSION, &name.plane(), kind)?;
+        let (annotations, last) = (&object["metadata"]["annotations"], &object["status"]["lastOperation"]);
+        let time = |value: &Value| parse_rfc3339(text(value)).doing(|| format!("{kind}: read {value}"));
+        let (asked, done) = (time(&annotations["gardener.cloud/timestamp"])?, time(&last["lastUpdateTime"])?);
+        // The extension takes the request away, and says the time without fractions.
+        let is_done = annotations["gardener.cloud/operation"].is_null()
+            && last["state"] == "Succeeded"
+            && done.unix() >= asked.unix();
+        ensure(is_done, || format!("{kind} has not done what it was asked for: {annotations} {last}"))?;
+        Ok(asked)
+    };
+    Ok([of(BEFORE)?, of(AFTER)?])
+}
+
+/// The same; both were asked again.
+pub(super) fn asked_since(lab: &Lab, name: Name, before: [Timestamp; 2]) -> Result<[Timestamp; 2]> {
+    let now = asked(lab, name)?;
+    let were_asked = now.iter().zip(&before).all(|(now, before)| now > before);
+    ensure(were_asked, || format!("the extensions were asked at {before:?}, and now at {now:?}"))?;
+    Ok(now)
+}
+
+/// The agent has deleted one extension's object before the API server, and the other one's after it.
+pub(super) fn went_in_their_order(requests: &[Request], name: Name) -> Result<()> {
+    let plane = name.plane();
+    let order = [
+        EXTENSION.path(&plane, BEFORE, ""),
+        DEPLOYMENT.path(&plane, "kube-apiserver", ""),
+        EXTENSION.path(&plane, AFTER, ""),
+    ];
+    let deleted = requests.iter().filter(|request| request.verb == "delete");
+    let deleted: Vec<&str> = deleted
+        .filter_map(|request| request.uri.split('?').next())
+        .filter(|uri| uri.contains(&plane))
+        .collect();
+    let places: Option<Vec<usize>> =
+        order.iter().map(|path| deleted.iter().position(|uri| uri == path)).collect();
+    ensure(places.is_some_and(|places| places.is_sorted()), || {
+        format!("not in the order {order:#?}: {deleted:#?}")
+    })
 }
 
 impl Place<'_> {
@@ -143,7 +192,10 @@ impl Place<'_> {
             },
         }))?;
         self.extend(&json!([{"type": BEFORE}, {"type": AFTER}, {"type": UNKNOWN}]))?;
-        let lacking = format!("no ControllerInstallation of this seed supports Extension/{UNKNOWN}");
+        // Upstream's words, then what it is that is missing.
+        let lacking = format!(
+            "extension controllers missing or unready: no ControllerInstallation of this seed supports Extension/{UNKNOWN}:"
+        );
         while_running("the unknown type", MISSED_WITHIN_S, agent, || {
             let shoot = self.shoot()?;
             let errors = shoot["status"]["lastErrors"].as_array().cloned().unwrap_or_default();
@@ -190,9 +242,8 @@ impl Place<'_> {
         self.extend(&json!([{"type": BEFORE}, after]))
     }
 
-    /// Whatever has failed for good before is tried again.
+    /// The change of the spec before has come about: what had failed for good is tried again because of it.
     fn mended(&self, agent: &mut Agent) -> Result<()> {
-        ask_for_another(self.garden, self.name)?;
         succeeded(self.lab, self.garden, agent, (self.name, "Reconcile")).map(drop)
     }
 

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use gardenlet::api::core::{CONFIG_MAP, SECRET};
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::format::base64;
-use gardenlet::kube::{Client, ListParams, Patch};
+use gardenlet::kube::{Client, Connection, ListParams, Method, Options, Patch};
 use serde_json::{Value, json};
 
 use super::owner::Owner;
 use super::stored::raw;
 use super::{Name, PROJECT, explained};
 use crate::agent::Agent;
-use crate::failure::{Failure, Result, ensure, equal};
+use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::outside::Outside;
 use crate::stories::steps::{self, while_running};
 use crate::wait;
 
 /// Secrets that are written anew.
-const MANY: usize = 2_000;
+pub(super) const MANY: usize = 2_000;
 /// The agent is killed once so many are.
 const KILL_AT: usize = 700;
 const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
@@ -37,7 +37,8 @@ pub(super) fn begins(
 ) -> Result<()> {
     let shoot = owner.client()?;
     fill(&shoot)?;
-    let before = stored_with(lab, name)?;
+    let ends = [many(0), many(MANY - 1)];
+    let before = stored_with(lab, name, &ends)?;
     equal("PEM texts", &authorities(garden, name)?, &1)?;
     let began = wait::now();
     ask_for(garden, name, "rotate-credentials-start")?;
@@ -69,11 +70,11 @@ pub(super) fn begins(
     equal("Secrets with a label", &labelled()?.len(), &0)?;
     // With the kubeconfig of before.
     owner.finds_everything()?;
-    let after = stored_with(lab, name)?;
+    let after = stored_with(lab, name, &ends)?;
     ensure(before != after, || format!("etcd still has {after:?}"))
 }
 
-/// The old credentials go. Whoever still has them is locked out.
+/// The old credentials go. Whoever still has them is locked out: they do not believe the server, and are not believed.
 pub(super) fn completes(
     lab: &Lab,
     garden: &Client,
@@ -89,8 +90,17 @@ pub(super) fn completes(
     ensure(old.version().is_err(), || "a client with the old credentials still gets in".to_owned())?;
     ensure(owner.kubectl(&["get", "namespaces"]).is_err(), || "the old kubeconfig still works".to_owned())?;
     let new = Owner::new(lab, garden, name, outside)?;
+    is_not_believed(&old, &new.client()?)?;
     new.gets_in(version)?;
     new.finds_everything()
+}
+
+/// Old credentials do not help those who know the new CA, either.
+fn is_not_believed(old: &Client, new: &Client) -> Result<()> {
+    let late = Connection { trust: new.connection().trust.clone(), ..(*old.connection()).clone() };
+    let late = Client::new(late, Options::default()).doing(|| "client with old credentials".to_owned())?;
+    let answer = late.raw(Method::Get, "/api/v1/namespaces/kube-system", None, "")?;
+    equal("what a client with old credentials is told", &answer.status, &401)
 }
 
 fn fill(shoot: &Client) -> Result<()> {
@@ -102,17 +112,17 @@ fn fill(shoot: &Client) -> Result<()> {
     Ok(())
 }
 
-fn many(n: usize) -> String {
+pub(super) fn many(n: usize) -> String {
     format!("many-{n:04}")
 }
 
-fn ask_for(garden: &Client, name: Name, operation: &str) -> Result<()> {
+pub(super) fn ask_for(garden: &Client, name: Name, operation: &str) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": operation}}});
     Ok(garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch)).map(drop)?)
 }
 
 /// Waits until rotations have come so far, and nothing is going on any more.
-fn reached(
+pub(super) fn reached(
     lab: &Lab,
     garden: &Client,
     agent: &mut Agent,
@@ -156,8 +166,8 @@ fn at_a_pace(objects: &[Value]) -> Result<()> {
     ensure(most <= 100, || format!("{most} Secrets were written in one second: {seconds:?}"))
 }
 
-/// The key with which etcd has the first and the last of the Secrets; it is the present one.
-fn stored_with(lab: &Lab, name: Name) -> Result<String> {
+/// The key with which etcd has these Secrets; it is the present one.
+pub(super) fn stored_with(lab: &Lab, name: Name, secrets: &[String]) -> Result<String> {
     let seed = lab.seed.client()?;
     let label_selector = "name=kube-apiserver-etcd-encryption-key".to_owned();
     let params = ListParams { label_selector, ..ListParams::default() };
@@ -166,12 +176,17 @@ fn stored_with(lab: &Lab, name: Name) -> Result<String> {
     let key = base64::decode(keys[0]["data"]["key"].as_str().unwrap_or_default().as_bytes());
     let key = key.map_err(|_| Failure::new(format!("the key has no name: {}", keys[0]["metadata"])))?;
     let key = String::from_utf8_lossy(&key).into_owned();
-    for secret in [many(0), many(MANY - 1)] {
+    for secret in secrets {
         let value = raw(lab, name, &format!("/registry/secrets/default/{secret}"))?;
-        let begin = String::from_utf8_lossy(&value[..value.len().min(60)]).into_owned();
-        ensure(begin.starts_with(&format!("k8s:enc:aescbc:v1:{key}:")), || {
+        ensure(begins_with(&value, &key), || {
+            let begin = String::from_utf8_lossy(&value[..value.len().min(60)]);
             format!("in etcd {secret} begins with {begin:?}, and the key is {key}")
         })?;
     }
     Ok(key)
+}
+
+/// Whether etcd has a value with that key.
+pub(super) fn begins_with(value: &[u8], key: &str) -> bool {
+    value.starts_with(format!("k8s:enc:aescbc:v1:{key}:").as_bytes())
 }

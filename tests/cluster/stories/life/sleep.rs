@@ -6,28 +6,29 @@ use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
 
 use super::owner::Owner;
-use super::{CREATED_WITHIN_S, Name, PROJECT, explained};
+use super::{Name, PROJECT, extensions, succeeded};
 use crate::agent::Agent;
-use crate::failure::{Failure, Result, ensure, equal};
+use crate::failure::{Result, ensure, equal};
 use crate::lab::Lab;
-use crate::stories::steps::while_running;
 use crate::wait;
 
 /// How long it takes at most until a Shoot answers that was woken up.
 const AWAKE_WITHIN_S: u64 = 120;
 
 /// No pod is left of a Shoot that sleeps, and nobody answers. Two minutes after its owner has woken it up at the latest, it
-/// answers at the address and port of before, lets in whoever it let in, and has what was stored in it.
+/// answers at the address and port of before, lets in whoever it let in, and has what was stored in it. Its extensions are asked
+/// both times.
 pub(super) fn sleeps_and_wakes_up(
     lab: &Lab,
     garden: &Client,
     agent: &mut Agent,
     (name, owner): (Name, &Owner<'_>),
 ) -> Result<()> {
-    let before = services(lab, name)?;
+    let (before, asked) = (services(lab, name)?, extensions::asked(lab, name)?);
     let began = wait::now();
     let shoot = changed(lab, garden, agent, (name, &hibernation(true)))?;
     println!("       {:6.1} s  asleep", wait::seconds_since(began));
+    let asked = extensions::asked_since(lab, name, asked)?;
     equal("status.hibernated", &shoot["status"]["hibernated"], &json!(true))?;
     let pods = lab.seed.client()?.list::<Value>(&POD, &name.plane(), &ListParams::default())?.items;
     let pods: Vec<&Value> = pods.iter().map(|pod| &pod["metadata"]["name"]).collect();
@@ -43,8 +44,9 @@ pub(super) fn sleeps_and_wakes_up(
     ensure(took < AWAKE_WITHIN_S as f64, || {
         format!("the Shoot answers only {took:.1} s after it was woken up")
     })?;
-    let shoot = reconciled(lab, garden, agent, name)?;
+    let shoot = succeeded(lab, garden, agent, (name, "Reconcile"))?;
     println!("       {:6.1} s  awake: Reconcile Succeeded", wait::seconds_since(began));
+    extensions::asked_since(lab, name, asked)?;
     equal("status.hibernated", &shoot["status"]["hibernated"], &json!(false))?;
     equal("its Services", &services(lab, name)?, &before)
 }
@@ -69,19 +71,5 @@ pub(super) fn changed(
     (name, patch): (Name, &Value),
 ) -> Result<Value> {
     garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch.clone()))?;
-    reconciled(lab, garden, agent, name)
-}
-
-/// The Shoot, once it is what its spec says.
-fn reconciled(lab: &Lab, garden: &Client, agent: &mut Agent, name: Name) -> Result<Value> {
-    let result = while_running("Reconcile Succeeded", CREATED_WITHIN_S, agent, || {
-        let shoot = garden.get::<Value>(&SHOOT, PROJECT, name.0)?;
-        let (last, status) = (&shoot["status"]["lastOperation"], &shoot["status"]);
-        let is_observed = status["observedGeneration"] == shoot["metadata"]["generation"];
-        if is_observed && last["type"] == "Reconcile" && last["state"] == "Succeeded" {
-            return Ok(Some(shoot));
-        }
-        Err(Failure::new(format!("{last} {}", status["lastErrors"])))
-    });
-    result.map_err(|failure| explained(lab, garden, (name, &failure)))
+    succeeded(lab, garden, agent, (name, "Reconcile"))
 }

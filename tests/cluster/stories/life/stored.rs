@@ -45,8 +45,38 @@ pub(super) fn is_encrypted(lab: &Lab, garden: &Client, name: Name) -> Result<()>
     Ok(())
 }
 
-/// What etcd-main answers for a key, as kube-apiserver would ask it.
+/// What etcd-main has for a key.
 pub(super) fn raw(lab: &Lab, name: Name, key: &str) -> Result<Vec<u8>> {
+    let mut found = range(lab, name, &json!({"key": base64::encode(key.as_bytes())}))?;
+    found.pop().map(|(_, value)| value).ok_or_else(|| Failure::new(format!("etcd has no {key}")))
+}
+
+/// Keys and values in etcd-main below a folder.
+pub(super) fn raw_below(lab: &Lab, name: Name, folder: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    // The character after the slash.
+    let ends = [format!("{folder}/"), format!("{folder}0")].map(|end| base64::encode(end.as_bytes()));
+    range(lab, name, &json!({"key": ends[0], "range_end": ends[1]}))
+}
+
+/// What etcd-main answers, as kube-apiserver would ask it.
+fn range(lab: &Lab, name: Name, request: &Value) -> Result<Vec<(String, Vec<u8>)>> {
+    let client = etcd(lab, name)?;
+    let answer =
+        client.raw(Method::Post, "/v3/kv/range", Some(request.to_string().as_bytes()), "application/json")?;
+    ensure(answer.is_success(), || format!("etcd: {}", String::from_utf8_lossy(&answer.body)))?;
+    let answer: Value = serde_json::from_slice(&answer.body)?;
+    let bytes = |entry: &Value, field: &str| {
+        let text = entry[field].as_str().unwrap_or_default();
+        base64::decode(text.as_bytes()).map_err(|_| Failure::new(format!("etcd: bad {field}")))
+    };
+    let pair = |entry: &Value| -> Result<(String, Vec<u8>)> {
+        Ok((String::from_utf8_lossy(&bytes(entry, "key")?).into_owned(), bytes(entry, "value")?))
+    };
+    answer["kvs"].as_array().into_iter().flatten().map(pair).collect()
+}
+
+/// A client of etcd-main with the certificate of kube-apiserver.
+fn etcd(lab: &Lab, name: Name) -> Result<Client> {
     let seed = lab.seed.client()?;
     let secret = |label: &str, entry: &str| -> Result<Vec<u8>> {
         let params = ListParams { label_selector: label.to_owned(), ..ListParams::default() };
@@ -62,12 +92,7 @@ pub(super) fn raw(lab: &Lab, name: Name, key: &str) -> Result<Vec<u8>> {
     connection = connection.with_ca(secret("bundle-for=ca-etcd", "bundle.crt")?);
     connection = connection.with_certificate(certificate, private);
     connection.tls_server_name = Some("etcd-main-client".to_owned());
-    let client = Client::new(connection, Options::default()).doing(|| "client of etcd".to_owned())?;
-    let body = json!({"key": base64::encode(key.as_bytes())}).to_string();
-    let answer = client.raw(Method::Post, "/v3/kv/range", Some(body.as_bytes()), "application/json")?;
-    let answer: Value = serde_json::from_slice(&answer.body)?;
-    let value = answer["kvs"][0]["value"].as_str().and_then(|value| base64::decode(value.as_bytes()).ok());
-    value.ok_or_else(|| Failure::new(format!("etcd has no {key}: {answer}")))
+    Client::new(connection, Options::default()).doing(|| "client of etcd".to_owned())
 }
 
 /// All files below a folder.

@@ -1,18 +1,19 @@
-//! A Shoot gets the next minor version of Kubernetes while somebody writes into it.
+//! A Shoot gets the next minor version of Kubernetes while somebody writes into it, and then perhaps the one after that.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
 use gardenlet::api::core::{CONFIG_MAP, POD};
+use gardenlet::api::gardener::CLOUD_PROFILE;
 use gardenlet::api::meta::text;
 use gardenlet::base::clock::{Clock, Mono};
 use gardenlet::base::stop::Stop;
-use gardenlet::kube::{Client, ListParams};
+use gardenlet::kube::{Client, ListParams, Patch};
 use serde_json::{Value, json};
 
-use super::Name;
 use super::owner::Owner;
 use super::sleep::changed;
+use super::{Name, extensions};
 use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::image;
@@ -21,12 +22,16 @@ use crate::wait;
 
 /// Five writes a second.
 const PERIOD: Duration = Duration::from_millis(200);
+/// How many are tried in a second at least.
+const PACE_MIN: f64 = 4.0;
 /// A write that takes longer has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// How long no new connection may come about.
 const GAP_S: f64 = 5.0;
 /// What the writer's objects are labelled with.
 const LABEL: &str = "writer";
+/// The CloudProfile of all Shoots.
+const PROFILE: &str = "local";
 
 /// One write, each over a connection of its own.
 #[derive(Clone, Debug)]
@@ -37,20 +42,47 @@ struct Write {
     failed: Option<String>,
 }
 
-/// Everything that was acknowledged meanwhile is there afterwards, and no time in which nobody got in was longer than five
-/// seconds.
-pub(super) fn loses_nothing(
+/// One upgrade, with `--long` another one to the newest version. Returns the version that the Shoot has then.
+pub(super) fn all_lose_nothing(
     lab: &Lab,
     garden: &Client,
     agent: &mut Agent,
-    (name, owner): (Name, &Owner<'_>),
+    owner: &Owner<'_>,
+) -> Result<&'static str> {
+    let next = image::NEXT_API_SERVER.version();
+    loses_nothing(lab, garden, agent, (owner, next, "next"))?;
+    if !lab.environment.long {
+        return Ok(next);
+    }
+    let newest = image::NEWEST_API_SERVER.version();
+    offer(garden, newest)?;
+    loses_nothing(lab, garden, agent, (owner, newest, "newest"))?;
+    Ok(newest)
+}
+
+/// Shoots may have versions that their CloudProfile has.
+fn offer(garden: &Client, version: &str) -> Result<()> {
+    let profile: Value = garden.get(&CLOUD_PROFILE, "", PROFILE)?;
+    let mut versions = profile["spec"]["kubernetes"]["versions"].as_array().cloned().unwrap_or_default();
+    versions.push(json!({"version": version.trim_start_matches('v')}));
+    let patch = Patch::Merge(json!({"spec": {"kubernetes": {"versions": versions}}}));
+    Ok(garden.patch::<Value>(&CLOUD_PROFILE, "", PROFILE, "", &patch).map(drop)?)
+}
+
+/// Everything that was acknowledged meanwhile is there afterwards, and no time in which nobody got in was longer than five
+/// seconds. `word` is in the names of what is written, and its label.
+fn loses_nothing(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    (owner, version, word): (&Owner<'_>, &str, &str),
 ) -> Result<()> {
+    let (name, asked) = (owner.name, extensions::asked(lab, owner.name)?);
     let (over, writes) = (Stop::new(), Mutex::new(Vec::new()));
-    let version = image::NEXT_API_SERVER.version();
     let patch = json!({"spec": {"kubernetes": {"version": version.trim_start_matches('v')}}});
     let began = wait::now();
     let result = std::thread::scope(|scope| {
-        scope.spawn(|| write_until(owner, &over, &writes));
+        scope.spawn(|| write_until((owner, word), &over, &writes));
         let result =
             changed(lab, garden, agent, (name, &patch)).and_then(|_| the_last_server_ends(lab, name));
         over.stop();
@@ -61,11 +93,11 @@ pub(super) fn loses_nothing(
         "       {:6.1} s  {version}: Reconcile Succeeded, and its last server ended",
         wait::seconds_since(began)
     );
+    extensions::asked_since(lab, name, asked)?;
     owner.gets_in(version)?;
     owner.finds_everything()?;
     lab.seed.rolled_out(&name.plane(), "deployment/kube-controller-manager", 120)?;
-    let writes = writes.into_inner().unwrap_or_default();
-    judge(&writes, owner)
+    judge(&writes.into_inner().unwrap_or_default(), (owner, word))
 }
 
 /// The server of before serves for a while after it was told to end.
@@ -77,17 +109,18 @@ fn the_last_server_ends(lab: &Lab, name: Name) -> Result<()> {
     })
 }
 
-fn judge(writes: &[Write], owner: &Owner<'_>) -> Result<()> {
+fn judge(writes: &[Write], (owner, word): (&Owner<'_>, &str)) -> Result<()> {
     let acknowledged: Vec<&str> =
         writes.iter().filter(|write| write.failed.is_none()).map(|write| write.name.as_str()).collect();
-    let (longest, why) = longest_gap(writes);
+    let ((longest, why), pace) = (longest_gap(writes), pace(writes));
     println!(
-        "                 {} of {} writes acknowledged, {longest:.1} s without",
+        "                 {} of {} writes acknowledged, {longest:.1} s without, {pace:.1} tried in a second",
         acknowledged.len(),
         writes.len()
     );
     ensure(acknowledged.len() > 50, || format!("only {} writes were acknowledged", acknowledged.len()))?;
-    let params = ListParams { label_selector: format!("{LABEL}=upgrade"), ..ListParams::default() };
+    ensure(pace >= PACE_MIN, || format!("only {pace:.1} writes were tried in a second"))?;
+    let params = ListParams { label_selector: format!("{LABEL}={word}"), ..ListParams::default() };
     let mut found = Vec::new();
     owner.client()?.list_all::<Value>(&CONFIG_MAP, "default", &params, &mut |map| {
         found.push(text(&map["metadata"]["name"]).to_owned());
@@ -96,6 +129,13 @@ fn judge(writes: &[Write], owner: &Owner<'_>) -> Result<()> {
         acknowledged.iter().filter(|name| !found.iter().any(|known| known == **name)).collect();
     equal("acknowledged writes that are lost", &lost, &Vec::new())?;
     ensure(longest <= GAP_S, || format!("no write was acknowledged for {longest:.1} s: {why}"))
+}
+
+/// How many writes were tried in a second.
+fn pace(writes: &[Write]) -> f64 {
+    let ends = writes.first().zip(writes.last());
+    let seconds = ends.map(|(first, last)| last.at.saturating_sub(first.at).as_secs_f64());
+    seconds.filter(|seconds| *seconds > 0.0).map_or(0.0, |seconds| writes.len() as f64 / seconds)
 }
 
 /// The longest time between two acknowledged writes of which those between have failed, in seconds, and the first reason.
@@ -129,7 +169,7 @@ fn longest_gap(writes: &[Write]) -> (f64, String) {
 }
 
 /// Five writes a second, each over a new connection to the address that the owner knows.
-fn write_until(owner: &Owner<'_>, over: &Stop, writes: &Mutex<Vec<Write>>) {
+fn write_until((owner, word): (&Owner<'_>, &str), over: &Stop, writes: &Mutex<Vec<Write>>) {
     let clock = Clock::system();
     let mut due = clock.mono();
     for number in 0.. {
@@ -138,15 +178,15 @@ fn write_until(owner: &Owner<'_>, over: &Stop, writes: &Mutex<Vec<Write>>) {
             return;
         }
         due += PERIOD;
-        let name = format!("write-{number}");
-        let failed = write(owner, &name).err().map(|failure| failure.to_string());
+        let name = format!("{word}-{number}");
+        let failed = write(owner, word, &name).err().map(|failure| failure.to_string());
         let write = Write { name, at: clock.mono(), failed };
         writes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(write);
     }
 }
 
-fn write(owner: &Owner<'_>, name: &str) -> Result<()> {
-    let object = json!({"metadata": {"name": name, "namespace": "default", "labels": {LABEL: "upgrade"}}});
+fn write(owner: &Owner<'_>, word: &str, name: &str) -> Result<()> {
+    let object = json!({"metadata": {"name": name, "namespace": "default", "labels": {LABEL: word}}});
     let client = owner.client()?.with_deadline(ANSWER_WITHIN);
     Ok(client.create::<Value>(&CONFIG_MAP, "default", &object).map(drop)?)
 }

@@ -1,0 +1,120 @@
+//! The key that encrypts what etcd stores is replaced alone, while somebody changes Secrets over a connection that stays.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gardenlet::api::core::SECRET;
+use gardenlet::api::meta::text;
+use gardenlet::base::clock::Clock;
+use gardenlet::base::stop::Stop;
+use gardenlet::format::base64;
+use gardenlet::kube::{Client, ListParams, Patch};
+use serde_json::{Value, json};
+
+use super::Name;
+use super::owner::Owner;
+use super::rotation::{MANY, ask_for, begins_with, many, reached, stored_with};
+use super::stored::raw_below;
+use crate::agent::Agent;
+use crate::failure::{Failure, Result, ensure, equal};
+use crate::lab::Lab;
+use crate::wait;
+
+/// Secrets that are changed again and again.
+const CHANGED: usize = 5;
+/// How often one of them is.
+const PERIOD: Duration = Duration::from_millis(100);
+/// A write that takes longer has failed.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// So many writes are acknowledged at least while both steps of the rotation write all Secrets anew.
+const ACKNOWLEDGED_MIN: usize = 100;
+/// Both steps, the second of which begins by itself.
+const REPLACED_WITHIN_S: u64 = 400;
+
+/// A connection that stays leads to the API server of before, which knows the keys of before, for as long as that runs. Whatever
+/// was written meanwhile, all Secrets can be read afterwards, and etcd has them with the new key.
+pub(super) fn is_replaced_while_somebody_writes(
+    lab: &Lab,
+    garden: &Client,
+    agent: &mut Agent,
+    owner: &Owner<'_>,
+) -> Result<()> {
+    let (name, shoot) = (owner.name, owner.client()?);
+    for n in 0..CHANGED {
+        shoot.create::<Value>(&SECRET, "default", &json!({"metadata": {"name": changed(n)}}))?;
+    }
+    let looked_at = [many(0), many(MANY - 1)].into_iter().chain((0..CHANGED).map(changed));
+    let looked_at: Vec<String> = looked_at.collect();
+    let before = stored_with(lab, name, &looked_at)?;
+    let (over, began) = (Stop::new(), wait::now());
+    let (result, writes) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_until(&shoot, &over));
+        let phases = [("etcdEncryptionKey", "Completed")];
+        let result = ask_for(garden, name, "rotate-etcd-encryption-key")
+            .and_then(|()| reached(lab, garden, agent, (name, &phases, REPLACED_WITHIN_S)));
+        over.stop();
+        (result, writer.join())
+    });
+    result?;
+    println!("       {:6.1} s  another encryption key", wait::seconds_since(began));
+    all_can_be_read(owner, &writes.map_err(|_| Failure::new("the writer panicked"))?)?;
+    let after = stored_with(lab, name, &looked_at)?;
+    ensure(before != after, || format!("etcd still has {after:?}"))?;
+    nothing_has_another(lab, name, &after)
+}
+
+/// The API server may answer from its memory. In etcd, each Secret must begin with the key.
+fn nothing_has_another(lab: &Lab, name: Name, key: &str) -> Result<()> {
+    let all = raw_below(lab, name, "/registry/secrets")?;
+    ensure(all.len() >= MANY + CHANGED, || format!("etcd has only {} Secrets", all.len()))?;
+    let others: Vec<&String> =
+        all.iter().filter(|(_, value)| !begins_with(value, key)).map(|(secret, _)| secret).collect();
+    equal("Secrets with another key", &others, &Vec::new())
+}
+
+fn changed(n: usize) -> String {
+    format!("changed-{}", n % CHANGED)
+}
+
+/// Writes numbers from zero on, each into the Secret whose turn it is. Says for each whether it was acknowledged.
+fn write_until(shoot: &Client, over: &Stop) -> Vec<bool> {
+    let (clock, shoot) = (Clock::system(), shoot.with_deadline(ANSWER_WITHIN));
+    let mut writes = Vec::new();
+    while !over.wait(&clock, PERIOD) {
+        let n = writes.len();
+        let patch = Patch::Merge(json!({"stringData": {"n": n.to_string()}}));
+        writes.push(shoot.patch_blindly(&SECRET, "default", &changed(n), "", &patch).is_ok());
+    }
+    writes
+}
+
+/// All Secrets are there with what was written last.
+fn all_can_be_read(owner: &Owner<'_>, writes: &[bool]) -> Result<()> {
+    let acknowledged = writes.iter().filter(|is_acknowledged| **is_acknowledged).count();
+    println!("                 {acknowledged} of {} writes acknowledged", writes.len());
+    ensure(acknowledged >= ACKNOWLEDGED_MIN, || format!("only {acknowledged} writes were acknowledged"))?;
+    let mut found: BTreeMap<String, Option<usize>> = BTreeMap::new();
+    owner.client()?.list_all::<Value>(&SECRET, "default", &ListParams::default(), &mut |secret| {
+        found.insert(text(&secret["metadata"]["name"]).to_owned(), number(&secret));
+    })?;
+    let other: Vec<String> = (0..MANY).map(many).filter(|name| !found.contains_key(name)).collect();
+    equal("Secrets that are lost", &other, &Vec::new())?;
+    let other: Vec<usize> = (0..MANY).filter(|n| found[&many(*n)] != Some(*n)).collect();
+    equal("Secrets whose values are others than before", &other, &Vec::new())?;
+    let value = |n: usize| found.get(&changed(n)).copied().flatten();
+    let wrong: Vec<_> = (0..CHANGED).map(|n| (n, value(n))).filter(|at| !may_be(writes, *at)).collect();
+    equal("Secrets without what was written last", &wrong, &Vec::new())
+}
+
+/// Whether a Secret may have that value: the last one that was acknowledged, or one of which nobody knows.
+fn may_be(writes: &[bool], (secret, value): (usize, Option<usize>)) -> bool {
+    let last = (0..writes.len()).rfind(|n| n % CHANGED == secret && writes[*n]);
+    let is_unknown = value.is_some_and(|n| n % CHANGED == secret && writes.get(n) == Some(&false));
+    is_unknown || last.is_some() && value == last
+}
+
+/// The number in a Secret.
+fn number(secret: &Value) -> Option<usize> {
+    let bytes = base64::decode(text(&secret["data"]["n"]).as_bytes()).ok()?;
+    String::from_utf8(bytes).ok()?.parse().ok()
+}
