@@ -292,8 +292,8 @@ fn container_trouble(pod: &str, container: &Value) -> Option<Trouble> {
     state["running"].is_object().then(|| Trouble { text, log: log(false, false) })
 }
 
-/// Its pods that have not ended.
-fn pods(seed: &Seed, key: &Key, workload: &Value) -> Result<Vec<Value>, Failed> {
+/// The pods of a workload that have not ended.
+pub(super) fn pods(seed: &Seed, key: &Key, workload: &Value) -> Result<Vec<Value>, Failed> {
     let labels = workload["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
     let all: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value))).collect();
     let params = ListParams {

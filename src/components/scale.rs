@@ -8,15 +8,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::etcd::{Role, druid};
-use super::{kube_apiserver, kube_controller_manager};
-use crate::api::core::{DEPLOYMENT, POD, STATEFUL_SET};
+use super::{kube_apiserver, kube_controller_manager, rollout};
+use crate::api::core::{DEPLOYMENT, STATEFUL_SET};
 use crate::api::meta::{Key, Resource, text};
 use crate::base::clock::Timestamp;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::together;
 use crate::flow::{Failed, Step};
-use crate::kube::{Error, List, ListParams, Patch, Seed};
-use crate::limits;
+use crate::kube::{Error, Patch, Seed};
 
 /// How often pods that are to go are looked at.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -59,16 +58,7 @@ pub fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Fa
         return Ok(Step::Done);
     };
     live["kind"] = Value::from(&*resource.kind);
-    let labels = live["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
-    let all: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value))).collect();
-    let params = ListParams {
-        label_selector: all.join(","),
-        field_selector: "status.phase!=Failed,status.phase!=Succeeded".to_owned(),
-        limit: limits::ROLLOUT_OBJECTS_MAX,
-        ..ListParams::default()
-    };
-    let pods: List<Value> = seed.list(&POD, &key.namespace, &params)?;
-    Ok(remains(&live, &pods.items).map_or(Step::Done, |why| Step::again(AGAIN, why)))
+    Ok(remains(&live, &rollout::pods(seed, key, &live)?).map_or(Step::Done, |why| Step::again(AGAIN, why)))
 }
 
 /// The same in one step: no replicas, and no pods.

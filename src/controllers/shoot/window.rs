@@ -80,7 +80,7 @@ fn part(seconds: i64, share: f64) -> Duration {
 }
 
 /// The second of the day in UTC of `HHMMSS+ZZZZ`.
-fn time_of_day(text: &str) -> Option<i64> {
+pub(in crate::controllers) fn time_of_day(text: &str) -> Option<i64> {
     let number = |from: usize, below: i64| {
         let digits = text.get(from..from + 2).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
         digits.parse::<i64>().ok().filter(|number| *number < below)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
+use crate::controllers::shoot::window::time_of_day;
 use crate::format::time::{Civil, zone};
 
 const MINUTE_S: i64 = 60;
@@ -162,19 +163,6 @@ pub(super) fn next_window((begin, end): &(String, String), now: Timestamp) -> Op
     let begin = Timestamp::from_unix(now.unix() - since_begin + DAY_S);
     let length = u64::try_from((end_s - begin_s).rem_euclid(DAY_S)).ok()?;
     Some((begin, begin.plus(Duration::from_secs(length))))
-}
-
-/// The second of the day in UTC.
-fn time_of_day(text: &str) -> Option<i64> {
-    let number = |from: usize| text.get(from..from + 2)?.parse::<i64>().ok();
-    let clock = number(0)? * HOUR_S + number(2)? * MINUTE_S + number(4)?;
-    let offset = number(7)? * HOUR_S + number(9)? * MINUTE_S;
-    let east = match text.get(6..7)? {
-        "+" => 1,
-        "-" => -1,
-        _ => return None,
-    };
-    Some((clock - east * offset).rem_euclid(DAY_S))
 }
 
 #[cfg(test)]
