@@ -22,6 +22,9 @@ use crate::wait;
 
 /// How long it takes at most until `explain` names a cause.
 const EXPLAINED_WITHIN_S: u64 = 30;
+/// How long the seed may take to show it. The scheduler can miss that a claim has got a class, and then looks at its pod again after
+/// five minutes.
+const SHOWN_WITHIN_S: u64 = 420;
 /// The first two tasks are tried for a minute before they fail.
 const FAILED_WITHIN_S: u64 = 120;
 /// The other tasks wait at most ten minutes.
@@ -204,7 +207,7 @@ impl Place<'_> {
     /// Waits until an object of the control plane shows the cause with a word, and then until `explain` names the cause.
     fn happens(&self, agent: &mut Agent, cause: &Cause, (resource, word): (&Resource, &str)) -> Result<()> {
         let seed = self.lab.seed.client()?;
-        while_running(&format!("{} with {word:?}", resource.kind), 180, agent, || {
+        while_running(&format!("{} with {word:?}", resource.kind), SHOWN_WITHIN_S, agent, || {
             let found = seed.list::<Value>(resource, &cause.shoot.plane(), &ListParams::default())?.items;
             let is_shown = found.iter().any(|object| object.to_string().contains(word));
             if is_shown { Ok(Some(())) } else { Err(Failure::new(format!("{found:?}"))) }
