@@ -148,6 +148,7 @@ fn configure(scene: &Scene, period: &str) {
         config[connection]["qps"] = json!(1_000);
         config[connection]["burst"] = json!(1_000);
     }
+    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
     config["resources"]["capacity"]["shoots"] = json!((SHOOTS + FLOWS).to_string());
     config["controllers"]["shoot"] = json!({"respectSyncPeriodOverwrite": true});
     config["controllers"]["shootCare"] = json!({"syncPeriod": period});

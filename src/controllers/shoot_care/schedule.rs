@@ -6,8 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
-use crate::controllers::shoot::window::time_of_day;
-use crate::format::time::{Civil, zone};
+use crate::format::time::{Civil, time_of_day, zone};
 
 const MINUTE_S: i64 = 60;
 const HOUR_S: i64 = 3_600;

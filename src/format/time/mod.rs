@@ -4,9 +4,12 @@ use std::fmt;
 
 use crate::base::clock::Timestamp;
 
+mod daytime;
 pub mod layout;
 pub mod seconds;
 pub mod zone;
+
+pub use daytime::time_of_day;
 
 /// Why a text names no point in time, in Go's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
