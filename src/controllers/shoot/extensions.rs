@@ -58,11 +58,11 @@ fn leaving(work: &Work, moment: Moment) -> Result<Vec<(Target, Patience)>, Faile
 
 /// Deletes those whose extensions let them go at a moment.
 pub(super) fn delete(work: &mut Work, moment: Moment) -> Result<Step, Failed> {
-    delete_each(work, leaving(work, moment)?.into_iter().map(|(target, _)| target))
+    delete_each(work, leaving(work, moment)?.into_iter().map(|(target, _)| target).collect())
 }
 
 /// One that cannot be deleted keeps no other.
-fn delete_each(work: &Work, targets: impl IntoIterator<Item = Target>) -> Result<Step, Failed> {
+fn delete_each(work: &Work, targets: Vec<Target>) -> Result<Step, Failed> {
     let now = work.place.clock.now();
     let delete = |target: Target| target.delete(&work.seed, now).map(|()| Step::Done).map_err(Failed::from);
     together(targets.into_iter().map(delete).collect())

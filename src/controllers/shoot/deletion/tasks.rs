@@ -105,15 +105,18 @@ const OWN: &str = "origin=gardener";
 
 /// Deletes what the agent has written for the cluster. Without its API server (`cleans`), nobody can delete the objects.
 pub(super) fn managed(work: &mut Work, cleans: bool) -> Result<Step, Failed> {
-    each(list_managed(work, OWN)?, |found| {
+    each(&list_managed(work, OWN)?, &|found| {
         managed::remove(&work.seed, &found.metadata.key())?;
-        if cleans { Ok(()) } else { release(&work.seed, &found) }
+        if cleans { Ok(()) } else { release(&work.seed, found) }
     })
 }
 
 /// Does something with all of them. One that fails keeps no other.
-fn each<T>(all: impl IntoIterator<Item = T>, act: impl Fn(T) -> Result<(), Failed>) -> Result<Step, Failed> {
-    together(all.into_iter().map(|one| act(one).map(|()| Step::Done)).collect())
+fn each(
+    all: &[ManagedResource],
+    act: &dyn Fn(&ManagedResource) -> Result<(), Failed>,
+) -> Result<Step, Failed> {
+    together(all.iter().map(|one| act(one).map(|()| Step::Done)).collect())
 }
 
 /// Lets a ManagedResource go that is meant for the cluster of the Shoot, with its objects.
@@ -168,7 +171,7 @@ pub(super) fn release_going(work: &Work, cleans: bool) -> Result<(), Failed> {
     }
     let mut all = list_managed(work, "")?;
     all.retain(|found| found.metadata.deletion_timestamp.is_some());
-    each(all, |found| release(&work.seed, &found)).map(drop)
+    each(&all, &|found| release(&work.seed, found)).map(drop)
 }
 
 pub(super) fn delete_server(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
@@ -293,8 +296,9 @@ pub(super) fn cluster(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
 
 /// Nobody waits any more for what could still be applied.
 pub(super) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    let kept = list_managed(work, "")?.into_iter().filter(|found| found.spec.keep_objects);
-    each(kept, |found| {
+    let mut kept = list_managed(work, "")?;
+    kept.retain(|found| found.spec.keep_objects);
+    each(&kept, &|found| {
         let (key, patch) = (found.metadata.key(), Patch::Merge(json!({"spec": {"keepObjects": false}})));
         match work.seed.patch_blindly(&MANAGED_RESOURCE, &key.namespace, &key.name, "", &patch) {
             Err(error) if !error.is_not_found() => Err(error.into()),
@@ -305,9 +309,9 @@ pub(super) fn drop_objects(work: &mut Work, _: &Attempt) -> Result<Step, Failed>
 
 /// All of them; those for the cluster go without their objects.
 pub(super) fn force_managed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
-    each(list_managed(work, "")?, |found| {
+    each(&list_managed(work, "")?, &|found| {
         managed::remove(&work.seed, &found.metadata.key())?;
-        release(&work.seed, &found)
+        release(&work.seed, found)
     })
 }
 
@@ -326,8 +330,9 @@ pub(super) fn force_resources(work: &mut Work, _: &Attempt) -> Result<Step, Fail
             }
         })?;
     }
-    each(held, |(resource, key)| {
+    let remove = |(resource, key): (Resource, Key)| {
         write::delete(&work.seed, &resource, &key)?;
-        finalize(&work.seed, &resource, &key)
-    })
+        finalize(&work.seed, &resource, &key).map(|()| Step::Done)
+    };
+    together(held.into_iter().map(remove).collect())
 }
