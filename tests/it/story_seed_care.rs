@@ -204,13 +204,19 @@ fn an_idle_round_asks_for_little_and_writes_nothing() {
     let agent = world.agent();
     world.wait_until_ready();
     wait_until_well(&world);
-    world.garden.wait_for("all conditions of the Seed", |garden| {
-        let seed = garden.seed(world.name)?;
-        let conditions = seed["status"]["conditions"].as_array()?;
-        // The first of them comes from the Lease, whenever that is.
-        let has_first = conditions.iter().any(|c| c["type"] == "GardenletReady");
-        (has_first && conditions.iter().all(|c| c["status"] == "True")).then_some(())
-    });
+    let wait_for_rest = || {
+        world.garden.wait_for("all conditions of the Seed", |garden| {
+            let seed = garden.seed(world.name)?;
+            let conditions = seed["status"]["conditions"].as_array()?;
+            // The first of them comes from the Lease, whenever that is.
+            let has_first = conditions.iter().any(|c| c["type"] == "GardenletReady");
+            (has_first && conditions.iter().all(|c| c["status"] == "True")).then_some(())
+        });
+    };
+    // A reconciliation of the Seed makes conditions Progressing, and others make them True again. The first ones are over then.
+    wait_for_rest();
+    world.pass(Duration::from_secs(120));
+    wait_for_rest();
     let mark = (world.seed.request_count(), world.garden.request_count());
     world.pass(Duration::from_secs(600));
     let of_pods = world.seed.requests_since(mark.0).iter().filter(|r| r.info.resource == "pods").count();

@@ -21,7 +21,7 @@ use crate::sampling::{self, Sample, Tried, variable};
 use crate::support::TestCluster;
 use crate::support::cluster::PATIENCE;
 use crate::support::http::faults::{Action, Seen};
-use crate::support::json::{entry, text};
+use crate::support::json::{entry, list, text};
 use crate::support::pace;
 use crate::support::shoot::Site;
 use crate::support::shoot::history;
@@ -375,6 +375,13 @@ fn settled(world: &World, site: &Site, undisturbed: Option<&Outcome>) -> Vec<(St
     rest(world, site, undisturbed.map(|undisturbed| undisturbed.objects.as_slice()))
 }
 
+/// Whether care has found everything in order, and the label says so, which follows in a request of its own.
+fn is_well(shoot: &Value) -> bool {
+    let conditions = list(shoot, "/status/conditions");
+    shoot["metadata"]["labels"]["shoot.gardener.cloud/status"] == "healthy"
+        && conditions.iter().all(|condition| condition["status"] == "True")
+}
+
 /// What is left in the end: when it is the same as without a kill, or, without an example, when nothing changes any more.
 pub(crate) fn rest(world: &World, site: &Site, example: Option<&[(String, Value)]>) -> Vec<(String, Value)> {
     let (clock, real) = (pace::clock(), Clock::system());
@@ -384,11 +391,9 @@ pub(crate) fn rest(world: &World, site: &Site, example: Option<&[(String, Value)
         let found = left(world, site);
         let mut different = differences(example.unwrap_or(&last), &found);
         // What care finds changes in its own time.
-        let shoot =
-            world.garden.get(crate::world::CORE, "shoots", PROJECT_NAMESPACE, NAME).unwrap_or_default();
-        let health = &shoot["metadata"]["labels"]["shoot.gardener.cloud/status"];
-        if health != "healthy" {
-            different.push(format!("the Shoot is {health}"));
+        let shoot = found.iter().find(|(_, object)| object["kind"] == "Shoot").map(|(_, shoot)| shoot);
+        if !shoot.is_some_and(is_well) {
+            different.push(format!("the Shoot is not well: {shoot:?}"));
         }
         if different.is_empty() {
             return found;

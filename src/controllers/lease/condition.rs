@@ -2,7 +2,7 @@
 //! influence on the heartbeat. What people should know of a seed that is well all the same stands in its message, which no
 //! program reads.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::condition::{self, Condition, Finding, Status};
@@ -35,7 +35,6 @@ pub fn add(site: &Site, group: &mut Group) {
         beat: site.beat.clone(),
         remarks: Arc::clone(&site.remarks),
         resync,
-        written: Mutex::default(),
     };
     group.run(lane, reconciler);
 }
@@ -49,8 +48,6 @@ struct ReadyCondition {
     remarks: Remarks,
     /// `leaseResyncSeconds`: how often to look.
     resync: Duration,
-    /// The version of the Seed for which the condition was written last.
-    written: Mutex<Option<String>>,
 }
 
 const MESSAGE: &str = "Gardenlet is posting ready status.";
@@ -73,25 +70,13 @@ fn decide(
     (condition::find(conditions, GARDENLET_READY) != Some(&wanted)).then_some(wanted)
 }
 
-impl ReadyCondition {
-    fn written(&self) -> MutexGuard<'_, Option<String>> {
-        // Single assignments: no panic can leave it half changed.
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Reconciler for ReadyCondition {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let Some(seed) = self.seeds.get(key) else { return Ok(Outcome::Done) };
         let healthy = self.beat.is_healthy(&cx.clock);
         let remark = (self.remarks)();
-        let version = seed.metadata.resource_version.clone();
-        // The watch has not shown yet what was written: another change has woken this controller.
-        let is_behind = self.written().take().as_ref() == Some(&version);
-        let wanted = decide(&seed.status.conditions, healthy, remark.as_deref(), cx.clock.now());
-        if let Some(wanted) = wanted.filter(|_| !is_behind) {
+        if let Some(wanted) = decide(&seed.status.conditions, healthy, remark.as_deref(), cx.clock.now()) {
             write::conditions(&self.garden, &SEED, key, &seed.status.conditions, &[wanted])?;
-            *self.written() = Some(version);
         }
         Ok(Outcome::After(self.resync))
     }
