@@ -23,7 +23,7 @@ pub struct ShootCare {
     pub sync_period: Duration,
     /// How long a condition may be `Progressing` before it is `False`, by its type.
     pub thresholds: BTreeMap<String, Duration>,
-    /// The report of an extension whose Lease is older than this counts no more; `None`: it counts whatever its age.
+    /// The report of an extension whose Lease is older than this is ignored; `None`: reports of any age count.
     pub stale_reports: Option<Duration>,
     /// How long a ManagedResource may be rolled out before this is a fault; `None`: it is one at once.
     pub progressing_threshold: Option<Duration>,

@@ -60,7 +60,7 @@ impl Report {
         if stale.is_some_and(|threshold| self.beat.is_none_or(|beat| now.since(beat) > threshold)) {
             let beat = self.beat.map_or_else(|| "never".to_owned(), rfc3339);
             let text = format!(
-                "{kind} \"{name}\" reports a health status that counts no more: its extension last renewed its Lease: {beat}"
+                "{kind} \"{name}\" reports an outdated health status: its extension last renewed its Lease: {beat}"
             );
             return Some(Verdict::Told(
                 Status::Unknown,

@@ -145,7 +145,7 @@ impl Sweep {
             Ok(page) => page,
             // The server does not have this kind.
             Err(error) if error.is_not_found() => return Ok(String::new()),
-            // The server says no: objects of other kinds go all the same.
+            // The server refuses the list. Objects of other kinds are still deleted.
             Err(error) if error.failure().is_some() && !error.is_gone() => {
                 self.left.add(format!("{} of all names, which cannot be listed", kind.resource.plural));
                 self.left.error = Some(chain(&error));
