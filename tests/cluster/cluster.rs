@@ -500,6 +500,8 @@ impl Cluster {
             "--leader-elect=false".to_owned(),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", self.role.api_port + 2),
+            // It sometimes misses that a claim has got a class. It looks at such a pod again after this time and half a minute.
+            "--pod-max-in-unschedulable-pods-duration=15s".to_owned(),
         ]
     }
 }

@@ -30,10 +30,31 @@ const SANDBOX: &[&str] = &["unshare", "nsenter", "ip", "mount"];
 /// Where distributions install CNI plugins.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin"];
 
+/// The stories in two parts that take about the same time. Each has its own sandbox, so that both can run at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    /// Those whose Shoots run in a node.
+    Shoots,
+    Others,
+}
+
+impl Half {
+    /// What an argument stands for.
+    fn of(argument: &str) -> Option<Self> {
+        match argument {
+            "--shoots" => Some(Self::Shoots),
+            "--others" => Some(Self::Others),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Environment {
     /// Words of which one must be in a story's name; all stories if empty.
     words: Vec<String>,
+    /// Which of two halves of the stories is wanted, if not both.
+    half: Option<Half>,
     pub(crate) list: bool,
     pub(crate) keep: bool,
     pub(crate) ci: bool,
@@ -65,6 +86,7 @@ impl Environment {
             std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap_or(Path::new("target"));
         Self {
+            half: flags.iter().find_map(|flag| Half::of(flag)),
             list: flags.iter().any(|flag| flag == "--list"),
             keep: flags.iter().any(|flag| flag == "--keep"),
             words,
@@ -78,7 +100,14 @@ impl Environment {
         }
     }
 
-    pub(crate) fn wants(&self, story: &str) -> bool {
+    /// Whether a story is to run, as far as its name says, and whether Shoots of it run in a node.
+    pub(crate) fn wants(&self, story: &str, has_shoots: bool) -> bool {
+        let half = if has_shoots { Half::Shoots } else { Half::Others };
+        let is_in_half = self.half.is_none_or(|wanted| wanted == half);
+        is_in_half && self.has_word(story)
+    }
+
+    fn has_word(&self, story: &str) -> bool {
         self.words.is_empty() || self.words.iter().any(|word| story.contains(word.as_str()))
     }
 

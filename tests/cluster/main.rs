@@ -1,8 +1,9 @@
 //! Stories on real servers: etcd, kube-apiserver, kube-controller-manager, kubelet, and the agent as a real process.
 //!
 //! `cargo test --test cluster [-- words]` runs the stories whose names contain one of the words; `--list` names them,
-//! `--keep` leaves everything running until Enter is pressed. The program starts itself a second time inside a sandbox
-//! (`sandbox.rs`), from which no packet leaves the machine and in which nothing outlives the run.
+//! `--shoots` runs only those whose Shoots run in a node, `--others` only the others; `--keep` leaves everything running
+//! until Enter is pressed. The program starts itself a second time inside a sandbox (`sandbox.rs`), from which no packet
+//! leaves the machine and in which nothing outlives the run.
 //!
 //! One line is printed per story. The last line is always `N passed, N failed, N skipped`.
 

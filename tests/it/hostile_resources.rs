@@ -199,7 +199,7 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     for case in cases() {
         let Case { name, key, value, reason, words } = case;
         install(&world, name, &json!({key: base64::encode(&value)}), &json!([{"name": name}]));
-        let (found, message) = world.seed.wait_for(name, |_| applied(&world, name));
+        let (found, message) = wait_long(&world, name, |_| applied(&world, name));
         assert!(found == reason && message.contains(words), "{name}: {found}: {message}");
         assert!(message.len() <= 2_048, "{name}: {} bytes", message.len());
         judge(&process, name);
@@ -207,22 +207,22 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     // Keys, and the same Secret again and again.
     let keys: serde_json::Map<_, _> = (0..20_000).map(|n| (format!("k{n}"), json!(""))).collect();
     install(&world, "keys", &Value::Object(keys), &json!([{"name": "keys"}]));
-    let (reason, message) = world.seed.wait_for("keys", |_| applied(&world, "keys"));
+    let (reason, message) = wait_long(&world, "keys", |_| applied(&world, "keys"));
     assert!(reason == "CannotReadSecret" && message.contains("more than 5000 keys"), "{reason}: {message}");
     let half = base64::encode(&"# nothing\n".repeat(90_000).into_bytes());
     install(&world, "again", &json!({"k": half}), &json!(vec![json!({"name": "again"}); 100]));
-    let (reason, message) = world.seed.wait_for("again", |_| applied(&world, "again"));
+    let (reason, message) = wait_long(&world, "again", |_| applied(&world, "again"));
     assert!(reason == DECODING && message.contains("more than 8388608 bytes"), "{reason}: {message}");
     judge(&process, "the same Secret");
     // One that is too large itself, until somebody repairs it.
     let many = Value::Array((0..50_000).map(|n| json!({"name": format!("s{n}")})).collect());
     let good_data = json!({"k": base64::encode(config_map("large", &json!({})).as_bytes())});
     install(&world, "large", &good_data, &many);
-    let (reason, message) = world.seed.wait_for("large", |_| applied(&world, "large"));
+    let (reason, message) = wait_long(&world, "large", |_| applied(&world, "large"));
     assert!(reason == DECODING && message.contains("more than 50000 values"), "{reason}: {message}");
     let repair = json!({"spec": {"secretRefs": [{"name": "large"}]}});
     world.seed.merge(MANAGED_RESOURCES, "managedresources", ("garden", "large"), &repair);
-    world.seed.wait_for("its objects", |seed| seed.get("", "configmaps", "garden", "large"));
+    wait_long(&world, "its objects", |seed| seed.get("", "configmaps", "garden", "large"));
     // Just small enough to be watched, and to be read: alone, and several of them at once.
     let names: Vec<String> = (0..10).map(|n| format!("almost-{n}")).collect();
     for (group, count) in [(&names[..1], 19_000), (&names[1..2], 15_000), (&names[2..], 15_000)] {

@@ -32,6 +32,15 @@ pub fn order<P>(mut first: Vec<P>, mut others: Vec<P>, few: usize, seed: u64) ->
     (first, least)
 }
 
+/// One in `n` points, chosen by a seed; in a long run all of them.
+pub fn some<P>(mut points: Vec<P>, n: usize, seed: u64) -> Vec<P> {
+    if !is_long() {
+        shuffle(&mut points, seed);
+        points.truncate(points.len().div_ceil(n));
+    }
+    points
+}
+
 /// The order of a seed.
 fn shuffle<P>(points: &mut [P], seed: u64) {
     let mut state = seed | 1;

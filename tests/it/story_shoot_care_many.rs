@@ -1,8 +1,9 @@
 //! The care of 250 Shoots costs seed and garden next to nothing while all of them are well.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::controllers::Share;
 use crate::support::garden::manager;
@@ -32,8 +33,8 @@ fn the_care_of_many_shoots_is_shared() {
     world.garden.set_manager_share(manager::Share::none());
     crowd.settle(&world.garden, &world.seed, world.name);
     world.garden.wait_for("all conditions of all Shoots to be True", |garden| {
-        let shoots = garden.store().list(CORE, "shoots", PROJECT_NAMESPACE);
-        let is_well = |shoot| {
+        let shoots = garden.store().all(CORE, "shoots", PROJECT_NAMESPACE);
+        let is_well = |shoot: &Arc<Value>| {
             let conditions = list(shoot, "/status/conditions");
             conditions.len() == 4 && conditions.iter().all(|c| c["status"] == "True")
         };

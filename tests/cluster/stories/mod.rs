@@ -191,7 +191,8 @@ const fn long(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>)
 impl Story {
     /// Whether it is to run.
     pub(crate) fn is_wanted(&self, environment: &Environment) -> bool {
-        environment.wants(self.name) && (!self.is_long || environment.long || !environment.wants_all())
+        environment.wants(self.name, self.needs == Needs::ControlPlane)
+            && (!self.is_long || environment.long || !environment.wants_all())
     }
 
     /// What this machine lacks for it.

@@ -69,7 +69,7 @@ fn is_established(definition: &Value) -> bool {
 /// instances. A definition is established once it is as old as the server takes.
 pub fn sync(api: &Api) {
     let now = api.clock.now();
-    let definitions = api.store.list(GROUP, PLURAL, "");
+    let definitions = api.store.all(GROUP, PLURAL, "");
     for definition in &definitions {
         if !text(definition, "/metadata/deletionTimestamp").is_empty() {
             remove_instances(api, definition);
@@ -133,7 +133,7 @@ fn remove_instances(api: &Api, definition: &Value) {
     let (group, plural) = (text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
     let options = super::remove::Options::default();
     if let Some(kind) = api.kind(group, plural) {
-        let instances = api.store.list(group, plural, "");
+        let instances = api.store.all(group, plural, "");
         for instance in &instances {
             let (namespace, name) = (text(instance, "/metadata/namespace"), text(instance, "/metadata/name"));
             if text(instance, "/metadata/deletionTimestamp").is_empty() {
@@ -141,7 +141,7 @@ fn remove_instances(api: &Api, definition: &Value) {
                 let _ = api.delete(&Target::new(kind.clone(), namespace, name), &options);
             }
         }
-        if !api.store.list(group, plural, "").is_empty() {
+        if !api.store.all(group, plural, "").is_empty() {
             return;
         }
     }

@@ -114,6 +114,8 @@ impl Api {
                 && query.selector.matches(object)
         });
         let chosen: Vec<_> = chosen.collect();
+        // Others go on while the answer is written.
+        drop(state);
         Ok(page(target, query, revision, &chosen))
     }
 

@@ -188,6 +188,18 @@ impl Store {
         self.write(|state| state.wakes += 1);
     }
 
+    /// Differs from an earlier one if something has changed since, or somebody has called [`Store::wake`].
+    pub fn mark(&self) -> (u64, u64) {
+        let state = self.read();
+        (state.revision, state.wakes)
+    }
+
+    /// Waits until the mark is another one, or `real` has passed.
+    pub fn wait_past(&self, mark: (u64, u64), real: Duration) {
+        let same = |state: &mut State| (state.revision, state.wakes) == mark;
+        drop(self.0.1.wait_timeout_while(self.read(), real, same));
+    }
+
     /// Waits until there is something after the revision, somebody calls [`Store::wake`], or `real` has passed.
     pub fn wait_after(&self, revision: u64, real: Duration) -> u64 {
         let state = self.read();
@@ -208,6 +220,11 @@ impl Store {
     /// All objects of a resource, of one namespace or (`""`) of all.
     pub fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
         self.read().of(group, plural, namespace).map(|(_, object)| (**object).clone()).collect()
+    }
+
+    /// The same without copies, for whoever looks again and again.
+    pub fn all(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
+        self.read().of(group, plural, namespace).map(|(_, object)| object.clone()).collect()
     }
 
     /// The names of all objects of a resource, of one namespace or (`""`) of all.

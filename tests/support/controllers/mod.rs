@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use gardenlet::base::clock::Clock;
+use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 
 use super::api::{Api, crd};
@@ -107,28 +109,50 @@ impl Controllers {
     }
 }
 
+/// After how many rounds without a change everything is looked at all the same.
+const IDLE_ROUNDS: u32 = 10;
+/// From round to round if nothing changes, and at least.
+const ROUND: Duration = Duration::from_millis(100);
+const ROUND_MIN: Duration = Duration::from_millis(3);
+
 fn run(shared: &Shared) {
+    let (clock, never) = (Clock::system(), Stop::new());
+    let (mut seen, mut idle) = (None, 0);
     while !shared.stopping.load(Ordering::SeqCst) {
-        let revision = shared.api.store.read().revision;
-        let share = shared.share.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let authority = shared.authority.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        crd::sync(&shared.api);
-        if share.signer {
-            signer::sync(&shared.api, &authority);
-        }
-        if share.namespaces {
-            let published = shared.root_ca.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            namespaces::sync(&shared.api, &published.unwrap_or_else(|| authority.certificate()));
-            namespaces::clean_tokens(&shared.api);
-        }
-        if share.garbage {
-            collector::sync(&shared.api);
-        }
-        if share.workloads {
-            let left_out = |namespace: &str| share.leaves_out(namespace);
-            pods::sync(&shared.api, &left_out);
-            workloads::sync(&shared.api, &left_out);
-        }
-        shared.api.store.wait_after(revision, Duration::from_millis(100));
+        let mark = shared.api.store.mark();
+        idle = if seen == Some(mark) { (idle + 1) % IDLE_ROUNDS } else { 0 };
+        seen = Some(mark);
+        look(shared, idle == 0);
+        // What is written in quick succession is one change.
+        never.wait(&clock, ROUND_MIN);
+        shared.api.store.wait_past(mark, ROUND);
+    }
+}
+
+/// One round. What depends on the time alone is looked at in each, all else only if `all` is set.
+fn look(shared: &Shared, all: bool) {
+    let share = shared.share.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let authority = shared.authority.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    crd::sync(&shared.api);
+    if share.signer {
+        signer::sync(&shared.api, &authority);
+    }
+    if share.namespaces {
+        namespaces::clean_tokens(&shared.api);
+    }
+    if !all {
+        return;
+    }
+    if share.namespaces {
+        let published = shared.root_ca.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        namespaces::sync(&shared.api, &published.unwrap_or_else(|| authority.certificate()));
+    }
+    if share.garbage {
+        collector::sync(&shared.api);
+    }
+    if share.workloads {
+        let left_out = |namespace: &str| share.leaves_out(namespace);
+        pods::sync(&shared.api, &left_out);
+        workloads::sync(&shared.api, &left_out);
     }
 }

@@ -11,7 +11,7 @@ use crate::support::json::{list, text};
 /// Removes bootstrap tokens that have ended.
 pub fn clean_tokens(api: &Api) {
     let Some(kind) = api.kind("", "secrets") else { return };
-    for secret in api.store.list("", "secrets", "kube-system") {
+    for secret in api.store.all("", "secrets", "kube-system") {
         let at = from_base64(text(&secret, "/data/expiration")).and_then(|b| String::from_utf8(b).ok());
         let is_token = secret["type"] == "bootstrap.kubernetes.io/token";
         if is_token && at.and_then(|at| from_rfc3339(&at)).is_some_and(|at| at <= api.clock.now()) {
@@ -24,7 +24,7 @@ pub fn clean_tokens(api: &Api) {
 
 /// `ca`: the certificate that everybody trusts, PEM.
 pub fn sync(api: &Api, ca: &str) {
-    for namespace in api.store.list("", "namespaces", "") {
+    for namespace in api.store.all("", "namespaces", "") {
         let name = text(&namespace, "/metadata/name");
         if text(&namespace, "/metadata/deletionTimestamp").is_empty() {
             publish_ca(api, name, ca);
@@ -68,7 +68,7 @@ fn empty(api: &Api, namespace: &str) {
     let kinds: Vec<_> = api.store.read().kinds.all().filter(|k| k.namespaced).cloned().collect();
     let mut left = 0;
     for kind in kinds {
-        for object in api.store.list(&kind.group, &kind.plural, namespace) {
+        for object in api.store.all(&kind.group, &kind.plural, namespace) {
             left += 1;
             if text(&object, "/metadata/deletionTimestamp").is_empty() {
                 let target = Target::new(kind.clone(), namespace, text(&object, "/metadata/name"));

@@ -12,7 +12,7 @@ pub fn sync(api: &Api, left_out: &dyn Fn(&str) -> bool) {
     let (Some(deployments), Some(pods)) = (api.kind("apps", "deployments"), api.kind("", "pods")) else {
         return;
     };
-    for deployment in api.store.list(&deployments.group, &deployments.plural, "") {
+    for deployment in api.store.all(&deployments.group, &deployments.plural, "") {
         let held = deployment["metadata"]["annotations"].get(HOLD).is_some();
         let namespace = text(&deployment, "/metadata/namespace");
         if held || left_out(namespace) || !text(&deployment, "/metadata/deletionTimestamp").is_empty() {
@@ -49,7 +49,7 @@ fn hash(template: &Value) -> String {
 
 fn owned(api: &Api, deployment: &Value, namespace: &str) -> Vec<String> {
     let uid = text(deployment, "/metadata/uid");
-    let pods = api.store.list("", "pods", namespace);
+    let pods = api.store.all("", "pods", namespace);
     let ours = pods.iter().filter(|p| list(p, "/metadata/ownerReferences").iter().any(|o| o["uid"] == uid));
     ours.map(|p| text(p, "/metadata/name").to_owned()).collect()
 }

@@ -23,7 +23,7 @@ const KEEP_PENDING: Duration = Duration::from_secs(86_400);
 
 pub fn sync(api: &Api, authority: &Authority) {
     let Some(kind) = api.kind("certificates.k8s.io", "certificatesigningrequests") else { return };
-    for request in api.store.list("certificates.k8s.io", "certificatesigningrequests", "") {
+    for request in api.store.all("certificates.k8s.io", "certificatesigningrequests", "") {
         if is_over(&request, api.clock.now()) {
             // It may have been deleted meanwhile.
             let _ = api.delete(

@@ -21,7 +21,7 @@ pub fn sync(api: &Api, left_out: &dyn Fn(&str) -> bool) {
         ("", "persistentvolumeclaims", claim),
     ] {
         let Some(kind) = api.kind(group, plural) else { continue };
-        for object in api.store.list(group, plural, "") {
+        for object in api.store.all(group, plural, "") {
             let held = object["metadata"]["annotations"].get(HOLD).is_some()
                 || left_out(text(&object, "/metadata/namespace"));
             let settled = object["status"]["observedGeneration"] == object["metadata"]["generation"]

@@ -59,8 +59,8 @@ impl Cluster for Local {
 
     fn list(&self, resource: &Resource, namespace: &str) -> Result<Vec<Value>, Failure> {
         let target = self.target(resource, namespace, "")?;
-        let stored = self.api.store.list(&resource.group, &resource.plural, namespace);
-        let shown = |o: &Value| crate::support::api::read::present(&target.kind, &target.version, o);
+        let stored = self.api.store.all(&resource.group, &resource.plural, namespace);
+        let shown = |o: &Arc<Value>| crate::support::api::read::present(&target.kind, &target.version, o);
         Ok(stored.iter().map(shown).collect())
     }
 

@@ -62,6 +62,8 @@ pub const PREFIX: &str = "shoot--";
 /// How often a thread polls if it gets no notice of changes, or waits for something.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_SOON: Duration = Duration::from_millis(50);
+/// Between two looks at least.
+const LOOK_MIN: Duration = Duration::from_millis(8);
 const STACK_BYTES: usize = 1 << 20;
 
 /// Who makes the pods of workloads and counts them, binds claims and writes EndpointSlices.
@@ -204,7 +206,7 @@ impl Shared {
 
     /// One look at everything. True if something waits for time, or for somebody who does not tell.
     fn look(&self) -> bool {
-        let scene = match Scene::read(&self.hands.client, PREFIX) {
+        let scene = match Scene::read(&self.hands.client, self.store.as_ref(), PREFIX) {
             Ok(scene) => scene,
             Err(error) => {
                 if !self.stop.is_stopped() {
@@ -293,6 +295,8 @@ impl Site {
             while !running.stop.is_stopped() {
                 let seen = running.store.as_ref().map_or(0, |store| store.read().revision);
                 let waits = running.look();
+                // What is written in quick succession is one change.
+                running.stop.wait(&Clock::system(), LOOK_MIN);
                 running.wait(seen, waits);
             }
         };

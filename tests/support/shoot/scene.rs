@@ -11,6 +11,7 @@ use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
 use serde_json::{Value, json};
 
 use crate::support::api::selector;
+use crate::support::api::store::Store;
 use crate::support::encoding::{rfc3339, rfc3339_micro};
 use crate::support::json::{list, map, text};
 
@@ -30,9 +31,14 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Looks. Namespaces of Shoots begin with `prefix`.
-    pub fn read(client: &Client, prefix: &str) -> Result<Self, Error> {
+    /// Looks through a client, or past the network if there is a `store`. Namespaces of Shoots begin with `prefix`.
+    pub fn read(client: &Client, store: Option<&Store>, prefix: &str) -> Result<Self, Error> {
         let all = |resource: &Resource, field: &str| {
+            if let Some(store) = store {
+                let stored = store.all(&resource.group, &resource.plural, "");
+                let ours = stored.iter().filter(|object| text(object, field).starts_with(prefix));
+                return Ok(ours.map(|object| (**object).clone()).collect());
+            }
             let mut items = client.list::<Value>(resource, "", &ListParams::default())?.items;
             items.retain(|item| text(item, field).starts_with(prefix));
             Ok::<_, Error>(items)

@@ -22,9 +22,8 @@ use crate::wait;
 
 /// How long it takes at most until `explain` names a cause.
 const EXPLAINED_WITHIN_S: u64 = 30;
-/// How long the seed may take to show it. The scheduler can miss that a claim has got a class, and then looks at its pod again after
-/// five minutes.
-const SHOWN_WITHIN_S: u64 = 420;
+/// How long the seed may take to show it.
+const SHOWN_WITHIN_S: u64 = 180;
 /// The first two tasks are tried for a minute before they fail.
 const FAILED_WITHIN_S: u64 = 120;
 /// The other tasks wait at most ten minutes.
