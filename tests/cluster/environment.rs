@@ -39,7 +39,7 @@ enum Half {
 }
 
 impl Half {
-    /// What an argument stands for.
+    /// The half that an argument asks for.
     fn of(argument: &str) -> Option<Self> {
         match argument {
             "--shoots" => Some(Self::Shoots),
@@ -53,7 +53,7 @@ impl Half {
 pub(crate) struct Environment {
     /// Words of which one must be in a story's name; all stories if empty.
     words: Vec<String>,
-    /// Which of two halves of the stories is wanted, if not both.
+    /// The only half of the stories that is to run; both if none.
     half: Option<Half>,
     pub(crate) list: bool,
     pub(crate) keep: bool,
@@ -100,7 +100,7 @@ impl Environment {
         }
     }
 
-    /// Whether a story is to run, as far as its name says, and whether Shoots of it run in a node.
+    /// Whether the arguments ask for a story of that name, whose Shoots run in a node or not.
     pub(crate) fn wants(&self, story: &str, has_shoots: bool) -> bool {
         let half = if has_shoots { Half::Shoots } else { Half::Others };
         let is_in_half = self.half.is_none_or(|wanted| wanted == half);

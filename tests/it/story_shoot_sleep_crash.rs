@@ -142,16 +142,15 @@ fn try_points(way: Way) {
     let undisturbed = run(way, None, None);
     assert_eq!(undisturbed.problems, Vec::<String>::new());
     let seed = sampling::seed();
-    let mut all = way.borders();
+    let all = way.borders();
     let writes = locked(&undisturbed.kill.order).clone();
     let mut others: Vec<Point> = writes.into_iter().flat_map(|w| [Before(w.clone()), After(w)]).collect();
     let is_progress = |point: &Point| format!("{point:?}").contains("shoots/status s1 lastOperation");
     others.retain(|point| !all.contains(point) && !is_progress(point));
     if !sampling::is_long() {
-        let first = usize::try_from(seed).unwrap_or_default() % STEP;
-        all = all.into_iter().skip(first).step_by(STEP).collect();
         others.clear();
     }
+    let all = sampling::some(all, STEP, seed);
     let first = all.len();
     let (points, least) = sampling::order(all, others, SAMPLE, seed);
     let sample = Sample { points: &points, first, least, time: SAMPLE_TIME, parallel: PARALLEL };

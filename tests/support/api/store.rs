@@ -188,7 +188,7 @@ impl Store {
         self.write(|state| state.wakes += 1);
     }
 
-    /// Differs from an earlier one if something has changed since, or somebody has called [`Store::wake`].
+    /// A mark of the present moment. It changes with each write and each call of [`Store::wake`].
     pub fn mark(&self) -> (u64, u64) {
         let state = self.read();
         (state.revision, state.wakes)
@@ -222,7 +222,7 @@ impl Store {
         self.read().of(group, plural, namespace).map(|(_, object)| (**object).clone()).collect()
     }
 
-    /// The same without copies, for whoever looks again and again.
+    /// The same objects, shared instead of copied.
     pub fn all(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
         self.read().of(group, plural, namespace).map(|(_, object)| object.clone()).collect()
     }

@@ -7,7 +7,6 @@ pub mod pods;
 pub mod signer;
 pub mod workloads;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -59,7 +58,7 @@ struct Shared {
     authority: Mutex<Arc<Authority>>,
     /// What is published instead of the certificate of that CA.
     root_ca: Mutex<Option<String>>,
-    stopping: AtomicBool,
+    stop: Stop,
 }
 
 /// The running controllers.
@@ -75,7 +74,7 @@ impl Controllers {
             share: Mutex::new(share),
             authority: Mutex::new(authority.clone()),
             root_ca: Mutex::default(),
-            stopping: AtomicBool::new(false),
+            stop: Stop::new(),
         });
         let running = shared.clone();
         let thread = thread::spawn("kube-controllers", 1 << 20, move || run(&running)).unwrap();
@@ -101,7 +100,7 @@ impl Controllers {
     }
 
     pub fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.stop.stop();
         self.shared.api.store.wake();
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = thread.join();
@@ -109,27 +108,27 @@ impl Controllers {
     }
 }
 
-/// After how many rounds without a change everything is looked at all the same.
+/// After this many rounds without a change, one round looks at everything.
 const IDLE_ROUNDS: u32 = 10;
-/// From round to round if nothing changes, and at least.
+/// The longest pause between two rounds.
 const ROUND: Duration = Duration::from_millis(100);
+/// The shortest one.
 const ROUND_MIN: Duration = Duration::from_millis(3);
 
 fn run(shared: &Shared) {
-    let (clock, never) = (Clock::system(), Stop::new());
     let (mut seen, mut idle) = (None, 0);
-    while !shared.stopping.load(Ordering::SeqCst) {
+    while !shared.stop.is_stopped() {
         let mark = shared.api.store.mark();
         idle = if seen == Some(mark) { (idle + 1) % IDLE_ROUNDS } else { 0 };
         seen = Some(mark);
         look(shared, idle == 0);
-        // What is written in quick succession is one change.
-        never.wait(&clock, ROUND_MIN);
+        // Several writes in quick succession need one round only.
+        shared.stop.wait(&Clock::system(), ROUND_MIN);
         shared.api.store.wait_past(mark, ROUND);
     }
 }
 
-/// One round. What depends on the time alone is looked at in each, all else only if `all` is set.
+/// One round. It does what depends on time alone, and everything else only if `all` is set.
 fn look(shared: &Shared, all: bool) {
     let share = shared.share.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let authority = shared.authority.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -62,7 +62,7 @@ pub const PREFIX: &str = "shoot--";
 /// How often a thread polls if it gets no notice of changes, or waits for something.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_SOON: Duration = Duration::from_millis(50);
-/// Between two looks at least.
+/// The shortest pause between two looks.
 const LOOK_MIN: Duration = Duration::from_millis(8);
 const STACK_BYTES: usize = 1 << 20;
 
@@ -295,7 +295,7 @@ impl Site {
             while !running.stop.is_stopped() {
                 let seen = running.store.as_ref().map_or(0, |store| store.read().revision);
                 let waits = running.look();
-                // What is written in quick succession is one change.
+                // Several writes in quick succession need one look only.
                 running.stop.wait(&Clock::system(), LOOK_MIN);
                 running.wait(seen, waits);
             }
