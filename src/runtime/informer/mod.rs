@@ -151,6 +151,9 @@ trait Feed {
 
 /// The first delay after a failure, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// How often a server may answer a list with 404 before that is a failure: for about eight seconds, in which it begins to serve
+/// a kind whose definition is new.
+const UNSERVED_MAX: u32 = 4;
 /// A watch that ends sooner and tells nothing is no watch: a proxy, or a server that is ending.
 const SHORT: Duration = Duration::from_secs(1);
 /// The longest wait after a watch that broke off.
@@ -221,7 +224,9 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
             Verdict::Throttled(Some(after)) => after.clamp(pause, limits::RETRY_AFTER_MAX),
             _ => pause,
         };
-        if !std::mem::replace(&mut failing, true) {
+        let is_unserved = version.is_none() && matches!(error.verdict(), Verdict::NotFound);
+        let may_be_new = is_unserved && backoff.failures() <= UNSERVED_MAX;
+        if !may_be_new && !std::mem::replace(&mut failing, true) {
             tell(&error);
         }
         stop.wait(clock, delay);

@@ -77,6 +77,25 @@ fn a_watch_that_breaks_off_is_resumed_in_silence() {
     assert_eq!(lines(false, vec![Ok(()), broken(), broken(), Ok(()), Ok(())]), (5, 1));
 }
 
+#[test]
+fn a_kind_whose_definition_is_new_is_no_trouble_and_one_that_stays_away_is() {
+    let absent = || Err(Error::Api(Box::new(Failure { code: 404, ..Default::default() })));
+    let told = |results: Vec<Result<(), Error>>| {
+        let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), 10_000)), Stop::new());
+        let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves: true };
+        let mut told = 0;
+        run_telling(&mut script, &clock, &stop, &mut |_| told += 1);
+        told
+    };
+    for (times, expected) in [(1, 0), (4, 0), (5, 1), (7, 1)] {
+        let mut results: Vec<_> = (0..times).map(|_| absent()).collect();
+        results.extend([Ok(()), Ok(())]);
+        assert_eq!(told(results), expected, "{times} times");
+    }
+    // It was served before.
+    assert_eq!(told(vec![Ok(()), absent(), Ok(())]), 1);
+}
+
 /// How long a script takes, in the time of its clock.
 fn time_of(factor: u32, results: Vec<Result<(), Error>>) -> Duration {
     let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), factor)), Stop::new());
