@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use super::client::Opened;
 use crate::api::meta::Key;
-use crate::base::clock::Timestamp;
+use crate::base::clock::{Mono, Timestamp};
 use crate::kube::Shoot;
 use crate::runtime::pool::Lane;
 
 /// How long a cluster stays let go of if nobody repeats it: an agent that has lost its lease does not, and another one may wake
 /// the Shoot up.
 const LET_GO: Duration = Duration::from_secs(60);
+/// How long an answer that somebody else got from a server spares a question of one's own.
+const HEARD: Duration = Duration::from_secs(60);
 
 /// Whether the cluster of a Shoot is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ struct Inner {
     waiting: BTreeMap<String, BTreeSet<Key>>,
     /// Namespaces whose API servers are about to end, and until when that counts.
     let_go: BTreeMap<String, Timestamp>,
+    /// When the API servers of namespaces last answered over the clients of the applier, if nothing has changed since.
+    heard: BTreeMap<String, Mono>,
     /// Where namespaces are looked at, and Secrets get their tokens.
     looks: Option<Lane>,
     tokens: Option<Lane>,
@@ -89,9 +93,24 @@ impl Served {
 
     /// Has the namespace looked at now: something in it is different.
     pub fn wake(&self, namespace: &str) {
-        if let Some(lane) = &self.lock().looks {
+        let mut inner = self.lock();
+        inner.heard.remove(namespace);
+        if let Some(lane) = &inner.looks {
             lane.add(Key::new("", namespace));
         }
+    }
+
+    /// The API server has answered over the client of the applier.
+    pub fn hear(&self, namespace: &str, now: Mono) {
+        let mut inner = self.lock();
+        if inner.clients.contains_key(namespace) {
+            inner.heard.insert(namespace.to_owned(), now);
+        }
+    }
+
+    /// Whether it did a moment ago, and nobody has asked for a look since: then a look need not ask it.
+    pub fn has_heard(&self, namespace: &str, now: Mono) -> bool {
+        self.lock().heard.get(namespace).is_some_and(|heard| now.saturating_sub(*heard) <= HEARD)
     }
 
     /// Its API server is about to end: what the applier has begun comes to its end, and nothing else begins. To be repeated
@@ -165,6 +184,7 @@ impl Served {
         inner.states.insert(namespace.to_owned(), State { standing, since, answered });
         let Some(client) = client else {
             inner.clients.remove(namespace);
+            inner.heard.remove(namespace);
             return is_new;
         };
         inner.clients.insert(namespace.to_owned(), client.clone());
@@ -181,6 +201,7 @@ impl Served {
         inner.states.remove(namespace);
         inner.clients.remove(namespace);
         inner.let_go.remove(namespace);
+        inner.heard.remove(namespace);
     }
 
     /// The namespace is gone.
@@ -230,6 +251,30 @@ mod tests {
         assert!(served.let_go(name, at(14)));
         served.take_up(name);
         assert!(!served.is_let_go(name, at(15)));
+    }
+
+    #[test]
+    fn an_answer_counts_for_a_while_and_until_somebody_asks_for_a_look() {
+        let (served, name) = (Served::default(), "shoot--a--b");
+        let (at, client) = (Mono::from_secs, opened(Timestamp::from_unix(500)));
+        let tell = |client| served.tell(name, Standing::Served, client, Timestamp::from_unix(1));
+        let hear = |now| served.hear(name, at(now));
+        let has_heard = |now| served.has_heard(name, at(now));
+        hear(10);
+        assert!(!has_heard(10), "nobody serves it");
+        tell(Some(&client));
+        assert!(!has_heard(10));
+        hear(10);
+        assert!(has_heard(70) && !has_heard(71));
+        served.wake(name);
+        assert!(!has_heard(10), "something is different");
+        hear(11);
+        tell(None);
+        tell(Some(&client));
+        assert!(!has_heard(11), "it was away");
+        hear(12);
+        served.renew(name);
+        assert!(!has_heard(12), "another namespace");
     }
 
     #[test]

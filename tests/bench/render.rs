@@ -20,7 +20,7 @@ use crate::report::{Report, mb};
 /// How often each program renders each chart.
 const ROUNDS: usize = 9;
 /// How often the memory of each is measured.
-const PEAKS: usize = 5;
+const PEAKS: usize = 9;
 /// What a pipe holds, on Linux.
 const PIPE_BYTES: usize = 64 << 10;
 /// A process that has used no processor time for this long waits.

@@ -63,7 +63,12 @@ impl Doors {
         let known = served.clone().or_else(|| held.client.clone());
         if let Some(client) = known.filter(|_| !held.is_doubtful) {
             match healthz(&client, metrics) {
-                Ok(server) => return Ok((server, Some(client))),
+                Ok(server) => {
+                    if served.is_some() {
+                        self.served.hear(namespace, client.clock().mono());
+                    }
+                    return Ok((server, Some(client)));
+                }
                 Err(why) => {
                     log::debug!(namespace = namespace, err = why.as_str(); "/healthz was not answered");
                 }

@@ -330,11 +330,12 @@ fn take(state: &mut State, now: Mono) -> Option<Job> {
     for step in 0..count {
         let index = (state.next + step) % count;
         let lane = &mut state.lanes[index];
-        let Some(work) = lane.work.clone() else { continue };
+        let Some(work) = &lane.work else { continue };
         if lane.running.len() >= lane.permits {
             continue;
         }
         let Some(key) = lane.queue.take(now) else { continue };
+        let work = work.clone();
         lane.running.push((key.clone(), now));
         let name = lane.name;
         state.next = (index + 1) % count;
