@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::client::Opened;
 use crate::api::meta::Key;
-use crate::base::clock::{Mono, Timestamp};
+use crate::base::clock::Timestamp;
 use crate::kube::Shoot;
 use crate::runtime::pool::Lane;
 
@@ -64,7 +64,7 @@ struct Inner {
     /// Namespaces whose API servers are about to end, and until when that counts.
     let_go: BTreeMap<String, Timestamp>,
     /// When the API servers of namespaces last answered over the clients of the applier, if nothing has changed since.
-    heard: BTreeMap<String, Mono>,
+    heard: BTreeMap<String, Timestamp>,
     /// Where namespaces are looked at, and Secrets get their tokens.
     looks: Option<Lane>,
     tokens: Option<Lane>,
@@ -101,7 +101,7 @@ impl Served {
     }
 
     /// The API server has answered over the client of the applier.
-    pub fn hear(&self, namespace: &str, now: Mono) {
+    pub fn hear(&self, namespace: &str, now: Timestamp) {
         let mut inner = self.lock();
         if inner.clients.contains_key(namespace) {
             inner.heard.insert(namespace.to_owned(), now);
@@ -109,8 +109,9 @@ impl Served {
     }
 
     /// Whether it did a moment ago, and nobody has asked for a look since: then a look need not ask it.
-    pub fn has_heard(&self, namespace: &str, now: Mono) -> bool {
-        self.lock().heard.get(namespace).is_some_and(|heard| now.saturating_sub(*heard) <= HEARD)
+    pub fn has_heard(&self, namespace: &str, now: Timestamp) -> bool {
+        // After the clock was set back, nobody knows how long ago it was.
+        self.lock().heard.get(namespace).is_some_and(|heard| *heard <= now && now <= heard.plus(HEARD))
     }
 
     /// Its API server is about to end: what the applier has begun comes to its end, and nothing else begins. To be repeated
@@ -256,8 +257,8 @@ mod tests {
     #[test]
     fn an_answer_counts_for_a_while_and_until_somebody_asks_for_a_look() {
         let (served, name) = (Served::default(), "shoot--a--b");
-        let (at, client) = (Mono::from_secs, opened(Timestamp::from_unix(500)));
-        let tell = |client| served.tell(name, Standing::Served, client, Timestamp::from_unix(1));
+        let (at, client) = (Timestamp::from_unix, opened(Timestamp::from_unix(500)));
+        let tell = |client| served.tell(name, Standing::Served, client, at(1));
         let hear = |now| served.hear(name, at(now));
         let has_heard = |now| served.has_heard(name, at(now));
         hear(10);
@@ -266,6 +267,7 @@ mod tests {
         assert!(!has_heard(10));
         hear(10);
         assert!(has_heard(70) && !has_heard(71));
+        assert!(!has_heard(9), "the clock was set back");
         served.wake(name);
         assert!(!has_heard(10), "something is different");
         hear(11);

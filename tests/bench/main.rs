@@ -63,8 +63,6 @@ const SAMPLE: Duration = Duration::from_secs(10);
 
 /// How much time is taken for what.
 struct Plan {
-    /// Only what is a test.
-    is_short: bool,
     /// Before anything is called idle.
     warm_up: Duration,
     /// How long idleness is looked at.
@@ -76,14 +74,13 @@ struct Plan {
 impl Plan {
     fn parse<'a>(mut arguments: impl Iterator<Item = &'a str>) -> Self {
         let length = arguments.find(|a| ["--short", "--long"].contains(a));
-        let is_short = length == Some("--short");
         let (warm_up, idle, starts) = match length {
             Some("--short") => (5, 20, 1),
             Some("--long") => (300, 600, 10),
             // Everything that was installed is looked at once more after a minute.
             _ => (90, 120, 5),
         };
-        Self { is_short, warm_up: Duration::from_secs(warm_up), idle: Duration::from_secs(idle), starts }
+        Self { warm_up: Duration::from_secs(warm_up), idle: Duration::from_secs(idle), starts }
     }
 }
 

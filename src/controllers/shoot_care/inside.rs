@@ -65,7 +65,7 @@ impl Doors {
             match healthz(&client, metrics) {
                 Ok(server) => {
                     if served.is_some() {
-                        self.served.hear(namespace, client.clock().mono());
+                        self.served.hear(namespace, now);
                     }
                     return Ok((server, Some(client)));
                 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE};
 use crate::api::meta::{Key, ObjectMeta, text};
 use crate::base::backoff::delay_after;
-use crate::base::clock::{Mono, Timestamp};
+use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::random;
 use crate::components::cluster_identity;
@@ -184,15 +184,10 @@ impl Serving {
     }
 
     /// A client that the server has answered just now, or care a moment ago.
-    fn contact(
-        &self,
-        namespace: &str,
-        known: &mut Known,
-        (now, at): (Timestamp, Mono),
-    ) -> Result<Opened, Error> {
+    fn contact(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<Opened, Error> {
         let due = |opened: &&Opened| now < opened.renew_at && known.failures == 0;
         if let Some(opened) = known.opened.as_ref().filter(due)
-            && (self.served.has_heard(namespace, at) || opened.client.ungated().version().is_ok())
+            && (self.served.has_heard(namespace, now) || opened.client.ungated().version().is_ok())
         {
             return Ok(opened.clone());
         }
@@ -202,7 +197,7 @@ impl Serving {
         Ok(opened)
     }
 
-    fn serve(&self, namespace: &str, known: &mut Known, now: (Timestamp, Mono)) -> Result<Opened, Error> {
+    fn serve(&self, namespace: &str, known: &mut Known, now: Timestamp) -> Result<Opened, Error> {
         let opened = self.contact(namespace, known, now)?;
         if !known.is_target {
             let target = Target::shoot(opened.client.0.clone(), self.identity()?);
@@ -239,7 +234,7 @@ impl Serving {
             self.tell(namespace, standing, None, now);
             return Ok(Outcome::After(jittered(if is_new { PERIOD_ASLEEP / 6 } else { PERIOD_ASLEEP })));
         }
-        match self.serve(namespace, known, (now, cx.clock.mono())) {
+        match self.serve(namespace, known, now) {
             Ok(client) => {
                 self.tell(namespace, Standing::Served, Some(&client), now);
                 Ok(Outcome::After(next_look(jittered(PERIOD), client.renew_at, now)))
