@@ -3,14 +3,13 @@
 //!
 //! One API server answers for all Shoots, so that the machine has time for the agent. Their objects are as large as real ones.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gardenlet::base::clock::Mono;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, wait_for, wait_within};
-use crate::report::{Report, mb, what};
+use crate::report::{Report, mb};
 use crate::scene::{SEED, Scene};
 use crate::support::TestCluster;
 use crate::support::controllers::Share;
@@ -72,16 +71,10 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     report.check(title, format!("{care:.2} %"), &budget, care <= PERCENT_MAX);
     for ((name, cluster), mark) in servers.into_iter().zip(marks) {
         let minutes = with.whole.as_secs_f64() / 60.0;
-        let per_minute = (cluster.request_count() - mark) as f64 / minutes;
+        let requests = cluster.requests_since(mark);
+        let per_minute = requests.len() as f64 / minutes;
         report.row(format!("  requests to the {name} per minute"), format!("{per_minute:.0}"), "");
-        let mut asked: BTreeMap<String, u64> = BTreeMap::new();
-        for request in cluster.requests_since(mark) {
-            *asked.entry(what(&request)).or_default() += 1;
-        }
-        let often = asked.into_iter().filter(|(_, count)| *count as f64 >= minutes * OFTEN);
-        often.for_each(|(what, count)| {
-            report.row(format!("    {what}"), format!("{:.0}", count as f64 / minutes), "");
-        });
+        report.kinds("    ", &requests, minutes, OFTEN);
     }
     let memory = agent.memory();
     report.check("  PSS", mb(memory.pss), &mb(PSS_MAX), memory.pss <= PSS_MAX);

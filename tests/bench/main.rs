@@ -21,7 +21,6 @@ mod scene;
 mod shoot;
 mod stores;
 
-use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -304,13 +303,7 @@ impl Bench {
             let bytes = (after.0 - before.0 + after.1 - before.1) as f64 / minutes / 1e3;
             report.row("  bytes per minute, both ways, TLS included", format!("{bytes:.1} kB"), "");
             report.row("  new connections per minute", per_minute(after.2 - before.2), "");
-            let mut asked: BTreeMap<String, u64> = BTreeMap::new();
-            for request in requests {
-                *asked.entry(report::what(&request)).or_default() += 1;
-            }
-            asked
-                .into_iter()
-                .for_each(|(what, count)| report.row(format!("  {what}"), per_minute(count), ""));
+            report.kinds("  ", &requests, minutes, 0.0);
         }
         counts(report, scene, agent);
     }

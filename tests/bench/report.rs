@@ -1,5 +1,6 @@
 //! The table.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::support::http::record::Recorded;
@@ -57,6 +58,18 @@ impl Report {
         self.row(name, format!("{}{range}", ms(sorted[sorted.len() / 2])), budget);
     }
 
+    /// How often each kind of request was sent in a minute, if that is often enough.
+    pub(crate) fn kinds(&mut self, indent: &str, requests: &[Recorded], minutes: f64, least: f64) {
+        let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+        for request in requests {
+            *kinds.entry(what(request)).or_default() += 1;
+        }
+        let rates = kinds.into_iter().map(|(kind, count)| (kind, count as f64 / minutes));
+        for (kind, rate) in rates.filter(|(_, rate)| *rate >= least) {
+            self.row(format!("{indent}{kind}"), format!("{rate:.1}"), "");
+        }
+    }
+
     fn add(&mut self, name: String, value: String, budget: &str, holds: Option<bool>) {
         self.rows.push(Row { name, value, budget: budget.to_owned(), holds });
     }
@@ -95,7 +108,7 @@ pub(crate) fn ms(time: Duration) -> String {
 }
 
 /// What a request asks for, without names that differ.
-pub(crate) fn what(request: &Recorded) -> String {
+fn what(request: &Recorded) -> String {
     let info = &request.info;
     if info.resource.is_empty() {
         return format!("{} {}", info.verb, info.path);
