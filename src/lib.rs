@@ -34,6 +34,8 @@ pub mod secrets;
 
 pub mod extension;
 
+pub mod backup;
+
 pub mod components;
 
 pub mod resources;

@@ -28,6 +28,7 @@ const ORDER: &[&str] = &[
     "flow",
     "secrets",
     "extension",
+    "backup",
     "components",
     "resources",
     "shoot",

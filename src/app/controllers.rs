@@ -154,6 +154,7 @@ fn site(
         managed: shared.managed.clone(),
         images: shared.images.clone(),
         heads: Source::default(),
+        buckets: Source::default(),
         shoots: shared.clients.shoots(),
         served: shared.served.clone(),
         certificate_changed: Notice::default(),

@@ -11,8 +11,6 @@ pub(super) const TABLE: &[(&str, &str)] = &[
     ("{garden,seed}ClientConnection.{acceptContentTypes,contentType}", "this agent speaks JSON"),
     ("shootClientConnection", "the limits of connections to Shoots are fixed"),
     ("controllers.cacheSyncTimeout", "a watch has three minutes for its first list"),
-    ("controllers.backupBucket", "this version has no controller for BackupBuckets"),
-    ("controllers.backupEntry", "this version has no controller for BackupEntries"),
     ("controllers.bastion", "this version has no controller for Bastions"),
     ("controllers.gardenlet", "this version does not upgrade itself"),
     ("controllers.managedSeed", "this version has no controller for ManagedSeeds"),
@@ -37,7 +35,6 @@ pub(super) const TABLE: &[(&str, &str)] = &[
          creationTimestamp,deletionTimestamp,ownerReferences,finalizers,managedFields}",
         "only name, labels and annotations of the Seed come from here",
     ),
-    ("seedConfig.spec.backup", "this version has no controller for BackupBuckets"),
     ("seedConfig.spec.ingress.controller.providerConfig", "this version installs no ingress controller"),
     (
         "seedConfig.spec.settings.{excessCapacityReservation,loadBalancerServices,verticalPodAutoscaler.featureGates,\

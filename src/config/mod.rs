@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::format::yaml::{self, Repeated};
 use crate::limits;
 
+pub mod backup;
 pub mod care;
 pub mod control_plane;
 pub mod file;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use crate::api::meta::Key;
 use crate::base::log::Format;
 
+use super::backup::BackupEntryController;
 use super::care::{SeedCare, ShootCare};
 use super::control_plane::{Etcd, Exposure};
 use super::features;
@@ -93,6 +94,10 @@ pub struct SecretReference {
 /// `controllers`: what is read so far. Workers are permits, not threads, and at least 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Controllers {
+    /// `backupBucket.concurrentSyncs`.
+    pub backup_bucket_workers: u32,
+    /// `backupEntry`.
+    pub backup_entry: BackupEntryController,
     /// `controllerInstallation.concurrentSyncs`.
     pub controller_installation_workers: u32,
     /// `controllerInstallationCare.concurrentSyncs`.
@@ -368,6 +373,8 @@ impl Controllers {
     fn read(r: Reader<'_>) -> Self {
         let workers = |path| r.count(path).max(1);
         Self {
+            backup_bucket_workers: workers("backupBucket.concurrentSyncs"),
+            backup_entry: BackupEntryController::read(r.at("backupEntry")),
             controller_installation_workers: workers("controllerInstallation.concurrentSyncs"),
             controller_installation_care_workers: workers("controllerInstallationCare.concurrentSyncs"),
             controller_installation_care_sync_period: r.duration("controllerInstallationCare.syncPeriod"),

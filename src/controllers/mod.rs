@@ -3,6 +3,8 @@
 //! Each folder has a function `add`, which declares the controller's lane, what wakes it, and its reconciler. What a
 //! controller is given is the [`Site`]; what several of them watch is there, too.
 
+pub mod backup_bucket;
+pub mod backup_entry;
 pub mod controller_installation;
 pub mod controller_installation_care;
 pub mod controller_installation_required;
@@ -21,7 +23,7 @@ use crate::runtime::group::Group;
 pub use site::{Site, is_garden, watch};
 
 /// The controllers that run while a Seed is served.
-pub const ALL: [fn(&Site, &mut Group); 10] = [
+pub const ALL: [fn(&Site, &mut Group); 12] = [
     seed::add,
     seed_care::add,
     lease::add,
@@ -32,4 +34,6 @@ pub const ALL: [fn(&Site, &mut Group); 10] = [
     controller_installation_care::add,
     controller_installation_required::add,
     token_requestor::add,
+    backup_bucket::add,
+    backup_entry::add,
 ];

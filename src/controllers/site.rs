@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::gardener::{
-    CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation, ControllerRegistration, SEED,
-    SHOOT, Seed, ShootHead,
+    BACKUP_BUCKET, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation,
+    ControllerRegistration, SEED, SHOOT, Seed, ShootHead,
 };
 use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::base::clock::Clock;
@@ -16,6 +16,7 @@ use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::components::images::Images;
 use crate::config::settings::Settings;
+use crate::extension::changed::Head;
 use crate::kube;
 use crate::kube::request::ListParams;
 use crate::oci::Puller;
@@ -75,6 +76,8 @@ pub struct Site {
     pub images: Images,
     /// The Shoots of this seed.
     pub heads: Source<ShootHead>,
+    /// The BackupBuckets of this seed.
+    pub buckets: Source<Head>,
     /// Clients of the clusters of Shoots, for operations.
     pub shoots: shoot::client::Connector,
     /// Which of these clusters the applier serves.
@@ -133,6 +136,11 @@ pub fn watch(site: &Site, group: &mut Group) {
         ..Options::all("garden/shoots", SHOOT)
     };
     group.watch(garden, shoots, &site.heads);
+    let buckets = Options {
+        field_selector: format!("spec.seedName={name}"),
+        ..Options::all("garden/backupbuckets", BACKUP_BUCKET)
+    };
+    group.watch(garden, buckets, &site.buckets);
 }
 
 /// A kind that only a garden's own cluster has.

@@ -43,6 +43,8 @@ use crate::flow::{Attempt, Failed, Step};
 use crate::format::time::{parse_rfc3339, rfc3339_nanos};
 use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};
 
+pub mod changed;
+pub mod credentials;
 mod enabled;
 mod ready;
 pub mod required;
@@ -52,6 +54,8 @@ pub use ready::{TIMESTAMP, Unready, check, is_migrated, last_error};
 
 /// The Lease by which an extension says that it lives, in its own namespace of the seed.
 pub const HEARTBEAT: &str = "gardener-extension-heartbeat";
+/// The error code of what only a change of the configuration mends.
+pub const CONFIGURATION_PROBLEM: &str = "ERR_CONFIGURATION_PROBLEM";
 /// Without this annotation, nobody may delete an object of an extension, or a ShootState.
 pub const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";
 

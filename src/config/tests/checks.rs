@@ -152,7 +152,7 @@ fn what_would_only_fail_later_is_refused() {
 #[test]
 fn fields_that_nothing_reads_warn_unless_they_are_as_by_default_or_off() {
     let table = [
-        ("controllers.backupEntry.deletionGracePeriodHours", json!(24), "controllers.backupEntry"),
+        ("controllers.managedSeed.concurrentSyncs", json!(3), "controllers.managedSeed"),
         ("controllers.bastion.concurrentSyncs", json!(3), "controllers.bastion"),
         ("shootClientConnection.qps", json!(20.5), "shootClientConnection"),
         ("seedClientConnection.contentType", json!("x"), "seedClientConnection.contentType"),

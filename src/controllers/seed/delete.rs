@@ -178,14 +178,11 @@ fn is_deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// Only a gardenlet with a BackupBucket controller removes a bucket at its provider; ours has none yet.
+/// The bucket of the Seed goes with its extension.
 fn bucket_remedy(bucket: &Value) -> &'static str {
     match (is_deleting(bucket), has_finalizer(bucket)) {
         (false, _) => "delete it once its backups are not needed any more",
-        (true, true) => {
-            "this gardenlet has no controller for it: delete the bucket at its provider, then remove the finalizer \
-             gardener (or let the gardenlet that made it finish)"
-        }
+        (true, true) => "its extension has to delete the bucket: see its status.lastError",
         (true, false) => "whoever set its finalizers must remove them",
     }
 }
@@ -281,8 +278,7 @@ mod tests {
             (bucket("a", &json!([]), None), "BackupBucket a: delete it once its backups"),
             (
                 bucket("a", &json!(["gardener"]), since),
-                "BackupBucket a (deleting since 2026-01-05T08:00:00Z, finalizers: gardener): this gardenlet has no \
-                 controller for it",
+                "BackupBucket a (deleting since 2026-01-05T08:00:00Z, finalizers: gardener): its extension has to",
             ),
             (bucket("a", &json!(["x", "y"]), since), "finalizers: x, y): whoever set its finalizers"),
         ];

@@ -14,6 +14,7 @@ use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, OPERATION};
 use crate::api::meta::{Key, Metadata, text};
 use crate::api::resources::GARDEN_NAMESPACE;
+use crate::backup;
 use crate::base::backoff::delay_after;
 use crate::base::clock::Mono;
 use crate::components::crds::Foreign;
@@ -170,6 +171,10 @@ pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
         .within(MANAGED_WITHIN)
         .add();
     let objects = add_extension_objects(&mut flow, work, (required, identity), is_complete);
+    flow.task("Deploying BackupBucket for seed", |work: &mut Work, _| deploy_bucket(work))
+        .after(&[required])
+        .skip_if(!is_complete || spec["backup"].is_null())
+        .add();
     flow.task("Cleaning up CA certificates", |work: &mut Work, _| authorities::clean_up(work))
         .after(&others)
         .after(&objects)
@@ -346,6 +351,11 @@ fn deploy_and_wait(
 fn remedy(why: &str) -> &'static str {
     let is_fixed = why.contains("may not be changed") || why.contains("field is immutable");
     if is_fixed { ": delete this object unless others need it as it is; the agent makes it anew" } else { "" }
+}
+
+fn deploy_bucket(work: &Work) -> Result<Step, Failed> {
+    backup::garden::deploy_bucket(&work.garden, &work.live, work.place.clock.now())?;
+    Ok(Step::Done)
 }
 
 fn required_extensions(work: &Work) -> Result<Step, Failed> {

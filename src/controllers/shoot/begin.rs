@@ -238,6 +238,7 @@ pub(super) fn plan(shoot: &Value, view: &View) -> Plan {
         prepares_encryption_key: is_preparing(of.encryption_key.phase),
         rewrites_objects: is_changed || is_preparing(of.encryption_key.phase),
         ends_rewrite: is_changed || of.encryption_key.phase == Phase::Completing,
+        has_backup: view.backup.is_object(),
         restarts_pods: tasks.split(',').any(|task| task.trim() == "restartControlPlanePods"),
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::flow::{Attempt, Failed, Flow, Step, TaskId};
 
 use super::tasks::{self as run, Work};
-use super::{encryption, frame, sleep};
+use super::{backups, encryption, frame, sleep};
 
 /// What is known before the flow begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,6 +33,8 @@ pub(super) struct Plan {
     pub(super) rewrites_objects: bool,
     /// The label of objects that were written anew must go.
     pub(super) ends_rewrite: bool,
+    /// The seed keeps backups.
+    pub(super) has_backup: bool,
     /// Task `restartControlPlanePods` is asked for.
     pub(super) restarts_pods: bool,
 }
@@ -160,12 +162,22 @@ fn add_preparation(flow: &mut Flow<Work>, plan: Plan) -> Preparation {
 /// From etcd to the API server that answers.
 fn add_server(flow: &mut Flow<Work>, plan: Plan, first: &Preparation) -> TaskId {
     let is_waiting = !plan.skips_readiness;
-    // Source backup entry, BackupEntry and copies of backups: with a backup section only, which is not built yet.
+    // Source backup entry and copies of backups: only when a Shoot comes from another seed.
+    let entry = flow
+        .task("Deploying BackupEntry for ETCD data", backups::deploy)
+        .after(&[first.namespace])
+        .skip_if(!plan.has_backup)
+        .add();
+    let kept = flow
+        .task("Waiting until the BackupEntry for ETCD data has been reconciled", backups::wait)
+        .after(&[entry])
+        .skip_if(!plan.has_backup || plan.skips_readiness)
+        .add();
     let etcd = retried(
         flow,
         "Deploying main and events ETCDs",
         run::etcds,
-        &[first.secrets, first.referenced],
+        &[first.secrets, first.referenced, kept],
         false,
     );
     let stored = flow

@@ -3,6 +3,7 @@
 //! Woken by a new generation of the Shoot, by its deletion, and once per `controllers.shoot.syncPeriod`.
 
 mod act;
+mod backups;
 mod begin;
 pub mod cluster;
 pub mod decide;

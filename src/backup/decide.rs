@@ -1,0 +1,323 @@
+//! What is to be done for a BackupBucket or a BackupEntry: from what the seed has of it. Pure.
+//!
+//! Source: the reconcilers in `pkg/gardenlet/controller/{backupbucket,backupentry}`. One difference: what an extension did before it
+//! has heard of the present request is no success.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::gardener::OPERATION;
+use crate::api::meta::{annotation, text};
+use crate::base::clock::Timestamp;
+use crate::extension::credentials::is_same_spec;
+use crate::extension::{TIMESTAMP, last_error};
+use crate::flow::Failed;
+use crate::format::time::parse_rfc3339;
+
+/// The Secret of the seed with the credentials.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copy {
+    /// There is none.
+    Missing,
+    /// The garden has others.
+    Other,
+    /// They are those of the garden, written at this time, if it says so.
+    Same(Option<Timestamp>),
+}
+
+impl Copy {
+    /// From the Secret, if there is one, and whether its content is right. One that does not say in a readable way when it was
+    /// written is written anew.
+    pub fn read(secret: Option<&Value>, is_right: impl FnOnce(&Value) -> bool) -> Self {
+        match secret {
+            None => Self::Missing,
+            Some(secret) if !is_right(secret) => Self::Other,
+            Some(secret) => Self::Same(parse_rfc3339(annotation(secret, TIMESTAMP)).ok()),
+        }
+    }
+}
+
+/// What is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The credentials in the seed.
+    pub copy: Copy,
+    /// The extension object, if there is one.
+    pub object: Option<&'a Value>,
+    /// The spec that it is to have.
+    pub spec: &'a Value,
+    /// How long a success counts.
+    pub refresh: Option<Duration>,
+    /// The present time.
+    pub now: Timestamp,
+}
+
+/// How far the extension is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It has not come to an end.
+    Pending,
+    /// What went wrong.
+    Failed(Failed),
+    /// It has done what the object says.
+    Succeeded,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// The credentials have to be written.
+    pub writes_copy: bool,
+    /// The object has to be written, and the extension to be asked.
+    pub asks: bool,
+    /// What is to be said.
+    pub state: State,
+}
+
+/// See the module.
+pub fn plan(facts: &Facts<'_>) -> Plan {
+    let writes_copy = !matches!(facts.copy, Copy::Same(Some(_)));
+    let (asks, state) = judge(facts);
+    Plan { writes_copy, asks, state }
+}
+
+fn judge(facts: &Facts<'_>) -> (bool, State) {
+    let asked = (true, State::Pending);
+    let Some(object) = facts.object else { return asked };
+    let (status, operation) = (&object["status"], annotation(object, OPERATION));
+    if operation == "wait-for-state" {
+        // It waits for us: what was to follow is lost.
+        return asked;
+    }
+    let is_other = !matches!(facts.copy, Copy::Same(_)) || !is_same_spec(&object["spec"], facts.spec);
+    let Some(last) = status["lastOperation"].as_object() else {
+        if is_other {
+            return asked;
+        }
+        let why = "extension did not record a last operation yet";
+        return (operation.is_empty(), State::Failed(Failed::new(why)));
+    };
+    let field = |name: &str| last.get(name).and_then(Value::as_str).unwrap_or_default();
+    let updated = parse_rfc3339(field("lastUpdateTime")).unwrap_or_default();
+    let written = match facts.copy {
+        Copy::Same(Some(at)) => Timestamp::from_unix(at.unix()),
+        _ => facts.now,
+    };
+    if is_other || updated < written {
+        // Whoever has been asked since the credentials were written need not be asked again.
+        let is_asked = !is_other && operation == "reconcile" && is_asked_since(object, written);
+        return (!is_asked, State::Pending);
+    }
+    let has_begun = match operation {
+        "reconcile" => false,
+        "restore" => field("type") == "Restore",
+        _ => true,
+    };
+    if !has_begun {
+        return (false, State::Pending);
+    }
+    match field("state") {
+        state @ ("Error" | "Failed") => (state == "Failed", State::Failed(why(object, state))),
+        state if !status["lastError"].is_null() => (false, State::Failed(why(object, state))),
+        "Succeeded" => {
+            let is_old = facts.refresh.is_some_and(|period| facts.now.since(updated) > period);
+            (is_old, State::Succeeded)
+        }
+        _ => (false, State::Pending),
+    }
+}
+
+fn is_asked_since(object: &Value, written: Timestamp) -> bool {
+    parse_rfc3339(annotation(object, TIMESTAMP)).is_ok_and(|asked| asked >= written)
+}
+
+/// What an extension says, or that it has failed.
+pub fn why(object: &Value, state: &str) -> Failed {
+    last_error(object).unwrap_or_else(|| Failed::new(format!("extension state is not Succeeded but {state}")))
+}
+
+/// Why a BackupBucket of the garden cannot be used now.
+///
+/// # Errors
+/// The reason, with the codes of the bucket.
+pub fn check_bucket(bucket: &Value) -> Result<(), Failed> {
+    let status = &bucket["status"];
+    if status["lastError"].is_object() {
+        let failed = last_error(bucket).unwrap_or_default();
+        let description = text(&status["lastError"]["description"]);
+        let text = format!("error during reconciliation of associated BackupBucket: {description}");
+        return Err(Failed { text, ..failed });
+    }
+    let generation = |value: &Value| value.as_i64().unwrap_or_default();
+    let (observed, wanted) =
+        (generation(&status["observedGeneration"]), generation(&bucket["metadata"]["generation"]));
+    if observed != wanted {
+        return Err(Failed::new(format!("observed generation outdated ({observed}/{wanted})")));
+    }
+    match status["lastOperation"]["state"].as_str() {
+        None => Err(Failed::new("associated BackupBucket did not record a last operation yet")),
+        Some("Succeeded") => Ok(()),
+        Some(state) => {
+            Err(Failed::new(format!("associated BackupBucket state is not Succeeded but {state}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const WRITTEN: &str = "2026-01-01T10:00:00Z";
+    const BEFORE: &str = "2026-01-01T09:00:00Z";
+    const AFTER: &str = "2026-01-01T10:00:05Z";
+
+    fn at(text: &str) -> Timestamp {
+        parse_rfc3339(text).unwrap()
+    }
+
+    fn object(operation: &str, last: Option<(&str, &str, &str)>) -> Value {
+        let mut object = json!({"metadata": {"annotations": {}}, "spec": {"type": "lab"}, "status": {}});
+        if !operation.is_empty() {
+            object["metadata"]["annotations"] = json!({OPERATION: operation, TIMESTAMP: BEFORE});
+        }
+        if let Some((kind, state, updated)) = last {
+            object["status"]["lastOperation"] =
+                json!({"type": kind, "state": state, "lastUpdateTime": updated});
+        }
+        object
+    }
+
+    fn planned(copy: Copy, object: Option<&Value>) -> (bool, bool, String) {
+        let spec = json!({"type": "lab"});
+        let now = at("2026-01-01T20:00:00Z");
+        let facts = Facts { copy, object, spec: &spec, refresh: Some(Duration::from_secs(12 * 3_600)), now };
+        let Plan { writes_copy, asks, state } = plan(&facts);
+        let state = match state {
+            State::Pending => "pending".to_owned(),
+            State::Succeeded => "done".to_owned(),
+            State::Failed(failed) => failed.text,
+        };
+        (writes_copy, asks, state)
+    }
+
+    #[test]
+    fn what_is_done_and_said() {
+        let same = Copy::Same(Some(at(WRITTEN)));
+        let done = || Some(object("", Some(("Reconcile", "Succeeded", AFTER))));
+        let mut wrong = done();
+        wrong.as_mut().unwrap()["status"]["lastError"] = json!({"description": "no quota"});
+        let mut other = done();
+        other.as_mut().unwrap()["spec"]["type"] = json!("old");
+        let none = "extension did not record a last operation yet";
+        let failed = "extension state is not Succeeded but Failed";
+        let with = |operation, last| Some(object(operation, last));
+        let table = [
+            ("nothing is there", Copy::Missing, None, (true, true, "pending")),
+            ("only the credentials are", same, None, (false, true, "pending")),
+            ("all is well", same, done(), (false, false, "done")),
+            ("other credentials", Copy::Other, done(), (true, true, "pending")),
+            ("the credentials were deleted", Copy::Missing, done(), (true, true, "pending")),
+            ("it does not say when they were written", Copy::Same(None), done(), (true, true, "pending")),
+            ("another spec", same, other, (false, true, "pending")),
+            (
+                "an older success",
+                same,
+                with("", Some(("Reconcile", "Succeeded", BEFORE))),
+                (false, true, "pending"),
+            ),
+            (
+                "asked before that",
+                same,
+                with("reconcile", Some(("Reconcile", "Succeeded", BEFORE))),
+                (false, true, "pending"),
+            ),
+            ("nobody has begun", same, with("reconcile", None), (false, false, none)),
+            ("nobody was asked", same, with("", None), (false, true, none)),
+            (
+                "not picked up",
+                same,
+                with("reconcile", Some(("Reconcile", "Succeeded", AFTER))),
+                (false, false, "pending"),
+            ),
+            (
+                "it goes on",
+                same,
+                with("", Some(("Reconcile", "Processing", AFTER))),
+                (false, false, "pending"),
+            ),
+            (
+                "an error",
+                same,
+                with("", Some(("Reconcile", "Error", AFTER))),
+                (false, false, "extension state is not Succeeded but Error"),
+            ),
+            ("it failed", same, with("", Some(("Reconcile", "Failed", AFTER))), (false, true, failed)),
+            ("an error with words", same, wrong, (false, false, "error during reconciliation: no quota")),
+            ("waits for what was lost", same, with("wait-for-state", None), (false, true, "pending")),
+            (
+                "to be restored",
+                same,
+                with("restore", Some(("Create", "Succeeded", AFTER))),
+                (false, false, "pending"),
+            ),
+            (
+                "is being restored",
+                same,
+                with("restore", Some(("Restore", "Processing", AFTER))),
+                (false, false, "pending"),
+            ),
+            (
+                "failed to restore",
+                same,
+                with("restore", Some(("Restore", "Failed", AFTER))),
+                (false, true, failed),
+            ),
+        ];
+        for (name, copy, object, (writes_copy, asks, state)) in table {
+            assert_eq!(planned(copy, object.as_ref()), (writes_copy, asks, state.to_owned()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_request_counts_from_its_second_on() {
+        let same = Copy::Same(Some(at("2026-01-01T10:00:00.9Z")));
+        let mut live = object("reconcile", Some(("Reconcile", "Succeeded", BEFORE)));
+        live["metadata"]["annotations"][TIMESTAMP] = json!("2026-01-01T10:00:00.95Z");
+        assert_eq!(planned(same, Some(&live)), (false, false, "pending".to_owned()));
+        let live = object("", Some(("Reconcile", "Succeeded", WRITTEN)));
+        assert_eq!(planned(same, Some(&live)), (false, false, "done".to_owned()));
+    }
+
+    #[test]
+    fn a_success_counts_for_half_a_day() {
+        let same = Copy::Same(Some(at("2025-12-01T10:00:00Z")));
+        let table = [("2026-01-01T08:00:00Z", false), ("2026-01-01T07:59:59Z", true)];
+        for (updated, asks) in table {
+            let live = object("", Some(("Reconcile", "Succeeded", updated)));
+            assert_eq!(planned(same, Some(&live)), (false, asks, "done".to_owned()), "{updated}");
+        }
+    }
+
+    #[test]
+    fn what_keeps_entries_from_a_bucket() {
+        let bucket = |status: Value| json!({"metadata": {"generation": 2}, "status": status});
+        let operation = |state: &str| json!({"observedGeneration": 2, "lastOperation": {"state": state}});
+        let mut wrong = operation("Succeeded");
+        wrong["lastError"] = json!({"description": "denied", "codes": ["ERR_INFRA_UNAUTHORIZED"]});
+        let table = [
+            (operation("Succeeded"), ""),
+            (operation("Processing"), "associated BackupBucket state is not Succeeded but Processing"),
+            (json!({"observedGeneration": 2}), "associated BackupBucket did not record a last operation yet"),
+            (json!({"observedGeneration": 1}), "observed generation outdated (1/2)"),
+            (wrong.clone(), "error during reconciliation of associated BackupBucket: denied"),
+        ];
+        for (status, expected) in table {
+            let found = check_bucket(&bucket(status)).err().map(|failed| failed.text).unwrap_or_default();
+            assert_eq!(found, expected);
+        }
+        assert_eq!(check_bucket(&bucket(wrong)).unwrap_err().codes, ["ERR_INFRA_UNAUTHORIZED"]);
+    }
+}

@@ -1,0 +1,113 @@
+//! The objects of the garden by which flows ask for backups: the BackupBucket of a seed, the BackupEntry of a Shoot.
+
+use serde_json::{Value, json};
+
+use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, OPERATION};
+use crate::api::meta::{Key, text};
+use crate::base::clock::Timestamp;
+use crate::extension::{TIMESTAMP, Target};
+use crate::flow::Failed;
+use crate::format::time::rfc3339_nanos;
+use crate::kube::{Error, Garden};
+use crate::runtime::write;
+
+/// The annotation with the purpose of the Shoot of a BackupEntry.
+pub const PURPOSE: &str = "shoot.gardener.cloud/purpose";
+
+/// Makes the bucket of a Seed as its section `backup` says, and has it reconciled if there is a reason. Upstream does that each
+/// minute, and so finds other credentials; here the controller of buckets looks for them.
+///
+/// # Errors
+/// The client's.
+pub fn deploy_bucket(garden: &Garden, seed: &Value, now: Timestamp) -> Result<(), Error> {
+    let key = Key::new("", text(&seed["metadata"]["uid"]));
+    write::ensure(garden, &BACKUP_BUCKET, &key, |bucket| {
+        let before = bucket.clone();
+        bucket["metadata"]["ownerReferences"] = json!([owner("Seed", seed, true)]);
+        bucket["spec"] = bucket_spec(seed);
+        let is_right = before == *bucket && bucket["status"]["lastOperation"]["state"] == "Succeeded";
+        if !is_right {
+            ask(bucket, now);
+        }
+    })
+    .map(drop)
+}
+
+fn bucket_spec(seed: &Value) -> Value {
+    let spec = &seed["spec"];
+    let backup = &spec["backup"];
+    let region = if backup["region"].is_null() { &spec["provider"]["region"] } else { &backup["region"] };
+    let mut wanted = json!({
+        "provider": {"type": backup["provider"], "region": region},
+        "credentialsRef": backup["credentialsRef"],
+        "seedName": seed["metadata"]["name"],
+    });
+    if !backup["providerConfig"].is_null() {
+        wanted["providerConfig"] = backup["providerConfig"].clone();
+    }
+    wanted
+}
+
+fn owner(kind: &str, object: &Value, blocks: bool) -> Value {
+    let metadata = &object["metadata"];
+    json!({"apiVersion": BACKUP_BUCKET.api_version(), "kind": kind, "name": metadata["name"], "uid": metadata["uid"],
+        "controller": true, "blockOwnerDeletion": blocks})
+}
+
+fn ask(object: &mut Value, now: Timestamp) {
+    object["metadata"]["annotations"][OPERATION] = json!("reconcile");
+    object["metadata"]["annotations"][TIMESTAMP] = json!(rfc3339_nanos(now));
+}
+
+/// The BackupEntry of a Shoot, in the namespace of its project.
+pub fn entry(namespace: &str, name: &str) -> Target {
+    Target { resource: BACKUP_ENTRY, namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+/// Makes the BackupEntry of a Shoot in a bucket, and has it reconciled.
+///
+/// # Errors
+/// The client's.
+pub fn deploy_entry(
+    garden: &Garden,
+    entry: &Target,
+    (shoot, bucket): (&Value, &str),
+    now: Timestamp,
+) -> Result<(), Error> {
+    let key = Key::new(entry.namespace.as_str(), entry.name.as_str());
+    write::ensure(garden, &BACKUP_ENTRY, &key, |object| {
+        ask(object, now);
+        if let Some(purpose) = shoot["spec"]["purpose"].as_str() {
+            object["metadata"]["annotations"][PURPOSE] = json!(purpose);
+        }
+        object["metadata"]["ownerReferences"] = json!([owner("Shoot", shoot, false)]);
+        object["spec"]["bucketName"] = json!(bucket);
+        object["spec"]["seedName"] = shoot["spec"]["seedName"].clone();
+    })
+    .map(drop)
+}
+
+/// What an extension says went wrong while it deletes, as it says it.
+pub fn said(error: &Value) -> Failed {
+    let codes = error["codes"].as_array().into_iter().flatten();
+    let codes = codes.filter_map(Value::as_str).map(str::to_owned).collect();
+    Failed { codes, ..Failed::new(text(&error["description"])) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bucket_of_a_seed() {
+        let mut seed = json!({"metadata": {"name": "edge", "uid": "u"}, "spec": {"provider": {"region": "here"},
+            "backup": {"provider": "lab", "credentialsRef": {"kind": "Secret", "name": "c"}}}});
+        let expected = json!({"provider": {"type": "lab", "region": "here"}, "seedName": "edge",
+            "credentialsRef": {"kind": "Secret", "name": "c"}});
+        assert_eq!(bucket_spec(&seed), expected);
+        seed["spec"]["backup"]["region"] = json!("there");
+        seed["spec"]["backup"]["providerConfig"] = json!({"x": 1});
+        let spec = bucket_spec(&seed);
+        assert_eq!((&spec["provider"]["region"], &spec["providerConfig"]["x"]), (&json!("there"), &json!(1)));
+    }
+}

@@ -1,0 +1,12 @@
+//! Backups of etcds: what BackupBuckets and BackupEntries of the garden have in common. The garden says what is to be kept, an
+//! extension in the seed keeps it, with credentials that are copied from the garden.
+
+pub mod decide;
+pub mod garden;
+pub mod round;
+pub mod status;
+
+pub use round::{Kind, Round};
+
+/// The finalizer of BackupBuckets and BackupEntries.
+pub const FINALIZER: &str = "gardener";

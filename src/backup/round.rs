@@ -1,0 +1,206 @@
+//! A look at one BackupBucket or BackupEntry: what its controller reads, writes and tells.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::core::SECRET;
+use crate::api::meta::{Key, Metadata, Resource, text};
+use crate::api::resources::GARDEN_NAMESPACE;
+use crate::base::error::chain;
+use crate::extension::credentials::{self, Credentials};
+use crate::extension::{TIMESTAMP, Target};
+use crate::flow::Failed;
+use crate::format::time::rfc3339_nanos;
+use crate::format::view;
+use crate::kube::{Error, Garden, Patch, Seed};
+use crate::runtime::controller::{Context, Failure};
+use crate::runtime::events::{About, News};
+use crate::runtime::write;
+
+use super::FINALIZER;
+use super::decide::Copy;
+use super::status::{self, Report, Way};
+
+/// Of which kind the object is.
+#[derive(Debug)]
+pub struct Kind {
+    /// In the garden.
+    pub core: Resource,
+    /// In the seed.
+    pub extension: Resource,
+    /// Who tells of it: `backupbucket-controller`.
+    pub controller: &'static str,
+    /// How the names of the Secrets with its credentials begin.
+    pub secret_prefix: &'static str,
+}
+
+/// See the module.
+pub struct Round<'a> {
+    /// The clusters.
+    pub clusters: (&'a Garden, &'a Seed),
+    /// Of which kind it is.
+    pub kind: &'static Kind,
+    /// The object of the garden as it was last read or written.
+    pub object: Value,
+    /// What a controller is handed.
+    pub cx: &'a Context,
+}
+
+impl std::fmt::Debug for Round<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Round").field(&self.key()).finish()
+    }
+}
+
+impl<'a> Round<'a> {
+    /// The garden.
+    pub const fn garden(&self) -> &'a Garden {
+        self.clusters.0
+    }
+
+    /// The seed.
+    pub const fn seed(&self) -> &'a Seed {
+        self.clusters.1
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> Key {
+        let metadata = &self.object["metadata"];
+        Key::new(text(&metadata["namespace"]), text(&metadata["name"]))
+    }
+
+    /// The object of the extension, which has the same name.
+    pub fn target(&self) -> Target {
+        Target { resource: self.kind.extension.clone(), namespace: String::new(), name: self.key().name }
+    }
+
+    /// The Secret of the seed with the credentials.
+    pub fn secret(&self) -> Key {
+        Key::new(GARDEN_NAMESPACE, format!("{}{}", self.kind.secret_prefix, self.key().name))
+    }
+
+    /// Whether somebody has asked to delete it.
+    pub fn is_deleting(&self) -> bool {
+        !self.object["metadata"]["deletionTimestamp"].is_null()
+    }
+
+    /// Whether it waits for us.
+    pub fn has_finalizer(&self) -> bool {
+        let finalizers = self.object["metadata"]["finalizers"].as_array();
+        finalizers.into_iter().flatten().any(|finalizer| finalizer == FINALIZER)
+    }
+
+    /// Adds our finalizer or removes it.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn finalize(&self, present: bool) -> Result<(), Failure> {
+        finalize(self.garden(), &self.kind.core, &self.object, (FINALIZER, present))
+    }
+
+    /// How the credentials in the seed are.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn copy_of(&self, credentials: &Credentials) -> Result<Copy, Error> {
+        let key = self.secret();
+        let secret = self.seed().find::<Value>(&SECRET, &key.namespace, &key.name)?;
+        let context = credentials::context(&self.kind.core, &self.object);
+        Ok(Copy::read(secret.as_ref(), |copy| credentials.is_copied_to(copy, &context)))
+    }
+
+    /// Writes the credentials into the seed.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn bring(&self, credentials: &Credentials) -> Result<(), Error> {
+        let annotations = json!({TIMESTAMP: rfc3339_nanos(self.cx.clock.now())});
+        let context = credentials::context(&self.kind.core, &self.object);
+        credentials.bring(self.seed(), &self.secret(), &annotations, &context).map(drop)
+    }
+
+    /// Tells the garden how it goes, if it does not know.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn report(&mut self, report: &Report) -> Result<(), Error> {
+        self.report_with(report, Map::new())
+    }
+
+    /// The same, with other fields of the status.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn report_with(&mut self, report: &Report, more: Map<String, Value>) -> Result<(), Error> {
+        match status::patch(&self.object, report, more, self.cx.clock.now()) {
+            Some(patch) => self.write_status(patch),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes fields of the status.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn write_status(&mut self, patch: Value) -> Result<(), Error> {
+        let key = self.key();
+        self.object = write::status_patch(self.garden(), &self.kind.core, &key, &Patch::Merge(patch))?;
+        Ok(())
+    }
+
+    /// Tells of something that went wrong, as status and event, unless that is known.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn tell(
+        &mut self,
+        operation: &'static str,
+        failed: Failed,
+        description: String,
+    ) -> Result<(), Error> {
+        let (about, note) = (self.about(), failed.text.clone());
+        let report = Report { operation, way: Way::Error(failed), description };
+        let Some(patch) = status::patch(&self.object, &report, Map::new(), self.cx.clock.now()) else {
+            return Ok(());
+        };
+        let (reason, action) = match operation {
+            "Delete" => ("DeleteError", "Delete"),
+            "Migrate" => ("ReconcileError", "Migrate"),
+            _ => ("ReconcileError", "Reconcile"),
+        };
+        let news = News { controller: self.kind.controller, warning: true, reason, action, note: &note };
+        let about = About { resource: &self.kind.core, namespace: &about.0, name: &about.1, uid: &about.2 };
+        self.cx.events.tell(self.garden(), &self.cx.clock, about, news);
+        self.write_status(patch)
+    }
+
+    /// Something that is not the extension's went wrong: it is told, and tried again.
+    pub fn fail(&mut self, operation: &'static str, failed: Failed) -> Failure {
+        if failed.postponed.is_none()
+            && let Err(error) = self.tell(operation, failed.clone(), failed.text.clone())
+        {
+            let (object, err) = (self.key().to_string(), chain(&error));
+            log::warn!(kind = &*self.kind.core.kind, object = object.as_str(), err = err.as_str(); "What went wrong was not told");
+        }
+        failed.into()
+    }
+
+    fn about(&self) -> (String, String, String) {
+        let Key { namespace, name } = self.key();
+        (namespace, name, text(&self.object["metadata"]["uid"]).to_owned())
+    }
+}
+
+/// Adds a finalizer to an object of the garden or removes it.
+///
+/// # Errors
+/// The client's.
+pub fn finalize(
+    garden: &Garden,
+    resource: &Resource,
+    object: &Value,
+    (name, present): (&str, bool),
+) -> Result<(), Failure> {
+    let metadata = view::look::<Metadata>(object)?.metadata;
+    let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
+    Ok(write::finalizer(garden, resource, &metadata.key(), read, name, present)?)
+}

@@ -1,0 +1,192 @@
+//! What the garden is told of a BackupBucket or a BackupEntry. Pure.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::gardener::OPERATION;
+use crate::api::meta::annotation;
+use crate::base::clock::Timestamp;
+use crate::flow::Failed;
+use crate::format::time::rfc3339;
+
+/// What is going on with an object (Gardener's `ComputeOperationType`).
+pub fn operation(object: &Value) -> &'static str {
+    let last = &object["status"]["lastOperation"];
+    let is_unfinished = |kind: &str| last["type"] == kind && last["state"] != "Succeeded";
+    match annotation(object, OPERATION) {
+        "migrate" => "Migrate",
+        _ if !object["metadata"]["deletionTimestamp"].is_null() => "Delete",
+        "restore" => "Restore",
+        _ if last.is_null() => "Create",
+        _ => ["Create", "Migrate", "Restore"]
+            .into_iter()
+            .find(|kind| is_unfinished(kind))
+            .unwrap_or("Reconcile"),
+    }
+}
+
+/// How it goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Somebody is at it.
+    Processing,
+    /// It will begin later.
+    Pending,
+    /// It went wrong.
+    Error(Failed),
+    /// It is done.
+    Succeeded,
+}
+
+impl Way {
+    /// State and percents.
+    const fn words(&self) -> (&'static str, u32) {
+        match self {
+            Self::Processing => ("Processing", 0),
+            Self::Pending => ("Pending", 0),
+            Self::Error(_) => ("Error", 50),
+            Self::Succeeded => ("Succeeded", 100),
+        }
+    }
+}
+
+/// What to tell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// What is going on.
+    pub operation: &'static str,
+    /// How it goes.
+    pub way: Way,
+    /// For people.
+    pub description: String,
+}
+
+/// The patch of the object that tells it; nothing if it says so already. `more` are other fields of its status.
+pub fn patch(object: &Value, report: &Report, more: Map<String, Value>, now: Timestamp) -> Option<Value> {
+    let (status, generation) = (&object["status"], &object["metadata"]["generation"]);
+    let mut fields = Map::new();
+    let is_observed = status["observedGeneration"] == *generation || generation.is_null();
+    if !is_observed || !says(&status["lastOperation"], report) {
+        let (state, progress) = report.way.words();
+        fields.insert(
+            "lastOperation".to_owned(),
+            json!({"type": report.operation, "state": state, "progress": progress,
+                "description": report.description, "lastUpdateTime": rfc3339(now)}),
+        );
+        fields.insert("observedGeneration".to_owned(), generation.clone());
+    }
+    let error = match &report.way {
+        Way::Error(failed) => json!({"description": failed.text, "codes": codes(failed)}),
+        Way::Succeeded => Value::Null,
+        // What went wrong last is known until it works.
+        Way::Processing | Way::Pending => status["lastError"].clone(),
+    };
+    let told = |name: &str| &status["lastError"][name];
+    if error.is_null() != status["lastError"].is_null()
+        || (told("description"), told("codes")) != (&error["description"], &error["codes"])
+    {
+        fields.insert("lastError".to_owned(), error);
+    }
+    fields.extend(more.into_iter().filter(|(name, value)| status[name] != *value));
+    (!fields.is_empty()).then(|| json!({ "status": fields }))
+}
+
+/// Absent if there are none.
+fn codes(failed: &Failed) -> Value {
+    if failed.codes.is_empty() { Value::Null } else { json!(failed.codes) }
+}
+
+fn says(last: &Value, report: &Report) -> bool {
+    let (state, progress) = report.way.words();
+    let is_same = last["state"] == state && last["progress"] == progress;
+    // A success is one, whatever was going on then.
+    let is_done =
+        is_same && report.way == Way::Succeeded && !["Migrate", "Restore"].contains(&report.operation);
+    is_done
+        || is_same && last["type"] == report.operation && last["description"] == report.description.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_767_600_000);
+
+    #[test]
+    fn what_is_going_on() {
+        let table = [
+            ("", false, Value::Null, "Create"),
+            ("", false, json!({"type": "Create", "state": "Error"}), "Create"),
+            ("", false, json!({"type": "Create", "state": "Succeeded"}), "Reconcile"),
+            ("", false, json!({"type": "Restore", "state": "Processing"}), "Restore"),
+            ("", false, json!({"type": "Migrate", "state": "Succeeded"}), "Reconcile"),
+            ("", false, json!({"type": "Delete", "state": "Error"}), "Reconcile"),
+            ("reconcile", false, json!({"type": "Reconcile", "state": "Error"}), "Reconcile"),
+            ("restore", false, json!({"type": "Migrate", "state": "Succeeded"}), "Restore"),
+            ("restore", true, Value::Null, "Delete"),
+            ("migrate", true, Value::Null, "Migrate"),
+        ];
+        for (asked, is_deleting, last, expected) in table {
+            let deleted = if is_deleting { json!("2026-01-01T00:00:00Z") } else { Value::Null };
+            let object = json!({"metadata": {"annotations": {OPERATION: asked}, "deletionTimestamp": deleted},
+                "status": {"lastOperation": last.clone()}});
+            assert_eq!(operation(&object), expected, "{asked} {is_deleting} {last}");
+        }
+    }
+
+    fn report(operation: &'static str, way: Way) -> Report {
+        Report { operation, way, description: "words".to_owned() }
+    }
+
+    fn told(object: &mut Value, report: &Report) -> Option<Vec<String>> {
+        let found = patch(object, report, Map::new(), NOW)?;
+        let fields = found["status"].as_object().unwrap().clone();
+        let names = fields.keys().cloned().collect();
+        for (name, value) in fields {
+            object["status"][name] = value;
+        }
+        Some(names)
+    }
+
+    #[test]
+    fn nothing_is_told_twice() {
+        let mut object = json!({"metadata": {"generation": 1}, "status": {}});
+        let all = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let failed = |text: &str, codes: &[&str]| {
+            let codes = codes.iter().map(|code| (*code).to_owned()).collect();
+            Way::Error(Failed { codes, ..Failed::new(text) })
+        };
+        let table = [
+            (report("Create", Way::Processing), all(&["lastOperation", "observedGeneration"])),
+            (report("Create", Way::Processing), None),
+            (
+                report("Create", failed("a", &["X"])),
+                all(&["lastError", "lastOperation", "observedGeneration"]),
+            ),
+            (report("Create", failed("a", &["X"])), None),
+            (report("Create", failed("a", &[])), all(&["lastError"])),
+            (report("Create", Way::Processing), all(&["lastOperation", "observedGeneration"])),
+            (report("Create", Way::Succeeded), all(&["lastError", "lastOperation", "observedGeneration"])),
+            (report("Reconcile", Way::Succeeded), None),
+            (report("Restore", Way::Succeeded), all(&["lastOperation", "observedGeneration"])),
+            (report("Delete", Way::Pending), all(&["lastOperation", "observedGeneration"])),
+        ];
+        for (n, (report, expected)) in table.into_iter().enumerate() {
+            assert_eq!(told(&mut object, &report), expected, "{n}: {report:?}");
+        }
+        object["metadata"]["generation"] = json!(2);
+        let again = told(&mut object, &report("Delete", Way::Pending));
+        assert_eq!(again, all(&["lastOperation", "observedGeneration"]), "another generation");
+        assert_eq!(object["status"]["observedGeneration"], 2);
+        assert_eq!(object["status"]["lastOperation"]["lastUpdateTime"], rfc3339(NOW));
+    }
+
+    #[test]
+    fn other_fields_are_written_if_they_differ() {
+        let object = json!({"metadata": {}, "status": {"providerStatus": {"a": 1}, "lastOperation":
+            {"type": "Create", "state": "Succeeded", "progress": 100, "description": "words"}}});
+        let more = |value: Value| Map::from_iter([("providerStatus".to_owned(), value)]);
+        let found = |value: Value| patch(&object, &report("Create", Way::Succeeded), more(value), NOW);
+        assert_eq!(found(json!({"a": 1})), None);
+        assert_eq!(found(json!({"a": 2})), Some(json!({"status": {"providerStatus": {"a": 2}}})));
+    }
+}

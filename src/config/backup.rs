@@ -1,0 +1,27 @@
+//! `controllers.backupEntry`.
+
+use super::read::Reader;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupEntryController {
+    /// `concurrentSyncs`.
+    pub workers: u32,
+    /// How long backups are kept after somebody has deleted their BackupEntry.
+    pub grace_hours: u64,
+    /// The purposes of Shoots for which that counts; none: for all.
+    pub grace_purposes: Vec<String>,
+}
+
+impl BackupEntryController {
+    pub(super) fn read(r: Reader<'_>) -> Self {
+        let purposes = r.items("deletionGracePeriodShootPurposes");
+        Self {
+            workers: r.count("concurrentSyncs").max(1),
+            grace_hours: r.count("deletionGracePeriodHours").into(),
+            grace_purposes: purposes
+                .map(|purpose| purpose.value().as_str().unwrap_or_default().to_owned())
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! How a BackupBucket goes: its extension deletes the bucket with the credentials of the garden, and everything that was made for
+//! it goes after that.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::core::SECRET;
+use crate::api::meta::{Key, text};
+use crate::backup::Round;
+use crate::backup::decide::Copy;
+use crate::backup::round::finalize;
+use crate::backup::status::{self, Report, Way};
+use crate::extension::credentials::{Credentials, Reference};
+use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::write;
+
+use super::{FINALIZER, FINALIZER_BEFORE, begun, has};
+
+/// How often to look whether the object of the extension is gone, in case nobody tells.
+const PERIOD: Duration = Duration::from_secs(30);
+
+/// One step of it.
+pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
+    if !round.has_finalizer() {
+        return Ok(Outcome::Done);
+    }
+    let operation = status::operation(&round.object);
+    delete_generated(round)?;
+    let reference = Reference::read(&round.object["spec"]["credentialsRef"]);
+    let credentials = match reference.map(|reference| reference.look(round.garden())) {
+        Ok(found) => found?,
+        // Nobody can mend the reference any more, and it has never led to anything.
+        Err(_) => None,
+    };
+    if let Some(credentials) = &credentials
+        && !matches!(round.copy_of(credentials)?, Copy::Same(_))
+    {
+        // They may have changed since.
+        round.bring(credentials)?;
+    }
+    let target = round.target();
+    if let Some(object) = target.find(round.seed())? {
+        if object["metadata"]["deletionTimestamp"].is_null() {
+            target.delete(round.seed(), round.cx.clock.now())?;
+        }
+        return wait(round, operation, &object);
+    }
+    write::delete(round.seed(), &SECRET, &round.secret())?;
+    let description = "Backup Bucket has been successfully deleted.".to_owned();
+    round.report(&Report { operation, way: Way::Succeeded, description })?;
+    if let Some(credentials) = credentials {
+        release(round, &credentials)?;
+    }
+    round.finalize(false)?;
+    log::info!(bucket = round.key().name.as_str(); "The BackupBucket is deleted");
+    Ok(Outcome::Done)
+}
+
+/// The object of the extension is still there.
+fn wait(round: &mut Round<'_>, operation: &'static str, object: &Value) -> Result<Outcome, Failure> {
+    let error = &object["status"]["lastError"];
+    if error.is_null() {
+        let description = format!("{} of BackupBucket state initialized.", begun(operation));
+        round.report(&Report { operation, way: Way::Processing, description })?;
+        return Ok(Outcome::After(PERIOD));
+    }
+    let failed = crate::backup::garden::said(error);
+    let description = format!("{} Operation will be retried.", failed.text);
+    round.tell(operation, failed.clone(), description)?;
+    Err(failed.into())
+}
+
+/// Deletes the Secret that the garden has of what the extension made.
+fn delete_generated(round: &Round<'_>) -> Result<(), Failure> {
+    let reference = &round.object["status"]["generatedSecretRef"];
+    let secret = Key::new(text(&reference["namespace"]), text(&reference["name"]));
+    if secret.name.is_empty() {
+        return Ok(());
+    }
+    if let Some(live) = round.garden().find::<Value>(&SECRET, &secret.namespace, &secret.name)? {
+        finalize(round.garden(), &SECRET, &live, (FINALIZER, false))?;
+        write::delete(round.garden(), &SECRET, &secret)?;
+    }
+    Ok(())
+}
+
+/// The credentials may go.
+fn release(round: &Round<'_>, credentials: &Credentials) -> Result<(), Failure> {
+    let (garden, resource) = (round.garden(), credentials.resource());
+    let metadata = &credentials.object["metadata"];
+    for finalizer in [FINALIZER_BEFORE, FINALIZER] {
+        let live = garden.find::<Value>(resource, text(&metadata["namespace"]), text(&metadata["name"]))?;
+        if let Some(live) = live.filter(|live| has(live, finalizer)) {
+            finalize(garden, resource, &live, (finalizer, false))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! BackupBuckets: where the backups of a seed's etcds are kept (Gardener's `backupbucket`).
+//!
+//! Woken by new generations in the garden, by the end of what the extension does, and once per [`PERIOD`], to see whether the
+//! garden has other credentials. A bucket that is right is not written.
+
+mod delete;
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::core::SECRET;
+use crate::api::extensions;
+use crate::api::gardener::BACKUP_BUCKET;
+use crate::api::meta::{Key, text};
+use crate::api::resources::GARDEN_NAMESPACE;
+use crate::backup::decide::{self, Facts, Plan, State};
+use crate::backup::round::finalize;
+use crate::backup::status::{self, Report, Way};
+use crate::backup::{Kind, Round};
+use crate::base::random;
+use crate::extension::Wish;
+use crate::extension::changed::{Head, has_ended};
+use crate::extension::credentials::{Credentials, Reference};
+use crate::kube::{Garden, Seed};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
+use crate::runtime::informer::Options;
+use crate::runtime::queue::Retry;
+use crate::runtime::source::Source;
+use crate::runtime::write;
+
+use super::Site;
+
+static KIND: Kind = Kind {
+    core: BACKUP_BUCKET,
+    extension: extensions::BACKUP_BUCKET,
+    controller: "backupbucket-controller",
+    secret_prefix: "bucket-",
+};
+
+/// The finalizer of credentials, and of Secrets that an extension has made.
+const FINALIZER: &str = "core.gardener.cloud/backupbucket";
+/// What an older gardenlet has set.
+const FINALIZER_BEFORE: &str = "gardener.cloud/gardener";
+/// Where the extension is to write credentials that it makes.
+const GENERATED_NAMESPACE: &str = "backupbucket.extensions.gardener.cloud/generated-secret-namespace";
+/// How often the credentials of the garden are looked at.
+const PERIOD: Duration = Duration::from_secs(600);
+/// How long a success counts, as upstream.
+const REFRESH: Duration = Duration::from_secs(12 * 3_600);
+/// What went wrong is mended by people, and tried again within five minutes.
+const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
+
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let lane = group.lane("backup-bucket", site.settings.controllers.backup_bucket_workers, RETRY);
+    group.wake(&lane, &site.buckets, |change| {
+        let generation =
+            |head: &Option<std::sync::Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
+        (generation(&change.old) != generation(&change.new)).then(|| change.key.clone())
+    });
+    let objects = Source::<Head>::default();
+    group.wake(&lane, &objects, |change| has_ended(change).then(|| change.key.clone()));
+    group.watch(&site.seed, Options::all("seed/backupbuckets", extensions::BACKUP_BUCKET), &objects);
+    let reconciler = BucketReconciler {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        seed_name: site.seed_name().to_owned(),
+    };
+    group.run(lane, reconciler);
+}
+
+struct BucketReconciler {
+    garden: Garden,
+    seed: Seed,
+    seed_name: String,
+}
+
+impl Reconciler for BucketReconciler {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let Some(object) = self.garden.find::<Value>(&BACKUP_BUCKET, "", &key.name)? else {
+            return Ok(Outcome::Done);
+        };
+        if object["spec"]["seedName"] != self.seed_name.as_str() {
+            return Ok(Outcome::Done);
+        }
+        let mut round = Round { clusters: (&self.garden, &self.seed), kind: &KIND, object, cx };
+        if round.is_deleting() { delete::step(&mut round) } else { reconcile(&mut round) }
+    }
+}
+
+fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
+    round.finalize(true)?;
+    let operation = status::operation(&round.object);
+    let found = Reference::read(&round.object["spec"]["credentialsRef"])
+        .and_then(|reference| reference.find(round.garden(), "spec.credentialsRef"));
+    let credentials = match found {
+        Ok(credentials) => credentials,
+        Err(failed) => return Err(round.fail(operation, failed)),
+    };
+    claim(round.garden(), &credentials)?;
+    let (copy, target, wish) = (round.copy_of(&credentials)?, round.target(), wish(round));
+    let object = target.find(round.seed())?;
+    let now = round.cx.clock.now();
+    let facts = Facts { copy, object: object.as_ref(), spec: &wish.spec, refresh: Some(REFRESH), now };
+    let Plan { writes_copy, asks, state } = decide::plan(&facts);
+    if writes_copy {
+        round.bring(&credentials)?;
+    }
+    let is_done = state == State::Succeeded;
+    match state {
+        State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
+        State::Pending => {
+            let description = format!("{} of BackupBucket state initialized.", begun(operation));
+            round.report(&Report { operation, way: Way::Processing, description })?;
+        }
+        State::Succeeded => {
+            let more = take_over(round, &object.unwrap_or_default()["status"])?;
+            let description = "Backup Bucket has been successfully reconciled.".to_owned();
+            round.report_with(&Report { operation, way: Way::Succeeded, description }, more)?;
+        }
+    }
+    if asks {
+        target.deploy(round.seed(), &wish, round.cx.clock.now())?;
+    }
+    // Upstream looks each minute. The others are told of what goes on.
+    Ok(if is_done { Outcome::After(PERIOD.mul_f64(0.9 + 0.2 * random::unit())) } else { Outcome::Done })
+}
+
+/// The beginning of a sentence.
+fn begun(operation: &str) -> &'static str {
+    match operation {
+        "Migrate" => "Migration",
+        "Restore" => "Restoration",
+        "Delete" => "Deletion",
+        _ => "Reconciliation",
+    }
+}
+
+/// Nobody may delete the credentials as long as the bucket is there.
+fn claim(garden: &Garden, credentials: &Credentials) -> Result<(), Failure> {
+    let (resource, object) = (credentials.resource(), &credentials.object);
+    finalize(garden, resource, object, (FINALIZER, true))?;
+    if !has(object, FINALIZER_BEFORE) {
+        return Ok(());
+    }
+    let metadata = &object["metadata"];
+    let live = garden.find::<Value>(resource, text(&metadata["namespace"]), text(&metadata["name"]))?;
+    live.map_or(Ok(()), |live| finalize(garden, resource, &live, (FINALIZER_BEFORE, false)))
+}
+
+fn has(object: &Value, finalizer: &str) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    finalizers.into_iter().flatten().any(|known| known == finalizer)
+}
+
+fn wish(round: &Round<'_>) -> Wish {
+    let (spec, secret) = (&round.object["spec"], round.secret());
+    let provider = &spec["provider"];
+    let mut wish = Wish::new(json!({
+        "type": provider["type"],
+        "region": provider["region"],
+        "secretRef": {"name": secret.name, "namespace": secret.namespace},
+    }));
+    if !spec["providerConfig"].is_null() {
+        wish.spec["providerConfig"] = spec["providerConfig"].clone();
+    }
+    wish.annotations.insert(GENERATED_NAMESPACE.to_owned(), json!(GARDEN_NAMESPACE));
+    wish
+}
+
+/// The Secret of the garden with credentials that the extension has made.
+fn generated(bucket: &str) -> Key {
+    Key::new(GARDEN_NAMESPACE, format!("generated-bucket-{bucket}"))
+}
+
+/// Takes what the extension has made into the garden; other fields of the bucket's status.
+fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>, Failure> {
+    let reference = &status["generatedSecretRef"];
+    if reference.is_object() {
+        let secret = generated(&round.key().name);
+        let named = json!({"name": secret.name, "namespace": secret.namespace});
+        if round.object["status"]["generatedSecretRef"] != named {
+            // First: whoever authorizes us knows by it that the Secret is ours.
+            round.write_status(json!({"status": {"generatedSecretRef": named}}))?;
+        }
+        let (namespace, name) = (text(&reference["namespace"]), text(&reference["name"]));
+        let made = round.seed().get::<Value>(&SECRET, namespace, name)?;
+        let metadata = &round.object["metadata"];
+        let owner = json!({"apiVersion": BACKUP_BUCKET.api_version(), "kind": BACKUP_BUCKET.kind, "name": metadata["name"],
+            "uid": metadata["uid"], "controller": true, "blockOwnerDeletion": true});
+        write::ensure(round.garden(), &SECRET, &secret, |copy| {
+            copy["metadata"]["ownerReferences"] = json!([owner]);
+            if !has(copy, FINALIZER) {
+                let mut finalizers = copy["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+                finalizers.push(json!(FINALIZER));
+                copy["metadata"]["finalizers"] = json!(finalizers);
+            }
+            copy["data"] = made["data"].clone();
+        })?;
+    }
+    let state = &status["providerStatus"];
+    Ok((!state.is_null()).then(|| ("providerStatus".to_owned(), state.clone())).into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_is_named() {
+        let table = [
+            ("Create", "Reconciliation"),
+            ("Reconcile", "Reconciliation"),
+            ("Restore", "Restoration"),
+            ("Migrate", "Migration"),
+            ("Delete", "Deletion"),
+        ];
+        for (operation, expected) in table {
+            assert_eq!(begun(operation), expected);
+        }
+    }
+}

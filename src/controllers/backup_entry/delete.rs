@@ -1,0 +1,132 @@
+//! How a BackupEntry goes: it waits for its time, then its extension deletes the backups.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::core::SECRET;
+use crate::api::meta::{Metadata, annotation, is_true};
+use crate::backup::Round;
+use crate::backup::decide::Copy;
+use crate::backup::garden::{PURPOSE, said};
+use crate::backup::status::{self, Report, Way};
+use crate::base::clock::Timestamp;
+use crate::config::backup::BackupEntryController;
+use crate::format::time::rfc3339;
+use crate::format::view;
+use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::write;
+
+use super::{BUCKET_PERIOD, bucket, credentials, started, succeeded};
+
+/// How often to look whether the object of the extension is gone, in case nobody tells.
+const PERIOD: Duration = Duration::from_secs(30);
+/// How often to look whether its time has come: clocks are set.
+const PENDING_PERIOD: Duration = Duration::from_secs(3_600);
+const HOUR_S: u64 = 3_600;
+/// Its backups are deleted at once.
+const FORCE: &str = "backupentry.core.gardener.cloud/force-deletion";
+
+/// One step of it.
+pub(super) fn step(round: &mut Round<'_>, settings: &BackupEntryController) -> Result<Outcome, Failure> {
+    if !round.has_finalizer() {
+        return Ok(Outcome::Done);
+    }
+    let operation = status::operation(&round.object);
+    let now = round.cx.clock.now();
+    let metadata = view::look::<Metadata>(&round.object)?.metadata;
+    let due = metadata.deletion_timestamp.unwrap_or_default().plus(grace(&round.object, settings));
+    if !is_forced(&round.object) && now <= due {
+        let description = format!("Deletion of backup entry is scheduled for {}", words(due));
+        round.report(&Report { operation, way: Way::Pending, description })?;
+        // A second later at the earliest: its time must be over.
+        let wait = due.since(now) + Duration::from_secs(1);
+        return Ok(Outcome::After(wait.min(PENDING_PERIOD)));
+    }
+    let target = round.target();
+    let Some(object) = target.find(round.seed())? else { return finish(round, operation) };
+    let bucket = match bucket(round)? {
+        Ok(bucket) => bucket,
+        Err(failed) => {
+            round.tell(operation, failed.clone(), failed.text)?;
+            return Ok(Outcome::After(BUCKET_PERIOD));
+        }
+    };
+    let credentials = match credentials(round, &bucket) {
+        Ok(credentials) => credentials,
+        Err(failed) => return Err(round.fail(operation, failed)),
+    };
+    if !matches!(round.copy_of(&credentials)?, Copy::Same(_)) {
+        // They may have changed since.
+        round.bring(&credentials)?;
+    }
+    if object["metadata"]["deletionTimestamp"].is_null() {
+        target.delete(round.seed(), now)?;
+    }
+    let error = &object["status"]["lastError"];
+    if error.is_null() {
+        round.report(&started(operation))?;
+        return Ok(Outcome::After(PERIOD));
+    }
+    let failed = said(error);
+    round.tell(operation, failed.clone(), failed.text.clone())?;
+    Err(failed.into())
+}
+
+/// The backups are gone.
+fn finish(round: &mut Round<'_>, operation: &'static str) -> Result<Outcome, Failure> {
+    write::delete(round.seed(), &SECRET, &round.secret())?;
+    round.report(&succeeded(operation))?;
+    round.finalize(false)?;
+    log::info!(entry = round.key().to_string().as_str(); "The BackupEntry is deleted");
+    Ok(Outcome::Done)
+}
+
+fn is_forced(object: &Value) -> bool {
+    is_true(annotation(object, FORCE))
+}
+
+/// How long its backups are kept after somebody has deleted it.
+fn grace(object: &Value, settings: &BackupEntryController) -> Duration {
+    let purpose = annotation(object, PURPOSE);
+    let listed = &settings.grace_purposes;
+    let counts = listed.is_empty() || purpose.is_empty() || listed.iter().any(|known| known == purpose);
+    if counts { Duration::from_secs(settings.grace_hours * HOUR_S) } else { Duration::ZERO }
+}
+
+/// As Go prints a time.
+fn words(at: Timestamp) -> String {
+    rfc3339(at).replace('T', " ").replace('Z', " +0000 UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn how_long_backups_are_kept() {
+        let hours = |purposes: &[&str], purpose: &str| {
+            let purposes = purposes.iter().map(|purpose| (*purpose).to_owned()).collect();
+            let settings = BackupEntryController { workers: 1, grace_hours: 48, grace_purposes: purposes };
+            let object = json!({"metadata": {"annotations": {PURPOSE: purpose}}});
+            grace(&object, &settings).as_secs() / HOUR_S
+        };
+        let table: [(&[&str], &str, u64); 5] = [
+            (&[], "testing", 48),
+            (&[], "", 48),
+            (&["production"], "", 48),
+            (&["infrastructure", "production"], "production", 48),
+            (&["infrastructure", "production"], "testing", 0),
+        ];
+        for (purposes, purpose, expected) in table {
+            assert_eq!(hours(purposes, purpose), expected, "{purposes:?} {purpose}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_printed_as_by_go() {
+        assert_eq!(words(Timestamp::from_unix(1_767_600_000)), "2026-01-05 08:00:00 +0000 UTC");
+    }
+}

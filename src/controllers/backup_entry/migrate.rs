@@ -1,0 +1,130 @@
+//! How a BackupEntry leaves for another seed: its extension lets go of it here, and the garden is told that nobody has it.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::api::core::SECRET;
+use crate::api::gardener::OPERATION;
+use crate::api::meta::{annotation, text};
+use crate::backup::Round;
+use crate::backup::decide::why;
+use crate::backup::garden::said;
+use crate::extension::is_migrated;
+use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::write;
+
+use super::{started, succeeded};
+
+/// How often to look whether the object of the extension is gone, in case nobody tells.
+const PERIOD: Duration = Duration::from_secs(30);
+const OPERATION_TYPE: &str = "Migrate";
+
+/// What is to be done with the object of the extension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// It has never said anything: nobody knows whether it would hear us.
+    Unknown,
+    /// The extension is to let go of it.
+    Ask,
+    /// It is at it.
+    Wait,
+    /// It could not.
+    Failed,
+    /// It has, and the object can go.
+    Delete,
+    /// The object goes.
+    Going,
+    /// It could not go.
+    Stuck,
+}
+
+fn next(object: &Value) -> Next {
+    let (status, last) = (&object["status"], &object["status"]["lastOperation"]);
+    let has_error = !status["lastError"].is_null();
+    match (text(&last["type"]), text(&last["state"])) {
+        ("", _) => Next::Unknown,
+        ("Delete", _) if has_error => Next::Stuck,
+        ("Delete", _) => Next::Going,
+        ("Migrate", state) if has_error || ["Error", "Failed"].contains(&state) => Next::Failed,
+        ("Migrate", _) if is_migrated(object) => Next::Delete,
+        ("Migrate", _) => Next::Wait,
+        _ if annotation(object, OPERATION) == "migrate" => Next::Wait,
+        _ => Next::Ask,
+    }
+}
+
+/// One step of it.
+pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
+    if !round.has_finalizer() {
+        return Ok(Outcome::Done);
+    }
+    let target = round.target();
+    let Some(object) = target.find(round.seed())? else { return finish(round) };
+    let (next, now) = (next(&object), round.cx.clock.now());
+    let state = text(&object["status"]["lastOperation"]["state"]);
+    match next {
+        Next::Unknown => {
+            round.report(&started(OPERATION_TYPE))?;
+            return Err(Failure::retry("extension object did not record a lastOperation yet"));
+        }
+        Next::Failed => {
+            let failed = why(&object, state);
+            round.tell(OPERATION_TYPE, failed.clone(), failed.text.clone())?;
+            return if state == "Failed" { Err(failed.into()) } else { Ok(Outcome::Done) };
+        }
+        Next::Stuck => {
+            let failed = said(&object["status"]["lastError"]);
+            round.tell("Delete", failed.clone(), failed.text.clone())?;
+            return Err(failed.into());
+        }
+        Next::Ask | Next::Wait | Next::Delete | Next::Going => round.report(&started(OPERATION_TYPE))?,
+    }
+    match next {
+        Next::Ask => target.migrate(round.seed(), now)?,
+        Next::Delete => target.delete(round.seed(), now)?,
+        _ => {}
+    }
+    let is_going = matches!(next, Next::Delete | Next::Going);
+    Ok(if is_going { Outcome::After(PERIOD) } else { Outcome::Done })
+}
+
+/// Nothing of it is left here. Without a seed in its status, the next one may take it.
+fn finish(round: &mut Round<'_>) -> Result<Outcome, Failure> {
+    write::delete(round.seed(), &SECRET, &round.secret())?;
+    let more = Map::from_iter([("seedName".to_owned(), Value::Null)]);
+    round.report_with(&succeeded(OPERATION_TYPE), more)?;
+    log::info!(entry = round.key().to_string().as_str(); "The BackupEntry has left for another seed");
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn one_step_after_the_other() {
+        let table = [
+            ("", "", false, "", Next::Unknown),
+            ("Reconcile", "Succeeded", false, "", Next::Ask),
+            ("Create", "Error", true, "", Next::Ask),
+            ("Reconcile", "Succeeded", false, "migrate", Next::Wait),
+            ("Migrate", "Processing", false, "migrate", Next::Wait),
+            ("Migrate", "Error", false, "migrate", Next::Failed),
+            ("Migrate", "Failed", false, "", Next::Failed),
+            ("Migrate", "Processing", true, "", Next::Failed),
+            ("Migrate", "Succeeded", false, "", Next::Delete),
+            ("Delete", "Processing", false, "", Next::Going),
+            ("Delete", "Error", true, "", Next::Stuck),
+        ];
+        for (kind, state, has_error, asked, expected) in table {
+            let last = if kind.is_empty() { Value::Null } else { json!({"type": kind, "state": state}) };
+            let error = if has_error { json!({"description": "x"}) } else { Value::Null };
+            let object = json!({"metadata": {"annotations": {OPERATION: asked}},
+                "status": {"lastOperation": last, "lastError": error}});
+            assert_eq!(next(&object), expected, "{kind} {state} {has_error} {asked}");
+        }
+    }
+}

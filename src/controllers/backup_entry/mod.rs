@@ -1,0 +1,351 @@
+//! BackupEntries: the part of a bucket that belongs to a Shoot (Gardener's `backupentry`).
+//!
+//! Woken by new generations in the garden, by the end of what is going on with the bucket, and by the end of what the extension
+//! does. A seed is responsible for an entry as long as `status.seedName` names it: when the entry goes to another seed, the
+//! one that it leaves ends that. An entry that is right is not written.
+
+mod delete;
+mod migrate;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api::extensions;
+use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION, SHOOT_STATE};
+use crate::api::meta::{Key, ObjectMeta, annotation, or_default, text};
+use crate::backup::decide::{self, Facts, Plan, State};
+use crate::backup::status::{self, Report, Way};
+use crate::backup::{Kind, Round};
+use crate::config::backup::BackupEntryController;
+use crate::config::settings::Settings;
+use crate::extension::changed::{Head, has_ended};
+use crate::extension::credentials::{Credentials, Reference};
+use crate::extension::{Memory, Wish};
+use crate::flow::Failed;
+use crate::format::view;
+use crate::kube::{Garden, Patch, Seed};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
+use crate::runtime::informer::{Object, Options};
+use crate::runtime::queue::Retry;
+use crate::runtime::source::Source;
+use crate::runtime::store::Store;
+
+use super::Site;
+
+static KIND: Kind = Kind {
+    core: BACKUP_ENTRY,
+    extension: extensions::BACKUP_ENTRY,
+    controller: "backupentry-controller",
+    secret_prefix: "entry-",
+};
+
+/// How often a bucket that cannot be used is looked at. Those of this seed tell when they can be.
+const BUCKET_PERIOD: Duration = Duration::from_secs(60);
+/// What went wrong is mended by people, and tried again within five minutes.
+const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
+
+/// What is kept of a BackupEntry.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+struct EntryHead {
+    metadata: ObjectMeta,
+    spec: EntrySpec,
+    #[serde(deserialize_with = "or_default")]
+    status: EntryStatus,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct EntrySpec {
+    bucket_name: String,
+    #[serde(deserialize_with = "or_default")]
+    seed_name: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct EntryStatus {
+    last_operation: Option<LastOperation>,
+    #[serde(deserialize_with = "or_default")]
+    seed_name: String,
+}
+
+impl Object for EntryHead {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl EntryHead {
+    /// Whether a seed has to look after it. One that has been let go of waits until somebody restores it.
+    fn is_of(&self, seed: &str) -> bool {
+        let responsible =
+            if self.status.seed_name.is_empty() { &self.spec.seed_name } else { &self.status.seed_name };
+        let last = self.status.last_operation.as_ref();
+        let is_let_go = last.is_some_and(|last| last.kind == "Migrate" && last.state == "Succeeded");
+        let is_restored = self.metadata.annotations.get(OPERATION).is_some_and(|asked| asked == "restore");
+        responsible == seed && (!is_let_go || is_restored)
+    }
+
+    /// Whether it goes to another seed.
+    fn is_leaving(&self) -> bool {
+        let (wanted, present) = (&self.spec.seed_name, &self.status.seed_name);
+        !wanted.is_empty() && !present.is_empty() && wanted != present
+    }
+}
+
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let settings = &site.settings.controllers.backup_entry;
+    let lane = group.lane("backup-entry", settings.workers, RETRY);
+    let (entries, objects) = (Source::<EntryHead>::default(), Source::<Head>::default());
+    let seed_name = site.seed_name().to_owned();
+    let seed = seed_name.clone();
+    group.wake(&lane, &entries, move |change| {
+        let new = change.new.as_deref().filter(|new| new.is_of(&seed))?;
+        let is_new = change.old.as_ref().is_none_or(|old| old.metadata.generation != new.metadata.generation);
+        is_new.then(|| change.key.clone())
+    });
+    let (known, seed) = (entries.store().clone(), seed_name.clone());
+    group.wake(&lane, &site.buckets, move |change| {
+        if has_ended(change) { in_bucket(&known, &change.key.name, &seed) } else { Vec::new() }
+    });
+    let known = entries.store().clone();
+    group.wake(&lane, &objects, move |change| {
+        // Names are made of identities: no two entries have the same.
+        let key = || known.all().into_iter().map(|(key, _)| key).find(|key| key.name == change.key.name);
+        has_ended(change).then(key).flatten()
+    });
+    let ours = Options {
+        label_selector: format!("name.seed.gardener.cloud/{seed_name}=true"),
+        ..Options::all("garden/backupentries", BACKUP_ENTRY)
+    };
+    group.watch(&site.garden, ours, &entries);
+    group.watch(&site.seed, Options::all("seed/backupentries", extensions::BACKUP_ENTRY), &objects);
+    let reconciler = EntryReconciler {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        seed_name,
+        settings: Arc::clone(&site.settings),
+    };
+    group.run(lane, reconciler);
+}
+
+/// The entries of a bucket that a seed looks after.
+fn in_bucket(entries: &Store<EntryHead>, bucket: &str, seed: &str) -> Vec<Key> {
+    let all = entries.all().into_iter();
+    let ours = all.filter(|(_, entry)| entry.spec.bucket_name == bucket && entry.is_of(seed));
+    ours.map(|(key, _)| key).collect()
+}
+
+struct EntryReconciler {
+    garden: Garden,
+    seed: Seed,
+    seed_name: String,
+    settings: Arc<Settings>,
+}
+
+impl EntryReconciler {
+    fn grace(&self) -> &BackupEntryController {
+        &self.settings.controllers.backup_entry
+    }
+}
+
+impl Reconciler for EntryReconciler {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let found = self.garden.find::<Value>(&BACKUP_ENTRY, &key.namespace, &key.name)?;
+        let Some(object) = found else { return Ok(Outcome::Done) };
+        let head = view::look::<EntryHead>(&object)?;
+        if !head.is_of(&self.seed_name) {
+            return Ok(Outcome::Done);
+        }
+        let mut round = Round { clusters: (&self.garden, &self.seed), kind: &KIND, object, cx };
+        if round.is_deleting() {
+            delete::step(&mut round, self.grace())
+        } else if head.is_leaving() {
+            migrate::step(&mut round)
+        } else {
+            reconcile(&mut round)
+        }
+    }
+}
+
+fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
+    round.finalize(true)?;
+    let operation = status::operation(&round.object);
+    if round.object["status"]["seedName"].is_null() {
+        // From now on it is ours, wherever it is to go.
+        let seed = round.object["spec"]["seedName"].clone();
+        round.write_status(json!({"status": {"seedName": seed}}))?;
+    }
+    let bucket = match bucket(round)? {
+        Ok(bucket) => bucket,
+        Err(failed) => {
+            round.tell(operation, failed.clone(), failed.text)?;
+            return Ok(Outcome::After(BUCKET_PERIOD));
+        }
+    };
+    let credentials = match credentials(round, &bucket) {
+        Ok(credentials) => credentials,
+        Err(failed) => return Err(round.fail(operation, failed)),
+    };
+    let (copy, target, wish) = (round.copy_of(&credentials)?, round.target(), wish(round, &bucket));
+    let object = target.find(round.seed())?;
+    let now = round.cx.clock.now();
+    let facts = Facts { copy, object: object.as_ref(), spec: &wish.spec, refresh: None, now };
+    let Plan { writes_copy, asks, state } = decide::plan(&facts);
+    if writes_copy {
+        round.bring(&credentials)?;
+    }
+    let is_done = state == State::Succeeded;
+    match state {
+        State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
+        State::Pending => round.report(&started(operation))?,
+        State::Succeeded => round.report(&succeeded(operation))?,
+    }
+    if asks {
+        ask(round, operation, &wish)?;
+    } else if is_done && annotation(&round.object, OPERATION) == "restore" {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
+        let Key { namespace, name } = round.key();
+        round.garden().patch::<Value>(&BACKUP_ENTRY, &namespace, &name, "", &patch)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// What the operation is called.
+fn noun(operation: &str) -> &'static str {
+    match operation {
+        "Migrate" => "Migration",
+        "Restore" => "Restoration",
+        "Delete" => "Deletion",
+        _ => "Reconciliation",
+    }
+}
+
+fn started(operation: &'static str) -> Report {
+    let description = format!("{} of BackupEntry state initialized.", noun(operation));
+    Report { operation, way: Way::Processing, description }
+}
+
+fn succeeded(operation: &'static str) -> Report {
+    let description = format!("{} of BackupEntry succeeded.", noun(operation));
+    Report { operation, way: Way::Succeeded, description }
+}
+
+/// The bucket of the entry, or why it cannot be used now.
+fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, Failure> {
+    let name = text(&round.object["spec"]["bucketName"]);
+    let found = round.garden().find::<Value>(&BACKUP_BUCKET, "", name)?;
+    Ok(match found {
+        Some(bucket) => decide::check_bucket(&bucket).map(|()| bucket),
+        None => Err(Failed::new(format!("failed getting associated BackupBucket {name:?}: not found"))),
+    })
+}
+
+/// Those that the extension of the bucket has made, or those of the bucket.
+fn credentials(round: &Round<'_>, bucket: &Value) -> Result<Credentials, Failed> {
+    let name = text(&bucket["metadata"]["name"]);
+    let generated = &bucket["status"]["generatedSecretRef"];
+    if generated.is_object() {
+        let of = format!("status.generatedSecretRef of BackupBucket {name}");
+        return Reference::secret(generated).find(round.garden(), &of);
+    }
+    let of = format!("spec.credentialsRef of BackupBucket {name}");
+    Reference::read(&bucket["spec"]["credentialsRef"])?.find(round.garden(), &of)
+}
+
+fn wish(round: &Round<'_>, bucket: &Value) -> Wish {
+    let (provider, secret) = (&bucket["spec"]["provider"], round.secret());
+    let mut wish = Wish::new(json!({
+        "type": provider["type"],
+        "region": provider["region"],
+        "secretRef": {"name": secret.name, "namespace": secret.namespace},
+        "bucketName": round.object["spec"]["bucketName"],
+    }));
+    let optional = [
+        ("providerConfig", &bucket["spec"]["providerConfig"]),
+        ("backupBucketProviderStatus", &bucket["status"]["providerStatus"]),
+    ];
+    for (name, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
+        wish.spec[name] = value.clone();
+    }
+    wish
+}
+
+/// Has the extension do it. What another seed knew is in the ShootState.
+fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), Failure> {
+    let (target, seed, now) = (round.target(), round.seed(), round.cx.clock.now());
+    if operation != "Restore" {
+        return Ok(target.deploy(seed, wish, now)?);
+    }
+    let owners = round.object["metadata"]["ownerReferences"].as_array();
+    let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Shoot");
+    let shoot = owner.map(|owner| text(&owner["name"])).unwrap_or_default();
+    let state = round.garden().get::<Value>(&SHOOT_STATE, &round.key().namespace, shoot)?;
+    Ok(target.restore(seed, wish, &memory(&state, &target.name), now)?)
+}
+
+/// What a ShootState knows of an entry.
+fn memory(state: &Value, name: &str) -> Memory {
+    let all = state["spec"]["extensions"].as_array().into_iter().flatten();
+    let of = |known: &&Value| known["kind"] == "BackupEntry" && known["name"] == name;
+    let known = all.into_iter().find(of).cloned().unwrap_or_default();
+    Memory { state: known["state"].clone(), resources: known["resources"].clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(wanted: &str, present: &str, last: (&str, &str), asked: &str) -> EntryHead {
+        let last = (!last.0.is_empty()).then(|| json!({"type": last.0, "state": last.1}));
+        let seed = |name: &str| if name.is_empty() { Value::Null } else { json!(name) };
+        let annotations = if asked.is_empty() { json!({}) } else { json!({OPERATION: asked}) };
+        serde_json::from_value(json!({"metadata": {"name": "e", "annotations": annotations},
+            "spec": {"bucketName": "b", "seedName": seed(wanted)},
+            "status": {"seedName": seed(present), "lastOperation": last}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn who_looks_after_an_entry() {
+        let none = ("", "");
+        let gone = ("Migrate", "Succeeded");
+        // Where it is to be, where it is, what was done, what is asked; whether seed `a` looks after it, and it leaves.
+        let table = [
+            ("a", "", none, "", true, false),
+            ("a", "a", ("Reconcile", "Succeeded"), "", true, false),
+            ("b", "a", ("Reconcile", "Succeeded"), "", true, true),
+            ("b", "a", ("Migrate", "Error"), "", true, true),
+            ("b", "", gone, "", false, false),
+            ("b", "b", ("Restore", "Processing"), "", false, false),
+            ("a", "", gone, "", false, false),
+            ("a", "", gone, "restore", true, false),
+            ("a", "a", ("Restore", "Processing"), "restore", true, false),
+            ("", "a", ("Reconcile", "Succeeded"), "", true, false),
+            ("", "", none, "", false, false),
+        ];
+        for (wanted, present, last, asked, is_ours, is_leaving) in table {
+            let head = head(wanted, present, last, asked);
+            assert_eq!(
+                (head.is_of("a"), head.is_leaving()),
+                (is_ours, is_leaving),
+                "{wanted} {present} {last:?} {asked}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_another_seed_knew() {
+        let state = json!({"spec": {"extensions": [{"kind": "Extension", "name": "e", "state": 1},
+            {"kind": "BackupEntry", "name": "e", "state": {"x": 1}, "resources": [2]}, {"kind": "BackupEntry", "name": "f"}]}});
+        assert_eq!(memory(&state, "e"), Memory { state: json!({"x": 1}), resources: json!([2]) });
+        assert_eq!(memory(&state, "f"), Memory::default());
+        assert_eq!(memory(&Value::Null, "e"), Memory::default());
+    }
+}

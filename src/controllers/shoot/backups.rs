@@ -1,0 +1,25 @@
+//! The BackupEntry of a Shoot, where its seed keeps backups.
+
+use crate::api::gardener::BACKUP_ENTRY;
+use crate::api::meta::text;
+use crate::backup::garden;
+use crate::extension::{Patience, Target};
+use crate::flow::{Attempt, Failed, Step};
+
+use super::tasks::Work;
+
+fn entry(work: &Work) -> Target {
+    garden::entry(&work.view.namespace, &format!("{}--{}", work.plane(), work.view.status_uid))
+}
+
+/// Writes it, in the bucket of the Seed.
+pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+    let bucket = text(&work.around.seed["metadata"]["uid"]);
+    garden::deploy_entry(&work.garden, &entry(work), (&work.shoot, bucket), work.place.clock.now())?;
+    Ok(Step::Done)
+}
+
+/// Waits until its controller has done what it was asked for.
+pub(super) fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    entry(work).wait_ready(&work.garden, Patience::of(&BACKUP_ENTRY), attempt)
+}

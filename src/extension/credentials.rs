@@ -1,0 +1,269 @@
+//! Credentials of the garden that extensions are handed in the seed: copies of Secrets, or Secrets that get tokens of a
+//! WorkloadIdentity (Gardener's `GetCredentialsByObjectReference` and `pkg/utils/workloadidentity`).
+
+use serde_json::{Map, Value, json};
+
+use crate::api::core::SECRET;
+use crate::api::gardener::{INTERNAL_SECRET, WORKLOAD_IDENTITY};
+use crate::api::meta::{Key, Resource, text};
+use crate::api::patch::difference;
+use crate::flow::Failed;
+use crate::format::base64;
+use crate::kube::{Client, Error};
+use crate::runtime::write;
+
+use super::CONFIGURATION_PROBLEM;
+
+const PREFIX: &str = "workloadidentity.security.gardener.cloud/";
+const RENEW_AT: &str = "workloadidentity.security.gardener.cloud/token-renew-timestamp";
+
+/// Kinds that hold credentials.
+const KINDS: [&Resource; 3] = [&SECRET, &INTERNAL_SECRET, &WORKLOAD_IDENTITY];
+
+/// Where credentials are, as an object names them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reference {
+    /// The kind.
+    pub resource: &'static Resource,
+    /// Namespace and name in the garden.
+    pub key: Key,
+}
+
+impl Reference {
+    /// From a field `credentialsRef`.
+    ///
+    /// # Errors
+    /// No kind that holds credentials.
+    pub fn read(reference: &Value) -> Result<Self, Failed> {
+        let (version, kind) = (text(&reference["apiVersion"]), text(&reference["kind"]));
+        let known = KINDS.into_iter().find(|known| known.kind == kind && known.api_version() == version);
+        let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
+        match known {
+            Some(resource) => Ok(Self { resource, key }),
+            None => Err(problem(format!(
+                "unsupported credentials reference: {key}, {version} {kind}: set credentialsRef to a v1 Secret, a \
+                 core.gardener.cloud/v1beta1 InternalSecret or a security.gardener.cloud/v1alpha1 WorkloadIdentity"
+            ))),
+        }
+    }
+
+    /// A Secret.
+    pub fn secret(reference: &Value) -> Self {
+        let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
+        Self { resource: KINDS[0], key }
+    }
+
+    /// Reads the credentials.
+    ///
+    /// # Errors
+    /// The client's; the garden does not have them, and `of` refers to them.
+    pub fn find(&self, garden: &Client, of: &str) -> Result<Credentials, Failed> {
+        let Self { resource, key } = self;
+        match self.look(garden)? {
+            Some(found) => Ok(found),
+            None => Err(problem(format!(
+                "{of} refers to {} {key}, which the garden does not have: create it",
+                resource.kind
+            ))),
+        }
+    }
+
+    /// The same; nothing if the garden does not have them.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn look(&self, garden: &Client) -> Result<Option<Credentials>, Error> {
+        let found = garden.find::<Value>(self.resource, &self.key.namespace, &self.key.name)?;
+        Ok(found.map(|object| Credentials { resource: self.resource, object }))
+    }
+}
+
+fn problem(text: String) -> Failed {
+    Failed { codes: vec![CONFIGURATION_PROBLEM.to_owned()], ..Failed::new(text) }
+}
+
+/// Credentials as the garden has them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Credentials {
+    resource: &'static Resource,
+    /// The object that holds them.
+    pub object: Value,
+}
+
+impl Credentials {
+    /// The kind of that object.
+    pub const fn resource(&self) -> &'static Resource {
+        self.resource
+    }
+
+    /// Whether a Secret of the seed is what [`Credentials::bring`] makes for the use in `context`, annotations of others apart.
+    pub fn is_copied_to(&self, copy: &Value, context: &str) -> bool {
+        let mut wanted = copy.clone();
+        if self.is_identity() {
+            self.mark(&mut wanted, context);
+            return wanted == *copy;
+        }
+        fields(&copy["data"]) == fields(&self.object["data"])
+    }
+
+    /// Writes a Secret of the seed: it has these annotations and no labels, but those that ask for a token. `context`: the object
+    /// in whose name the token is used.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn bring(
+        &self,
+        seed: &Client,
+        secret: &Key,
+        annotations: &Value,
+        context: &str,
+    ) -> Result<Value, Error> {
+        write::ensure(seed, &SECRET, secret, |copy| {
+            let renew_at = copy["metadata"]["annotations"][RENEW_AT].clone();
+            copy["metadata"]["annotations"] = annotations.clone();
+            copy["metadata"].as_object_mut().into_iter().for_each(|metadata| {
+                metadata.remove("labels");
+            });
+            if !self.is_identity() {
+                copy["data"] = self.object["data"].clone();
+                return;
+            }
+            if renew_at.is_string() {
+                copy["metadata"]["annotations"][RENEW_AT] = renew_at;
+            }
+            // Only the token stays; it is not part of the patch, so one that is written meanwhile stays, too.
+            if let Some(data) = copy["data"].as_object_mut() {
+                data.retain(|key, _| key == "token");
+            }
+            self.mark(copy, context);
+        })
+    }
+
+    fn is_identity(&self) -> bool {
+        self.resource.kind == WORKLOAD_IDENTITY.kind
+    }
+
+    /// What the requestor of tokens needs to know.
+    fn mark(&self, copy: &mut Value, context: &str) {
+        let (metadata, system) = (&self.object["metadata"], &self.object["spec"]["targetSystem"]);
+        copy["type"] = json!("Opaque");
+        for (name, value) in [
+            ("namespace", text(&metadata["namespace"]).to_owned()),
+            ("name", text(&metadata["name"]).to_owned()),
+            ("context-object", context.to_owned()),
+        ] {
+            copy["metadata"]["annotations"][format!("{PREFIX}{name}")] = json!(value);
+        }
+        copy["metadata"]["labels"] = json!({
+            "security.gardener.cloud/purpose": "workload-identity-token-requestor",
+            format!("{PREFIX}provider"): system["type"],
+        });
+        match &system["providerConfig"] {
+            Value::Null => {
+                copy["data"].as_object_mut().into_iter().for_each(|data| {
+                    data.remove("config");
+                });
+            }
+            config => copy["data"]["config"] = json!(base64::encode(config.to_string().as_bytes())),
+        }
+    }
+}
+
+/// An absent map is an empty one.
+fn fields(data: &Value) -> Map<String, Value> {
+    data.as_object().cloned().unwrap_or_default()
+}
+
+/// The object in whose name credentials are used, as the requestor of tokens reads it, in the order in which Go writes it.
+pub fn context(resource: &Resource, object: &Value) -> String {
+    let metadata = &object["metadata"];
+    let mut fields = vec![
+        ("kind", json!(resource.kind)),
+        ("apiVersion", json!(resource.api_version())),
+        ("name", metadata["name"].clone()),
+    ];
+    if resource.namespaced {
+        fields.push(("namespace", metadata["namespace"].clone()));
+    }
+    fields.push(("uid", metadata["uid"].clone()));
+    let fields: Vec<String> = fields.into_iter().map(|(name, value)| format!("{name:?}:{value}")).collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// Whether two specs of an extension object are the same.
+pub fn is_same_spec(old: &Value, new: &Value) -> bool {
+    difference(old, new).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY};
+
+    fn identity(config: &Value) -> Credentials {
+        let object = json!({"metadata": {"namespace": "garden-p", "name": "w"},
+            "spec": {"targetSystem": {"type": "lab", "providerConfig": config}}});
+        Credentials { resource: KINDS[2], object }
+    }
+
+    #[test]
+    fn what_an_object_refers_to() {
+        let reference = |version: &str, kind: &str| {
+            let found =
+                Reference::read(&json!({"apiVersion": version, "kind": kind, "namespace": "n", "name": "x"}));
+            found.map(|found| (found.resource.plural.to_string(), found.key))
+        };
+        let key = || Key::new("n", "x");
+        assert_eq!(reference("v1", "Secret"), Ok(("secrets".to_owned(), key())));
+        let internal = reference("core.gardener.cloud/v1beta1", "InternalSecret");
+        assert_eq!(internal, Ok(("internalsecrets".to_owned(), key())));
+        let identity = reference("security.gardener.cloud/v1alpha1", "WorkloadIdentity");
+        assert_eq!(identity, Ok(("workloadidentities".to_owned(), key())));
+        let failed = reference("v1", "ConfigMap").unwrap_err();
+        assert!(failed.text.contains("n/x, v1 ConfigMap: set credentialsRef to"), "{failed}");
+        assert_eq!(failed.codes, [CONFIGURATION_PROBLEM]);
+        assert!(Reference::read(&Value::Null).is_err());
+    }
+
+    #[test]
+    fn the_user_of_a_token_is_named_as_go_names_it() {
+        let object = json!({"metadata": {"namespace": "n", "name": "x", "uid": "u"}});
+        let bucket =
+            r#"{"kind":"BackupBucket","apiVersion":"core.gardener.cloud/v1beta1","name":"x","uid":"u"}"#;
+        assert_eq!(context(&BACKUP_BUCKET, &object), bucket);
+        let entry = r#"{"kind":"BackupEntry","apiVersion":"core.gardener.cloud/v1beta1","name":"x","namespace":"n","uid":"u"}"#;
+        assert_eq!(context(&BACKUP_ENTRY, &object), entry);
+    }
+
+    #[test]
+    fn a_copy_of_a_secret_is_compared_by_its_data() {
+        let secret = |data: Value| Credentials { resource: KINDS[0], object: json!({"data": data}) };
+        let copy = json!({"metadata": {"labels": {"x": "y"}}, "data": {"a": "YQ=="}, "type": "Opaque"});
+        assert!(secret(json!({"a": "YQ=="})).is_copied_to(&copy, "c"));
+        assert!(!secret(json!({"a": "Yg=="})).is_copied_to(&copy, "c"));
+        assert!(!secret(Value::Null).is_copied_to(&copy, "c"));
+        assert!(secret(Value::Null).is_copied_to(&json!({"data": {}}), "c"));
+    }
+
+    #[test]
+    fn a_secret_asks_for_the_token_of_an_identity() {
+        let mut copy = json!({"metadata": {"annotations": {"gardener.cloud/timestamp": "t"}}, "data": {"token": "dA=="}});
+        let identity_1 = identity(&json!({"role": "r"}));
+        identity_1.mark(&mut copy, "{}");
+        let expected = json!({"type": "Opaque", "data": {"token": "dA==", "config": "eyJyb2xlIjoiciJ9"}, "metadata": {
+            "annotations": {"gardener.cloud/timestamp": "t", "workloadidentity.security.gardener.cloud/namespace": "garden-p",
+                "workloadidentity.security.gardener.cloud/name": "w",
+                "workloadidentity.security.gardener.cloud/context-object": "{}"},
+            "labels": {"security.gardener.cloud/purpose": "workload-identity-token-requestor",
+                "workloadidentity.security.gardener.cloud/provider": "lab"}}});
+        assert_eq!(copy, expected);
+        assert!(identity_1.is_copied_to(&copy, "{}"));
+        assert!(!identity_1.is_copied_to(&copy, "{1}"), "another user");
+        assert!(!identity(&Value::Null).is_copied_to(&copy, "{}"), "another configuration");
+        copy["metadata"]["annotations"][RENEW_AT] = json!("later");
+        copy["data"]["token"] = json!("bmV3");
+        assert!(identity_1.is_copied_to(&copy, "{}"), "the requestor has written it");
+        identity(&Value::Null).mark(&mut copy, "{}");
+        assert_eq!(copy["data"], json!({"token": "bmV3"}));
+    }
+}

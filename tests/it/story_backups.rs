@@ -1,0 +1,414 @@
+//! BackupBuckets and BackupEntries: made, changed, in trouble, moved to another seed, deleted. The test plays their extension.
+
+use std::time::Duration;
+
+use gardenlet::api::gardener::OPERATION;
+use gardenlet::extension::TIMESTAMP;
+use serde_json::{Value, json};
+
+use crate::player::{GROUP, Manners, Player};
+use crate::support::api::store::Id;
+use crate::support::encoding::base64;
+use crate::support::garden::prepare;
+use crate::support::json::text;
+use crate::world::{Agent, CORE, Options, World};
+
+const PROJECT: &str = "garden-p";
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A seed with a backup section, its agent and its extension.
+struct Lab {
+    world: World,
+    agent: Agent,
+    player: Player,
+    /// The name of the Seed's bucket.
+    bucket: String,
+}
+
+fn credentials(key: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "garden", "name": "backup"},
+        "data": {"key": base64(key.as_bytes())}})
+}
+
+impl Lab {
+    fn start(name: &'static str, change: impl FnOnce(&mut Value)) -> Self {
+        let lab = Self::prepare(name, &[credentials("first")], change);
+        lab.wait_for_bucket("Succeeded");
+        lab
+    }
+
+    /// Whatever becomes of the bucket.
+    fn prepare(name: &'static str, garden: &[Value], change: impl FnOnce(&mut Value)) -> Self {
+        let world = World::start(&Options::new(name));
+        world.garden.apply(garden);
+        world.garden.create("v1", "namespaces", &json!({"metadata": {"name": PROJECT}}));
+        // Whose entries these are: without it, they go.
+        let mut shoot = prepare::shoot("s1");
+        shoot["metadata"]["uid"] = json!("u");
+        shoot["spec"]["seedName"] = json!(name);
+        world.garden.store().write(|state| drop(state.put(Id::new(CORE, "shoots", PROJECT, "s1"), shoot)));
+        let mut config = world.config();
+        config["seedConfig"]["spec"]["backup"] = json!({"provider": "local", "region": "north",
+            "credentialsRef": {"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "backup"}});
+        config["leaderElection"] = json!({"leaderElect": false});
+        change(&mut config);
+        let agent = world.agent_with(&config);
+        world.wait_until_ready();
+        let bucket = text(&world.garden.seed(name).unwrap(), "/metadata/uid").to_owned();
+        let player = Player::of(&["backupbuckets", "backupentries"]);
+        Self { world, agent, player, bucket }
+    }
+
+    fn bucket(&self) -> Option<Value> {
+        self.world.garden.get(CORE, "backupbuckets", "", &self.bucket)
+    }
+
+    fn entry(&self, name: &str) -> Option<Value> {
+        self.world.garden.get(CORE, "backupentries", PROJECT, name)
+    }
+
+    fn object(&self, plural: &str, name: &str) -> Option<Value> {
+        self.world.seed.get(GROUP, plural, "", name)
+    }
+
+    fn secret(&self, name: &str) -> Option<Value> {
+        self.world.seed.get("", "secrets", "garden", name)
+    }
+
+    /// Waits in the garden while the extension works.
+    fn wait_for<T>(&self, what: &str, condition: impl Fn() -> Option<T>) -> T {
+        self.player.wait_for(&self.world.seed, &self.world.garden, what, |_| condition())
+    }
+
+    fn wait_for_bucket(&self, state: &str) -> Value {
+        self.wait_for(&format!("the bucket to be {state}"), || {
+            self.bucket().filter(|bucket| is(bucket, state))
+        })
+    }
+
+    fn wait_for_entry(&self, name: &str, state: &str) -> Value {
+        self.wait_for(&format!("{name} to be {state}"), || self.entry(name).filter(|entry| is(entry, state)))
+    }
+
+    fn apply_entry(&self, name: &str, more: &Value) {
+        let mut entry = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "BackupEntry",
+            "metadata": {"namespace": PROJECT, "name": name,
+                "ownerReferences": [{"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Shoot", "name": "s1", "uid": "u"}]},
+            "spec": {"bucketName": self.bucket, "seedName": self.world.name}});
+        merge(&mut entry, more);
+        self.world.garden.apply(&[entry]);
+    }
+
+    fn end(self) {
+        self.agent.stop();
+    }
+}
+
+fn merge(object: &mut Value, more: &Value) {
+    match (object, more) {
+        (Value::Object(object), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(object.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (object, more) => *object = more.clone(),
+    }
+}
+
+/// Whether the last operation has this state, for the present generation.
+fn is(object: &Value, state: &str) -> bool {
+    object["status"]["lastOperation"]["state"] == state
+        && object["status"]["observedGeneration"] == object["metadata"]["generation"]
+}
+
+fn finalizers(object: &Value) -> Vec<&str> {
+    object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn entry_name(n: usize) -> String {
+    format!("shoot--p--s{n}--0000-{n}")
+}
+
+#[test]
+fn a_seed_has_a_bucket_and_shoots_have_entries_in_it() {
+    let lab = Lab::prepare("kept", &[credentials("first")], |_| {});
+    let made = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "garden", "name": "made"},
+        "data": {"made": base64(b"by the extension")}});
+    lab.world.seed.apply(&[made]);
+    let status = json!({"generatedSecretRef": {"namespace": "garden", "name": "made"}, "providerStatus": {"id": "b-1"}});
+    lab.player.behave("backupbuckets", Manners { status, ..Manners::default() });
+    let bucket = lab.wait_for_bucket("Succeeded");
+    assert_eq!(finalizers(&bucket), ["gardener"]);
+    assert_eq!(text(&bucket, "/metadata/ownerReferences/0/kind"), "Seed");
+    let last = &bucket["status"]["lastOperation"];
+    assert_eq!((&last["type"], &last["progress"]), (&json!("Create"), &json!(100)));
+    assert_eq!(last["description"], "Backup Bucket has been successfully reconciled.");
+    assert_eq!(bucket["status"]["providerStatus"], json!({"id": "b-1"}));
+    let object = lab.object("backupbuckets", &lab.bucket).unwrap();
+    let expected = json!({"type": "local", "region": "north",
+        "secretRef": {"namespace": "garden", "name": format!("bucket-{}", lab.bucket)}});
+    assert_eq!(object["spec"], expected);
+    let generated = &object["metadata"]["annotations"]["backupbucket.extensions.gardener.cloud/generated-secret-namespace"];
+    assert_eq!(generated, "garden");
+    let copy = lab.secret(&format!("bucket-{}", lab.bucket)).unwrap();
+    assert_eq!(copy["data"], json!({"key": base64(b"first")}));
+    let held = lab.world.garden.get("", "secrets", "garden", "backup").unwrap();
+    assert_eq!(finalizers(&held), ["core.gardener.cloud/backupbucket"]);
+    let name = format!("generated-bucket-{}", lab.bucket);
+    assert_eq!(bucket["status"]["generatedSecretRef"], json!({"namespace": "garden", "name": name}));
+    let taken = lab.world.garden.get("", "secrets", "garden", &name).unwrap();
+    assert_eq!(taken["data"], json!({"made": base64(b"by the extension")}));
+    assert_eq!(text(&taken, "/metadata/ownerReferences/0/kind"), "BackupBucket");
+
+    lab.apply_entry(&entry_name(1), &json!({}));
+    let entry = lab.wait_for_entry(&entry_name(1), "Succeeded");
+    assert_eq!((finalizers(&entry), &entry["status"]["seedName"]), (vec!["gardener"], &json!("kept")));
+    assert_eq!(entry["status"]["lastOperation"]["description"], "Reconciliation of BackupEntry succeeded.");
+    let secret = format!("entry-{}", entry_name(1));
+    let expected = json!({"type": "local", "region": "north", "bucketName": lab.bucket,
+        "backupBucketProviderStatus": {"id": "b-1"}, "secretRef": {"namespace": "garden", "name": secret}});
+    assert_eq!(lab.object("backupentries", &entry_name(1)).unwrap()["spec"], expected);
+    // Credentials that the extension has made are those that count.
+    assert_eq!(lab.secret(&secret).unwrap()["data"], json!({"made": base64(b"by the extension")}));
+    lab.end();
+}
+
+#[test]
+fn what_is_right_is_not_written_and_other_credentials_are_brought() {
+    let lab = Lab::start("rotated", |_| {});
+    lab.apply_entry(&entry_name(1), &json!({}));
+    lab.wait_for_entry(&entry_name(1), "Succeeded");
+    lab.player.asked();
+    // Two hours of nothing.
+    let marks = (lab.world.garden.request_count(), lab.world.seed.request_count());
+    lab.world.skip(2 * HOUR);
+    let of_backups = |r: &&crate::support::http::record::Recorded| {
+        r.is_write() && (r.info.resource.starts_with("backup") || r.info.name.contains("backup"))
+    };
+    let garden = lab.world.garden.requests_since(marks.0);
+    let written: Vec<String> =
+        garden.iter().filter(of_backups).map(crate::support::http::record::Recorded::line).collect();
+    assert_eq!(written, Vec::<String>::new());
+    let seed = lab.world.seed.requests_since(marks.1);
+    let written: Vec<String> =
+        seed.iter().filter(of_backups).map(crate::support::http::record::Recorded::line).collect();
+    assert_eq!(written, Vec::<String>::new());
+    assert_eq!(lab.player.asked(), []);
+
+    lab.world.garden.merge("", "secrets", ("garden", "backup"), &json!({"data": {"key": base64(b"second")}}));
+    for name in [format!("bucket-{}", lab.bucket), format!("entry-{}", entry_name(1))] {
+        lab.wait_for(&format!("the new credentials in {name}"), || {
+            lab.world.time.advance(Duration::from_secs(5));
+            (lab.secret(&name)?["data"]["key"] == base64(b"second").as_str()).then_some(())
+        });
+    }
+    let both = ["backupbuckets", "backupentries"];
+    let mut asked: Vec<&str> = Vec::new();
+    lab.wait_for("both to be asked", || {
+        let done = both.iter().zip([&lab.bucket, &entry_name(1)]).all(|(kind, name)| {
+            let object = lab.object(kind, name).unwrap_or_default();
+            object["status"]["lastOperation"]["type"] == "Reconcile"
+        });
+        done.then_some(())
+    });
+    asked.extend(lab.player.asked().iter().map(|(kind, ..)| *kind));
+    assert_eq!(asked, both);
+    // After half a day the extension is asked again, and all that time the bucket is good.
+    lab.world.skip(12 * HOUR);
+    lab.wait_for("another request", || {
+        lab.player.asked().iter().any(|(kind, ..)| *kind == "backupbuckets").then_some(())
+    });
+    lab.wait_for_bucket("Succeeded");
+    lab.end();
+}
+
+#[test]
+fn what_goes_wrong_is_told_with_its_code_and_is_over_when_it_is() {
+    let lab = Lab::prepare("troubled", &[], |_| {});
+    let says = |object: Value, words: &str| {
+        let error = &object["status"]["lastError"];
+        text(error, "/description").contains(words).then(|| error.clone())
+    };
+    let error = lab.wait_for("the missing Secret", || {
+        says(
+            lab.bucket()?,
+            "spec.credentialsRef refers to Secret garden/backup, which the garden does not have",
+        )
+    });
+    assert_eq!(error["codes"], json!(["ERR_CONFIGURATION_PROBLEM"]));
+    assert!(is(&lab.bucket().unwrap(), "Error"));
+    lab.apply_entry(&entry_name(1), &json!({}));
+    let error =
+        lab.wait_for("the entry to wait", || says(lab.entry(&entry_name(1))?, "of associated BackupBucket"));
+    assert_eq!(error["codes"], json!(["ERR_CONFIGURATION_PROBLEM"]));
+    lab.world.garden.wait_for("an event", |garden| {
+        let events = garden.store().list("events.k8s.io", "events", PROJECT);
+        let is_it = |e: &Value| e["reason"] == "ReconcileError" && e["regarding"]["kind"] == "BackupEntry";
+        events.iter().any(is_it).then_some(())
+    });
+
+    let refused = json!({"description": "access denied", "codes": ["ERR_INFRA_UNAUTHORIZED"]});
+    lab.player.behave("backupbuckets", Manners { error: Some(("Error", refused)), ..Manners::default() });
+    lab.world.garden.apply(&[credentials("wrong")]);
+    let error =
+        lab.wait_for("the refusal", || says(lab.bucket()?, "error during reconciliation: access denied"));
+    assert_eq!(error["codes"], json!(["ERR_INFRA_UNAUTHORIZED"]));
+    lab.player.behave("backupbuckets", Manners::default());
+    lab.world.garden.merge("", "secrets", ("garden", "backup"), &json!({"data": {"key": base64(b"right")}}));
+    lab.wait_for("the right credentials", || {
+        lab.world.time.advance(Duration::from_secs(5));
+        lab.bucket().filter(|bucket| is(bucket, "Succeeded"))
+    });
+    let entry = lab.wait_for_entry(&entry_name(1), "Succeeded");
+    assert!(entry["status"]["lastError"].is_null());
+    // An extension that has failed for good is asked again, and one that loses its object gets another one.
+    lab.player.asked();
+    let failed = json!({"status": {"lastOperation": {"type": "Reconcile", "state": "Failed", "progress": 0,
+        "description": "gave up", "lastUpdateTime": "2099-01-01T00:00:00Z"}}});
+    lab.world.seed.merge_status(GROUP, "backupentries", ("", &entry_name(1)), &failed);
+    lab.wait_for("another request", || {
+        lab.player.asked().contains(&("backupentries", entry_name(1), "reconcile")).then_some(())
+    });
+    lab.world.seed.merge(
+        GROUP,
+        "backupentries",
+        ("", &entry_name(1)),
+        &json!({"metadata": {"finalizers": null}}),
+    );
+    let uid = lab.object("backupentries", &entry_name(1)).unwrap()["metadata"]["uid"].clone();
+    lab.world.seed.delete(GROUP, "backupentries", "", &entry_name(1));
+    lab.wait_for("another object", || {
+        lab.object("backupentries", &entry_name(1)).filter(|object| object["metadata"]["uid"] != uid)
+    });
+    lab.wait_for_entry(&entry_name(1), "Succeeded");
+    lab.end();
+}
+
+#[test]
+fn backups_are_kept_for_their_time() {
+    let lab = Lab::start("patient", |config| {
+        let purposes = json!(["production"]);
+        config["controllers"]["backupEntry"] =
+            json!({"deletionGracePeriodHours": 48, "deletionGracePeriodShootPurposes": purposes});
+    });
+    let purpose = |word: &str| json!({"metadata": {"annotations": {"shoot.gardener.cloud/purpose": word}}});
+    let all = [("production", 1), ("testing", 2), ("production", 3)];
+    for (word, n) in all {
+        lab.apply_entry(&entry_name(n), &purpose(word));
+        lab.wait_for_entry(&entry_name(n), "Succeeded");
+    }
+    for (_, n) in all {
+        lab.world.garden.delete(CORE, "backupentries", PROJECT, &entry_name(n));
+    }
+    let gone = |n: usize| {
+        lab.wait_for(&format!("the end of entry {n}"), || lab.entry(&entry_name(n)).is_none().then_some(()));
+    };
+    gone(2);
+    let pending = lab.wait_for_entry(&entry_name(1), "Pending");
+    let description = text(&pending, "/status/lastOperation/description");
+    assert!(description.starts_with("Deletion of backup entry is scheduled for 2026-01-"), "{description}");
+    assert!(description.ends_with(" +0000 UTC"), "{description}");
+    assert!(lab.object("backupentries", &entry_name(1)).is_some());
+    let force =
+        json!({"metadata": {"annotations": {"backupentry.core.gardener.cloud/force-deletion": "true"}}});
+    lab.world.garden.merge(CORE, "backupentries", (PROJECT, &entry_name(3)), &force);
+    gone(3);
+    assert!(lab.secret(&format!("entry-{}", entry_name(3))).is_none());
+    // The agent is not there for a day, and comes back.
+    lab.agent.stop();
+    lab.world.time.advance(24 * HOUR);
+    lab.agent.launch();
+    lab.world.wait_until_ready();
+    lab.world.skip(23 * HOUR);
+    assert!(lab.entry(&entry_name(1)).is_some(), "an hour too early");
+    lab.world.skip(2 * HOUR);
+    gone(1);
+    let asked = lab.player.asked();
+    assert_eq!(asked.iter().filter(|(.., operation)| *operation == "delete").count(), 3);
+    lab.end();
+}
+
+#[test]
+fn an_entry_leaves_for_another_seed_and_comes_from_one() {
+    let lab = Lab::start("moving", |_| {});
+    lab.apply_entry(&entry_name(1), &json!({}));
+    lab.wait_for_entry(&entry_name(1), "Succeeded");
+    lab.player.asked();
+    // It is to go to another seed, whose agent is not here.
+    lab.world.garden.merge(
+        CORE,
+        "backupentries",
+        (PROJECT, &entry_name(1)),
+        &json!({"spec": {"seedName": "elsewhere"}}),
+    );
+    let left = lab.wait_for("the entry to be let go of", || {
+        lab.entry(&entry_name(1)).filter(|entry| entry["status"]["seedName"].is_null())
+    });
+    let last = &left["status"]["lastOperation"];
+    assert_eq!((&last["type"], &last["state"]), (&json!("Migrate"), &json!("Succeeded")));
+    assert_eq!(last["description"], "Migration of BackupEntry succeeded.");
+    assert_eq!(finalizers(&left), ["gardener"]);
+    assert!(lab.object("backupentries", &entry_name(1)).is_none());
+    assert!(lab.secret(&format!("entry-{}", entry_name(1))).is_none());
+    let asked: Vec<&str> = lab.player.asked().iter().map(|(.., operation)| *operation).collect();
+    assert_eq!(asked, ["migrate"], "an object that is not held goes without being asked");
+
+    // It comes back with what the other seed knew. Until somebody restores it, nobody touches it.
+    let state = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ShootState",
+        "metadata": {"namespace": PROJECT, "name": "s1"},
+        "spec": {"extensions": [{"kind": "BackupEntry", "name": entry_name(1), "state": {"folder": "f"}}]}});
+    lab.world.garden.apply(&[state]);
+    lab.world.garden.merge(
+        CORE,
+        "backupentries",
+        (PROJECT, &entry_name(1)),
+        &json!({"spec": {"seedName": "moving"}}),
+    );
+    lab.world.skip(Duration::from_secs(60));
+    assert!(lab.object("backupentries", &entry_name(1)).is_none());
+    let restore =
+        json!({"metadata": {"annotations": {OPERATION: "restore", TIMESTAMP: "2026-01-05T08:00:00Z"}}});
+    lab.world.garden.merge(CORE, "backupentries", (PROJECT, &entry_name(1)), &restore);
+    let restored = lab.wait_for("the entry to be restored", || {
+        lab.entry(&entry_name(1))
+            .filter(|entry| is(entry, "Succeeded") && entry["metadata"]["annotations"][OPERATION].is_null())
+    });
+    assert_eq!(restored["status"]["lastOperation"]["type"], "Restore");
+    assert_eq!(restored["status"]["lastOperation"]["description"], "Restoration of BackupEntry succeeded.");
+    assert_eq!(restored["status"]["seedName"], "moving");
+    let object = lab.object("backupentries", &entry_name(1)).unwrap();
+    assert_eq!(object["status"]["state"], json!({"folder": "f"}));
+    lab.end();
+}
+
+#[test]
+fn a_seed_takes_its_bucket_along() {
+    let lab = Lab::start("ending", |_| {});
+    let error = json!({"description": "The bucket is not empty."});
+    lab.player.behave("backupbuckets", Manners { error: Some(("Error", error)), ..Manners::default() });
+    lab.world.garden.delete(CORE, "seeds", "", "ending");
+    lab.wait_for("the error of the deletion", || {
+        let bucket = lab.bucket()?;
+        let last = &bucket["status"]["lastOperation"];
+        (last["type"] == "Delete"
+            && last["description"] == "The bucket is not empty. Operation will be retried.")
+            .then_some(())
+    });
+    lab.world.garden.wait_for("the Seed to name it", |garden| {
+        let description = text(&garden.seed("ending")?["status"]["lastOperation"], "/description").to_owned();
+        (description.contains(&lab.bucket) && description.contains("its extension has to delete the bucket"))
+            .then_some(())
+    });
+    lab.player.behave("backupbuckets", Manners::default());
+    lab.world.seed.merge_status(
+        GROUP,
+        "backupbuckets",
+        ("", &lab.bucket),
+        &json!({"status": {"lastError": null}}),
+    );
+    lab.wait_for("the end of the Seed", || lab.world.garden.seed("ending").is_none().then_some(()));
+    assert!(lab.bucket().is_none() && lab.secret(&format!("bucket-{}", lab.bucket)).is_none());
+    let held = lab.world.garden.get("", "secrets", "garden", "backup").unwrap();
+    assert_eq!(finalizers(&held), Vec::<&str>::new(), "the credentials may go");
+    lab.end();
+}
