@@ -15,6 +15,7 @@ use crate::limits;
 pub mod backup;
 pub mod care;
 pub mod control_plane;
+mod controllers;
 pub mod file;
 pub mod settings;
 pub mod version;

@@ -11,9 +11,8 @@ use serde_json::{Map, Value};
 use crate::api::meta::Key;
 use crate::base::log::Format;
 
-use super::backup::BackupEntryController;
-use super::care::{SeedCare, ShootCare};
 use super::control_plane::{Etcd, Exposure};
+pub use super::controllers::{Controllers, SeedController, ShootController, ShootState};
 use super::features;
 use super::read::Reader;
 
@@ -89,74 +88,6 @@ pub struct SecretReference {
     pub name: String,
     /// The Secret's namespace.
     pub namespace: String,
-}
-
-/// `controllers`: what is read so far. Workers are permits, not threads, and at least 1.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Controllers {
-    /// `backupBucket.concurrentSyncs`.
-    pub backup_bucket_workers: u32,
-    /// `backupEntry`.
-    pub backup_entry: BackupEntryController,
-    /// `controllerInstallation.concurrentSyncs`.
-    pub controller_installation_workers: u32,
-    /// `controllerInstallationCare.concurrentSyncs`.
-    pub controller_installation_care_workers: u32,
-    /// `controllerInstallationCare.syncPeriod`.
-    pub controller_installation_care_sync_period: Duration,
-    /// `controllerInstallationRequired.concurrentSyncs`.
-    pub controller_installation_required_workers: u32,
-    /// `tokenRequestor.concurrentSyncs`.
-    pub token_requestor_workers: u32,
-    /// `seed`.
-    pub seed: SeedController,
-    /// `seedCare`.
-    pub seed_care: SeedCare,
-    /// `shoot`.
-    pub shoot: ShootController,
-    /// `shootState`.
-    pub shoot_state: ShootState,
-    /// `shootCare`.
-    pub shoot_care: ShootCare,
-}
-
-/// `controllers.shootState`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShootState {
-    /// `concurrentSyncs`; none: switched off.
-    pub workers: u32,
-    /// A ShootState is written at least this often.
-    pub sync_period: Duration,
-}
-
-/// `controllers.shoot`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShootController {
-    /// `concurrentSyncs`.
-    pub workers: u32,
-    /// `dnsEntryTTLSeconds`.
-    pub dns_entry_ttl_seconds: u32,
-    /// A Shoot is reconciled at least this often.
-    pub sync_period: Duration,
-    /// Annotations of any Shoot may make that longer, or have it ignored; otherwise only those in namespace `garden`.
-    pub respect_sync_period_overwrite: bool,
-    /// Shoots that are up to date are reconciled only in their maintenance time windows.
-    pub reconcile_in_maintenance_only: bool,
-    /// How long an operation is tried again before it has failed for good.
-    pub retry_duration: Duration,
-    /// The progress of a flow is written at most this often.
-    pub progress_report_period: Option<Duration>,
-}
-
-/// `controllers.seed`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeedController {
-    /// A Seed is reconciled at least this often.
-    pub sync_period: Duration,
-    /// `leaseResyncSeconds`: the Lease is renewed this often.
-    pub lease_resync: Duration,
-    /// So many renewals may be missed before the agent calls itself unhealthy.
-    pub lease_resync_miss_threshold: u32,
 }
 
 /// `resources`: quantities as they were written.
@@ -366,43 +297,6 @@ impl SecretReference {
     fn read(r: Reader<'_>) -> Option<Self> {
         (!r.is_absent())
             .then(|| Self { name: r.str("name").to_owned(), namespace: r.str("namespace").to_owned() })
-    }
-}
-
-impl Controllers {
-    fn read(r: Reader<'_>) -> Self {
-        let workers = |path| r.count(path).max(1);
-        Self {
-            backup_bucket_workers: workers("backupBucket.concurrentSyncs"),
-            backup_entry: BackupEntryController::read(r.at("backupEntry")),
-            controller_installation_workers: workers("controllerInstallation.concurrentSyncs"),
-            controller_installation_care_workers: workers("controllerInstallationCare.concurrentSyncs"),
-            controller_installation_care_sync_period: r.duration("controllerInstallationCare.syncPeriod"),
-            controller_installation_required_workers: workers(
-                "controllerInstallationRequired.concurrentSyncs",
-            ),
-            token_requestor_workers: workers("tokenRequestor.concurrentSyncs"),
-            seed: SeedController {
-                sync_period: r.duration("seed.syncPeriod"),
-                lease_resync: Duration::from_secs(r.count("seed.leaseResyncSeconds").into()),
-                lease_resync_miss_threshold: r.count("seed.leaseResyncMissThreshold"),
-            },
-            seed_care: SeedCare::read(r.at("seedCare")),
-            shoot_state: ShootState {
-                workers: r.count("shootState.concurrentSyncs"),
-                sync_period: r.duration("shootState.syncPeriod"),
-            },
-            shoot: ShootController {
-                workers: r.count("shoot.concurrentSyncs"),
-                dns_entry_ttl_seconds: r.count("shoot.dnsEntryTTLSeconds"),
-                sync_period: r.duration("shoot.syncPeriod"),
-                respect_sync_period_overwrite: r.flag("shoot.respectSyncPeriodOverwrite"),
-                reconcile_in_maintenance_only: r.flag("shoot.reconcileInMaintenanceOnly"),
-                retry_duration: r.duration("shoot.retryDuration"),
-                progress_report_period: r.optional_duration("shoot.progressReportPeriod"),
-            },
-            shoot_care: ShootCare::read(r.at("shootCare")),
-        }
     }
 }
 

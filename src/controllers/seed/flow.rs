@@ -112,37 +112,11 @@ const EXTENSIONS_WITHIN: Duration = Duration::from_secs(60);
 pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
     let mut flow = Flow::new("Seed reconciliation");
     let spec = &work.live["spec"];
-    let vpa = spec["settings"]["verticalPodAutoscaler"]["enabled"] != false;
     let without = |component: &str| !is_complete || work.components.is_disabled(component);
 
     let namespaces = flow.task("Labelling namespaces", |work: &mut Work, _| namespaces(work)).add();
     let others = add_what_nobody_waits_for(&mut flow, work, namespaces, is_complete);
-    let definitions = flow
-        .task("Deploying custom resource definitions", |work: &mut Work, attempt| {
-            let is_garden = is_garden(&work.seed)?;
-            install_definitions(work, attempt, crds::own(is_garden))
-        })
-        .skip_if(!is_complete)
-        .within(DEFINITIONS_WITHIN)
-        .add();
-    let components = work.components.clone();
-    let foreign = flow
-        .task("Deploying custom resource definitions of other projects", move |work: &mut Work, attempt| {
-            let wanted = Foreign {
-                is_garden: is_garden(&work.seed)?,
-                vpa: vpa && !components.is_disabled("vpa-crds"),
-                machines: !components.is_disabled("machine-crds"),
-                etcd: !components.is_disabled("etcd-crds"),
-            };
-            install_definitions(work, attempt, crds::foreign(wanted))
-        })
-        .skip_if(!is_complete)
-        .within(DEFINITIONS_WITHIN)
-        .add();
-    let vpa = flow
-        .task("Looking for VerticalPodAutoscaler", |work: &mut Work, _| require_vpa(work))
-        .skip_if(!is_complete || vpa)
-        .add();
+    let [definitions, foreign, vpa] = add_definitions(&mut flow, work, is_complete);
     let system = flow
         .task("Deploying system resources", |work: &mut Work, attempt| {
             deploy_and_wait(work, attempt, system::NAME, &|_| system::fill())
@@ -181,6 +155,38 @@ pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
         .skip_if(!is_complete)
         .add();
     flow
+}
+
+/// The kinds that other tasks make objects of.
+fn add_definitions(flow: &mut Flow<Work>, work: &Work, is_complete: bool) -> [TaskId; 3] {
+    let vpa = work.live["spec"]["settings"]["verticalPodAutoscaler"]["enabled"] != false;
+    let definitions = flow
+        .task("Deploying custom resource definitions", |work: &mut Work, attempt| {
+            let is_garden = is_garden(&work.seed)?;
+            install_definitions(work, attempt, crds::own(is_garden))
+        })
+        .skip_if(!is_complete)
+        .within(DEFINITIONS_WITHIN)
+        .add();
+    let components = work.components.clone();
+    let foreign = flow
+        .task("Deploying custom resource definitions of other projects", move |work: &mut Work, attempt| {
+            let wanted = Foreign {
+                is_garden: is_garden(&work.seed)?,
+                vpa: vpa && !components.is_disabled("vpa-crds"),
+                machines: !components.is_disabled("machine-crds"),
+                etcd: !components.is_disabled("etcd-crds"),
+            };
+            install_definitions(work, attempt, crds::foreign(wanted))
+        })
+        .skip_if(!is_complete)
+        .within(DEFINITIONS_WITHIN)
+        .add();
+    let vpa = flow
+        .task("Looking for VerticalPodAutoscaler", |work: &mut Work, _| require_vpa(work))
+        .skip_if(!is_complete || vpa)
+        .add();
+    [definitions, foreign, vpa]
 }
 
 /// Tasks that no component depends on.
