@@ -155,6 +155,7 @@ fn site(
         images: shared.images.clone(),
         heads: Source::default(),
         buckets: Source::default(),
+        entry_objects: Source::default(),
         shoots: shared.clients.shoots(),
         served: shared.served.clone(),
         certificate_changed: Notice::default(),

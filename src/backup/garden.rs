@@ -59,6 +59,12 @@ fn ask(object: &mut Value, now: Timestamp) {
     object["metadata"]["annotations"][TIMESTAMP] = json!(rfc3339_nanos(now));
 }
 
+/// How the BackupEntry of a Shoot is called: after the namespace of its control plane, and what Gardener knows it by
+/// (`status.uid`).
+pub fn entry_name(plane: &str, uid: &str) -> String {
+    format!("{plane}--{uid}")
+}
+
 /// The BackupEntry of a Shoot, in the namespace of its project.
 pub fn entry(namespace: &str, name: &str) -> Target {
     Target { resource: BACKUP_ENTRY, namespace: namespace.to_owned(), name: name.to_owned() }

@@ -24,6 +24,16 @@ pub fn operation(object: &Value) -> &'static str {
     }
 }
 
+/// What an operation is called in a sentence.
+pub fn noun(operation: &str) -> &'static str {
+    match operation {
+        "Migrate" => "Migration",
+        "Restore" => "Restoration",
+        "Delete" => "Deletion",
+        _ => "Reconciliation",
+    }
+}
+
 /// How it goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Way {
@@ -130,6 +140,20 @@ mod tests {
             let object = json!({"metadata": {"annotations": {OPERATION: asked}, "deletionTimestamp": deleted},
                 "status": {"lastOperation": last.clone()}});
             assert_eq!(operation(&object), expected, "{asked} {is_deleting} {last}");
+        }
+    }
+
+    #[test]
+    fn operations_have_names() {
+        let table = [
+            ("Create", "Reconciliation"),
+            ("Reconcile", "Reconciliation"),
+            ("Restore", "Restoration"),
+            ("Migrate", "Migration"),
+            ("Delete", "Deletion"),
+        ];
+        for (operation, expected) in table {
+            assert_eq!(noun(operation), expected);
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::api::extensions;
 use crate::api::gardener::{
     BACKUP_BUCKET, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation,
     ControllerRegistration, SEED, SHOOT, Seed, ShootHead,
@@ -78,6 +79,8 @@ pub struct Site {
     pub heads: Source<ShootHead>,
     /// The BackupBuckets of this seed.
     pub buckets: Source<Head>,
+    /// The BackupEntries of the seed, by which their extensions are asked.
+    pub entry_objects: Source<Head>,
     /// Clients of the clusters of Shoots, for operations.
     pub shoots: shoot::client::Connector,
     /// Which of these clusters the applier serves.
@@ -141,6 +144,8 @@ pub fn watch(site: &Site, group: &mut Group) {
         ..Options::all("garden/backupbuckets", BACKUP_BUCKET)
     };
     group.watch(garden, buckets, &site.buckets);
+    let objects = Options::all("seed/backupentries", extensions::BACKUP_ENTRY);
+    group.watch(&site.seed, objects, &site.entry_objects);
 }
 
 /// A kind that only a garden's own cluster has.

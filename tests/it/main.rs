@@ -14,6 +14,8 @@ mod sampling;
 mod upstream;
 mod world;
 
+use support::player;
+
 mod crash;
 mod docs;
 mod extension;
@@ -26,7 +28,6 @@ mod hostile_resources;
 mod image;
 mod oci;
 mod packaging;
-mod player;
 mod render_child;
 mod resources;
 mod role;
@@ -37,6 +38,8 @@ mod shoot_control_plane;
 mod shoot_stand;
 mod story_applier;
 mod story_backups;
+mod story_backups_crash;
+mod story_backups_many;
 mod story_bootstrap;
 mod story_bundle;
 mod story_certificates;

@@ -1,5 +1,6 @@
 //! BackupBuckets and BackupEntries: made, changed, in trouble, moved to another seed, deleted. The test plays their extension.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::api::gardener::OPERATION;
@@ -11,27 +12,35 @@ use crate::support::api::store::Id;
 use crate::support::encoding::base64;
 use crate::support::garden::prepare;
 use crate::support::json::text;
+use crate::support::shoot::history::wait_until_created;
+use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
 use crate::world::{Agent, CORE, Options, World};
 
-const PROJECT: &str = "garden-p";
+pub(crate) const PROJECT: &str = "garden-p";
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A seed with a backup section, its agent and its extension.
-struct Lab {
-    world: World,
-    agent: Agent,
-    player: Player,
+pub(crate) struct Lab {
+    pub(crate) world: World,
+    pub(crate) agent: Arc<Agent>,
+    pub(crate) player: Player,
     /// The name of the Seed's bucket.
-    bucket: String,
+    pub(crate) bucket: String,
 }
 
-fn credentials(key: &str) -> Value {
+pub(crate) fn credentials(key: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "garden", "name": "backup"},
         "data": {"key": base64(key.as_bytes())}})
 }
 
+/// `spec.backup` of its Seed.
+pub(crate) fn section() -> Value {
+    json!({"provider": "local", "region": "north",
+        "credentialsRef": {"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "backup"}})
+}
+
 impl Lab {
-    fn start(name: &'static str, change: impl FnOnce(&mut Value)) -> Self {
+    pub(crate) fn start(name: &'static str, change: impl FnOnce(&mut Value)) -> Self {
         let lab = Self::prepare(name, &[credentials("first")], change);
         lab.wait_for_bucket("Succeeded");
         lab
@@ -39,6 +48,18 @@ impl Lab {
 
     /// Whatever becomes of the bucket.
     fn prepare(name: &'static str, garden: &[Value], change: impl FnOnce(&mut Value)) -> Self {
+        let lab = Self::prepare_and(name, garden, change, |_, _| {});
+        lab.world.wait_until_ready();
+        lab
+    }
+
+    /// The same; `begin` is called before the agent starts.
+    pub(crate) fn prepare_and(
+        name: &'static str,
+        garden: &[Value],
+        change: impl FnOnce(&mut Value),
+        begin: impl FnOnce(&World, &Arc<Agent>),
+    ) -> Self {
         let world = World::start(&Options::new(name));
         world.garden.apply(garden);
         world.garden.create("v1", "namespaces", &json!({"metadata": {"name": PROJECT}}));
@@ -48,49 +69,50 @@ impl Lab {
         shoot["spec"]["seedName"] = json!(name);
         world.garden.store().write(|state| drop(state.put(Id::new(CORE, "shoots", PROJECT, "s1"), shoot)));
         let mut config = world.config();
-        config["seedConfig"]["spec"]["backup"] = json!({"provider": "local", "region": "north",
-            "credentialsRef": {"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "backup"}});
+        config["seedConfig"]["spec"]["backup"] = section();
         config["leaderElection"] = json!({"leaderElect": false});
         change(&mut config);
-        let agent = world.agent_with(&config);
-        world.wait_until_ready();
+        let agent = Arc::new(Agent::new(&world, "host-1", &config, world.pod()));
+        begin(&world, &agent);
+        agent.launch();
+        world.garden.wait_for("the Seed", |garden| garden.seed(name));
         let bucket = text(&world.garden.seed(name).unwrap(), "/metadata/uid").to_owned();
         let player = Player::of(&["backupbuckets", "backupentries"]);
         Self { world, agent, player, bucket }
     }
 
-    fn bucket(&self) -> Option<Value> {
+    pub(crate) fn bucket(&self) -> Option<Value> {
         self.world.garden.get(CORE, "backupbuckets", "", &self.bucket)
     }
 
-    fn entry(&self, name: &str) -> Option<Value> {
+    pub(crate) fn entry(&self, name: &str) -> Option<Value> {
         self.world.garden.get(CORE, "backupentries", PROJECT, name)
     }
 
-    fn object(&self, plural: &str, name: &str) -> Option<Value> {
+    pub(crate) fn object(&self, plural: &str, name: &str) -> Option<Value> {
         self.world.seed.get(GROUP, plural, "", name)
     }
 
-    fn secret(&self, name: &str) -> Option<Value> {
+    pub(crate) fn secret(&self, name: &str) -> Option<Value> {
         self.world.seed.get("", "secrets", "garden", name)
     }
 
     /// Waits in the garden while the extension works.
-    fn wait_for<T>(&self, what: &str, condition: impl Fn() -> Option<T>) -> T {
+    pub(crate) fn wait_for<T>(&self, what: &str, condition: impl Fn() -> Option<T>) -> T {
         self.player.wait_for(&self.world.seed, &self.world.garden, what, |_| condition())
     }
 
-    fn wait_for_bucket(&self, state: &str) -> Value {
+    pub(crate) fn wait_for_bucket(&self, state: &str) -> Value {
         self.wait_for(&format!("the bucket to be {state}"), || {
             self.bucket().filter(|bucket| is(bucket, state))
         })
     }
 
-    fn wait_for_entry(&self, name: &str, state: &str) -> Value {
+    pub(crate) fn wait_for_entry(&self, name: &str, state: &str) -> Value {
         self.wait_for(&format!("{name} to be {state}"), || self.entry(name).filter(|entry| is(entry, state)))
     }
 
-    fn apply_entry(&self, name: &str, more: &Value) {
+    pub(crate) fn apply_entry(&self, name: &str, more: &Value) {
         let mut entry = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "BackupEntry",
             "metadata": {"namespace": PROJECT, "name": name,
                 "ownerReferences": [{"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Shoot", "name": "s1", "uid": "u"}]},
@@ -99,7 +121,15 @@ impl Lab {
         self.world.garden.apply(&[entry]);
     }
 
-    fn end(self) {
+    /// The agent is not there for a while, and comes back.
+    pub(crate) fn is_away(&self, time: Duration) {
+        self.agent.stop();
+        self.world.time.advance(time);
+        self.agent.launch();
+        self.world.wait_until_ready();
+    }
+
+    pub(crate) fn end(self) {
         self.agent.stop();
     }
 }
@@ -116,16 +146,16 @@ fn merge(object: &mut Value, more: &Value) {
 }
 
 /// Whether the last operation has this state, for the present generation.
-fn is(object: &Value, state: &str) -> bool {
+pub(crate) fn is(object: &Value, state: &str) -> bool {
     object["status"]["lastOperation"]["state"] == state
         && object["status"]["observedGeneration"] == object["metadata"]["generation"]
 }
 
-fn finalizers(object: &Value) -> Vec<&str> {
+pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-fn entry_name(n: usize) -> String {
+pub(crate) fn entry_name(n: usize) -> String {
     format!("shoot--p--s{n}--0000-{n}")
 }
 
@@ -179,9 +209,9 @@ fn what_is_right_is_not_written_and_other_credentials_are_brought() {
     lab.apply_entry(&entry_name(1), &json!({}));
     lab.wait_for_entry(&entry_name(1), "Succeeded");
     lab.player.asked();
-    // Two hours of nothing.
+    // Half an hour of nothing.
     let marks = (lab.world.garden.request_count(), lab.world.seed.request_count());
-    lab.world.skip(2 * HOUR);
+    lab.world.skip(HOUR / 2);
     let of_backups = |r: &&crate::support::http::record::Recorded| {
         r.is_write() && (r.info.resource.starts_with("backup") || r.info.name.contains("backup"))
     };
@@ -213,8 +243,8 @@ fn what_is_right_is_not_written_and_other_credentials_are_brought() {
     });
     asked.extend(lab.player.asked().iter().map(|(kind, ..)| *kind));
     assert_eq!(asked, both);
-    // After half a day the extension is asked again, and all that time the bucket is good.
-    lab.world.skip(12 * HOUR);
+    // After half a day the extension is asked again.
+    lab.is_away(12 * HOUR);
     lab.wait_for("another request", || {
         lab.player.asked().iter().any(|(kind, ..)| *kind == "backupbuckets").then_some(())
     });
@@ -314,14 +344,9 @@ fn backups_are_kept_for_their_time() {
     lab.world.garden.merge(CORE, "backupentries", (PROJECT, &entry_name(3)), &force);
     gone(3);
     assert!(lab.secret(&format!("entry-{}", entry_name(3))).is_none());
-    // The agent is not there for a day, and comes back.
-    lab.agent.stop();
-    lab.world.time.advance(24 * HOUR);
-    lab.agent.launch();
-    lab.world.wait_until_ready();
-    lab.world.skip(23 * HOUR);
+    lab.is_away(47 * HOUR);
     assert!(lab.entry(&entry_name(1)).is_some(), "an hour too early");
-    lab.world.skip(2 * HOUR);
+    lab.world.skip(HOUR + HOUR / 10);
     gone(1);
     let asked = lab.player.asked();
     assert_eq!(asked.iter().filter(|(.., operation)| *operation == "delete").count(), 3);
@@ -411,4 +436,70 @@ fn a_seed_takes_its_bucket_along() {
     let held = lab.world.garden.get("", "secrets", "garden", "backup").unwrap();
     assert_eq!(finalizers(&held), Vec::<&str>::new(), "the credentials may go");
     lab.end();
+}
+
+#[test]
+fn a_shoot_has_an_entry_that_outlives_it() {
+    let world = World::start(&Options::new("keeping"));
+    let site = world.site();
+    world.garden.apply(&[credentials("first")]);
+    world.garden.apply(&prepare::backups());
+    let mut config = world.edge_config();
+    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
+    config["seedConfig"]["spec"]["backup"] = section();
+    config["controllers"] = json!({"backupEntry": {"deletionGracePeriodHours": 1}});
+    config["leaderElection"] = json!({"leaderElect": false});
+    let agent = world.agent_of(&site, &config);
+    agent.launch();
+    let state = |number: u32| {
+        let status = json!({"state": {"number": number}});
+        Manners { status, ..Manners::default() }
+    };
+    let player = Player::of(&["backupbuckets", "backupentries"]);
+    player.behave("backupentries", state(1));
+    let playing = player.start(world.seed.client());
+    world.wait_until_ready();
+    world.garden.apply(&[Workerless::new("s1").with("/spec/purpose", json!("production")).build()]);
+    wait_until_created(&world.garden, (PROJECT_NAMESPACE, "s1"));
+    let shoot = world.garden.get(CORE, "shoots", PROJECT_NAMESPACE, "s1").unwrap();
+    let name = format!("{}--{}", technical_id("s1"), text(&shoot, "/status/uid"));
+    let entry = || world.garden.get(CORE, "backupentries", PROJECT_NAMESPACE, &name);
+    let found = entry().unwrap();
+    assert!(is(&found, "Succeeded"), "{}", found["status"]);
+    assert_eq!(found["metadata"]["annotations"]["shoot.gardener.cloud/purpose"], "production");
+    let bucket = text(&world.garden.seed("keeping").unwrap(), "/metadata/uid").to_owned();
+    assert_eq!(found["spec"], json!({"bucketName": bucket, "seedName": "keeping"}));
+
+    // What the extension knows is in the ShootState, soon after it has changed.
+    let known = |number: u32| {
+        world.garden.wait_for("the state in the ShootState", |garden| {
+            let state = garden.get(CORE, "shootstates", PROJECT_NAMESPACE, "s1")?;
+            let mut all = state["spec"]["extensions"].as_array()?.iter();
+            all.find(|one| one["kind"] == "BackupEntry" && one["state"] == json!({"number": number}))
+                .map(drop)
+        });
+    };
+    known(1);
+    player.behave("backupentries", state(2));
+    let asks = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
+    world.seed.merge(GROUP, "backupentries", ("", &name), &asks);
+    known(2);
+
+    // The Shoot goes, and its backups are kept for an hour.
+    let confirmed = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
+    world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, "s1"), &confirmed);
+    world.garden.delete(CORE, "shoots", PROJECT_NAMESPACE, "s1");
+    world.garden.wait_for("the end of the Shoot", |garden| {
+        garden.get(CORE, "shoots", PROJECT_NAMESPACE, "s1").is_none().then_some(())
+    });
+    world.garden.wait_for("the entry to wait for its time", |_| entry().filter(|entry| is(entry, "Pending")));
+    assert!(world.seed.get(GROUP, "backupentries", "", &name).is_some());
+    agent.stop();
+    world.time.advance(HOUR);
+    agent.launch();
+    world.garden.wait_for("the end of the entry", |_| entry().is_none().then_some(()));
+    assert!(world.seed.get(GROUP, "backupentries", "", &name).is_none());
+    drop(playing);
+    agent.stop();
+    assert_eq!(site.complaints(), Vec::<String>::new());
 }

@@ -8,6 +8,7 @@
 //! - `controllers/` is the share of kube-controller-manager that an agent waits for.
 //! - `garden/` is what gardener-apiserver, gardener-controller-manager and gardener-scheduler do, as far as an agent sees
 //!   it.
+//! - `player.rs` plays the extensions of some kinds, on this server or on a real one.
 //! - `shoot/` is a seed's share in Shoots without a node: kubelets, and the API servers of the Shoots.
 //! - `keys.rs` hands out RSA keys that nobody has to wait for.
 //! - `pace.rs` is the time that simulated clocks follow.
@@ -35,6 +36,7 @@ pub mod controllers;
 
 pub mod cluster;
 pub mod garden;
+pub mod player;
 pub mod shoot;
 
 pub mod semantics;

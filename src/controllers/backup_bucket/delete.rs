@@ -15,7 +15,7 @@ use crate::extension::credentials::{Credentials, Reference};
 use crate::runtime::controller::{Failure, Outcome};
 use crate::runtime::write;
 
-use super::{FINALIZER, FINALIZER_BEFORE, begun, has};
+use super::{FINALIZER, FINALIZER_BEFORE, has};
 
 /// How often to look whether the object of the extension is gone, in case nobody tells.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -61,7 +61,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
 fn wait(round: &mut Round<'_>, operation: &'static str, object: &Value) -> Result<Outcome, Failure> {
     let error = &object["status"]["lastError"];
     if error.is_null() {
-        let description = format!("{} of BackupBucket state initialized.", begun(operation));
+        let description = format!("{} of BackupBucket state initialized.", status::noun(operation));
         round.report(&Report { operation, way: Way::Processing, description })?;
         return Ok(Outcome::After(PERIOD));
     }

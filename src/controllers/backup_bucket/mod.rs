@@ -112,7 +112,7 @@ fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     match state {
         State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
         State::Pending => {
-            let description = format!("{} of BackupBucket state initialized.", begun(operation));
+            let description = format!("{} of BackupBucket state initialized.", status::noun(operation));
             round.report(&Report { operation, way: Way::Processing, description })?;
         }
         State::Succeeded => {
@@ -126,16 +126,6 @@ fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     }
     // Upstream looks each minute. The others are told of what goes on.
     Ok(if is_done { Outcome::After(PERIOD.mul_f64(0.9 + 0.2 * random::unit())) } else { Outcome::Done })
-}
-
-/// The beginning of a sentence.
-fn begun(operation: &str) -> &'static str {
-    match operation {
-        "Migrate" => "Migration",
-        "Restore" => "Restoration",
-        "Delete" => "Deletion",
-        _ => "Reconciliation",
-    }
 }
 
 /// Nobody may delete the credentials as long as the bucket is there.
@@ -202,23 +192,4 @@ fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>
     }
     let state = &status["providerStatus"];
     Ok((!state.is_null()).then(|| ("providerStatus".to_owned(), state.clone())).into_iter().collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_begins_is_named() {
-        let table = [
-            ("Create", "Reconciliation"),
-            ("Reconcile", "Reconciliation"),
-            ("Restore", "Restoration"),
-            ("Migrate", "Migration"),
-            ("Delete", "Deletion"),
-        ];
-        for (operation, expected) in table {
-            assert_eq!(begun(operation), expected);
-        }
-    }
 }

@@ -17,7 +17,7 @@ use crate::format::view;
 use crate::runtime::controller::{Failure, Outcome};
 use crate::runtime::write;
 
-use super::{BUCKET_PERIOD, bucket, credentials, started, succeeded};
+use super::{bucket, credentials, started, succeeded};
 
 /// How often to look whether the object of the extension is gone, in case nobody tells.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -28,7 +28,11 @@ const HOUR_S: u64 = 3_600;
 const FORCE: &str = "backupentry.core.gardener.cloud/force-deletion";
 
 /// One step of it.
-pub(super) fn step(round: &mut Round<'_>, settings: &BackupEntryController) -> Result<Outcome, Failure> {
+pub(super) fn step(
+    round: &mut Round<'_>,
+    settings: &BackupEntryController,
+    patience: Duration,
+) -> Result<Outcome, Failure> {
     if !round.has_finalizer() {
         return Ok(Outcome::Done);
     }
@@ -49,7 +53,7 @@ pub(super) fn step(round: &mut Round<'_>, settings: &BackupEntryController) -> R
         Ok(bucket) => bucket,
         Err(failed) => {
             round.tell(operation, failed.clone(), failed.text)?;
-            return Ok(Outcome::After(BUCKET_PERIOD));
+            return Ok(Outcome::After(patience));
         }
     };
     let credentials = match credentials(round, &bucket) {

@@ -43,8 +43,10 @@ static KIND: Kind = Kind {
     secret_prefix: "entry-",
 };
 
-/// How often a bucket that cannot be used is looked at. Those of this seed tell when they can be.
+/// How often the bucket of another seed is looked at while it cannot be used.
 const BUCKET_PERIOD: Duration = Duration::from_secs(60);
+/// The same for a bucket of this seed, which tells when it can be used.
+const OWN_BUCKET_PERIOD: Duration = Duration::from_secs(600);
 /// What went wrong is mended by people, and tried again within five minutes.
 const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
 
@@ -102,7 +104,7 @@ impl EntryHead {
 pub fn add(site: &Site, group: &mut Group) {
     let settings = &site.settings.controllers.backup_entry;
     let lane = group.lane("backup-entry", settings.workers, RETRY);
-    let (entries, objects) = (Source::<EntryHead>::default(), Source::<Head>::default());
+    let entries = Source::<EntryHead>::default();
     let seed_name = site.seed_name().to_owned();
     let seed = seed_name.clone();
     group.wake(&lane, &entries, move |change| {
@@ -115,7 +117,7 @@ pub fn add(site: &Site, group: &mut Group) {
         if has_ended(change) { in_bucket(&known, &change.key.name, &seed) } else { Vec::new() }
     });
     let known = entries.store().clone();
-    group.wake(&lane, &objects, move |change| {
+    group.wake(&lane, &site.entry_objects, move |change| {
         // Names are made of identities: no two entries have the same.
         let key = || known.all().into_iter().map(|(key, _)| key).find(|key| key.name == change.key.name);
         has_ended(change).then(key).flatten()
@@ -125,12 +127,12 @@ pub fn add(site: &Site, group: &mut Group) {
         ..Options::all("garden/backupentries", BACKUP_ENTRY)
     };
     group.watch(&site.garden, ours, &entries);
-    group.watch(&site.seed, Options::all("seed/backupentries", extensions::BACKUP_ENTRY), &objects);
     let reconciler = EntryReconciler {
         garden: site.garden.clone(),
         seed: site.seed.clone(),
         seed_name,
         settings: Arc::clone(&site.settings),
+        buckets: site.buckets.store().clone(),
     };
     group.run(lane, reconciler);
 }
@@ -147,9 +149,17 @@ struct EntryReconciler {
     seed: Seed,
     seed_name: String,
     settings: Arc<Settings>,
+    /// The BackupBuckets of this seed.
+    buckets: Store<Head>,
 }
 
 impl EntryReconciler {
+    /// When to look again whether the bucket of an entry can be used.
+    fn patience(&self, entry: &EntryHead) -> Duration {
+        let is_ours = self.buckets.get(&Key::new("", entry.spec.bucket_name.as_str())).is_some();
+        if is_ours { OWN_BUCKET_PERIOD } else { BUCKET_PERIOD }
+    }
+
     fn grace(&self) -> &BackupEntryController {
         &self.settings.controllers.backup_entry
     }
@@ -163,18 +173,19 @@ impl Reconciler for EntryReconciler {
         if !head.is_of(&self.seed_name) {
             return Ok(Outcome::Done);
         }
+        let patience = self.patience(&head);
         let mut round = Round { clusters: (&self.garden, &self.seed), kind: &KIND, object, cx };
         if round.is_deleting() {
-            delete::step(&mut round, self.grace())
+            delete::step(&mut round, self.grace(), patience)
         } else if head.is_leaving() {
             migrate::step(&mut round)
         } else {
-            reconcile(&mut round)
+            reconcile(&mut round, patience)
         }
     }
 }
 
-fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
+fn reconcile(round: &mut Round<'_>, patience: Duration) -> Result<Outcome, Failure> {
     round.finalize(true)?;
     let operation = status::operation(&round.object);
     if round.object["status"]["seedName"].is_null() {
@@ -186,7 +197,7 @@ fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
         Ok(bucket) => bucket,
         Err(failed) => {
             round.tell(operation, failed.clone(), failed.text)?;
-            return Ok(Outcome::After(BUCKET_PERIOD));
+            return Ok(Outcome::After(patience));
         }
     };
     let credentials = match credentials(round, &bucket) {
@@ -217,23 +228,13 @@ fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// What the operation is called.
-fn noun(operation: &str) -> &'static str {
-    match operation {
-        "Migrate" => "Migration",
-        "Restore" => "Restoration",
-        "Delete" => "Deletion",
-        _ => "Reconciliation",
-    }
-}
-
 fn started(operation: &'static str) -> Report {
-    let description = format!("{} of BackupEntry state initialized.", noun(operation));
+    let description = format!("{} of BackupEntry state initialized.", status::noun(operation));
     Report { operation, way: Way::Processing, description }
 }
 
 fn succeeded(operation: &'static str) -> Report {
-    let description = format!("{} of BackupEntry succeeded.", noun(operation));
+    let description = format!("{} of BackupEntry succeeded.", status::noun(operation));
     Report { operation, way: Way::Succeeded, description }
 }
 

@@ -9,7 +9,7 @@ use crate::flow::{Attempt, Failed, Step};
 use super::tasks::Work;
 
 fn entry(work: &Work) -> Target {
-    garden::entry(&work.view.namespace, &format!("{}--{}", work.plane(), work.view.status_uid))
+    garden::entry(&work.view.namespace, &garden::entry_name(work.plane(), &work.view.status_uid))
 }
 
 /// Writes it, in the bucket of the Seed.

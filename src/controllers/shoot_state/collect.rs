@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::api::core::{CONFIG_MAP, SECRET};
 use crate::api::extensions::{BACKUP_ENTRY, DNS_RECORD, EXTENSION};
 use crate::api::meta::{Resource, text};
+use crate::backup::garden::entry_name;
 use crate::kube::{Error, ListItem, ListParams, Seed};
 use crate::limits;
 use crate::runtime::controller::Failure;
@@ -35,7 +36,7 @@ impl Plane {
     pub(super) fn of(shoot: &Value) -> Self {
         let status = &shoot["status"];
         let (namespace, uid) = (text(&status["technicalID"]), text(&status["uid"]));
-        Self { namespace: namespace.to_owned(), backup: format!("{namespace}--{uid}") }
+        Self { namespace: namespace.to_owned(), backup: entry_name(namespace, uid) }
     }
 }
 

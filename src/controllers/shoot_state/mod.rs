@@ -21,6 +21,7 @@ use crate::api::meta::{Key, annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::random;
 use crate::extension::TIMESTAMP;
+use crate::extension::changed::has_ended;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Error, Garden, ListItem, ListParams, Patch, Seed, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
@@ -78,6 +79,12 @@ fn watch_seed(site: &Site, group: &mut Group, lane: &Lane, planes: &Planes) {
         ..Options::all("seed/persisted-secrets", crate::api::core::SECRET)
     };
     group.watch(&site.seed, persisted, &secrets);
+    let known = planes.clone();
+    group.wake(lane, &site.entry_objects, move |change| {
+        // The namespace of the control plane, and what Gardener knows the Shoot by.
+        let (plane, _) = change.key.name.rsplit_once("--")?;
+        has_ended(change).then(|| known.of(plane)).flatten()
+    });
     for (name, resource) in [("seed/extensions", EXTENSION), ("seed/dnsrecords", DNS_RECORD)] {
         let states = States::default();
         let (known, woken) = (planes.clone(), lane.clone());

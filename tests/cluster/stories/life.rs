@@ -2,7 +2,8 @@
 //! what becomes of it when things break.
 
 use gardenlet::api::core::NAMESPACE;
-use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::gardener::{BACKUP_ENTRY, SEED, SHOOT};
+use gardenlet::backup::garden::entry_name;
 use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
 
@@ -13,9 +14,10 @@ use crate::image::{self, Component};
 use crate::lab::Lab;
 use crate::outside;
 use crate::site::Site;
-use crate::stories::role;
 use crate::stories::steps::{self, while_running};
+use crate::stories::{backups, role};
 use crate::support::garden::prepare;
+use crate::support::player::Player;
 use crate::wait;
 use crate::world::{self, World};
 
@@ -56,7 +58,7 @@ impl Name {
     }
 }
 
-/// A Shoot is created within three minutes. Its owner gets in from outside with the kubeconfig that the garden issues. A Secret
+/// A Shoot is created within three minutes, on a seed that keeps backups. Its owner gets in from outside with the kubeconfig that the garden issues. A Secret
 /// is encrypted in etcd. A second reconciliation leaves everything as it is. Without an agent its pods come back when they
 /// are killed, and without a garden all of it comes back after a power cut. Another Shoot becomes the same, although
 /// the agent is killed again and again meanwhile. Shoots that cannot come up are explained. With `--long` another one has the
@@ -67,10 +69,17 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut audit = lab.seed.audit();
     let garden = lab.garden.client()?;
-    let mut agent = begin(lab, &garden)?;
+    let player = Player::of(&["backupbuckets", "backupentries"]);
+    let _playing = player.start(lab.seed.client()?);
+    let mut agent = begin_with(lab, &garden, |seed| {
+        seed["backup"] = backups::section(lab)?;
+        lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": prepare::backups()}))?;
+        Ok(())
+    })?;
     create(lab, &garden, &mut agent, (one, image::API_SERVER.version()))?;
     print_where_the_time_went(&agent.log());
     let owner = Owner::new(lab, &garden, one, &site.outside)?;
+    has_its_place_for_backups(&garden, one)?;
     owner.gets_in(image::API_SERVER.version())?;
     owner.keeps_a_secret()?;
     names::are_golden(lab, one)?;
@@ -138,8 +147,23 @@ fn components(environment: &Environment) -> Vec<Component> {
     [&COMPONENTS, newest].concat()
 }
 
+/// Its BackupEntry is in the bucket of the Seed, and the extension has done what it was asked for.
+fn has_its_place_for_backups(garden: &Client, name: Name) -> Result<()> {
+    let uid = garden.get::<Value>(&SHOOT, PROJECT, name.0)?["status"]["uid"].clone();
+    let entry = entry_name(&name.plane(), uid.as_str().unwrap_or_default());
+    let entry = garden.get::<Value>(&BACKUP_ENTRY, PROJECT, &entry)?;
+    let bucket = &garden.get::<Value>(&SEED, "", world::SEED)?["metadata"]["uid"];
+    equal("the bucket", &entry["spec"]["bucketName"], bucket)?;
+    equal("its entry", &entry["status"]["lastOperation"]["state"], &json!("Succeeded"))
+}
+
 /// A garden with a project, and an agent whose Seed is ready for Shoots.
 fn begin(lab: &Lab, garden: &Client) -> Result<Agent> {
+    begin_with(lab, garden, |_| Ok(()))
+}
+
+/// The same, with a change of the Seed's spec.
+fn begin_with(lab: &Lab, garden: &Client, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Agent> {
     let list = |items: Vec<Value>| json!({"apiVersion": "v1", "kind": "List", "items": items});
     lab.seed.apply(&list(prepare::access().1))?;
     lab.garden.apply(&list(prepare::for_shoots()))?;
@@ -148,6 +172,7 @@ fn begin(lab: &Lab, garden: &Client) -> Result<Agent> {
     options.config["seedConfig"]["spec"]["dns"]["internal"]["type"] = json!("unmanaged");
     options.config["seedConfig"]["spec"]["networks"]["shootDefaults"] = json!({"services": "100.64.0.0/13"});
     options.config["edge"]["exposure"] = json!({"type": "NodePort", "address": outside::INSIDE_ADDRESS});
+    change(&mut options.config["seedConfig"]["spec"])?;
     let mut agent = Agent::start(lab, options)?;
     steps::ready(lab, &mut agent)?;
     Ok(agent)

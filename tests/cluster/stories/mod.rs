@@ -2,6 +2,7 @@
 
 mod agent;
 mod applier;
+pub(crate) mod backups;
 mod bundle;
 mod client;
 mod components;
@@ -124,6 +125,11 @@ pub(crate) const STORIES: &[Story] = &[
         "agent: twenty Shoots come up at once, and one whose packets vanish holds up no other",
         Needs::FreshClusters,
         many::come_up,
+    ),
+    story(
+        "agent: a Seed's bucket and twenty entries live and die",
+        Needs::FreshClusters,
+        backups::live_and_die,
     ),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),

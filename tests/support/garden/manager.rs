@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::port::Cluster;
 use super::scheduler::{self, Strategy};
-use super::{approver, installations, lifecycle, namespaces, projects, shoots};
+use super::{approver, buckets, installations, lifecycle, namespaces, projects, shoots};
 use crate::support::api::failure::Failure;
 use crate::support::api::store::Store;
 use crate::support::api::write::Patch;
@@ -27,7 +27,7 @@ pub struct Share {
     pub approver: bool,
     /// `seed-<name>` is made and filled.
     pub namespaces: bool,
-    /// Silent agents are noticed.
+    /// Silent agents are noticed, and buckets that fail.
     pub lifecycle: bool,
     /// ControllerInstallations are made and removed, ExtensionsReady is kept.
     pub installations: bool,
@@ -168,6 +168,9 @@ fn sync(manager: &Manager) -> Result<(), Failure> {
         if share.lifecycle {
             lifecycle::sync(manager, seed)?;
         }
+    }
+    if share.lifecycle {
+        buckets::sync(manager, &seeds)?;
     }
     if share.installations {
         installations::sync(manager, &seeds)?;

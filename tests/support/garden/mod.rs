@@ -16,6 +16,7 @@ pub mod port;
 pub mod restriction;
 
 pub mod approver;
+pub mod buckets;
 pub mod installations;
 pub mod lifecycle;
 pub mod manager;

@@ -208,6 +208,21 @@ pub fn provider() -> Vec<Value> {
     yaml::parse_all(text).into_iter().map(|document| document.value.unwrap()).collect()
 }
 
+/// An extension that promises to keep backups, and runs nothing: a story plays it. Shoots on a seed that keeps backups wait for
+/// it.
+pub fn backups() -> Vec<Value> {
+    let mut all = provider();
+    for object in &mut all {
+        object["metadata"]["name"] = json!("backup-local");
+        if object["kind"] == "ControllerRegistration" {
+            object["spec"] = json!({
+                "deployment": {"policy": "Always", "deploymentRefs": [{"name": "backup-local"}]},
+                "resources": [{"kind": "BackupBucket", "type": "local"}, {"kind": "BackupEntry", "type": "local"}]});
+        }
+    }
+    all
+}
+
 /// The registration of [`provider`].
 pub const PROVIDER: &str = "provider-local";
 

@@ -4,8 +4,10 @@ use serde_json::Value;
 
 use crate::api::core::{DEPLOYMENT, NAMESPACE, SERVICE, STATEFUL_SET};
 use crate::api::extensions::{DNS_RECORD, EXTENSION};
+use crate::api::gardener::BACKUP_ENTRY;
 use crate::api::meta::{Key, Resource, text};
 use crate::api::resources::MANAGED_RESOURCE;
+use crate::backup;
 use crate::base::clock::Timestamp;
 use crate::components::rollout::{self, Account};
 use crate::components::shoot as managed;
@@ -91,6 +93,8 @@ impl Looker<'_> {
             }
             "Deploying internal domain DNS record" => self.record("internal"),
             "Deploying external domain DNS record" => self.record("external"),
+            "Deploying BackupEntry for ETCD data" => self.backup_entry(false),
+            "Waiting until the BackupEntry for ETCD data has been reconciled" => self.backup_entry(true),
             "Deploying extension resources before kube-apiserver" => self.extensions(Moment::Before, false),
             "Waiting until extension resources handled before kube-apiserver are ready" => {
                 self.extensions(Moment::Before, true)
@@ -248,6 +252,20 @@ impl Looker<'_> {
         };
         let unhealthy = found.unhealthy(0).filter(|_| must_be_healthy);
         Ok(unhealthy.map_or(Seen::There, |why| missing(format!("ManagedResource {name} {why}"))))
+    }
+
+    fn backup_entry(&self, must_be_ready: bool) -> Found {
+        let uid = text(&self.shoot["status"]["uid"]);
+        let entry = backup::garden::entry(
+            text(&self.shoot["metadata"]["namespace"]),
+            &backup::garden::entry_name(self.plane(), uid),
+        );
+        let found = entry.find(self.garden)?;
+        Ok(match found {
+            None => missing(format!("BackupEntry {} does not exist in the garden", entry.name)),
+            Some(object) if must_be_ready => ready(&BACKUP_ENTRY, &entry.name, &object),
+            Some(_) => Seen::There,
+        })
     }
 
     /// A record that nobody asked for is not there, and need not be.

@@ -1,0 +1,217 @@
+//! The agent is killed after each of its writes for backups, while a bucket and entries are made, changed, moved and deleted: it
+//! starts again, and ends where it would have ended.
+
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gardenlet::api::gardener::OPERATION;
+use serde_json::{Value, json};
+
+use crate::left::{Words, differences};
+use crate::player::Manners;
+use crate::sampling::{self, Sample, Tried, variable};
+use crate::story_backups::{Lab, PROJECT, credentials, entry_name, finalizers, is};
+use crate::support::TestCluster;
+use crate::support::api::store::Id;
+use crate::support::encoding::base64;
+use crate::support::http::faults::{Action, Seen};
+use crate::world::{Agent, CORE, World, is_write_of_agent};
+
+/// A normal run tries one point in so many.
+const STEP: usize = 5;
+const SAMPLE_TIME: Duration = Duration::from_secs(10);
+const PARALLEL: usize = 2;
+
+/// Counts the writes for backups, and kills the agent after one of them.
+struct Kill {
+    at: Option<usize>,
+    agent: Arc<Agent>,
+    writes: AtomicUsize,
+    hit: Mutex<Option<String>>,
+    is_due: AtomicBool,
+}
+
+impl Kill {
+    fn watch(world: &World, agent: &Arc<Agent>, at: Option<usize>) -> Arc<Self> {
+        let kill = Arc::new(Self {
+            at,
+            agent: agent.clone(),
+            writes: AtomicUsize::new(0),
+            hit: Mutex::default(),
+            is_due: AtomicBool::new(false),
+        });
+        for cluster in [&*world.garden, &world.seed] {
+            let told = kill.clone();
+            let tell = Action::TellAfter(Arc::new(move |seen: &Seen| told.count(seen)));
+            cluster.faults().when(concerns).then(tell);
+        }
+        kill
+    }
+
+    fn count(&self, seen: &Seen) {
+        if self.at == Some(self.writes.fetch_add(1, Ordering::SeqCst)) {
+            self.agent.cable().cut();
+            self.is_due.store(true, Ordering::SeqCst);
+            *self.hit.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(format!("{} {}", seen.method, seen.path));
+        }
+    }
+
+    /// Brings the agent back, if it was killed.
+    fn restart_if_due(&self) {
+        if self.is_due.swap(false, Ordering::SeqCst) {
+            self.agent.crash_and_restart();
+        }
+    }
+}
+
+/// Whether a Secret of this name is about backups.
+fn is_secret(name: &str) -> bool {
+    ["bucket-", "entry-", "generated-", "backup"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Whether it is a write of the agent for backups.
+fn concerns(seen: &Seen) -> bool {
+    let (resource, name) = (seen.info.resource.as_str(), seen.info.name.as_str());
+    let created = seen.body.as_ref().map_or("", |body| body["metadata"]["name"].as_str().unwrap_or_default());
+    let is_ours =
+        resource.starts_with("backup") || resource == "secrets" && (is_secret(name) || is_secret(created));
+    is_write_of_agent(seen) && seen.user != "admin" && is_ours
+}
+
+struct Outcome {
+    objects: Vec<(String, Value)>,
+    kill: Arc<Kill>,
+}
+
+/// The whole story, killed after one write or after none.
+fn run(at: Option<usize>) -> Outcome {
+    let mut kill = None;
+    let lab = Lab::prepare_and(
+        "killed",
+        &[credentials("first")],
+        // Long enough that a busy machine does not lose it.
+        |config| config["leaderElection"] = json!({"leaderElect": false}),
+        |world, agent| kill = Some(Kill::watch(world, agent, at)),
+    );
+    let kill = kill.unwrap();
+    let wait = |what: &str, condition: &dyn Fn() -> Option<()>| {
+        lab.wait_for(what, || {
+            kill.restart_if_due();
+            condition()
+        });
+    };
+    let entry_is =
+        |n: usize, state: &str| lab.entry(&entry_name(n)).filter(|entry| is(entry, state)).map(drop);
+    let asks = |operation: &str| json!({"metadata": {"annotations": {OPERATION: operation}}});
+    let made = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "garden", "name": "made"},
+        "data": {"made": base64(b"by the extension")}});
+    lab.world.seed.apply(&[made]);
+    let status = json!({"generatedSecretRef": {"namespace": "garden", "name": "made"}, "providerStatus": {"id": "b-1"}});
+    lab.player.behave("backupbuckets", Manners { status, ..Manners::default() });
+    wait("the bucket", &|| lab.bucket().filter(|bucket| is(bucket, "Succeeded")).map(drop));
+    for n in [1, 2] {
+        lab.apply_entry(&entry_name(n), &json!({}));
+    }
+    wait("the entries", &|| entry_is(1, "Succeeded").and(entry_is(2, "Succeeded")));
+
+    // Other credentials.
+    let second = json!({"data": {"key": base64(b"second")}});
+    lab.world.garden.merge("", "secrets", ("garden", "backup"), &second);
+    lab.world.garden.merge(CORE, "backupbuckets", ("", &lab.bucket), &asks("reconcile"));
+    wait("the new credentials", &|| {
+        let copy = lab.secret(&format!("bucket-{}", lab.bucket))?;
+        let is_new = copy["data"]["key"] == base64(b"second").as_str();
+        lab.bucket().filter(|bucket| is_new && is(bucket, "Succeeded")).map(drop)
+    });
+
+    // One entry leaves for another seed and comes back, the other one is deleted.
+    let place = (PROJECT, entry_name(1));
+    let place = (place.0, place.1.as_str());
+    lab.world.garden.merge(CORE, "backupentries", place, &json!({"spec": {"seedName": "elsewhere"}}));
+    wait("the entry to be let go of", &|| {
+        lab.entry(place.1).filter(|entry| entry["status"]["seedName"].is_null()).map(drop)
+    });
+    let state = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ShootState",
+        "metadata": {"namespace": PROJECT, "name": "s1"},
+        "spec": {"extensions": [{"kind": "BackupEntry", "name": place.1, "state": {"folder": "f"}}]}});
+    lab.world.garden.apply(&[state]);
+    let mut back = asks("restore");
+    back["spec"] = json!({"seedName": "killed"});
+    lab.world.garden.merge(CORE, "backupentries", place, &back);
+    wait("the entry to be restored", &|| {
+        let entry = lab.entry(place.1).filter(|entry| is(entry, "Succeeded"))?;
+        entry["metadata"]["annotations"][OPERATION].is_null().then_some(())
+    });
+    let object = lab.object("backupentries", place.1).unwrap();
+    assert_eq!(object["status"]["state"], json!({"folder": "f"}));
+    lab.world.garden.delete(CORE, "backupentries", PROJECT, &entry_name(2));
+    wait("the end of an entry", &|| lab.entry(&entry_name(2)).is_none().then_some(()));
+    let mut objects = left(&lab, "in the middle");
+
+    lab.world.garden.delete(CORE, "backupentries", PROJECT, place.1);
+    wait("the end of the other entry", &|| lab.entry(place.1).is_none().then_some(()));
+    lab.world.garden.delete(CORE, "seeds", "", "killed");
+    wait("the end of the Seed", &|| lab.world.garden.seed("killed").is_none().then_some(()));
+    let held = lab.world.garden.get("", "secrets", "garden", "backup").unwrap();
+    assert_eq!(finalizers(&held), Vec::<&str>::new(), "the credentials may go");
+    objects.extend(left(&lab, "in the end"));
+    kill.restart_if_due();
+    lab.end();
+    Outcome { objects, kill }
+}
+
+/// What garden and seed have for backups.
+fn left(lab: &Lab, when: &str) -> Vec<(String, Value)> {
+    let words = Words::new(&[]);
+    let is_ours = |id: &Id| {
+        id.plural.starts_with("backup")
+            || id.plural == "secrets" && id.namespace == "garden" && is_secret(&id.name)
+    };
+    let of = |cluster: &TestCluster| words.left_in(cluster, is_ours);
+    let mut all = [of(&lab.world.garden), of(&lab.world.seed)].concat();
+    for (key, object) in &mut all {
+        *key = format!("{when}: {key}");
+        // What is asked twice is done twice.
+        let is_reconciled = |kind: &Value| kind == "Create" || kind == "Reconcile";
+        if is_reconciled(&object["status"]["lastOperation"]["type"]) {
+            object["status"]["lastOperation"]["type"] = json!("Reconcile");
+        }
+    }
+    all
+}
+
+fn judge(point: usize, undisturbed: &Outcome) -> (bool, Vec<String>) {
+    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(Some(point)))) else {
+        return (true, vec![format!("{point}: the story did not end, see above")]);
+    };
+    let hit = outcome.kill.hit.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Some(hit) = hit else { return (false, Vec::new()) };
+    let found = differences(&undisturbed.objects, &outcome.objects);
+    let problem = (!found.is_empty()).then(|| format!("{point}, {hit}:\n  {}", found.join("\n  ")));
+    (true, problem.into_iter().collect())
+}
+
+#[test]
+fn a_kill_changes_nothing_for_backups() {
+    let undisturbed = run(None);
+    let count = undisturbed.kill.writes.load(Ordering::SeqCst);
+    let seed = sampling::seed();
+    let points = match variable("GARDENLET_TESTS_CRASH_AT") {
+        Some(one) => vec![one.parse().unwrap()],
+        None => sampling::some((0..count).collect(), STEP, seed),
+    };
+    let least = points.len();
+    let sample = Sample { points: &points, first: least, least, time: SAMPLE_TIME, parallel: PARALLEL };
+    let Tried { tried, happened, problems } = sample.run(&|point| judge(*point, &undisturbed));
+    let _ = writeln!(
+        std::io::stderr(),
+        "killed after {tried} of {count} writes for backups (seed {seed}): {happened} happened, {} made a difference",
+        problems.len()
+    );
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(happened * 4 >= tried * 3, "only {happened} of {tried} kills happened");
+}
