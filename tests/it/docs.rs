@@ -15,13 +15,14 @@ use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
 
 /// What is read, in the order in which it is done.
-const DOCUMENTS: [&str; 12] = [
+const DOCUMENTS: [&str; 13] = [
     "docs/README.md",
     "docs/install.md",
     "docs/air-gap.md",
     "docs/options.md",
     "docs/seed.md",
     "docs/shoots.md",
+    "docs/backups.md",
     "docs/components.md",
     "docs/moving.md",
     "docs/metrics.md",
@@ -314,9 +315,12 @@ fn every_configuration_of_the_documents_is_valid() {
             let value = yaml::parse(&block).unwrap_or_else(|e| panic!("{document}: {e}\n{block}"));
             let whole = if value["kind"] == "GardenletConfiguration" {
                 block
-            } else if value["edge"].is_object() {
+            } else if value["edge"].is_object() || value["seedConfig"].is_object() {
                 let mut whole = crate::support::garden::prepare::configuration("edge-1");
                 whole["edge"] = value["edge"].clone();
+                for (field, of_seed) in value["seedConfig"]["spec"].as_object().into_iter().flatten() {
+                    whole["seedConfig"]["spec"][field] = of_seed.clone();
+                }
                 whole.to_string()
             } else {
                 assert!(is_manifest(&value) || is_of_chart(&value), "{document}: what is this?\n{block}");
