@@ -269,8 +269,16 @@ fn only_kinds_that_somebody_serves_are_listed() {
     };
     let kinds: std::collections::BTreeSet<String> =
         world.seed.requests().iter().filter(listed).map(|r| r.path.clone()).collect();
-    // Besides Extensions, what the provider of the seed serves.
-    let served = ["controlplanes", "dnsrecords", "extensions", "infrastructures", "workers"];
+    // Besides Extensions, what the provider of the seed serves, and what the controllers of backups watch.
+    let served = [
+        "backupbuckets",
+        "backupentries",
+        "controlplanes",
+        "dnsrecords",
+        "extensions",
+        "infrastructures",
+        "workers",
+    ];
     let expected = served.map(|kind| format!("/apis/extensions.gardener.cloud/v1alpha1/{kind}"));
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), expected);
     agent.stop();

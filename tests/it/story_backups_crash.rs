@@ -21,7 +21,7 @@ use crate::support::http::faults::{Action, Seen};
 use crate::world::{Agent, CORE, World, is_write_of_agent};
 
 /// A normal run tries one point in so many.
-const STEP: usize = 5;
+const STEP: usize = 8;
 const SAMPLE_TIME: Duration = Duration::from_secs(10);
 const PARALLEL: usize = 2;
 
