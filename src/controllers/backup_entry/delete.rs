@@ -17,7 +17,7 @@ use crate::format::view;
 use crate::runtime::controller::{Failure, Outcome};
 use crate::runtime::write;
 
-use super::{bucket, credentials, started, succeeded};
+use super::{started, succeeded, usable};
 
 /// How often to look whether the object of the extension is gone, in case nobody tells.
 const PERIOD: Duration = Duration::from_secs(30);
@@ -49,17 +49,7 @@ pub(super) fn step(
     }
     let target = round.target();
     let Some(object) = target.find(round.seed())? else { return finish(round, operation) };
-    let bucket = match bucket(round)? {
-        Ok(bucket) => bucket,
-        Err(failed) => {
-            round.tell(operation, failed.clone(), failed.text)?;
-            return Ok(Outcome::After(patience));
-        }
-    };
-    let credentials = match credentials(round, &bucket) {
-        Ok(credentials) => credentials,
-        Err(failed) => return Err(round.fail(operation, failed)),
-    };
+    let Some((_, credentials)) = usable(round, operation)? else { return Ok(Outcome::After(patience)) };
     if !matches!(round.copy_of(&credentials)?, Copy::Same(_)) {
         // They may have changed since.
         round.bring(&credentials)?;

@@ -193,16 +193,8 @@ fn reconcile(round: &mut Round<'_>, patience: Duration) -> Result<Outcome, Failu
         let seed = round.object["spec"]["seedName"].clone();
         round.write_status(json!({"status": {"seedName": seed}}))?;
     }
-    let bucket = match bucket(round)? {
-        Ok(bucket) => bucket,
-        Err(failed) => {
-            round.tell(operation, failed.clone(), failed.text)?;
-            return Ok(Outcome::After(patience));
-        }
-    };
-    let credentials = match credentials(round, &bucket) {
-        Ok(credentials) => credentials,
-        Err(failed) => return Err(round.fail(operation, failed)),
+    let Some((bucket, credentials)) = usable(round, operation)? else {
+        return Ok(Outcome::After(patience));
     };
     let (copy, target, wish) = (round.copy_of(&credentials)?, round.target(), wish(round, &bucket));
     let object = target.find(round.seed())?;
@@ -236,6 +228,21 @@ fn started(operation: &'static str) -> Report {
 fn succeeded(operation: &'static str) -> Report {
     let description = format!("{} of BackupEntry succeeded.", status::noun(operation));
     Report { operation, way: Way::Succeeded, description }
+}
+
+/// The bucket of the entry and the credentials for it. `None`: it cannot be used now, which is told.
+fn usable(round: &mut Round<'_>, operation: &'static str) -> Result<Option<(Value, Credentials)>, Failure> {
+    let bucket = match bucket(round)? {
+        Ok(bucket) => bucket,
+        Err(failed) => {
+            round.tell(operation, failed.clone(), failed.text)?;
+            return Ok(None);
+        }
+    };
+    match credentials(round, &bucket) {
+        Ok(credentials) => Ok(Some((bucket, credentials))),
+        Err(failed) => Err(round.fail(operation, failed)),
+    }
 }
 
 /// The bucket of the entry, or why it cannot be used now.
