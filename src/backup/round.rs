@@ -173,7 +173,7 @@ impl<'a> Round<'a> {
         self.write_status(patch)
     }
 
-    /// Something that is not the extension's went wrong: it is told, and tried again.
+    /// Reports an error that is not the extension's. The reconciliation is tried again.
     pub fn fail(&mut self, operation: &'static str, failed: Failed) -> Failure {
         if failed.postponed.is_none()
             && let Err(error) = self.tell(operation, failed.clone(), failed.text.clone())

@@ -1,4 +1,4 @@
-//! What the garden is told of a BackupBucket or a BackupEntry. Pure.
+//! The status of a BackupBucket or a BackupEntry in the garden. Pure.
 
 use serde_json::{Map, Value, json};
 

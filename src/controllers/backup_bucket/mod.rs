@@ -124,7 +124,7 @@ fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     if asks {
         target.deploy(round.seed(), &wish, round.cx.clock.now())?;
     }
-    // Upstream looks each minute. The others are told of what goes on.
+    // Upstream looks each minute. In the other states, a change of the extension's object wakes this controller.
     Ok(if is_done { Outcome::After(PERIOD.mul_f64(0.9 + 0.2 * random::unit())) } else { Outcome::Done })
 }
 

@@ -1,4 +1,5 @@
-//! How a BackupEntry leaves for another seed: its extension lets go of it here, and the garden is told that nobody has it.
+//! How a BackupEntry leaves for another seed: its extension releases it here, and its status
+//! names no seed any more.
 
 use std::time::Duration;
 

@@ -230,7 +230,8 @@ fn succeeded(operation: &'static str) -> Report {
     Report { operation, way: Way::Succeeded, description }
 }
 
-/// The bucket of the entry and the credentials for it. `None`: it cannot be used now, which is told.
+/// The bucket of the entry and the credentials for it. `None`: the bucket cannot be used now, and the
+/// status of the entry says why.
 fn usable(round: &mut Round<'_>, operation: &'static str) -> Result<Option<(Value, Credentials)>, Failure> {
     let bucket = match bucket(round)? {
         Ok(bucket) => bucket,

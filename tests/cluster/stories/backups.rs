@@ -178,7 +178,7 @@ fn make_entries(lab: &Lab, place: &Place) -> Result<()> {
     lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}))
 }
 
-/// What the extension says is told with its code, and is over when the extension is well.
+/// An error of the extension is in the status with its code, until the extension succeeds.
 fn fails_and_recovers(place: &Place, player: &Player, agent: &mut Agent) -> Result<()> {
     let error = json!({"description": "access denied", "codes": ["ERR_INFRA_UNAUTHORIZED"]});
     player.behave("backupbuckets", Manners { error: Some(("Error", error)), ..Manners::default() });
