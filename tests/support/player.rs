@@ -150,10 +150,13 @@ impl Player {
 
     /// Does once what it is asked for.
     pub fn work(&self, seed: &impl Place) {
-        let all = locked(&self.manners).clone();
-        for (kind, manners) in all.into_iter().filter(|(_, manners)| !manners.is_silent) {
-            for object in seed.all(kind) {
-                self.work_on(seed, kind, &manners, &object);
+        let kinds: Vec<_> = locked(&self.manners).keys().copied().collect();
+        for kind in kinds {
+            // Objects first: whoever changes the manners and then asks gets what the new ones say.
+            let objects = seed.all(kind);
+            let manners = locked(&self.manners)[kind].clone();
+            for object in objects.iter().filter(|_| !manners.is_silent) {
+                self.work_on(seed, kind, &manners, object);
             }
         }
     }
@@ -224,5 +227,47 @@ impl Drop for Playing {
         self.stop.stop();
         // A panic in it has been printed.
         let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A seed with one object that is asked for anew while it is listed.
+    struct Asked {
+        clock: Clock,
+        player: Player,
+        written: Mutex<Vec<Value>>,
+    }
+
+    impl Place for Asked {
+        fn clock(&self) -> &Clock {
+            &self.clock
+        }
+
+        fn all(&self, plural: &str) -> Vec<Value> {
+            let status = json!({"state": "new"});
+            self.player.behave("backupentries", Manners { status, ..Manners::default() });
+            assert_eq!(plural, "backupentries");
+            vec![json!({"metadata": {"name": "one", "annotations": {OPERATION: "reconcile"}}})]
+        }
+
+        fn merge(&self, _plural: &str, _key: (&str, &str), _patch: &Value) -> bool {
+            true
+        }
+
+        fn merge_status(&self, _plural: &str, _key: (&str, &str), patch: &Value) -> bool {
+            locked(&self.written).push(patch["status"]["state"].clone());
+            true
+        }
+    }
+
+    #[test]
+    fn a_request_gets_the_manners_that_were_there_before_it() {
+        let player = Player::of(&["backupentries"]);
+        let seed = Asked { clock: Clock::system(), player: player.clone(), written: Mutex::default() };
+        player.work(&seed);
+        assert_eq!(*locked(&seed.written), [json!("new")]);
     }
 }
