@@ -1,5 +1,7 @@
 //! A look at one BackupBucket or BackupEntry: what its controller reads, writes and tells.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use crate::api::core::SECRET;
@@ -7,7 +9,7 @@ use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::error::chain;
 use crate::extension::credentials::{self, Credentials};
-use crate::extension::{TIMESTAMP, Target};
+use crate::extension::{TIMESTAMP, Target, Wish};
 use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;
 use crate::format::view;
@@ -17,7 +19,7 @@ use crate::runtime::events::{About, News};
 use crate::runtime::write;
 
 use super::FINALIZER;
-use super::decide::Copy;
+use super::decide::{self, Copy, Facts, Plan};
 use super::status::{self, Report, Way};
 
 /// Of which kind the object is.
@@ -95,6 +97,27 @@ impl<'a> Round<'a> {
     /// The client's.
     pub fn finalize(&self, present: bool) -> Result<(), Failure> {
         finalize(self.garden(), &self.kind.core, &self.object, (FINALIZER, present))
+    }
+
+    /// Sees to the credentials in the seed. How far the extension is with its object, and whether it has to be asked: a success counts
+    /// for `refresh`. Last the object itself.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn prepare(
+        &self,
+        credentials: &Credentials,
+        wish: &Wish,
+        refresh: Option<Duration>,
+    ) -> Result<(Plan, Option<Value>), Error> {
+        let copy = self.copy_of(credentials)?;
+        let object = self.target().find(self.seed())?;
+        let now = self.cx.clock.now();
+        let plan = decide::plan(&Facts { copy, object: object.as_ref(), spec: &wish.spec, refresh, now });
+        if plan.writes_copy {
+            self.bring(credentials)?;
+        }
+        Ok((plan, object))
     }
 
     /// How the credentials in the seed are.

@@ -14,7 +14,7 @@ use crate::api::extensions;
 use crate::api::gardener::BACKUP_BUCKET;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
-use crate::backup::decide::{self, Facts, Plan, State};
+use crate::backup::decide::{Plan, State};
 use crate::backup::round::finalize;
 use crate::backup::status::{self, Report, Way};
 use crate::backup::{Kind, Round};
@@ -100,14 +100,8 @@ fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
         Err(failed) => return Err(round.fail(operation, failed)),
     };
     claim(round.garden(), &credentials)?;
-    let (copy, target, wish) = (round.copy_of(&credentials)?, round.target(), wish(round));
-    let object = target.find(round.seed())?;
-    let now = round.cx.clock.now();
-    let facts = Facts { copy, object: object.as_ref(), spec: &wish.spec, refresh: Some(REFRESH), now };
-    let Plan { writes_copy, asks, state } = decide::plan(&facts);
-    if writes_copy {
-        round.bring(&credentials)?;
-    }
+    let wish = wish(round);
+    let (Plan { asks, state, .. }, object) = round.prepare(&credentials, &wish, Some(REFRESH))?;
     let is_done = state == State::Succeeded;
     match state {
         State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
@@ -122,7 +116,7 @@ fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
         }
     }
     if asks {
-        target.deploy(round.seed(), &wish, round.cx.clock.now())?;
+        round.target().deploy(round.seed(), &wish, round.cx.clock.now())?;
     }
     // Upstream looks each minute. In the other states, a change of the extension's object wakes this controller.
     Ok(if is_done { Outcome::After(PERIOD.mul_f64(0.9 + 0.2 * random::unit())) } else { Outcome::Done })

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::api::extensions;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION, SHOOT_STATE};
 use crate::api::meta::{Key, ObjectMeta, annotation, or_default, text};
-use crate::backup::decide::{self, Facts, Plan, State};
+use crate::backup::decide::{self, Plan, State};
 use crate::backup::status::{self, Report, Way};
 use crate::backup::{Kind, Round};
 use crate::config::backup::BackupEntryController;
@@ -196,14 +196,8 @@ fn reconcile(round: &mut Round<'_>, patience: Duration) -> Result<Outcome, Failu
     let Some((bucket, credentials)) = usable(round, operation)? else {
         return Ok(Outcome::After(patience));
     };
-    let (copy, target, wish) = (round.copy_of(&credentials)?, round.target(), wish(round, &bucket));
-    let object = target.find(round.seed())?;
-    let now = round.cx.clock.now();
-    let facts = Facts { copy, object: object.as_ref(), spec: &wish.spec, refresh: None, now };
-    let Plan { writes_copy, asks, state } = decide::plan(&facts);
-    if writes_copy {
-        round.bring(&credentials)?;
-    }
+    let wish = wish(round, &bucket);
+    let (Plan { asks, state, .. }, _) = round.prepare(&credentials, &wish, None)?;
     let is_done = state == State::Succeeded;
     match state {
         State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
