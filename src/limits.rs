@@ -147,6 +147,8 @@ pub const EVENTS_MAX: usize = 256;
 pub const THREADS_MAX: usize = 64;
 /// Watches of an agent that serves no shoots.
 pub const WATCHES_MAX: usize = 24;
+/// NetworkPolicies that Services ask for in one namespace.
+pub const NETWORK_POLICIES_MAX: usize = 10_000;
 /// The longest time between two renewals of the seed's Lease that may be configured for slow links: the garden gives a
 /// seed up after 40 s without one.
 pub const HEARTBEAT_INTERVAL_S_MAX: u64 = 10;

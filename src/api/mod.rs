@@ -13,3 +13,4 @@ pub mod extensions;
 pub mod gardener;
 pub mod rbac;
 pub mod resources;
+pub mod selector;

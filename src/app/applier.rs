@@ -18,6 +18,7 @@ use crate::base::thread;
 use crate::components::webhooks::{self, Blocking};
 use crate::config::settings::ResourceManager;
 use crate::controllers::is_garden;
+use crate::controllers::network_policy::Whose;
 use crate::controllers::shoot_serving::{self as serving, Serving};
 use crate::controllers::token_requestor::shoot as shoot_tokens;
 use crate::kube::{self, Applier, Patch};
@@ -27,7 +28,6 @@ use crate::runtime::fence::Fence;
 use crate::runtime::group::Group;
 use crate::runtime::leader::{self, Elector, Listener};
 use crate::runtime::marks::Marks;
-use crate::runtime::source::Source;
 
 use super::controllers::group;
 use super::status::complain;
@@ -364,12 +364,14 @@ impl Listener for ApplierPart {
             let mut group = group(shared, &self.stop);
             resources::watch_secrets(&shared.clients.seed, &self.secrets, &mut group);
             resources::watch_workloads(&self.resources, &mut group);
+            shared.sight.watch_services(&shared.clients.seed, &mut group);
             group
         });
         let mut working = group(shared, &self.stop);
         resources::add(&self.resources, &shared.managed, &self.secrets, &mut working);
         *self.working.lock().unwrap_or_else(PoisonError::into_inner) = Some(working);
         self.shoots.lock().unwrap_or_else(PoisonError::into_inner).push(self.serve_shoots());
+        shared.sight.set_whose(Whose::Ours);
     }
 
     fn lost(&self) {
@@ -393,6 +395,9 @@ impl Listener for ApplierPart {
         let held = format!("lease {GRM_NAMESPACE}/{GRM_NAME} is held by {holder}");
         // Before that it may be the lease of one that is dead.
         let lives = now.saturating_sub(standing.since) > self.shared.settings.leader_election.lease_duration;
+        if lives {
+            self.shared.sight.set_whose(Whose::Others);
+        }
         status.remark(lives.then(|| format!("The embedded applier of ManagedResources is passive: {held}.")));
         let hint = if explicit { "" } else { " (edge.resourceManager: Embedded scales it to 0)" };
         status.doing(PART, "passive");
@@ -429,19 +434,18 @@ impl ApplierPart {
         });
         let (seed, served) = (&shared.clients.seed_of_workers, &shared.served);
         let mut group = group(shared, &stop);
-        let (spaces, secrets) = (Source::default(), Marks::default());
+        let (spaces, secrets) = (shared.namespaces.clone(), Marks::default());
         let connector = shared.clients.served_shoots(&self.lease);
         let (resources, managed) = (self.resources.clone(), shared.managed.clone());
-        let serving =
-            Serving::new(seed.clone(), connector, served.clone(), resources, managed, spaces.clone());
+        let serving = Serving::new(seed.clone(), connector, served.clone(), resources, managed, spaces);
         serving::add(serving, &mut group);
         shoot_tokens::add(seed, served, &secrets, &mut group);
-        serving::watch(&shared.clients.seed, &spaces, &mut group);
         shoot_tokens::watch(&shared.clients.seed, &secrets, &mut group);
         Shoots { group, stop, is_over }
     }
 
     fn end(&self) {
+        self.shared.sight.set_whose(Whose::Unknown);
         if let Some(shoots) = self.shoots.lock().unwrap_or_else(PoisonError::into_inner).last_mut() {
             shoots.end(&self.shared);
         }

@@ -41,6 +41,8 @@ use crate::base::thread;
 use crate::chart::child::Renderer;
 use crate::components::images::{self, Images};
 use crate::config::settings::Settings;
+use crate::controllers::Namespace;
+use crate::controllers::network_policy::Sight;
 use crate::controllers::seed::Registration;
 use crate::kube;
 use crate::limits;
@@ -128,6 +130,10 @@ struct Shared {
     charts: oci::Cache,
     /// The ManagedResources of the seed, kept while a term lasts.
     managed: Source<Watched>,
+    /// The namespaces of the seed, kept while a term lasts.
+    namespaces: Source<Namespace>,
+    /// What the NetworkPolicies of the seed are made of.
+    sight: Sight,
     /// The clusters of Shoots that the applier serves.
     served: Served,
     /// The images of control planes.
@@ -235,6 +241,7 @@ fn run_round(
     };
     // The workers end with the agent.
     let servers = status::serve(settings, &env, &status, sources).inspect_err(|_| env.stop.stop())?;
+    let namespaces = Source::default();
     let shared = Arc::new(Shared {
         settings: Arc::clone(settings),
         events: Recorder::new(&env.hostname),
@@ -249,6 +256,8 @@ fn run_round(
         registration: Registration::default(),
         charts,
         managed: Source::default(),
+        sight: Sight::new(namespaces.clone()),
+        namespaces,
         served: Served::default(),
         images,
         keep_leases: round.keep_leases.clone(),

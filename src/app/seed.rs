@@ -10,8 +10,10 @@ use crate::base::backoff::{Backoff, delay_after};
 use crate::base::stop::Stop;
 use crate::components::{crds, hosting, install};
 use crate::config::settings::ResourceManager;
-use crate::controllers::is_garden;
+use crate::controllers::network_policy::{self, Server, Whose};
+use crate::controllers::{is_garden, watch_namespaces};
 use crate::kube;
+use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
 
 use super::controllers::group;
@@ -20,6 +22,8 @@ use super::{Shared, applier};
 
 /// What the thread is called where it promises progress.
 pub(super) const PART: &str = "seed";
+/// Between two looks whether the term is over: a stop wakes sooner.
+const LONG: Duration = Duration::from_secs(3_600);
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Why the definitions are not there.
@@ -68,15 +72,32 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     shared.status.informer(options.name, move || managed.view());
     if install_definitions(shared, stop) {
         group.watch(&shared.clients.seed, options, &shared.managed);
+        control_traffic(shared, &mut group);
         match shared.settings.edge.resource_manager {
             ResourceManager::Auto | ResourceManager::Embedded => applier::run(shared, stop),
             ResourceManager::External => {
+                shared.sight.set_whose(Whose::Others);
                 shared.status.stage(applier::PART, "left to gardener-resource-manager");
             }
         }
     }
     shared.status.progress.end(PART);
+    while !stop.is_stopped() {
+        stop.wait(&shared.env.clock, LONG);
+    }
     group.join();
+}
+
+/// Writes NetworkPolicies from now on.
+fn control_traffic(shared: &Shared, group: &mut Group) {
+    let (clients, env, sight) = (&shared.clients, &shared.env, &shared.sight);
+    let port = env.variable("KUBERNETES_SERVICE_PORT");
+    let name =
+        network_policy::name(&clients.seed_connection.server, env.variable("KUBERNETES_SERVICE_HOST"), port);
+    let server = Server::new(clients.seed_of_workers.clone(), Arc::clone(&env.dialer), name);
+    watch_namespaces(&clients.seed, &shared.namespaces, group);
+    sight.watch_policies(&clients.seed, group);
+    network_policy::add(&shared.settings, &clients.seed_of_workers, sight, server, &shared.served, group);
 }
 
 fn install_definitions(shared: &Shared, stop: &Stop) -> bool {

@@ -18,7 +18,8 @@ pub fn is_self_hosted_shoot(seed: &Client) -> Result<bool, Error> {
     Ok(namespace.is_some_and(|namespace| has_role_shoot(&namespace.metadata)))
 }
 
-fn has_role_shoot(namespace: &ObjectMeta) -> bool {
+/// Whether this namespace `kube-system` is that of such a cluster.
+pub fn has_role_shoot(namespace: &ObjectMeta) -> bool {
     namespace.labels.get("gardener.cloud/role").is_some_and(|role| role == "shoot")
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::backup::BackupEntryController;
 use super::care::{SeedCare, ShootCare};
 use super::read::Reader;
@@ -33,6 +35,17 @@ pub struct Controllers {
     pub shoot_state: ShootState,
     /// `shootCare`.
     pub shoot_care: ShootCare,
+    /// `networkPolicy`.
+    pub network_policy: NetworkPolicyController,
+}
+
+/// `controllers.networkPolicy`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkPolicyController {
+    /// `concurrentSyncs`.
+    pub workers: u32,
+    /// `additionalNamespaceSelectors`: where central policies are written, too.
+    pub additional_namespace_selectors: Vec<Value>,
 }
 
 /// `controllers.shootState`.
@@ -107,6 +120,13 @@ impl Controllers {
                 progress_report_period: r.optional_duration("shoot.progressReportPeriod"),
             },
             shoot_care: ShootCare::read(r.at("shootCare")),
+            network_policy: NetworkPolicyController {
+                workers: workers("networkPolicy.concurrentSyncs"),
+                additional_namespace_selectors: r
+                    .items("networkPolicy.additionalNamespaceSelectors")
+                    .map(|item| item.value().clone())
+                    .collect(),
+            },
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod controller_installation;
 pub mod controller_installation_care;
 pub mod controller_installation_required;
 pub mod lease;
+pub mod network_policy;
 pub mod seed;
 pub mod seed_care;
 pub mod shoot;
@@ -20,7 +21,7 @@ pub mod token_requestor;
 
 use crate::runtime::group::Group;
 
-pub use site::{Site, is_garden, watch};
+pub use site::{Namespace, Site, is_garden, watch, watch_namespaces};
 
 /// The controllers that run while a Seed is served.
 pub const ALL: [fn(&Site, &mut Group); 12] = [

@@ -4,8 +4,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
 
+use crate::api::core::NAMESPACE;
 use crate::api::extensions;
 use crate::api::gardener::{
     BACKUP_BUCKET, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerInstallation,
@@ -146,6 +148,25 @@ pub fn watch(site: &Site, group: &mut Group) {
     group.watch(garden, buckets, &site.buckets);
     let objects = Options::all("seed/backupentries", extensions::BACKUP_ENTRY);
     group.watch(&site.seed, objects, &site.entry_objects);
+}
+
+/// A namespace of the seed.
+#[derive(Debug, Deserialize)]
+pub struct Namespace {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+}
+
+impl Object for Namespace {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+/// Watches the namespaces of the seed, for those who need no garden.
+pub fn watch_namespaces(seed: &kube::Client, namespaces: &Source<Namespace>, group: &mut Group) {
+    let options = Options { metadata_only: true, ..Options::all("seed/namespaces", NAMESPACE) };
+    group.watch(seed, options, namespaces);
 }
 
 /// A kind that only a garden's own cluster has.

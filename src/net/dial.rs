@@ -35,6 +35,15 @@ pub trait Dial: Send + Sync + fmt::Debug {
         let _ = opening;
         self.dial(to.0, to.1, timeout)
     }
+
+    /// The addresses of a host name, within `timeout`.
+    ///
+    /// # Errors
+    /// The system's.
+    fn lookup(&self, host: &str, timeout: Duration) -> io::Result<Vec<IpAddr>> {
+        let found = resolve(host, 0, timeout, &mut |_| Ok(()))?;
+        Ok(found.iter().map(SocketAddr::ip).collect())
+    }
 }
 
 /// Told of each try to connect; an error ends this one.

@@ -38,7 +38,12 @@ fn first<const N: usize>(parts: &[&str]) -> [u8; N] {
 }
 
 /// Which version of an object is known. Another version has another hash, but for one in 2^64.
-type Version = [u8; 8];
+pub(super) type Version = [u8; 8];
+
+/// The hash of a version.
+pub(super) fn version(text: &str) -> Version {
+    first(&[text])
+}
 
 /// An object is new, or another version of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -101,11 +106,11 @@ impl Keep for Marks {
     }
 
     fn has_version(&self, key: &Key, version: &str) -> bool {
-        self.lock().known.get(&Mark::of(key)).is_some_and(|known| *known == first(&[version]))
+        self.lock().known.get(&Mark::of(key)).is_some_and(|known| *known == self::version(version))
     }
 
     fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
-        let before = self.lock().known.insert(Mark::of(&key), first(&[object.version()]));
+        let before = self.lock().known.insert(Mark::of(&key), version(object.version()));
         self.listeners.tell(&Seen { key, is_new: before.is_none() });
         Ok(())
     }

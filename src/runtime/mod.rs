@@ -1,6 +1,7 @@
 //! How controllers run: informers fill stores and queues, one pool of workers empties the queues, a lease says who may
 //! write. Nothing here knows what a seed or a chart is.
 
+pub mod alike;
 pub mod controller;
 pub mod events;
 pub mod fence;

@@ -10,6 +10,7 @@ use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
 use crate::kube::Shoot;
 use crate::runtime::pool::Lane;
+use crate::runtime::source::Listeners;
 
 /// How long a cluster stays let go of if nobody repeats it: an agent that has lost its lease does not, and another one may wake
 /// the Shoot up.
@@ -72,7 +73,7 @@ struct Inner {
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Served(Arc<Mutex<Inner>>);
+pub struct Served(Arc<Mutex<Inner>>, Listeners<String>);
 
 impl fmt::Debug for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,6 +85,11 @@ impl Served {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Single calls change the maps; a client without its state, or the other way round, is made good by the next look.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the name of a `Cluster` whenever it was written.
+    pub const fn clusters(&self) -> &Listeners<String> {
+        &self.1
     }
 
     /// The last answer; `None`: nobody has looked yet, or the agent does not apply ManagedResources.

@@ -52,6 +52,7 @@ mod story_handover;
 mod story_installation;
 mod story_leader;
 mod story_moving;
+mod story_network_policies;
 mod story_oci;
 mod story_offline;
 mod story_operating;

@@ -57,6 +57,7 @@ pub fn leave(world: &World, end: End) -> String {
     extension(world, &installation, "echo", &manifests);
     let map = ("no-provider_templates_configmap.yaml".to_owned(), PROVIDER_MANIFEST);
     extension(world, &provider, prepare::PROVIDER, &[map]);
+    policies(world, &[&format!("extension-{installation}"), &format!("extension-{provider}")]);
     leases(world, end);
     conditions(world, &[&installation, &provider]);
     settled(&world.seed);
@@ -203,6 +204,7 @@ pub fn roles(world: &World) {
     ];
     let rules = json!([
         rule("operator.gardener.cloud", &["gardens"], &["get", "list", "watch"]),
+        rule("", &["endpoints"], &["get", "list", "watch"]),
         rule("", &["nodes"], &["list", "watch"]),
         rule("", &["pods"], &["list", "watch", "delete", "deletecollection"]),
         rule("", &["configmaps", "namespaces", "secrets", "serviceaccounts", "services"], all),
@@ -215,6 +217,7 @@ pub fn roles(world: &World) {
         rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["create", "get", "list", "watch", "patch", "update"]),
         rule("apps", &["deployments", "deployments/scale", "statefulsets", "statefulsets/scale", "replicasets"], all),
         rule("extensions.gardener.cloud", &kinds, &["create", "delete", "get", "list", "watch", "patch", "update"]),
+        rule("networking.k8s.io", &["networkpolicies"], all),
         rule("resources.gardener.cloud", &["managedresources"], all),
         rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "watch"]),
         lease,
@@ -229,6 +232,37 @@ pub fn roles(world: &World) {
     world.seed.delete(RBAC, "rolebindings", "garden", &election);
     world.seed.delete(RBAC, "roles", "garden", &election);
     world.seed.delete(RBAC, "clusterrolebindings", "", "gardener.cloud:system:gardener-resource-manager");
+}
+
+/// Its central NetworkPolicies, as the golden files of upstream have them, in a seed with other addresses.
+fn policies(world: &World, extensions: &[&str]) {
+    let (shoot, services) = ("shoot--a--b", "100.64.0.0/13");
+    world.seed.apply(&[json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Cluster", "metadata": {"name": shoot},
+        "spec": {"cloudProfile": {}, "seed": {}, "shoot": {"spec": {"networking": {"services": services}}}}})]);
+    let golden = yaml::parse_all(include_str!("../fixtures/network-policies/golden.yaml"));
+    let all = golden.into_iter().map(|document| document.value.unwrap());
+    let central: Vec<Value> = all.filter(|policy| policy["metadata"].get("labels").is_none()).collect();
+    assert_eq!(central.len(), 6);
+    for namespace in ["garden", shoot].iter().chain(extensions) {
+        for policy in &central {
+            let mut policy = policy.clone();
+            policy["metadata"]["namespace"] = json!(namespace);
+            let name = text(&policy, "/metadata/name").to_owned();
+            let egress = &mut policy["spec"]["egress"];
+            match name.as_str() {
+                "allow-to-dns" => egress[0]["to"][4]["ipBlock"]["cidr"] = json!("10.52.0.10/32"),
+                "allow-to-runtime-apiserver" => {
+                    egress[0]["to"][0]["ipBlock"]["cidr"] = json!("10.50.0.1/32");
+                    egress[0]["ports"][0]["port"] = json!(6443);
+                }
+                "allow-to-private-networks" if *namespace != shoot => {
+                    egress[0]["to"][3]["ipBlock"] = json!({"cidr": "100.64.0.0/10"});
+                }
+                _ => {}
+            }
+            world.seed.apply(&[policy]);
+        }
+    }
 }
 
 /// The labels of its namespaces.

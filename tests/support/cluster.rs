@@ -149,6 +149,7 @@ impl TestCluster {
                 cluster.create("v1", "namespaces", &json!({"metadata": {"name": namespace}}));
             }
             cluster.create("v1", "services", &own_service());
+            cluster.create("v1", "endpoints", &own_endpoints());
         }
         cluster
     }
@@ -411,6 +412,12 @@ fn own_service() -> Value {
     json!({"metadata": {"name": "kubernetes", "namespace": "default",
             "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {"clusterIP": "10.52.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]}})
+}
+
+/// Where the API server says that it is.
+fn own_endpoints() -> Value {
+    json!({"metadata": {"name": "kubernetes", "namespace": "default"},
+        "subsets": [{"addresses": [{"ip": "10.50.0.1"}], "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}]}]})
 }
 
 fn server_identity(authority: &Authority, names: &[String], clock: &Clock) -> Identity {

@@ -9,6 +9,7 @@
 //! - `garden/` is what gardener-apiserver, gardener-controller-manager and gardener-scheduler do, as far as an agent sees
 //!   it.
 //! - `player.rs` plays the extensions of some kinds, on this server or on a real one.
+//! - `policies.rs` is who wants to talk to whom in a seed.
 //! - `shoot/` is a seed's share in Shoots without a node: kubelets, and the API servers of the Shoots.
 //! - `keys.rs` hands out RSA keys that nobody has to wait for.
 //! - `pace.rs` is the time that simulated clocks follow.
@@ -37,6 +38,7 @@ pub mod controllers;
 pub mod cluster;
 pub mod garden;
 pub mod player;
+pub mod policies;
 pub mod shoot;
 
 pub mod semantics;

@@ -15,7 +15,7 @@ use crate::runtime::write;
 use crate::secrets::Place;
 use crate::shoot::rewrite::Rewrite;
 use crate::shoot::rewrite::accounts::Accounts;
-use crate::shoot::{Phase, Sources, View};
+use crate::shoot::{Phase, Served, Sources, View};
 
 use super::act::Running;
 use super::decide::{FINALIZER, Operation};
@@ -78,7 +78,8 @@ impl ShootReconciler {
             secrets: &around.secrets,
         });
         let complete = incomplete(&view).map_or(Ok(()), Err);
-        if let Err(failed) = complete.and_then(|()| sync_cluster(&self.seed, &shoot, &around)) {
+        if let Err(failed) = complete.and_then(|()| sync_cluster((&self.seed, &self.served), &shoot, &around))
+        {
             return self.not_begun(key, &frame, failed, cx);
         }
         // From now on there may be more of it in the seed than its `Cluster`.
@@ -178,7 +179,11 @@ fn asks_for(shoot: &Value) -> [Value; 3] {
 }
 
 /// Writes the `Cluster` of a Shoot.
-pub(super) fn sync_cluster(seed: &Seed, shoot: &Value, around: &Surroundings) -> Result<(), Failed> {
+pub(super) fn sync_cluster(
+    (seed, served): (&Seed, &Served),
+    shoot: &Value,
+    around: &Surroundings,
+) -> Result<(), Failed> {
     let wanted = cluster::fill(shoot, &around.seed, &around.profile);
     let key = Key::new("", text(&wanted["metadata"]["name"]));
     write::ensure(seed, &CLUSTER, &key, |cluster| {
@@ -186,16 +191,22 @@ pub(super) fn sync_cluster(seed: &Seed, shoot: &Value, around: &Surroundings) ->
             cluster["spec"][field] = value.clone();
         }
     })?;
+    served.clusters().tell(&key.name);
     Ok(())
 }
 
 /// The same for a Shoot that is left alone, if it was ever begun: otherwise there is nothing of it in the seed.
-pub(super) fn sync_only(garden: &Garden, seed: &Seed, shoot: &Value, of: &Value) -> Result<(), Failure> {
+pub(super) fn sync_only(
+    garden: &Garden,
+    to: (&Seed, &Served),
+    shoot: &Value,
+    of: &Value,
+) -> Result<(), Failure> {
     if text(&shoot["status"]["technicalID"]).is_empty() {
         return Ok(());
     }
     let around = surroundings::read(garden, shoot, of.clone());
-    Ok(around.and_then(|around| sync_cluster(seed, shoot, &around))?)
+    Ok(around.and_then(|around| sync_cluster(to, shoot, &around))?)
 }
 
 /// Names the Secret of the generic kubeconfig in the `Cluster`.

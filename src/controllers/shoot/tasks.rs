@@ -130,7 +130,7 @@ pub(super) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
         let shoot = write::status_patch::<Value>(&work.garden, &SHOOT, &work.key(), &Patch::Merge(patch))?;
         let mut known = work.shoot.clone();
         known["status"] = shoot["status"].clone();
-        super::begin::sync_cluster(&work.seed, &known, &work.around)?;
+        super::begin::sync_cluster((&work.seed, &work.served), &known, &work.around)?;
         // Only now: a second try finds by it that the `Cluster` does not have it yet.
         work.shoot = known;
     }

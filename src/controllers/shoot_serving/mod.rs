@@ -11,22 +11,23 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE};
-use crate::api::meta::{Key, ObjectMeta, text};
+use crate::api::core::{CONFIG_MAP, DEPLOYMENT};
+use crate::api::meta::{Key, text};
 use crate::base::backoff::delay_after;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::random;
 use crate::components::cluster_identity;
-use crate::kube::{self, Client, Seed};
+use crate::kube::{self, Seed};
 use crate::resources::{Resources, Target, Watched};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
-use crate::runtime::informer::{Object, Options};
 use crate::runtime::queue::Retry;
 use crate::runtime::source::Source;
 use crate::shoot::client::{Connector, Error, Opened};
 use crate::shoot::{Served, Standing};
+
+use super::Namespace;
 
 /// How many namespaces are looked at at once. A server that does not answer holds a worker for seconds.
 const WORKERS: u32 = 2;
@@ -39,26 +40,11 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const SERVER: &str = "kube-apiserver";
 const OTHER: &str = "gardener-resource-manager";
 
-/// A namespace of a Shoot.
-#[derive(Debug, Deserialize)]
-pub struct Space {
-    metadata: ObjectMeta,
-}
-
-impl Object for Space {
-    fn metadata(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-}
-
-/// Watches the namespaces of Shoots.
-pub fn watch(seed: &Client, spaces: &Source<Space>, group: &mut Group) {
-    let options = Options {
-        label_selector: "gardener.cloud/role=shoot".to_owned(),
-        metadata_only: true,
-        ..Options::all("seed/shoot-namespaces", NAMESPACE)
-    };
-    group.watch(seed, options, spaces);
+/// The uid of a namespace, if it is one of a Shoot.
+fn of_shoot(namespace: &Namespace) -> Option<&str> {
+    let metadata = &namespace.metadata;
+    let is_of_shoot = metadata.labels.get("gardener.cloud/role").is_some_and(|role| role == "shoot");
+    is_of_shoot.then_some(metadata.uid.as_str())
 }
 
 /// Adds the controller.
@@ -67,7 +53,7 @@ pub fn add(serving: Serving, group: &mut Group) {
     serving.served.looks(&lane);
     group.wake(&lane, &serving.spaces, |change| {
         // Its metadata says nothing else.
-        let uid = |space: &Option<Arc<Space>>| space.as_ref().map(|space| space.metadata.uid.clone());
+        let uid = |space: &Option<Arc<Namespace>>| space.as_deref().and_then(of_shoot).map(str::to_owned);
         (uid(&change.old) != uid(&change.new)).then(|| change.key.clone())
     });
     group.run(lane, serving);
@@ -81,7 +67,7 @@ pub struct Serving {
     served: Served,
     resources: Resources,
     managed: Source<Watched>,
-    spaces: Source<Space>,
+    spaces: Source<Namespace>,
     identity: OnceLock<String>,
     known: Mutex<BTreeMap<String, Known>>,
 }
@@ -134,7 +120,7 @@ impl Serving {
         served: Served,
         resources: Resources,
         managed: Source<Watched>,
-        spaces: Source<Space>,
+        spaces: Source<Namespace>,
     ) -> Self {
         Self {
             seed,
@@ -258,16 +244,16 @@ impl Reconciler for Serving {
     fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
         let namespace = key.name.as_str();
         let space = self.spaces.store().get(key);
-        let uid = space.as_ref().map_or("", |space| space.metadata.uid.as_str());
+        let uid = space.as_deref().and_then(of_shoot);
         let mut known = self.lock().remove(namespace).unwrap_or_default();
-        if known.uid != uid {
+        if known.uid != uid.unwrap_or_default() {
             // Gone, or another one of the same name.
             self.leave(namespace, &mut known);
             self.connector.forget(namespace);
             self.served.renew(namespace);
-            known = Known { uid: uid.to_owned(), ..Known::default() };
+            known = Known { uid: uid.unwrap_or_default().to_owned(), ..Known::default() };
         }
-        if space.is_none() {
+        if uid.is_none() {
             self.served.forget(namespace);
             return Ok(Outcome::Done);
         }

@@ -21,6 +21,7 @@ mod moves;
 mod oci;
 mod own;
 mod pod;
+mod policies;
 mod resources;
 mod role;
 mod seed;
@@ -131,6 +132,7 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::FreshClusters,
         backups::live_and_die,
     ),
+    story("agent: who may talk to whom in a seed", Needs::FreshClusters, policies::come_and_go),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),
     story(

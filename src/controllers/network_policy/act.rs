@@ -1,0 +1,32 @@
+//! Writes what was decided.
+
+use super::decide::Step;
+use super::policy::Policy;
+use crate::api::core::NETWORK_POLICY;
+use crate::api::meta::Key;
+use crate::kube::{Error, Seed};
+use crate::runtime::write;
+
+/// Takes one step.
+pub(super) fn step(seed: &Seed, namespace: &str, step: &Step) -> Result<(), Error> {
+    match step {
+        Step::Create(policy) => create(seed, namespace, policy),
+        Step::Change(policy) => change(seed, namespace, policy),
+        Step::Delete(name) => {
+            write::delete(seed, &NETWORK_POLICY, &Key::new(namespace, name.as_str())).map(drop)
+        }
+    }
+}
+
+fn create(seed: &Seed, namespace: &str, policy: &Policy) -> Result<(), Error> {
+    match seed.create::<serde_json::Value>(&NETWORK_POLICY, namespace, &policy.object(namespace)) {
+        // One that an operator has made, or one that the watch has not told of yet.
+        Err(e) if e.status_code() == Some(409) => change(seed, namespace, policy),
+        other => other.map(drop),
+    }
+}
+
+fn change(seed: &Seed, namespace: &str, policy: &Policy) -> Result<(), Error> {
+    let key = Key::new(namespace, policy.name.as_str());
+    write::ensure(seed, &NETWORK_POLICY, &key, |live| policy.fill(live)).map(drop)
+}

@@ -1,0 +1,295 @@
+//! The central policies of a namespace (Gardener's `pkg/controller/networkpolicy`): which there are, by its labels, and what
+//! they allow.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use super::policy::{DENY_ALL, Policy};
+use crate::api::meta::{ObjectMeta, text};
+use crate::api::resources::GARDEN_NAMESPACE;
+use crate::api::selector::selects;
+use crate::format::cidr::Cidr;
+
+/// What a namespace is, as far as policies differ by it.
+const GARDEN: u8 = 1;
+const SHOOT: u8 = 2;
+const EXTENSION: u8 = 4;
+const ISTIO: u8 = 8;
+const HANDLER: u8 = 16;
+const ADDITIONAL: u8 = 32;
+
+/// Where the pods of Gardener's own programs run.
+const PLANES: u8 = GARDEN | SHOOT | EXTENSION | ADDITIONAL;
+/// Where policies belong that Services ask for.
+const HANDLED: u8 = GARDEN | SHOOT | EXTENSION | ISTIO | HANDLER;
+
+/// Private networks (RFC 1918), carrier-grade NAT (RFC 6598).
+const PRIVATE_V4: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
+/// Link local, unique local.
+const PRIVATE_V6: [&str; 2] = ["fe80::/10", "fc00::/7"];
+/// Where the cache of cluster DNS on a node listens.
+const NODE_LOCAL_DNS: [&str; 2] = ["169.254.20.10/32", "fd30:1319:f1e:230b::1/128"];
+/// The position of cluster DNS among the addresses of Services.
+const DNS_ADDRESS: u32 = 10;
+
+/// What the namespaces of technical ids begin with.
+const TECHNICAL_ID: &str = "shoot-";
+
+/// Whether a namespace has its policies, or Services in it may ask for some.
+pub(super) fn is_handled(namespace: &ObjectMeta) -> bool {
+    classes(namespace, &[]) & HANDLED != 0
+}
+
+/// Whether the networks of a Shoot matter there.
+pub(super) fn is_of_shoot(namespace: &str) -> bool {
+    namespace.starts_with(TECHNICAL_ID)
+}
+
+fn classes(namespace: &ObjectMeta, additional: &[Value]) -> u8 {
+    let labels = &namespace.labels;
+    let of_role = match labels.get("gardener.cloud/role").map(String::as_str) {
+        Some("shoot") => SHOOT,
+        Some("extension") => EXTENSION,
+        Some("istio-system" | "istio-ingress") => ISTIO,
+        _ => 0,
+    };
+    let flag = |is_so: bool, class: u8| if is_so { class } else { 0 };
+    of_role
+        | flag(namespace.name == GARDEN_NAMESPACE, GARDEN)
+        | flag(labels.contains_key("handler.exposureclass.gardener.cloud/name"), HANDLER)
+        | flag(additional.iter().any(|selector| selects(selector, labels)), ADDITIONAL)
+}
+
+/// `seedConfig.spec.networks`, as written in the configuration: upstream reads no defaults either.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Networks {
+    families: Vec<String>,
+    /// Those of pods, Services and nodes.
+    own: Vec<String>,
+    services: Vec<String>,
+    blocked: Vec<String>,
+}
+
+impl Networks {
+    pub(super) fn read(networks: &Value) -> Self {
+        let list = |field: &str| texts(&networks[field]);
+        Self {
+            families: list("ipFamilies"),
+            own: ["pods", "services", "nodes"].into_iter().flat_map(list).collect(),
+            services: list("services"),
+            blocked: list("blockCIDRs"),
+        }
+    }
+
+    /// What is left out of ranges of a family.
+    fn exceptions(&self, family: &str) -> Vec<String> {
+        let own = if self.families == [family] { self.own.as_slice() } else { &[] };
+        self.blocked.iter().chain(own).cloned().collect()
+    }
+}
+
+/// The networks of a Shoot, which its control plane must not take for private ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ShootNetworks {
+    v4: Vec<String>,
+    v6: Vec<String>,
+}
+
+impl ShootNetworks {
+    /// From its `Cluster`.
+    pub(super) fn read(cluster: &Value) -> Self {
+        let shoot = &cluster["spec"]["shoot"];
+        let wanted = &shoot["spec"]["networking"];
+        let mut all = Vec::new();
+        for networking in [wanted, &shoot["status"]["networking"]] {
+            for field in ["nodes", "pods", "services"] {
+                all.extend(texts(&networking[field]).into_iter().filter(|_| wanted.is_object()));
+            }
+        }
+        let families = texts(&wanted["ipFamilies"]);
+        let is_v4 = families.is_empty() || families == ["IPv4"];
+        if is_v4 { Self { v4: all, v6: Vec::new() } } else { Self { v4: Vec::new(), v6: all } }
+    }
+}
+
+/// A text, or a list of texts.
+fn texts(value: &Value) -> Vec<String> {
+    let list = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    list.iter().map(text).filter(|text| !text.is_empty()).map(str::to_owned).collect()
+}
+
+/// What the central policies are made of.
+#[derive(Debug)]
+pub(super) struct Given<'a> {
+    pub(super) networks: &'a Networks,
+    /// `controllers.networkPolicy.additionalNamespaceSelectors`.
+    pub(super) additional: &'a [Value],
+    /// Rules to the API server of the seed; `None`: not known yet.
+    pub(super) api_server: Option<&'a [Value]>,
+    /// `None`: not known yet. It matters in namespaces of Shoots only.
+    pub(super) shoot: Option<&'a ShootNetworks>,
+}
+
+/// The central policies of a namespace, and the names of those that belong there but cannot be made yet.
+#[derive(Debug, Default)]
+pub(super) struct Central {
+    pub(super) policies: Vec<Policy>,
+    pub(super) unknown: Vec<&'static str>,
+}
+
+/// See [`Central`].
+pub(super) fn policies(namespace: &ObjectMeta, given: &Given<'_>) -> Central {
+    let classes = classes(namespace, given.additional);
+    let no_shoot = ShootNetworks::default();
+    let shoot = if is_of_shoot(&namespace.name) { given.shoot } else { Some(&no_shoot) };
+    let networks = given.networks;
+    let all: [(&str, &str, u8, Option<Value>, &str); 5] = [
+        (
+            "allow-to-runtime-apiserver",
+            "to-runtime-apiserver",
+            PLANES | ISTIO,
+            given.api_server.map(|rules| json!(rules)),
+            "Allows egress traffic from pods labeled with '${label}=allowed' to the endpoints in the default namespace of the \
+             kube-apiserver of the runtime cluster.",
+        ),
+        (
+            "allow-to-public-networks",
+            "to-public-networks",
+            PLANES,
+            Some(to_public(networks)),
+            "Allows egress from pods labeled with '${label}=allowed' to all public network IPs, except for private networks \
+             (RFC1918), carrier-grade NAT (RFC6598), and explicitly blocked addresses configured by human operators. In \
+             practice, this blocks egress traffic to all networks in the cluster and only allows egress traffic to public \
+             IPv4 addresses.",
+        ),
+        (
+            "allow-to-private-networks",
+            "to-private-networks",
+            PLANES,
+            shoot.map(|shoot| to_private(networks, shoot)),
+            "Allows egress from pods labeled with '${label}=allowed' to the private networks (RFC1918) and carrier-grade NAT \
+             (RFC6598), except for cluster-specific networks.",
+        ),
+        (
+            "allow-to-blocked-cidrs",
+            "to-blocked-cidrs",
+            PLANES,
+            Some(networks.blocked.iter().map(|cidr| json!({"to": [{"ipBlock": {"cidr": cidr}}]})).collect()),
+            "Allows egress from pods labeled with '${label}=allowed' to explicitly blocked addresses configured by human \
+             operators.",
+        ),
+        (
+            "allow-to-dns",
+            "to-dns",
+            PLANES | ISTIO | HANDLER,
+            Some(to_dns(networks)),
+            "Allows egress from pods labeled with '${label}=allowed' to DNS running in 'kube-system'. In practice, most of \
+             the pods which require network egress need this label.",
+        ),
+    ];
+    let mut central = Central::default();
+    for (name, label, of, egress, description) in all {
+        if classes & of == 0 {
+            continue;
+        }
+        let Some(egress) = egress else {
+            central.unknown.push(name);
+            continue;
+        };
+        let label = format!("networking.gardener.cloud/{label}");
+        central.policies.push(Policy {
+            name: name.to_owned(),
+            service: None,
+            description: description.replace("${label}", &label),
+            spec: json!({"podSelector": {"matchLabels": {label: "allowed"}}, "policyTypes": ["Egress"], "egress": egress}),
+        });
+    }
+    if classes != 0 {
+        central.policies.push(Policy {
+            name: DENY_ALL.to_owned(),
+            service: None,
+            description: "Disables all ingress and egress traffic into/from this namespace.".to_owned(),
+            spec: json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}),
+        });
+    }
+    central
+}
+
+/// A range, without those of `exceptions` that are part of it.
+fn block(range: &str, exceptions: &[String]) -> Value {
+    let mut except: Vec<&String> = Vec::new();
+    if let Some(whole) = Cidr::parse(range) {
+        let is_part = |part: Cidr| whole.overlaps(part) && whole.prefix() < part.prefix();
+        for exception in exceptions {
+            if Cidr::parse(exception).is_some_and(is_part) && !except.contains(&exception) {
+                except.push(exception);
+            }
+        }
+    }
+    json!({"ipBlock": {"cidr": range, "except": except}})
+}
+
+fn to_public(networks: &Networks) -> Value {
+    let owned = |ranges: &[&str]| ranges.iter().map(|range| (*range).to_owned()).collect::<Vec<_>>();
+    let v4 = [owned(&PRIVATE_V4), networks.blocked.clone()].concat();
+    // Networks of a cluster may be public ones with IPv6.
+    let v6 = [owned(&PRIVATE_V6), networks.exceptions("IPv6")].concat();
+    json!([{"to": [block("0.0.0.0/0", &v4), block("::/0", &v6)]}])
+}
+
+fn to_private(networks: &Networks, shoot: &ShootNetworks) -> Value {
+    let rule = |ranges: &[&str], exceptions: Vec<String>| json!({"to": ranges.iter().map(|range| block(range, &exceptions)).collect::<Vec<_>>()});
+    let v4 = [networks.exceptions("IPv4"), shoot.v4.clone()].concat();
+    let v6 = [networks.exceptions("IPv6"), shoot.v6.clone()].concat();
+    json!([rule(&PRIVATE_V4, v4), rule(&PRIVATE_V6, v6)])
+}
+
+fn to_dns(networks: &Networks) -> Value {
+    let pods = |name: &str| {
+        json!({
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+            "podSelector": {"matchExpressions": [{"key": "k8s-app", "operator": "In", "values": [name]}]},
+        })
+    };
+    let mut to = vec![pods("kube-dns"), pods("node-local-dns")];
+    let servers = networks.services.iter().filter_map(|range| Cidr::parse(range));
+    let servers = servers.map(|range| single(range.nth(DNS_ADDRESS)));
+    let addresses = NODE_LOCAL_DNS.map(str::to_owned).into_iter().chain(servers);
+    to.extend(addresses.map(|cidr| json!({"ipBlock": {"cidr": cidr}})));
+    let port = |port: u16, protocol: &str| json!({"port": port, "protocol": protocol});
+    json!([{"to": to, "ports": [port(53, "UDP"), port(53, "TCP"), port(8053, "UDP"), port(8053, "TCP")]}])
+}
+
+/// The range of one address.
+fn single(address: IpAddr) -> String {
+    format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 })
+}
+
+/// Rules to the API server: one for each subset of Endpoints `default/kubernetes`, one for the addresses of its name. `None` if
+/// no address is known.
+pub(super) fn to_api_server(endpoints: &Value, resolved: Option<(&[IpAddr], u16)>) -> Option<Vec<Value>> {
+    let rule = |addresses: Vec<IpAddr>, ports: Value| {
+        let unique: BTreeMap<IpAddr, Value> = addresses
+            .into_iter()
+            .map(|address| (address, json!({"ipBlock": {"cidr": single(address)}})))
+            .collect();
+        // Without addresses it would allow all.
+        (!unique.is_empty()).then(|| json!({"to": unique.into_values().collect::<Vec<_>>(), "ports": ports}))
+    };
+    let subsets = endpoints["subsets"].as_array().into_iter().flatten();
+    let mut rules: Vec<Value> = subsets
+        .filter_map(|subset| {
+            let addresses = subset["addresses"].as_array().into_iter().flatten();
+            let ports = subset["ports"].as_array().into_iter().flatten();
+            let ports =
+                ports.map(|port| json!({"port": port["port"], "protocol": port["protocol"]})).collect();
+            rule(addresses.filter_map(|address| text(&address["ip"]).parse().ok()).collect(), ports)
+        })
+        .collect();
+    let of_name = resolved
+        .and_then(|(addresses, port)| rule(addresses.to_vec(), json!([{"port": port, "protocol": "TCP"}])));
+    rules.extend(of_name);
+    (!rules.is_empty()).then_some(rules)
+}

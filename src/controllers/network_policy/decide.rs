@@ -1,0 +1,90 @@
+//! What to write in a namespace, and in which order: pure.
+//!
+//! `deny-all` comes after everything that it would cut off, and goes before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::api::meta::Key;
+
+use super::policy::{DENY_ALL, Policy, Seen, seen};
+
+/// Who writes the policies that Services ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// Nobody has said so yet.
+    #[default]
+    Unknown,
+    /// The agent, as long as its applier holds the lease.
+    Ours,
+    /// A gardener-resource-manager.
+    Others,
+}
+
+/// What is wanted in a namespace, as far as it is known.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    pub(super) policies: Vec<Policy>,
+    /// Names of central policies that belong there and cannot be made yet.
+    pub(super) unknown: Vec<&'static str>,
+    /// Services that ask for something unclear: their policies stay as they are.
+    pub(super) unclear: BTreeSet<Key>,
+    /// Whether the central policies are the agent's.
+    pub(super) has_central: bool,
+    /// Whether those of Services are.
+    pub(super) whose: Whose,
+}
+
+/// A step towards it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    Create(Policy),
+    Change(Policy),
+    Delete(String),
+}
+
+/// In their order, and whether a namespace stays open because not all is known that may be allowed there.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    pub(super) stays_open: bool,
+}
+
+/// `live` is how the policies of the namespace look.
+pub(super) fn plan(namespace: &str, wanted: Wanted, live: &[Arc<str>]) -> Plan {
+    let there: BTreeMap<String, (Seen, &str)> = live
+        .iter()
+        .filter_map(|look| seen(look, namespace).map(|seen| (seen.name.clone(), (seen, look.as_ref()))))
+        .collect();
+    let stays = |seen: &Seen| match &seen.service {
+        None => !wanted.has_central || wanted.unknown.contains(&seen.name.as_str()),
+        Some(service) => wanted.whose != Whose::Ours || wanted.unclear.contains(service),
+    };
+    let names: BTreeSet<&str> = wanted.policies.iter().map(|policy| policy.name.as_str()).collect();
+    let obsolete = there
+        .values()
+        .map(|(seen, _)| seen)
+        .filter(|seen| !names.contains(seen.name.as_str()) && !stays(seen));
+    let (closing, mut deletes): (Vec<String>, Vec<String>) =
+        obsolete.map(|seen| seen.name.clone()).partition(|name| name == DENY_ALL);
+    deletes.sort_unstable();
+    let is_known = wanted.unknown.is_empty() && wanted.unclear.is_empty() && wanted.whose != Whose::Unknown;
+    let (mut opens, mut closes, mut stays_open) = (BTreeMap::new(), None, false);
+    for policy in wanted.policies {
+        let known = there.get(&policy.name);
+        if known.is_some_and(|(_, look)| *look == policy.look(namespace)) {
+            continue;
+        }
+        let is_closing = policy.name == DENY_ALL;
+        if is_closing && !is_known {
+            stays_open = true;
+            continue;
+        }
+        let name = policy.name.clone();
+        let step = if known.is_some() { Step::Change(policy) } else { Step::Create(policy) };
+        if is_closing { closes = Some(step) } else { drop(opens.insert(name, step)) }
+    }
+    let first = closing.into_iter().map(Step::Delete);
+    let last = deletes.into_iter().map(Step::Delete);
+    Plan { steps: first.chain(opens.into_values()).chain(closes).chain(last).collect(), stays_open }
+}

@@ -1,0 +1,164 @@
+//! What policies are made of, as the watches tell it: namespaces, Services, pods, and the policies that are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::decide::{Wanted, Whose};
+use super::services::{Service, carried};
+use super::{central, policy, services};
+use crate::api::core::{NETWORK_POLICY, POD, SERVICE};
+use crate::api::meta::{Key, ObjectMeta};
+use crate::controllers::site::Namespace;
+use crate::kube::Client;
+use crate::limits;
+use crate::runtime::alike::Alike;
+use crate::runtime::controller::Failure;
+use crate::runtime::group::Group;
+use crate::runtime::informer::Options;
+use crate::runtime::source::{Notice, Source};
+
+/// What the controller shares with those who watch for it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Sight {
+    namespaces: Source<Namespace>,
+    pub(super) policies: Alike,
+    pub(super) services: Alike,
+    pub(super) pods: Alike,
+    whose: Arc<Mutex<Whose>>,
+    pub(super) whose_changed: Notice,
+}
+
+impl Sight {
+    /// Knows only what `namespaces` does.
+    pub fn new(namespaces: Source<Namespace>) -> Self {
+        Self {
+            namespaces,
+            policies: Alike::new(policy::look),
+            services: Alike::new(services::look),
+            pods: Alike::new(services::look_of_pod),
+            whose: Arc::default(),
+            whose_changed: Notice::default(),
+        }
+    }
+
+    /// Watches the policies of the seed.
+    pub fn watch_policies(&self, seed: &Client, group: &mut Group) {
+        group.watch(seed, Options::all("seed/networkpolicies", NETWORK_POLICY), &self.policies);
+    }
+
+    /// Watches what the policies of Services are made of.
+    pub fn watch_services(&self, seed: &Client, group: &mut Group) {
+        group.watch(seed, Options::all("seed/services", SERVICE), &self.services);
+        let pods = Options { metadata_only: true, ..Options::all("seed/pods", POD) };
+        group.watch(seed, pods, &self.pods);
+    }
+
+    /// From now on these write the policies that Services ask for.
+    pub fn set_whose(&self, whose: Whose) {
+        let before =
+            std::mem::replace(&mut *self.whose.lock().unwrap_or_else(PoisonError::into_inner), whose);
+        if before != whose {
+            self.whose_changed.tell(&());
+        }
+    }
+
+    pub(super) fn whose(&self) -> Whose {
+        *self.whose.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn namespaces(&self) -> &Source<Namespace> {
+        &self.namespaces
+    }
+
+    pub(super) fn namespace(&self, name: &str) -> Option<Arc<Namespace>> {
+        self.namespaces.store().get(&Key::new("", name))
+    }
+
+    /// Whether all is known that decides what is written.
+    pub(super) fn is_synced(&self) -> bool {
+        let asks = self.services.is_synced() && self.pods.is_synced();
+        self.namespaces.store().is_synced()
+            && self.policies.is_synced()
+            && (asks || self.whose() != Whose::Ours)
+    }
+
+    /// The namespaces that are to stay.
+    fn lasting(&self) -> Vec<Arc<Namespace>> {
+        let mut all = self.namespaces.store().values();
+        all.retain(|namespace| namespace.metadata.deletion_timestamp.is_none());
+        all
+    }
+
+    /// The namespaces of Services that let pods of this one in, and how these look.
+    pub(super) fn open_to(&self, namespace: &ObjectMeta) -> Vec<(Arc<str>, Arc<str>)> {
+        // In which namespace the Service is does not matter.
+        self.services.find(&|look| {
+            Service::read("", look)
+                .is_ok_and(|service| service.is_some_and(|service| service.is_open_to(namespace)))
+        })
+    }
+
+    /// The namespaces from which pods are let in by a Service that looks so.
+    pub(super) fn open_from(&self, look: &str) -> Vec<String> {
+        let Ok(Some(service)) = Service::read("", look) else { return Vec::new() };
+        let all = self.lasting();
+        let open = all.iter().filter(|namespace| service.is_open_to(&namespace.metadata));
+        open.map(|namespace| namespace.metadata.name.clone()).collect()
+    }
+
+    /// Adds what Services ask for in a namespace.
+    pub(super) fn ask(&self, namespace: &ObjectMeta, wanted: &mut Wanted) -> Result<(), Failure> {
+        let name = namespace.name.as_str();
+        let mut read = |of: &str, look: &str| {
+            Service::read(of, look).unwrap_or_else(|unclear| {
+                let (service, annotation) = (unclear.service.to_string(), unclear.annotation.as_str());
+                log::warn!(service = service.as_str(), annotation; "The annotation is no list of objects; policies stay as they are");
+                wanted.unclear.insert(unclear.service);
+                None
+            })
+        };
+        let own = carried(&self.pods.within(name));
+        let mut policies = Vec::new();
+        if central::is_handled(namespace) {
+            let (own, lasting) = (Arc::new(own.clone()), self.lasting());
+            let mut known: BTreeMap<&str, Arc<BTreeSet<String>>> = [(name, own)].into();
+            for look in self.services.within(name) {
+                let Some(service) = read(name, &look) else { continue };
+                let open: Vec<&str> = lasting
+                    .iter()
+                    .map(|other| &other.metadata)
+                    .filter(|other| service.is_open_to(other))
+                    .map(|other| other.name.as_str())
+                    .collect();
+                for other in &open {
+                    known.entry(other).or_insert_with(|| Arc::new(carried(&self.pods.within(other))));
+                }
+                let peers = known.iter().filter(|(other, _)| **other == name || open.contains(other));
+                let peers = peers.map(|(other, labels)| (*other, Arc::clone(labels))).collect();
+                policies.extend(service.within(&peers));
+            }
+        }
+        if !own.is_empty() {
+            for (of, look) in self.open_to(namespace) {
+                let lasts = |of: &Namespace| {
+                    of.metadata.deletion_timestamp.is_none() && central::is_handled(&of.metadata)
+                };
+                if *of == *name || !self.namespace(&of).is_some_and(|of| lasts(&of)) {
+                    continue;
+                }
+                policies
+                    .extend(read(&of, &look).into_iter().flat_map(|service| service.elsewhere(name, &own)));
+            }
+        }
+        if policies.len() > limits::NETWORK_POLICIES_MAX {
+            return Err(Failure::terminal(format!(
+                "the Services of the seed ask for {} NetworkPolicies in namespace {name}; the agent writes at most {}: narrow \
+                 annotation networking.resources.gardener.cloud/namespace-selectors of Services there",
+                policies.len(),
+                limits::NETWORK_POLICIES_MAX
+            )));
+        }
+        wanted.policies.extend(policies);
+        Ok(())
+    }
+}

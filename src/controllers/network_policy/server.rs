@@ -1,0 +1,158 @@
+//! Where the API server of the seed is, for pods that talk to it: looked up now and then.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::central;
+use crate::api::core::ENDPOINTS;
+use crate::base::clock::Mono;
+use crate::controllers::site::is_garden;
+use crate::kube::Seed;
+use crate::net::{Dial, Url};
+use crate::runtime::controller::Failure;
+
+/// How often it is looked whether the seed runs a garden.
+const GARDEN_PERIOD: Duration = Duration::from_secs(60);
+/// How long a lookup may hold a worker.
+const LOOKUP_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What is known of the seed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Known {
+    /// It runs a garden, whose operator writes the central policies.
+    pub(super) is_garden: bool,
+    /// Rules to its API server; `None`: its name has no address yet.
+    pub(super) rules: Option<Arc<Vec<Value>>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    known: Option<Known>,
+    looked_for_garden: Option<Mono>,
+    addresses: Vec<IpAddr>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Server {
+    seed: Seed,
+    dialer: Arc<dyn Dial>,
+    name: Option<(String, u16)>,
+    inner: Mutex<Inner>,
+}
+
+impl Server {
+    /// `name` and port of the API server; `None`: it has an address.
+    pub fn new(seed: Seed, dialer: Arc<dyn Dial>, name: Option<(String, u16)>) -> Self {
+        Self { seed, dialer, name, inner: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Single assignments change it.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn known(&self) -> Option<Known> {
+        self.lock().known.clone()
+    }
+
+    /// Looks again. True if something is different than before.
+    pub(super) fn look(&self, now: Mono) -> Result<bool, Failure> {
+        let is_garden = self.is_garden(now)?;
+        let endpoints = self.seed.find::<Value>(&ENDPOINTS, "default", "kubernetes")?.unwrap_or_default();
+        let resolved = self.resolve();
+        let addresses = self.lock().addresses.clone();
+        let rules = match &self.name {
+            Some(_) if addresses.is_empty() => None,
+            Some((_, port)) => Some(central::to_api_server(&endpoints, Some((&addresses, *port)))),
+            None => Some(central::to_api_server(&endpoints, None)),
+        };
+        let rules = match rules {
+            Some(None) => {
+                return Err(Failure::retry(
+                    "Endpoints default/kubernetes of the seed have no address: pods could not be allowed to talk to the API \
+                     server",
+                ));
+            }
+            Some(Some(rules)) => Some(Arc::new(rules)),
+            None => None,
+        };
+        let known = Some(Known { is_garden, rules });
+        let is_new = {
+            let mut inner = self.lock();
+            let is_new = inner.known != known;
+            inner.known = known;
+            is_new
+        };
+        match resolved {
+            // What is known is told first.
+            Err(error) if !is_new => Err(error),
+            _ => Ok(is_new),
+        }
+    }
+
+    fn is_garden(&self, now: Mono) -> Result<bool, Failure> {
+        let (known, at) = {
+            let inner = self.lock();
+            (inner.known.as_ref().map(|known| known.is_garden), inner.looked_for_garden)
+        };
+        match (known, at) {
+            (Some(known), Some(at)) if now.saturating_sub(at) < GARDEN_PERIOD => Ok(known),
+            _ => {
+                let found = is_garden(&self.seed)?;
+                self.lock().looked_for_garden = Some(now);
+                Ok(found)
+            }
+        }
+    }
+
+    /// What is known stays if the name cannot be looked up.
+    fn resolve(&self) -> Result<(), Failure> {
+        let Some((name, _)) = &self.name else { return Ok(()) };
+        let mut found = self.dialer.lookup(name, LOOKUP_TIME_MAX)?;
+        found.sort_unstable();
+        found.dedup();
+        if !found.is_empty() {
+            self.lock().addresses = found;
+        }
+        Ok(())
+    }
+}
+
+/// The name of the API server in its URL or, if that is an address, in the environment of pods (`KUBERNETES_SERVICE_HOST` and
+/// `KUBERNETES_SERVICE_PORT`).
+pub fn name(server: &str, host: Option<&str>, port: Option<&str>) -> Option<(String, u16)> {
+    let is_name = |host: &str| !host.is_empty() && host.parse::<IpAddr>().is_err();
+    let url = Url::parse(server).ok().map(|url| (url.host, url.port));
+    let variables = || Some((host?.to_owned(), port?.parse().ok()?));
+    url.filter(|(host, _)| is_name(host)).or_else(variables).filter(|(host, _)| is_name(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_api_server_may_have_a_name() {
+        let named = |host: &str, port| Some((host.to_owned(), port));
+        let table = [
+            ("https://api.example.org", None, None, named("api.example.org", 443)),
+            (
+                "https://api.example.org:6443",
+                Some("other.example.org"),
+                Some("443"),
+                named("api.example.org", 6443),
+            ),
+            ("https://10.0.0.1:6443", None, None, None),
+            ("https://[fd00::1]:6443", Some("10.0.0.1"), Some("443"), None),
+            ("https://10.0.0.1:6443", Some("api.example.org"), Some("443"), named("api.example.org", 443)),
+            ("https://10.0.0.1:6443", Some("api.example.org"), None, None),
+        ];
+        for (server, host, port, expected) in table {
+            assert_eq!(name(server, host, port), expected, "{server} {host:?} {port:?}");
+        }
+    }
+}

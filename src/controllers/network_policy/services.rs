@@ -1,0 +1,255 @@
+//! The policies that Services ask for (gardener-resource-manager's `networkpolicy`): who may talk to the pods of a Service, by
+//! labels of the pods that want to. A policy is there as long as some pod has its label.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::policy::Policy;
+use crate::api::meta::{Key, ObjectMeta, text};
+use crate::api::selector::selects;
+use crate::components::managed::sha256_hex;
+
+/// Before the keys of labels and annotations.
+const PREFIX: &str = "networking.resources.gardener.cloud/";
+const SELECTORS: &str = "namespace-selectors";
+const ALIAS: &str = "pod-label-selector-namespace-alias";
+const WORLD: &str = "from-world-to-ports";
+const FROM: (&str, &str) = ("from-", "-allowed-ports");
+const ALLOWED: &str = "allowed";
+/// How long the name of a label may be, and what is left of a longer one before its digest.
+const LABEL_LENGTH_MAX: usize = 63;
+const LABEL_LENGTH_CUT: usize = 57;
+const DIGEST_LENGTH: usize = 5;
+
+/// All that matters of a Service, as a text; empty if it asks for nothing.
+pub(super) fn look(service: &Value) -> String {
+    let (metadata, spec) = (&service["metadata"], &service["spec"]);
+    let is_selecting = spec["selector"].as_object().is_some_and(|selector| !selector.is_empty());
+    if !is_selecting || !metadata["deletionTimestamp"].is_null() {
+        return String::new();
+    }
+    let annotations = metadata["annotations"].as_object().into_iter().flatten();
+    let ours: BTreeMap<&str, &Value> =
+        annotations.filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value))).collect();
+    let ports = spec["ports"].as_array().into_iter().flatten();
+    let ports: Vec<Value> =
+        ports.map(|port| json!({"protocol": port["protocol"], "port": target(port)})).collect();
+    json!({"name": metadata["name"], "selector": spec["selector"], "annotations": ours, "ports": ports})
+        .to_string()
+}
+
+/// A server sets it to the port itself where it is missing.
+fn target(port: &Value) -> &Value {
+    if port["targetPort"].is_null() { &port["port"] } else { &port["targetPort"] }
+}
+
+/// All that matters of a pod: what it may talk to, one label a line; empty if it needs no policy.
+pub(super) fn look_of_pod(pod: &Value) -> String {
+    let labels = pod["metadata"]["labels"].as_object().into_iter().flatten();
+    let ours = labels.filter(|(_, value)| value.as_str() == Some(ALLOWED));
+    let ours: Vec<&str> =
+        ours.filter_map(|(key, _)| key.strip_prefix(PREFIX)).filter(|name| name.starts_with("to-")).collect();
+    ours.join("\n")
+}
+
+/// The labels of pods, from their looks.
+pub(super) fn carried(pods: &[Arc<str>]) -> BTreeSet<String> {
+    pods.iter().flat_map(|pod| pod.lines()).map(str::to_owned).collect()
+}
+
+/// A port to which policies allow traffic, as a policy has it.
+#[derive(Clone, Debug, PartialEq)]
+struct Port {
+    protocol: String,
+    port: Value,
+}
+
+impl Port {
+    fn read(port: &Value) -> Self {
+        let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
+        Self { protocol, port: port["port"].clone() }
+    }
+
+    fn name(&self) -> String {
+        self.port.as_str().map_or_else(|| self.port.to_string(), str::to_owned)
+    }
+
+    fn object(&self) -> Value {
+        json!({"protocol": self.protocol, "port": self.port})
+    }
+}
+
+/// A Service that may ask for policies.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Service {
+    key: Key,
+    /// Stands for its namespace in labels of pods elsewhere.
+    alias: String,
+    selector: Value,
+    /// Of namespaces whose pods may talk to it, besides those of its own.
+    namespaces: Vec<Value>,
+    /// Parts of the names of policies, and of the labels of pods.
+    ways: Vec<(String, String, Port)>,
+    /// To which everybody may talk.
+    world: Option<Vec<Value>>,
+}
+
+/// A Service asks for something that nobody understands.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unclear {
+    pub(super) service: Key,
+    pub(super) annotation: String,
+}
+
+impl Service {
+    /// Reads a text of [`look`]; `None`: it asks for nothing.
+    pub(super) fn read(namespace: &str, look: &str) -> Result<Option<Self>, Unclear> {
+        let Ok(service) = serde_json::from_str::<Value>(look) else { return Ok(None) };
+        let (name, annotations) = (text(&service["name"]), &service["annotations"]);
+        let list =
+            |annotation: &str| match annotations[annotation].as_str().map(serde_json::from_str::<Value>) {
+                None => Ok(None),
+                Some(Ok(Value::Null)) => Ok(Some(Vec::new())),
+                Some(Ok(Value::Array(items))) if items.iter().all(Value::is_object) => Ok(Some(items)),
+                Some(_) => Err(Unclear {
+                    service: Key::new(namespace, name),
+                    annotation: format!("{PREFIX}{annotation}"),
+                }),
+            };
+        let id = |port: &Port| format!("{name}-{}-{}", port.protocol.to_lowercase(), port.name());
+        let ports = service["ports"].as_array().into_iter().flatten().map(Port::read);
+        let mut ways: Vec<(String, String, Port)> = ports.map(|port| (id(&port), id(&port), port)).collect();
+        for annotation in annotations.as_object().into_iter().flatten().map(|(annotation, _)| annotation) {
+            let Some(from) = annotation.strip_prefix(FROM.0).and_then(|rest| rest.strip_suffix(FROM.1))
+            else {
+                continue;
+            };
+            for port in list(annotation)?.unwrap_or_default().iter().map(Port::read) {
+                ways.push((format!("{}-via-{from}", id(&port)), from.to_owned(), port));
+            }
+        }
+        let alias = annotations[ALIAS].as_str().unwrap_or(namespace).to_owned();
+        let namespaces = list(SELECTORS)?.unwrap_or_default();
+        // Without a port, the policy would open all of them.
+        let world = list(WORLD)?.filter(|ports| !ports.is_empty());
+        let selector = json!({"matchLabels": service["selector"]});
+        Ok(Some(Self { key: Key::new(namespace, name), alias, selector, namespaces, ways, world }))
+    }
+
+    /// Whether pods of another namespace may talk to it.
+    pub(super) fn is_open_to(&self, namespace: &ObjectMeta) -> bool {
+        namespace.name != self.key.namespace
+            && self.namespaces.iter().any(|selector| selects(selector, &namespace.labels))
+    }
+
+    /// The policies in its own namespace. `carried` has the labels of pods in its namespace, and in those to which it is open.
+    pub(super) fn within(&self, carried: &BTreeMap<&str, Arc<BTreeSet<String>>>) -> Vec<Policy> {
+        let mut policies: Vec<Policy> = self.from_world().into_iter().collect();
+        for (namespace, labels) in carried {
+            let is_own = *namespace == self.key.namespace;
+            for (id, label, port) in self.wanted(is_own, labels) {
+                policies.push(self.ingress(namespace, &id, &label, port));
+                if is_own {
+                    policies.push(self.egress(namespace, &id, &label, port));
+                }
+            }
+        }
+        policies
+    }
+
+    /// The policies in another namespace to which it is open.
+    pub(super) fn elsewhere(&self, namespace: &str, carried: &BTreeSet<String>) -> Vec<Policy> {
+        let wanted = self.wanted(false, carried);
+        wanted.map(|(id, label, port)| self.egress(namespace, &id, &label, port)).collect()
+    }
+
+    /// The ways that pods with these labels want to go, with the keys of the labels.
+    fn wanted<'a>(
+        &'a self,
+        is_own: bool,
+        carried: &'a BTreeSet<String>,
+    ) -> impl Iterator<Item = (String, String, &'a Port)> {
+        let infix = if is_own { String::new() } else { format!("{}-", self.alias) };
+        self.ways.iter().filter_map(move |(id, way, port)| {
+            let label = shortened(format!("to-{infix}{way}"));
+            carried.contains(&label).then(|| (id.clone(), format!("{PREFIX}{label}"), port))
+        })
+    }
+
+    fn policy(&self, name: String, description: String, spec: Value) -> Policy {
+        Policy { name, service: Some(self.key.clone()), description, spec }
+    }
+
+    fn ingress(&self, from: &str, id: &str, label: &str, port: &Port) -> Policy {
+        let is_own = from == self.key.namespace;
+        let name = if is_own { format!("ingress-to-{id}") } else { format!("ingress-to-{id}-from-{from}") };
+        let description = format!(
+            "Allows ingress {} traffic to port {} for pods selected by the {} service selector from pods running in namespace \
+             {from} labeled with {{map[{label}:{ALLOWED}] []}}.",
+            port.protocol,
+            port.name(),
+            self.key
+        );
+        let peer = peer(json!({"matchLabels": {label: ALLOWED}}), (!is_own).then_some(from));
+        let spec = json!({"podSelector": self.selector, "policyTypes": ["Ingress"],
+            "ingress": [{"from": [peer], "ports": [port.object()]}]});
+        self.policy(name, description, spec)
+    }
+
+    fn egress(&self, from: &str, id: &str, label: &str, port: &Port) -> Policy {
+        let own = self.key.namespace.as_str();
+        let is_own = from == own;
+        let name = if is_own { format!("egress-to-{id}") } else { format!("egress-to-{own}-{id}") };
+        let description = format!(
+            "Allows egress {} traffic to port {} from pods running in namespace {from} labeled with {{map[{label}:{ALLOWED}] \
+             []}} to pods selected by the {} service selector.",
+            port.protocol,
+            port.name(),
+            self.key
+        );
+        let peer = peer(self.selector.clone(), (!is_own).then_some(own));
+        let spec = json!({"podSelector": {"matchLabels": {label: ALLOWED}}, "policyTypes": ["Egress"],
+            "egress": [{"to": [peer], "ports": [port.object()]}]});
+        self.policy(name, description, spec)
+    }
+
+    fn from_world(&self) -> Option<Policy> {
+        let ports = self.world.as_ref()?;
+        let named = ports.iter().map(|port| {
+            let protocol =
+                port["protocol"].as_str().map(|protocol| format!("{protocol}/")).unwrap_or_default();
+            format!("{protocol}{}", Port::read(port).name())
+        });
+        let description = format!(
+            "Allows ingress traffic from everywhere to ports [{}] for pods selected by the {} service selector.",
+            named.collect::<Vec<_>>().join(" "),
+            self.key
+        );
+        let spec =
+            json!({"podSelector": self.selector, "policyTypes": ["Ingress"], "ingress": [{"ports": ports}]});
+        Some(self.policy(format!("ingress-to-{}-from-world", self.key.name), description, spec))
+    }
+}
+
+fn peer(pods: Value, namespace: Option<&str>) -> Value {
+    match namespace {
+        None => json!({"podSelector": pods}),
+        Some(name) => json!({
+            "podSelector": pods,
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+        }),
+    }
+}
+
+/// The name of a label that is too long for Kubernetes ends with a digest.
+fn shortened(name: String) -> String {
+    match name.get(..LABEL_LENGTH_CUT) {
+        Some(begin) if name.len() > LABEL_LENGTH_MAX => {
+            let digest = sha256_hex(name.as_bytes());
+            format!("{begin}-{}", digest.get(..DIGEST_LENGTH).unwrap_or_default())
+        }
+        _ => name,
+    }
+}

@@ -1,0 +1,269 @@
+//! What an informer knows of objects that are many and look alike: a text of each, which says all that somebody reads of it.
+//! Equal texts are kept once, names not at all. Whatever all Shoots of a seed have costs little more than it does for one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+use super::informer::Keep;
+use super::marks::{Mark, Version, version};
+use super::source::{Listeners, Listening};
+use super::store::StoreView;
+use crate::api::meta::Key;
+use crate::base::clock::Mono;
+use crate::kube::Undecodable;
+use crate::kube::value::Streamed;
+
+/// An object looks different than before, is new or is gone. Versions of it that look the same are not told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Altered {
+    /// The namespace of the object.
+    pub namespace: Arc<str>,
+    /// How it looked before.
+    pub old: Option<Arc<str>>,
+    /// How it looks now.
+    pub new: Option<Arc<str>>,
+}
+
+struct Entry {
+    version: Version,
+    text: Arc<str>,
+}
+
+#[derive(Default)]
+struct Inner {
+    namespaces: BTreeMap<Arc<str>, BTreeMap<Mark, Entry>>,
+    texts: BTreeSet<Arc<str>>,
+    view: StoreView,
+}
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Alike {
+    inner: Arc<Mutex<Inner>>,
+    listeners: Listeners<Altered>,
+    look: fn(&Value) -> String,
+}
+
+impl fmt::Debug for Alike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Alike").field(&self.view().objects).finish()
+    }
+}
+
+impl Inner {
+    /// The one copy of a text.
+    fn text(&mut self, text: String) -> Arc<str> {
+        let text = Arc::from(text);
+        if let Some(known) = self.texts.get(&text) {
+            return Arc::clone(known);
+        }
+        self.texts.insert(Arc::clone(&text));
+        text
+    }
+
+    /// Leaves out texts that no object has any more.
+    fn sweep(&mut self) {
+        self.texts.retain(|text| Arc::strong_count(text) > 1);
+    }
+
+    fn put(&mut self, key: &Key, entry: Entry) -> (Arc<str>, Option<Arc<str>>) {
+        let namespace = self.namespaces.get_key_value(key.namespace.as_str());
+        let namespace =
+            namespace.map_or_else(|| Arc::from(key.namespace.as_str()), |(known, _)| Arc::clone(known));
+        let entries = self.namespaces.entry(Arc::clone(&namespace)).or_default();
+        let old = entries.insert(Mark::of(key), entry).map(|entry| entry.text);
+        self.view.objects += usize::from(old.is_none());
+        (namespace, old)
+    }
+
+    /// Takes out what `is_gone` says.
+    fn take(&mut self, is_gone: impl Fn(&str, &Mark) -> bool) -> Vec<Altered> {
+        let mut gone = Vec::new();
+        self.namespaces.retain(|namespace, entries| {
+            entries.retain(|mark, entry| {
+                let goes = is_gone(namespace, mark);
+                if goes {
+                    let (namespace, old) = (Arc::clone(namespace), Some(Arc::clone(&entry.text)));
+                    gone.push(Altered { namespace, old, new: None });
+                }
+                !goes
+            });
+            !entries.is_empty()
+        });
+        self.view.objects = self.view.objects.saturating_sub(gone.len());
+        gone
+    }
+}
+
+impl Alike {
+    /// Knows nothing yet. `look` makes the text of an object.
+    pub fn new(look: fn(&Value) -> String) -> Self {
+        Self { inner: Arc::default(), listeners: Listeners::default(), look }
+    }
+
+    /// Tells `listener` of what looks different from now on, until the result is dropped.
+    pub fn listen(&self, listener: impl Fn(&Altered) + Send + Sync + 'static) -> Listening {
+        self.listeners.add(listener)
+    }
+
+    /// Whether a complete list was seen.
+    pub fn is_synced(&self) -> bool {
+        self.lock().view.synced
+    }
+
+    /// How the objects of a namespace look; equal ones several times.
+    pub fn within(&self, namespace: &str) -> Vec<Arc<str>> {
+        let inner = self.lock();
+        let entries = inner.namespaces.get(namespace).into_iter().flat_map(BTreeMap::values);
+        entries.map(|entry| Arc::clone(&entry.text)).collect()
+    }
+
+    /// Where objects are that look as `is_wanted` says, and how. It is asked once about equal ones.
+    pub fn find(&self, is_wanted: &dyn Fn(&str) -> bool) -> Vec<(Arc<str>, Arc<str>)> {
+        let inner = self.lock();
+        let wanted: BTreeSet<&Arc<str>> = inner.texts.iter().filter(|text| is_wanted(text)).collect();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for (namespace, entries) in &inner.namespaces {
+            let texts = entries.values().map(|entry| &entry.text).filter(|text| wanted.contains(text));
+            found.extend(texts.map(|text| (Arc::clone(namespace), Arc::clone(text))));
+        }
+        found
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing that can panic happens between the changes of its maps.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, altered: Vec<Altered>) {
+        altered.iter().for_each(|altered| self.listeners.tell(altered));
+        drop(altered);
+        self.lock().sweep();
+    }
+}
+
+impl Keep for Alike {
+    fn view(&self) -> StoreView {
+        self.lock().view
+    }
+
+    fn heard(&self, at: Mono) {
+        self.lock().view.heard_at = Some(at);
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.lock().namespaces.get(key.namespace.as_str()).is_some_and(|of| of.contains_key(&Mark::of(key)))
+    }
+
+    fn has_version(&self, key: &Key, known: &str) -> bool {
+        let inner = self.lock();
+        let entry = inner.namespaces.get(key.namespace.as_str()).and_then(|of| of.get(&Mark::of(key)));
+        entry.is_some_and(|entry| entry.version == version(known))
+    }
+
+    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
+        let version = version(object.version());
+        let text = (self.look)(&object.decode::<Value>()?);
+        let (namespace, old, new) = {
+            let mut inner = self.lock();
+            let new = inner.text(text);
+            let (namespace, old) = inner.put(&key, Entry { version, text: Arc::clone(&new) });
+            (namespace, old, new)
+        };
+        if old.as_ref() != Some(&new) {
+            self.tell(vec![Altered { namespace, old, new: Some(new) }]);
+        }
+        Ok(())
+    }
+
+    /// What was known of it stays.
+    fn put_head(&self, _key: Key, _head: &Value) {}
+
+    fn remove(&self, key: &Key) {
+        let mark = Mark::of(key);
+        let gone = self.lock().take(|namespace, other| namespace == key.namespace && *other == mark);
+        self.tell(gone);
+    }
+
+    fn retain(&self, listed: &BTreeSet<Mark>) {
+        let gone = {
+            let mut inner = self.lock();
+            inner.view.synced = true;
+            inner.take(|_, mark| !listed.contains(mark))
+        };
+        self.tell(gone);
+    }
+
+    fn clear(&self) {
+        let mut inner = self.lock();
+        inner.namespaces.clear();
+        inner.texts.clear();
+        inner.view = StoreView { heard_at: inner.view.heard_at, ..StoreView::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn put(alike: &Alike, namespace: &str, name: &str, version: u32, look: &str) {
+        let object = json!({"metadata": {"namespace": namespace, "name": name, "resourceVersion": version.to_string()},
+            "look": look});
+        let streamed = serde_json::from_value(object).unwrap();
+        alike.put(Key::new(namespace, name), streamed).unwrap();
+    }
+
+    #[test]
+    fn what_looks_alike_is_kept_once_and_told_when_it_looks_different() {
+        let alike = Alike::new(|object| object["look"].as_str().unwrap_or_default().to_owned());
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let _listening = alike.listen(move |altered| {
+            let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
+            let line = (altered.namespace.to_string(), text(&altered.old), text(&altered.new));
+            telling.lock().unwrap().push(line);
+        });
+        let news = || std::mem::take(&mut *told.lock().unwrap());
+        let line = |namespace: &str, old: Option<&str>, new: Option<&str>| {
+            (namespace.to_owned(), old.map(str::to_owned), new.map(str::to_owned))
+        };
+        put(&alike, "a", "x", 1, "round");
+        put(&alike, "b", "x", 2, "round");
+        put(&alike, "b", "y", 3, "square");
+        assert_eq!(
+            news(),
+            [line("a", None, Some("round")), line("b", None, Some("round")), line("b", None, Some("square"))]
+        );
+        put(&alike, "b", "y", 4, "square");
+        assert_eq!(news(), [], "another version looks the same");
+        assert!(alike.has_version(&Key::new("b", "y"), "4") && !alike.has_version(&Key::new("b", "y"), "3"));
+        assert!(!alike.has(&Key::new("a", "y")));
+        assert_eq!((alike.view().objects, alike.lock().texts.len()), (3, 2));
+        let round = alike.find(&|text| text == "round");
+        let places: Vec<&str> = round.iter().map(|(namespace, _)| namespace.as_ref()).collect();
+        assert_eq!(places, ["a", "b"]);
+        drop(round);
+        assert_eq!(alike.within("b").len(), 2);
+
+        put(&alike, "a", "x", 5, "square");
+        alike.remove(&Key::new("b", "x"));
+        assert_eq!(news(), [line("a", Some("round"), Some("square")), line("b", Some("round"), None)]);
+        assert_eq!(alike.lock().texts.len(), 1, "nothing is round any more");
+        assert!(!alike.is_synced());
+        alike.retain(&[Mark::of(&Key::new("a", "x"))].into());
+        assert_eq!(news(), [line("b", Some("square"), None)]);
+        assert!(alike.is_synced());
+        assert_eq!((alike.view().objects, alike.lock().namespaces.len()), (1, 1));
+        alike.remove(&Key::new("a", "z"));
+        alike.clear();
+        assert_eq!((news(), alike.view().objects, alike.is_synced()), (vec![], 0, false));
+    }
+}
