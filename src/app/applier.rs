@@ -434,13 +434,12 @@ impl ApplierPart {
         });
         let (seed, served) = (&shared.clients.seed_of_workers, &shared.served);
         let mut group = group(shared, &stop);
-        let (spaces, secrets) = (shared.namespaces.clone(), Marks::default());
+        let spaces = shared.namespaces.clone();
         let connector = shared.clients.served_shoots(&self.lease);
         let (resources, managed) = (self.resources.clone(), shared.managed.clone());
         let serving = Serving::new(seed.clone(), connector, served.clone(), resources, managed, spaces);
         serving::add(serving, &mut group);
-        shoot_tokens::add(seed, served, &secrets, &mut group);
-        shoot_tokens::watch(&shared.clients.seed, &secrets, &mut group);
+        shoot_tokens::add(seed, served, &shared.token_secrets, &shared.token_pace, &mut group);
         Shoots { group, stop, is_over }
     }
 

@@ -158,6 +158,8 @@ fn site(
         entry_objects: Source::default(),
         shoots: shared.clients.shoots(),
         served: shared.served.clone(),
+        token_secrets: shared.token_secrets.clone(),
+        token_pace: shared.token_pace.clone(),
         certificate_changed: Notice::default(),
         garden_moved: Notice::default(),
     }

@@ -44,6 +44,7 @@ use crate::config::settings::Settings;
 use crate::controllers::Namespace;
 use crate::controllers::network_policy::Sight;
 use crate::controllers::seed::Registration;
+use crate::controllers::token_requestor;
 use crate::kube;
 use crate::limits;
 use crate::net::{Dial, ProxyEnv, SystemCas};
@@ -136,6 +137,10 @@ struct Shared {
     sight: Sight,
     /// The clusters of Shoots that the applier serves.
     served: Served,
+    /// The Secrets of the seed that ask for tokens, watched while a term lasts.
+    token_secrets: token_requestor::Secrets,
+    /// How fast tokens are asked for.
+    token_pace: token_requestor::Pace,
     /// The images of control planes.
     images: Images,
     /// Set when the agent will begin anew at once.
@@ -259,6 +264,8 @@ fn run_round(
         sight: Sight::new(namespaces.clone()),
         namespaces,
         served: Served::default(),
+        token_secrets: token_requestor::Secrets::default(),
+        token_pace: token_requestor::Pace::default(),
         images,
         keep_leases: round.keep_leases.clone(),
     });

@@ -11,7 +11,7 @@ use crate::base::stop::Stop;
 use crate::components::{crds, hosting, install};
 use crate::config::settings::ResourceManager;
 use crate::controllers::network_policy::{self, Server, Whose};
-use crate::controllers::{is_garden, watch_namespaces};
+use crate::controllers::{is_garden, token_requestor, watch_namespaces};
 use crate::kube;
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
@@ -70,6 +70,8 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     // From the beginning: nobody is ready without it.
     let managed = shared.managed.store().clone();
     shared.status.informer(options.name, move || managed.view());
+    let applies = shared.settings.edge.resource_manager != ResourceManager::External;
+    token_requestor::watch(&shared.clients.seed, &shared.token_secrets, applies, &mut group);
     if install_definitions(shared, stop) {
         group.watch(&shared.clients.seed, options, &shared.managed);
         control_traffic(shared, &mut group);

@@ -25,6 +25,10 @@ pub struct Controllers {
     pub controller_installation_required_workers: u32,
     /// `tokenRequestor.concurrentSyncs`.
     pub token_requestor_workers: u32,
+    /// `tokenRequestorWorkloadIdentity`.
+    pub workload_identity_tokens: WorkloadIdentityTokens,
+    /// `vpaEvictionRequirements.concurrentSyncs`.
+    pub vpa_eviction_requirements_workers: u32,
     /// `seed`.
     pub seed: SeedController,
     /// `seedCare`.
@@ -46,6 +50,15 @@ pub struct NetworkPolicyController {
     pub workers: u32,
     /// `additionalNamespaceSelectors`: where central policies are written, too.
     pub additional_namespace_selectors: Vec<Value>,
+}
+
+/// `controllers.tokenRequestorWorkloadIdentity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkloadIdentityTokens {
+    /// `concurrentSyncs`.
+    pub workers: u32,
+    /// `tokenExpirationDuration`: how long a token is to live.
+    pub lifetime: Duration,
 }
 
 /// `controllers.shootState`.
@@ -100,6 +113,11 @@ impl Controllers {
                 "controllerInstallationRequired.concurrentSyncs",
             ),
             token_requestor_workers: workers("tokenRequestor.concurrentSyncs"),
+            workload_identity_tokens: WorkloadIdentityTokens {
+                workers: workers("tokenRequestorWorkloadIdentity.concurrentSyncs"),
+                lifetime: r.duration("tokenRequestorWorkloadIdentity.tokenExpirationDuration"),
+            },
+            vpa_eviction_requirements_workers: workers("vpaEvictionRequirements.concurrentSyncs"),
             seed: SeedController {
                 sync_period: r.duration("seed.syncPeriod"),
                 lease_resync: Duration::from_secs(r.count("seed.leaseResyncSeconds").into()),

@@ -18,8 +18,6 @@ pub(super) const TABLE: &[(&str, &str)] = &[
         "controllers.shootStatus",
         "this controller follows updates of workers in place, and this version serves Shoots without workers only",
     ),
-    ("controllers.tokenRequestorWorkloadIdentity", "this version has no controller for WorkloadIdentities"),
-    ("controllers.vpaEvictionRequirements", "this version has no controller for VerticalPodAutoscalers"),
     ("debugging.enableContentionProfiling", "this agent has no such profile"),
     ("logging", "this version installs no logging"),
     ("monitoring", "this version installs no monitoring"),

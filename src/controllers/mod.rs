@@ -18,13 +18,14 @@ pub mod shoot_serving;
 pub mod shoot_state;
 mod site;
 pub mod token_requestor;
+pub mod vpa_eviction_requirements;
 
 use crate::runtime::group::Group;
 
 pub use site::{Namespace, Site, is_garden, watch, watch_namespaces};
 
 /// The controllers that run while a Seed is served.
-pub const ALL: [fn(&Site, &mut Group); 12] = [
+pub const ALL: [fn(&Site, &mut Group); 14] = [
     seed::add,
     seed_care::add,
     lease::add,
@@ -35,6 +36,8 @@ pub const ALL: [fn(&Site, &mut Group); 12] = [
     controller_installation_care::add,
     controller_installation_required::add,
     token_requestor::add,
+    token_requestor::workload_identity::add,
+    vpa_eviction_requirements::add,
     backup_bucket::add,
     backup_entry::add,
 ];

@@ -33,6 +33,7 @@ use crate::shoot;
 
 use super::lease::Beat;
 use super::seed::{Agent, CertificateExpiry, Registration};
+use super::token_requestor;
 
 /// A sentence for the messages of conditions, if there is something to say.
 pub(super) type Remarks = Arc<dyn Fn() -> Option<String> + Send + Sync>;
@@ -87,6 +88,10 @@ pub struct Site {
     pub shoots: shoot::client::Connector,
     /// Which of these clusters the applier serves.
     pub served: shoot::Served,
+    /// The Secrets of the seed that ask for tokens of accounts; watched as long as the agent leads.
+    pub token_secrets: token_requestor::Secrets,
+    /// How fast tokens are asked for.
+    pub token_pace: token_requestor::Pace,
     /// The agent's certificate was replaced.
     pub certificate_changed: Notice,
     /// The garden has another address or other CAs, which extensions are handed.

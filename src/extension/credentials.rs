@@ -14,7 +14,8 @@ use crate::runtime::write;
 
 use super::CONFIGURATION_PROBLEM;
 
-const PREFIX: &str = "workloadidentity.security.gardener.cloud/";
+/// How annotations and labels about a WorkloadIdentity begin.
+pub const IDENTITY: &str = "workloadidentity.security.gardener.cloud/";
 const RENEW_AT: &str = "workloadidentity.security.gardener.cloud/token-renew-timestamp";
 
 /// Kinds that hold credentials.
@@ -119,7 +120,7 @@ impl Credentials {
         context: &str,
     ) -> Result<Value, Error> {
         write::ensure(seed, &SECRET, secret, |copy| {
-            let renew_at = copy["metadata"]["annotations"][RENEW_AT].clone();
+            let old = copy["metadata"]["annotations"].clone();
             copy["metadata"]["annotations"] = annotations.clone();
             copy["metadata"].as_object_mut().into_iter().for_each(|metadata| {
                 metadata.remove("labels");
@@ -128,8 +129,9 @@ impl Credentials {
                 copy["data"] = self.object["data"].clone();
                 return;
             }
-            if renew_at.is_string() {
-                copy["metadata"]["annotations"][RENEW_AT] = renew_at;
+            // Another identity gets another token at once.
+            if old[RENEW_AT].is_string() && self.is_named_in(&old) {
+                copy["metadata"]["annotations"][RENEW_AT] = old[RENEW_AT].clone();
             }
             // Only the token stays; it is not part of the patch, so one that is written meanwhile stays, too.
             if let Some(data) = copy["data"].as_object_mut() {
@@ -137,6 +139,12 @@ impl Credentials {
             }
             self.mark(copy, context);
         })
+    }
+
+    /// Whether annotations name this identity.
+    fn is_named_in(&self, annotations: &Value) -> bool {
+        let metadata = &self.object["metadata"];
+        ["namespace", "name"].iter().all(|part| annotations[format!("{IDENTITY}{part}")] == metadata[*part])
     }
 
     fn is_identity(&self) -> bool {
@@ -152,11 +160,11 @@ impl Credentials {
             ("name", text(&metadata["name"]).to_owned()),
             ("context-object", context.to_owned()),
         ] {
-            copy["metadata"]["annotations"][format!("{PREFIX}{name}")] = json!(value);
+            copy["metadata"]["annotations"][format!("{IDENTITY}{name}")] = json!(value);
         }
         copy["metadata"]["labels"] = json!({
             "security.gardener.cloud/purpose": "workload-identity-token-requestor",
-            format!("{PREFIX}provider"): system["type"],
+            format!("{IDENTITY}provider"): system["type"],
         });
         match &system["providerConfig"] {
             Value::Null => {

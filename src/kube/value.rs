@@ -107,6 +107,11 @@ impl Streamed {
         text(&self.object["metadata"]["resourceVersion"])
     }
 
+    /// One of its labels; empty if it is missing.
+    pub fn label(&self, name: &str) -> &str {
+        text(&self.object["metadata"]["labels"][name])
+    }
+
     /// The whole object.
     ///
     /// # Errors

@@ -67,6 +67,11 @@ impl Error {
         }
     }
 
+    /// The server cannot be reached, or does not answer.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Request(request) if request.verdict() == kube::Verdict::Unreachable)
+    }
+
     /// The error with its causes in one line.
     pub fn text(&self) -> String {
         chain(self)

@@ -1,15 +1,16 @@
 //! Collects Secrets and ConfigMaps that nothing refers to any more.
 //!
 //! Gardener never changes the content of such objects: a new content is a new object, and whatever uses it says so in an
-//! annotation. What is old and named by no annotation in its namespace goes.
+//! annotation. What is old and named by no annotation in its namespace goes. That is done in the seed, and in each cluster of a Shoot
+//! that is served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Shared;
 use super::error::Error;
 use super::session::Session;
+use super::{Shared, jittered};
 use crate::api::core::{CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, SECRET, STATEFUL_SET};
 use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
 use crate::api::resources::{GARBAGE_COLLECTABLE, MANAGED_RESOURCE, REFERENCE_PREFIX};
@@ -26,14 +27,39 @@ const PROMETHEUS: Resource = Resource::new("monitoring.coreos.com", "v1", "Prome
 const USERS: [Resource; 8] =
     [DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, CRON_JOB, POD, MANAGED_RESOURCE, PROMETHEUS];
 
-/// Collects garbage. It has one key, whatever its name.
+/// How soon a Shoot is looked at after it is served, at most: what begins together is spread over this time.
+const FIRST_MAX: Duration = Duration::from_secs(3_600);
+/// How soon to try a Shoot again that is away.
+const AWAY_AGAIN: Duration = Duration::from_secs(600);
+
+/// Collects garbage. Its keys are those of [`key`].
 #[derive(Debug)]
 pub struct GarbageCollector(pub(super) Arc<Shared>);
 
+/// The key of the cluster whose ManagedResources are in a namespace of the seed; that of the seed if it is empty.
+pub(super) fn key(namespace: &str) -> Key {
+    Key::new(namespace, "garbage")
+}
+
+/// When to look at a Shoot first. Nothing that began with it is garbage before.
+pub(super) fn first(chance: f64) -> Duration {
+    AGE_MIN + (FIRST_MAX - AGE_MIN).mul_f64(chance)
+}
+
 impl Reconciler for GarbageCollector {
-    fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
-        collect(self.0.session(&self.0.targets.seed, cx)).map_err(Error::into_failure)?;
-        Ok(Outcome::After(self.0.settings.collect_period))
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        // One that is not served any more is looked at when it is again.
+        let Some(target) = self.0.targets.at(&key.namespace) else { return Ok(Outcome::Done) };
+        let failure = match collect(self.0.session(&target, cx)) {
+            Ok(()) if key.namespace.is_empty() => return Ok(Outcome::After(self.0.settings.collect_period)),
+            Ok(()) => return Ok(jittered(self.0.settings.collect_period)),
+            Err(error) => error,
+        };
+        if !key.namespace.is_empty() && failure.is_away() {
+            // The look at the cluster says so.
+            return Err(Failure::later(AWAY_AGAIN, failure));
+        }
+        Err(failure.into_failure())
     }
 }
 

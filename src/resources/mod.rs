@@ -16,7 +16,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::api::meta::Key;
 use crate::base::random;
 use crate::kube;
 use crate::runtime::controller::{Context, Outcome};
@@ -93,13 +92,12 @@ pub fn add(resources: &Resources, managed: &Source<Watched>, secrets: &Marks, gr
     resources.0.targets.seed.inventory.clear();
     let retry = Retry::up_to(resources.0.settings.check_period);
     let lane = group.lane("managedresource-inventory", 1, retry);
-    let lanes = Lanes { apply, check, list: lane.clone() };
+    let collect = group.lane("garbage-collector", 1, RETRY_DEFAULT);
+    collect.add(garbage::key(""));
+    let lanes = Lanes { apply, check, list: lane.clone(), collect: collect.clone() };
     *resources.0.lanes.lock().unwrap_or_else(PoisonError::into_inner) = Some(lanes);
     group.run(lane, InventoryReconciler(Arc::clone(&resources.0)));
-
-    let lane = group.lane("garbage-collector", 1, RETRY_DEFAULT);
-    lane.add(Key::new("", "all"));
-    group.run(lane, resources.garbage_collector());
+    group.run(collect, resources.garbage_collector());
 }
 
 /// Wakes the lane when a ManagedResource changes and this is a reason for the applier of its class.
@@ -166,12 +164,13 @@ struct Shared {
     lanes: Mutex<Option<Lanes>>,
 }
 
-/// Where ManagedResources wait to be applied or checked, and kinds to be listed.
+/// Where ManagedResources wait to be applied or checked, kinds to be listed, and clusters to be rid of garbage.
 #[derive(Clone, Debug)]
 struct Lanes {
     apply: Lane,
     check: Lane,
     list: Lane,
+    collect: Lane,
 }
 
 impl Shared {
@@ -205,8 +204,12 @@ impl Resources {
     /// From now on, ManagedResources without a class in a namespace are applied to this target; without one they are left
     /// alone, and what was applied stays. The client is one that asks the lease before it writes.
     pub fn set_target(&self, namespace: &str, target: Option<Target>, managed: &Source<Watched>) {
+        let is_served = target.is_some();
         self.0.targets.set(namespace, target);
-        let Some(Lanes { apply, check, .. }) = self.0.lanes() else { return };
+        let Some(Lanes { apply, check, collect, .. }) = self.0.lanes() else { return };
+        if is_served {
+            collect.add_after(garbage::key(namespace), garbage::first(random::unit()));
+        }
         for (key, _) in managed.store().all() {
             if key.namespace == namespace {
                 apply.add(key.clone());
@@ -225,7 +228,7 @@ impl Resources {
         ChecksReconciler(Arc::clone(&self.0))
     }
 
-    /// Collects garbage: one key, once.
+    /// Collects garbage.
     pub fn garbage_collector(&self) -> GarbageCollector {
         GarbageCollector(Arc::clone(&self.0))
     }

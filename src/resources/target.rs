@@ -109,6 +109,14 @@ impl Targets {
         };
     }
 
+    /// The target for the cluster of a namespace; for none, the seed.
+    pub(super) fn at(&self, namespace: &str) -> Option<Arc<Target>> {
+        if namespace.is_empty() {
+            return Some(Arc::clone(&self.seed));
+        }
+        self.shoots.read().unwrap_or_else(PoisonError::into_inner).get(namespace).map(Arc::clone)
+    }
+
     /// The target that has something to do with a ManagedResource. One whose finalizer is on it comes before the one that
     /// `class` names, because it has to clean up first; of several, the one that was first.
     pub(super) fn of(&self, metadata: &ObjectMeta, class: &str) -> Option<Arc<Target>> {

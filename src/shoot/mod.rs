@@ -19,6 +19,7 @@ pub mod served;
 pub mod state;
 pub mod view;
 pub mod wildcard;
+pub mod window;
 
 pub use addresses::Outside;
 pub use secrets::Made;

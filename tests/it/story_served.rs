@@ -332,3 +332,51 @@ fn a_shoot_that_swallows_packets_delays_no_other() {
     lost.wait_for_map("m0");
     agent.stop();
 }
+
+#[test]
+fn what_nothing_refers_to_goes_in_a_shoot_too() {
+    let world = world("collected");
+    let agent = start(&world);
+    let plane = Plane::start(&world, "a");
+    plane.wait_for_tokens();
+    serves(&world, &plane);
+    let collectable = |kind: &str, name: &str| {
+        json!({"apiVersion": "v1", "kind": kind, "metadata": {"namespace": "kube-system", "name": name,
+            "labels": {"resources.gardener.cloud/garbage-collectable-reference": "true"}}, "immutable": true})
+    };
+    let user = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "kube-system", "name": "user",
+        "annotations": {"reference.resources.gardener.cloud/secret-12345678": "kept"}}, "spec": {"replicas": 0,
+        "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let mut plain = collectable("Secret", "plain");
+    plain["metadata"]["labels"] = json!({});
+    let all = [
+        collectable("Secret", "kept"),
+        collectable("Secret", "left"),
+        collectable("ConfigMap", "left"),
+        plain,
+        user,
+    ];
+    plane.cluster.apply(&all);
+    // The first look comes within an hour.
+    jump(&world, HOUR);
+    let is_there = |plural: &str, name: &str| plane.cluster.get("", plural, "kube-system", name).is_some();
+    plane.cluster.wait_for("garbage to go", |_| {
+        (!is_there("secrets", "left") && !is_there("configmaps", "left")).then_some(())
+    });
+    assert!(is_there("secrets", "kept") && is_there("secrets", "plain"));
+
+    // What came since then goes half a day later, and a Shoot that is away is left alone.
+    plane.cluster.apply(&[collectable("Secret", "later")]);
+    plane.cluster.server().down();
+    jump(&world, 14 * HOUR);
+    world.skip(Duration::from_secs(5));
+    plane.cluster.server().up().unwrap();
+    assert!(is_there("secrets", "later"));
+    for _ in 0..6 {
+        jump(&world, HOUR / 4);
+    }
+    plane.cluster.wait_for("the rest to go", |_| (!is_there("secrets", "later")).then_some(()));
+    assert!(is_there("secrets", "kept"));
+    agent.stop();
+}

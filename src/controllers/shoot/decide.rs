@@ -13,8 +13,7 @@ use crate::config::settings::ShootController;
 use crate::format::duration::parse_nanos;
 use crate::format::time::parse_rfc3339;
 use crate::format::view;
-
-use super::window::Window;
+use crate::shoot::window::Window;
 
 /// Whoever has worked on a Shoot leaves this finalizer, and removes it when nothing of the Shoot is left.
 pub const FINALIZER: &str = "gardener";

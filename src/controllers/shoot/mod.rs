@@ -21,7 +21,6 @@ pub mod sleep;
 pub mod status;
 mod surroundings;
 mod tasks;
-pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -29,6 +29,7 @@ mod semantics;
 mod servers;
 mod shoots;
 mod steps;
+mod tokens;
 mod trouble;
 mod two;
 
@@ -133,6 +134,7 @@ pub(crate) const STORIES: &[Story] = &[
         backups::live_and_die,
     ),
     story("agent: who may talk to whom in a seed", Needs::FreshClusters, policies::come_and_go),
+    story("agent: tokens are requested one after the other", Needs::FreshClusters, tokens::are_requested),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),
     story(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::kinds::{CORE, OPERATIONS, SEED_MANAGEMENT};
+use super::kinds::{CORE, OPERATIONS, SECURITY, SEED_MANAGEMENT};
 use crate::support::api::store::State;
 use crate::support::encoding::from_base64;
 use crate::support::json::{entry, list, text};
@@ -59,7 +59,9 @@ impl<'a> Graph<'a> {
                 seed_exists && namespace == "gardener-system-seed-lease" && name == seed
             }
             ("", "configmaps") if (namespace, name) == ("kube-system", "cluster-identity") => seed_exists,
-            ("", "secrets" | "configmaps") => self.is_referenced(place, seed),
+            ("", "secrets" | "configmaps") | (SECURITY, "workloadidentities") => {
+                self.is_referenced(place, seed)
+            }
             ("certificates.k8s.io", _) => self.is_request_of(name, seed),
             _ => false,
         }
@@ -84,12 +86,17 @@ impl<'a> Graph<'a> {
         self.get((CORE, "projects", "", project)).is_some_and(|p| text(p, "/spec/namespace") == namespace)
     }
 
-    /// Secrets and ConfigMaps that the Seed, its installations, its buckets or its shoots name.
+    /// Secrets, ConfigMaps and WorkloadIdentities that the Seed, its installations, its buckets or its shoots name.
     fn is_referenced(&self, (_, resource, namespace, name): Place<'_>, seed: &str) -> bool {
-        let kind = if resource == "secrets" { "Secret" } else { "ConfigMap" };
+        let kind = match resource {
+            "secrets" => "Secret",
+            "configmaps" => "ConfigMap",
+            _ => "WorkloadIdentity",
+        };
         let is_it = |reference: &Value| {
             let of = text(reference, "/namespace");
-            (text(reference, "/kind") == kind || reference.get("kind").is_none())
+            (text(reference, "/kind") == kind
+                || reference.get("kind").is_none() && kind != "WorkloadIdentity")
                 && text(reference, "/name") == name
                 && (of == namespace || (of.is_empty() && namespace == "garden"))
         };
@@ -108,9 +115,10 @@ impl<'a> Graph<'a> {
                     .iter()
                     .any(|p| b.pointer(p).is_some_and(is_it))
             })
-            || self
-                .shoots(seed)
-                .any(|s| belongs_to_shoot(s, namespace, name) || has_keys_in(s, namespace, name))
+            || self.shoots(seed).any(|s| {
+                resource != "workloadidentities"
+                    && (belongs_to_shoot(s, namespace, name) || has_keys_in(s, namespace, name))
+            })
     }
 
     fn buckets(&self, seed: &str) -> impl Iterator<Item = &'a Arc<Value>> {

@@ -1,5 +1,6 @@
 //! The kinds of gardener-apiserver.
 
+use super::identity;
 use super::rules::{
     Confirmed, Deployment, Installation, Operations, Plain, Profile, Project, Registration, Seed, SeedNames,
 };
@@ -112,6 +113,6 @@ fn others() -> Vec<Kind> {
             .fields(BASTION_FIELDS)
             .rules(Operations { bumping: &["reconcile"], stripped: &[] }),
         security("CredentialsBinding", "credentialsbindings").short(&["cb"]),
-        security("WorkloadIdentity", "workloadidentities").short(&["wi"]),
+        security("WorkloadIdentity", "workloadidentities").short(&["wi"]).connects(identity::SUBRESOURCES),
     ]
 }

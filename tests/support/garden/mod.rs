@@ -12,6 +12,7 @@ pub mod shoot;
 
 pub mod authorizer;
 pub mod graph;
+pub mod identity;
 pub mod port;
 pub mod restriction;
 
@@ -155,9 +156,12 @@ impl Garden {
     }
 }
 
-/// Answers the subresources of Shoots that lead into them.
+/// Answers the subresources of Shoots that lead into them, and those that issue tokens.
 fn connect(lookup: shoot::kubeconfig::Lookup) -> Connect {
-    Box::new(move |api, target, body, user| shoot::kubeconfig::answer(api, target, body, user, &lookup))
+    Box::new(move |api, target, body, user| match target.subresource.as_str() {
+        "token" => identity::answer(api, target, body, user),
+        _ => shoot::kubeconfig::answer(api, target, body, user, &lookup),
+    })
 }
 
 impl Drop for Garden {

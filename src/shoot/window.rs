@@ -54,6 +54,11 @@ impl Window {
         Timestamp::from_unix(at.unix().saturating_add(DAY_S - self.since_begin(at)))
     }
 
+    /// When it closes, if it is open at `at`.
+    pub const fn end(self, at: Timestamp) -> Timestamp {
+        Timestamp::from_unix(at.unix().saturating_add(self.length_s - self.since_begin(at)))
+    }
+
     /// How long to wait for a moment in the next window. `share`, from 0 to 1, says where in it.
     pub fn until_next(self, now: Timestamp, share: f64) -> Duration {
         self.next_begin(now).since(now) + part(self.length_s, share)
@@ -161,6 +166,11 @@ mod tests {
             assert!(next < Duration::from_secs(172_800) && open <= next);
             assert!(window.contains(window.next_begin(now)));
             if window.contains(now) {
+                let end = window.end(now);
+                assert!(end.unix() >= now.unix() && window.contains(end) && end < window.next_begin(now));
+                assert!(
+                    !window.contains(Timestamp::from_unix(end.unix() + 1)) || window.length_s == DAY_S - 1
+                );
                 assert!(open.as_secs() <= u64::try_from(window.length_s).unwrap());
             }
         }

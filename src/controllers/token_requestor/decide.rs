@@ -1,0 +1,75 @@
+//! When a token is renewed. Pure.
+
+use std::time::Duration;
+
+use crate::base::clock::Timestamp;
+use crate::format::time::parse_rfc3339;
+
+/// Of a token that lives longer, only this much counts. Nobody plans a renewal that is further away.
+const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// No token is renewed sooner, however short its life is: the clocks of two clusters may differ.
+const RENEWAL_MIN: Duration = Duration::from_secs(60);
+/// The renewal comes up to so much later by chance, as a share of the time until it.
+const JITTER: f64 = 0.05;
+
+/// What is done with the token of a Secret.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Plan {
+    /// It is good for so long, as far as its Secret tells.
+    Keep(Duration),
+    /// There is none, or nobody knows until when it is good.
+    Request,
+    /// Another one has been due since then.
+    Renew(Timestamp),
+}
+
+/// From the time of renewal that the Secret names, and whether it has a token.
+pub(super) fn plan(renew_at: &str, has_token: bool, now: Timestamp) -> Plan {
+    let Some(renew_at) = parse_rfc3339(renew_at).ok().filter(|_| has_token) else { return Plan::Request };
+    match renew_at.since(now) {
+        left if left > LIFETIME_MAX => Plan::Request,
+        Duration::ZERO => Plan::Renew(renew_at),
+        left => Plan::Keep(left),
+    }
+}
+
+/// When to renew a token that lives for `lifetime`: after so many percent of it, and a little later by `chance` (0 to 1).
+pub(super) fn renewal(lifetime: Duration, percent: u32, chance: f64) -> Duration {
+    let share = lifetime.min(LIFETIME_MAX) * percent / 100;
+    (share + share.mul_f64(JITTER * chance)).max(RENEWAL_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_a_token_is_due() {
+        let now = parse_rfc3339("2026-01-02T00:00:00Z").unwrap();
+        let at = |text: &str| parse_rfc3339(text).unwrap();
+        let table = [
+            ("no time", "", true, Plan::Request),
+            ("no token", "2026-01-02T08:00:00Z", false, Plan::Request),
+            ("no time of day", "soon", true, Plan::Request),
+            ("further away than any plan", "2026-01-03T00:00:01Z", true, Plan::Request),
+            ("the furthest", "2026-01-03T00:00:00Z", true, Plan::Keep(LIFETIME_MAX)),
+            ("a second is left", "2026-01-02T00:00:01Z", true, Plan::Keep(Duration::from_secs(1))),
+            ("now", "2026-01-02T00:00:00Z", true, Plan::Renew(now)),
+            ("long ago", "2025-12-01T00:00:00Z", true, Plan::Renew(at("2025-12-01T00:00:00Z"))),
+        ];
+        for (name, renew_at, has_token, expected) in table {
+            assert_eq!(plan(renew_at, has_token, now), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn renewal_comes_after_a_share_of_the_life() {
+        let h = |hours: u64| Duration::from_secs(hours * 3_600);
+        assert_eq!(renewal(h(10), 80, 0.0), h(8));
+        assert_eq!(renewal(h(10), 80, 1.0), Duration::from_secs(8 * 3_600 + 1_440));
+        assert_eq!(renewal(h(100), 80, 0.0), Duration::from_secs(69_120));
+        assert_eq!(renewal(h(6), 50, 0.0), h(3));
+        assert_eq!(renewal(h(6), 50, 1.0), Duration::from_secs(3 * 3_600 + 540));
+        assert_eq!(renewal(Duration::ZERO, 80, 1.0), RENEWAL_MIN);
+    }
+}

@@ -1,0 +1,292 @@
+//! A look at one Secret that asks for the token of an account: whether another one is due, and how it comes into the Secret.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api::core::{POD, SECRET, SERVICE_ACCOUNT, token_request};
+use crate::api::meta::{Key, Metadata, Resource, annotation, is_true, or_default, text};
+use crate::base::random;
+use crate::format::{duration, time};
+use crate::kube::{Client, Error, ListItem, ListParams, Patch, Seed, Trust};
+use crate::runtime::controller::{Context, Failure, Outcome};
+use crate::runtime::write;
+
+use super::content;
+use super::decide::{self, Plan};
+use super::pace::{Asker, Pace, Urgency, Use};
+
+const TOKEN_REVIEW: Resource =
+    Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);
+const NAME: &str = "serviceaccount.resources.gardener.cloud/name";
+const NAMESPACE: &str = "serviceaccount.resources.gardener.cloud/namespace";
+const RENEW_AT: &str = "serviceaccount.resources.gardener.cloud/token-renew-timestamp";
+const EXPIRATION: &str = "serviceaccount.resources.gardener.cloud/token-expiration-duration";
+const EXPIRATION_DEFAULT: Duration = Duration::from_secs(12 * 3_600);
+/// A token is renewed after so much of its life.
+const PERCENT: u32 = 80;
+/// A token that has been due for longer was not renewed in time, and others may be in the same state: those that are in use go
+/// first.
+const LATE: Duration = Duration::from_secs(600);
+/// When to come again while somebody else finds out what is in use.
+const LOOKING_AGAIN: Duration = Duration::from_millis(300);
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct TokenReview {
+    status: ReviewStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ReviewStatus {
+    #[serde(deserialize_with = "or_default")]
+    authenticated: bool,
+}
+
+/// A cluster, and the Secrets of the seed that ask for its tokens.
+pub(super) struct Requests<'a> {
+    /// The cluster, and what it is called at the pace.
+    pub(super) target: (&'a Client, &'a str),
+    pub(super) seed: &'a Seed,
+    pub(super) pace: &'a Pace,
+    pub(super) class: &'static str,
+    /// The namespace of all accounts; `None`: each Secret names it.
+    pub(super) namespace: Option<&'a str>,
+}
+
+impl Requests<'_> {
+    /// Brings a new token into a Secret if one is due; says when to come again.
+    pub(super) fn renew(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let asker = Asker { class: self.class, key: key.clone() };
+        if let Some(wait) = self.pace.still_waits(&asker, cx.clock.mono()) {
+            return Ok(Outcome::GoOn(wait));
+        }
+        let found = self.seed.find::<Value>(&SECRET, &key.namespace, &key.name)?;
+        let Some(secret) = found.filter(|secret| is_relevant(secret, self.class)) else {
+            self.pace.forget(&asker);
+            return Ok(Outcome::Done);
+        };
+        let (begun, now) = (cx.clock.mono(), cx.clock.now());
+        // A token in another cluster may be there.
+        let has_token = target_of(&secret).is_some() || !content::token(&secret["data"])?.is_empty();
+        let plan = decide::plan(annotation(&secret, RENEW_AT), has_token, now);
+        if let Some(wait) = take_turn(self.pace, self.seed, asker, self.target.1, plan, cx)? {
+            return Ok(Outcome::GoOn(wait));
+        }
+        let bundle = self.bundle(&secret)?;
+        if let Plan::Keep(left) = plan
+            && self.is_good(&secret, bundle.as_deref(), cx)?
+        {
+            return Ok(Outcome::At(begun.saturating_add(left)));
+        }
+        let account = self.ensure_account(key, &secret, cx)?;
+        let made = &self.request(&account, &secret, cx)?["status"];
+        let expires = time::parse_rfc3339(text(&made["expirationTimestamp"]))?;
+        let wait = decide::renewal(expires.since(now), PERCENT, random::unit());
+        self.write(key, &secret, (text(&made["token"]), bundle.as_deref()), &time::rfc3339(now.plus(wait)))?;
+        log::info!(account = account.to_string().as_str(), secret = key.to_string().as_str(), cluster = self.class; "Requested a token");
+        Ok(Outcome::At(begun.saturating_add(wait)))
+    }
+
+    /// The CA of the cluster, if the Secret wants it and there is one.
+    fn bundle(&self, secret: &Value) -> Result<Option<Vec<u8>>, Failure> {
+        let wanted = annotation(secret, "serviceaccount.resources.gardener.cloud/inject-ca-bundle");
+        match &self.target.0.connection().trust {
+            Trust::Bundle(bundle) if is_true(wanted) => Ok(Some(bundle.load()?.to_vec())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Tells the pace how it went.
+    fn hear<T>(&self, cx: &Context, result: Result<T, Error>) -> Result<T, Error> {
+        self.pace.hear(self.target.1, cx.clock.mono(), result)
+    }
+
+    /// Whether the token is there with the right CA, and the cluster takes it.
+    fn is_good(&self, secret: &Value, bundle: Option<&[u8]>, cx: &Context) -> Result<bool, Failure> {
+        let client = self.target.0;
+        let target;
+        let holder = match target_of(secret) {
+            None => secret,
+            Some(key) => {
+                let found = client.find::<Value>(&SECRET, &key.namespace, &key.name);
+                let Some(found) = self.hear(cx, found)? else { return Ok(false) };
+                target = found;
+                &target
+            }
+        };
+        let token = content::token(&holder["data"])?;
+        if token.is_empty() || bundle.is_some_and(|bundle| !content::has_bundle(&holder["data"], bundle)) {
+            return Ok(false);
+        }
+        let review = json!({"apiVersion": TOKEN_REVIEW.api_version(), "kind": "TokenReview", "spec": {"token": token}});
+        let answer = self.hear(cx, client.create::<TokenReview>(&TOKEN_REVIEW, "", &review))?;
+        Ok(answer.status.authenticated)
+    }
+
+    fn ensure_account(&self, secret_key: &Key, secret: &Value, cx: &Context) -> Result<Key, Failure> {
+        let name = annotation(secret, NAME);
+        let namespace = self.namespace.unwrap_or_else(|| annotation(secret, NAMESPACE));
+        for (value, missing) in [(name, NAME), (namespace, NAMESPACE)] {
+            if value.is_empty() {
+                let why =
+                    format!("Secret {secret_key} does not name an account: set its annotation {missing}");
+                return Err(refuse(why));
+            }
+        }
+        let key = Key::new(namespace, name);
+        let labels: Value = match annotation(secret, "serviceaccount.resources.gardener.cloud/labels") {
+            "" => Value::Null,
+            text => serde_json::from_str(text)?,
+        };
+        let written = write::ensure(self.target.0, &SERVICE_ACCOUNT, &key, |account| {
+            account["metadata"]["labels"] = labels.clone();
+            account["automountServiceAccountToken"] = json!(false);
+        });
+        self.hear(cx, written)?;
+        Ok(key)
+    }
+
+    fn request(&self, account: &Key, secret: &Value, cx: &Context) -> Result<Value, Failure> {
+        let lifetime = match annotation(secret, EXPIRATION) {
+            "" => EXPIRATION_DEFAULT,
+            text => duration::parse(text)?,
+        };
+        let request = token_request(lifetime.as_secs());
+        let (namespace, name) = (account.namespace.as_str(), account.name.as_str());
+        let made = self.target.0.create_sub(&SERVICE_ACCOUNT, namespace, name, "token", &request);
+        Ok(self.hear(cx, made)?)
+    }
+
+    /// With resourceVersion: whoever asks for the token may be changing the kubeconfig around it.
+    fn write(
+        &self,
+        key: &Key,
+        secret: &Value,
+        (token, bundle): (&str, Option<&[u8]>),
+        renew_at: &str,
+    ) -> Result<(), Failure> {
+        let data = match target_of(secret) {
+            None => content::filled(&secret["data"], token, bundle)?,
+            Some(target) => {
+                let client = self.target.0;
+                let found = client.find::<Value>(&SECRET, &target.namespace, &target.name)?;
+                let data = content::filled(&found.unwrap_or_default()["data"], token, bundle)?;
+                write::ensure(client, &SECRET, &target, |secret| content::put(secret, &data))?;
+                json!({"token": null, "bundle.crt": null, "kubeconfig": null})
+            }
+        };
+        put(self.seed, key, secret, (RENEW_AT, renew_at), &data)
+    }
+}
+
+/// Writes a token, and when it is to be renewed, into a Secret that is still the one that was read.
+pub(super) fn put(
+    seed: &Seed,
+    key: &Key,
+    secret: &Value,
+    (annotation, renew_at): (&str, &str),
+    data: &Value,
+) -> Result<(), Failure> {
+    let version = &secret["metadata"]["resourceVersion"];
+    let metadata = json!({"resourceVersion": version, "annotations": {annotation: renew_at}});
+    let patch = Patch::Merge(json!({"metadata": metadata, "data": data}));
+    seed.patch::<Value>(&SECRET, &key.namespace, &key.name, "", &patch)?;
+    Ok(())
+}
+
+/// Asks the pace; says how long to wait if it is not its turn.
+pub(super) fn take_turn(
+    pace: &Pace,
+    seed: &Seed,
+    asker: Asker,
+    server: &str,
+    plan: Plan,
+    cx: &Context,
+) -> Result<Option<Duration>, Failure> {
+    let (now, mono) = (cx.clock.now(), cx.clock.mono());
+    let wish = match plan {
+        Plan::Request => (Urgency::Missing, now),
+        Plan::Keep(left) => (Urgency::Check, now.plus(left)),
+        Plan::Renew(since) if now.since(since) < LATE => (Urgency::Due, since),
+        Plan::Renew(since) => match pace.use_of(&asker.key.namespace, mono) {
+            Use::Used => (Urgency::Due, since),
+            Use::Unused => (Urgency::Unused, since),
+            Use::Wait => return Ok(Some(LOOKING_AGAIN)),
+            Use::Look => {
+                let found = users(seed);
+                pace.tell_users(found.as_ref().ok().cloned(), cx.clock.mono());
+                let is_used = found?.contains(&asker.key.namespace);
+                (if is_used { Urgency::Due } else { Urgency::Unused }, since)
+            }
+        },
+    };
+    Ok(pace.ask(asker, server, wish, mono))
+}
+
+/// The namespaces that have pods.
+fn users(seed: &Seed) -> Result<BTreeSet<String>, Error> {
+    let mut all = BTreeSet::new();
+    let params = ListParams { metadata_only: true, ..ListParams::default() };
+    // One that cannot be read has a namespace, too.
+    seed.list_each::<Metadata>(&POD, "", &params, &mut |item| match item {
+        ListItem::Object(pod) if !all.contains(&pod.metadata.namespace) => {
+            all.insert(pod.metadata.namespace);
+        }
+        ListItem::Undecodable(pod) => drop(all.insert(pod.key.namespace)),
+        _ => {}
+    })?;
+    Ok(all)
+}
+
+/// What is wrong with a Secret until somebody changes it: only the log can tell.
+pub(super) fn refuse(why: String) -> Failure {
+    log::warn!(err = why.as_str(); "A Secret that asks for a token gets none");
+    Failure::terminal(why)
+}
+
+/// Whether a Secret asks for a token of this class.
+fn is_relevant(secret: &Value, class: &str) -> bool {
+    let labels = &secret["metadata"]["labels"];
+    labels["resources.gardener.cloud/purpose"] == "token-requestor"
+        && labels["resources.gardener.cloud/class"] == class
+}
+
+/// The Secret of the other cluster that gets the token instead.
+fn target_of(secret: &Value) -> Option<Key> {
+    let part =
+        |part| annotation(secret, &format!("token-requestor.resources.gardener.cloud/target-secret-{part}"));
+    let (namespace, name) = (part("namespace"), part("name"));
+    (!namespace.is_empty() && !name.is_empty()).then(|| Key::new(namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_a_token() {
+        let secret = |purpose: &str, class: &str| json!({"metadata": {"labels": {"resources.gardener.cloud/purpose": purpose, "resources.gardener.cloud/class": class}}});
+        assert!(is_relevant(&secret("token-requestor", "garden"), "garden"));
+        assert!(!is_relevant(&secret("token-requestor", "shoot"), "garden"));
+        assert!(is_relevant(&secret("token-requestor", "shoot"), "shoot"));
+        assert!(!is_relevant(&secret("other", "garden"), "garden"));
+        assert!(!is_relevant(&json!({"metadata": {}}), "garden"));
+    }
+
+    #[test]
+    fn a_target_has_name_and_namespace() {
+        let secret = |namespace: &str| {
+            json!({"metadata": {"annotations": {
+                "token-requestor.resources.gardener.cloud/target-secret-name": "n",
+                "token-requestor.resources.gardener.cloud/target-secret-namespace": namespace,
+            }}})
+        };
+        assert_eq!(target_of(&secret("ns")), Some(Key::new("ns", "n")));
+        assert_eq!(target_of(&secret("")), None);
+        assert_eq!(target_of(&json!({})), None);
+    }
+}

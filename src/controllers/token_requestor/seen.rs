@@ -1,0 +1,114 @@
+//! The Secrets of the seed that ask for tokens of accounts: one watch for the classes, whose requestors come and go.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::api::core::SECRET;
+use crate::api::meta::{Key, Metadata};
+use crate::base::clock::Mono;
+use crate::kube::value::Streamed;
+use crate::kube::{Client, ListParams, Undecodable};
+use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::group::Group;
+use crate::runtime::informer::{Keep, Options};
+use crate::runtime::marks::{Mark, Marks};
+use crate::runtime::pool::Lane;
+use crate::runtime::store::StoreView;
+
+const CLASS: &str = "resources.gardener.cloud/class";
+const PURPOSE: &str = "resources.gardener.cloud/purpose=token-requestor";
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    pub(super) garden: Marks,
+    pub(super) shoot: Marks,
+}
+
+/// Watches them; those of class `shoot` only if the agent renews their tokens.
+pub fn watch(seed: &Client, secrets: &Secrets, with_shoots: bool, group: &mut Group) {
+    let classes = if with_shoots { " in (garden,shoot)" } else { "=garden" };
+    let labelled = Options {
+        label_selector: format!("{PURPOSE},{CLASS}{classes}"),
+        metadata_only: true,
+        ..Options::all("seed/token-secrets", SECRET)
+    };
+    group.watch(seed, labelled, secrets);
+}
+
+/// Wakes a lane with the Secrets of a class: those that are there, and whatever is seen of them. For the former there is a
+/// [`is_catching_up`] key.
+pub(super) fn wake(lane: &Lane, marks: &Marks, group: &mut Group) {
+    group.wake_seen(lane, marks, |secret| vec![secret.key.clone()]);
+    // Otherwise whatever there is has still to be seen, and is told.
+    let view = marks.view();
+    if view.synced || view.objects > 0 {
+        lane.add(Key::default());
+    }
+}
+
+/// Whether a key stands for all Secrets that are there.
+pub(super) fn is_catching_up(key: &Key) -> bool {
+    key.name.is_empty()
+}
+
+/// Adds the keys of all Secrets with these labels.
+pub(super) fn catch_up(seed: &Client, labels: &str, lane: &Lane) -> Result<Outcome, Failure> {
+    let label_selector = labels.to_owned();
+    let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
+    seed.list_all::<Metadata>(&SECRET, "", &params, &mut |secret| lane.add(secret.metadata.key()))?;
+    Ok(Outcome::Done)
+}
+
+/// The labels of a class.
+pub(super) fn labels_of(class: &str) -> String {
+    format!("{PURPOSE},{CLASS}={class}")
+}
+
+impl Secrets {
+    fn both(&self) -> [&Marks; 2] {
+        [&self.garden, &self.shoot]
+    }
+}
+
+impl Keep for Secrets {
+    fn view(&self) -> StoreView {
+        let [garden, shoot] = self.both().map(Keep::view);
+        StoreView { objects: garden.objects + shoot.objects, ..garden }
+    }
+
+    fn heard(&self, at: Mono) {
+        self.both().iter().for_each(|marks| marks.heard(at));
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.both().iter().any(|marks| marks.has(key))
+    }
+
+    fn has_version(&self, key: &Key, version: &str) -> bool {
+        self.both().iter().any(|marks| marks.has_version(key, version))
+    }
+
+    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
+        let is_shoots = object.label(CLASS) == "shoot";
+        let (marks, other) =
+            if is_shoots { (&self.shoot, &self.garden) } else { (&self.garden, &self.shoot) };
+        other.remove(&key);
+        marks.put(key, object)
+    }
+
+    fn put_head(&self, _key: Key, _head: &Value) {}
+
+    fn remove(&self, key: &Key) {
+        self.both().iter().for_each(|marks| marks.remove(key));
+    }
+
+    fn retain(&self, listed: &BTreeSet<Mark>) {
+        self.both().iter().for_each(|marks| marks.retain(listed));
+    }
+
+    fn clear(&self) {
+        self.both().iter().for_each(|marks| marks.clear());
+    }
+}

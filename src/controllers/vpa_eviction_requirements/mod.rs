@@ -1,0 +1,151 @@
+//! VerticalPodAutoscalers that may make pods smaller never, or only in the maintenance time window of their Shoot (Gardener's
+//! `vpa-eviction-requirements`).
+//!
+//! They are few and rarely change, so a list of their metadata each minute takes the place of a watch. A kind that is not there
+//! is no error. Where the cluster of the seed is a garden or hosts itself, another program does this work.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
+use crate::api::patch::difference;
+use crate::base::clock::Mono;
+use crate::base::random;
+use crate::components::hosting;
+use crate::kube::{Error, ListItem, ListParams, Patch, Seed};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
+use crate::runtime::marks::Mark;
+use crate::runtime::pool::Lane;
+use crate::runtime::queue::RETRY_DEFAULT;
+
+use super::{Site, is_garden};
+
+mod decide;
+
+const VPA: Resource =
+    Resource::new("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler", "verticalpodautoscalers", true);
+/// How often to look for autoscalers that are new or changed.
+const PERIOD: Duration = Duration::from_secs(60);
+/// The same while there is no such kind, and how often to look whether the work is another program's.
+const PERIOD_SELDOM: Duration = Duration::from_secs(600);
+
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let workers = site.settings.controllers.vpa_eviction_requirements_workers;
+    let lane = group.lane("vpa-eviction-requirements", workers, RETRY_DEFAULT);
+    lane.add(Key::default());
+    let reconciler =
+        EvictionRequirements { seed: site.seed.clone(), lane: lane.clone(), known: Mutex::default() };
+    group.run(lane, reconciler);
+}
+
+struct EvictionRequirements {
+    seed: Seed,
+    lane: Lane,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// What was seen of each autoscaler.
+    versions: BTreeMap<Mark, u64>,
+    /// Until when it counts that the work is ours.
+    ours_until: Option<Mono>,
+}
+
+impl Reconciler for EvictionRequirements {
+    /// The key without a name stands for all autoscalers.
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        if !key.name.is_empty() {
+            return self.restrict(key, cx);
+        }
+        if !self.is_ours(cx.clock.mono())? {
+            return Ok(jittered(PERIOD_SELDOM));
+        }
+        let is_there = self.look()?;
+        Ok(jittered(if is_there { PERIOD } else { PERIOD_SELDOM }))
+    }
+}
+
+impl EvictionRequirements {
+    fn is_ours(&self, now: Mono) -> Result<bool, Error> {
+        // Single values: no panic can leave them half changed.
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known().ours_until.is_some_and(|until| now < until) {
+            return Ok(true);
+        }
+        let is_ours = !is_garden(&self.seed)? && !hosting::is_self_hosted_shoot(&self.seed)?;
+        known().ours_until = is_ours.then(|| now.saturating_add(PERIOD_SELDOM));
+        Ok(is_ours)
+    }
+
+    /// Wakes those that are new or changed; false if there is no such kind.
+    fn look(&self) -> Result<bool, Error> {
+        let label_selector = decide::SELECTOR.to_owned();
+        let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
+        let mut seen = BTreeMap::new();
+        let listed = self.seed.list_each::<Metadata>(&VPA, "", &params, &mut |item| match item {
+            ListItem::Object(vpa) => drop(seen.insert(vpa.metadata.key(), version(&vpa.metadata))),
+            ListItem::Undecodable(vpa) => drop(seen.insert(vpa.key, 0)),
+            ListItem::Restart => seen.clear(),
+        });
+        let is_there = match listed {
+            Err(error) if error.is_not_found() => false,
+            listed => listed.map(|_| true)?,
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut known.versions);
+        for (key, version) in seen {
+            let mark = Mark::of(&key);
+            if before.get(&mark) != Some(&version) {
+                self.lane.add(key);
+            }
+            known.versions.insert(mark, version);
+        }
+        Ok(is_there)
+    }
+
+    fn restrict(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let now = cx.clock.now();
+        let begun = cx.clock.mono();
+        let found = self.seed.find::<Value>(&VPA, &key.namespace, &key.name)?;
+        let Some(live) = found.filter(is_relevant) else { return Ok(Outcome::Done) };
+        let plan = decide::plan(&live, now).map_err(|why| {
+            log::warn!(autoscaler = key.to_string().as_str(), err = why.as_str(); "Nobody can tell when pods may be evicted");
+            Failure::terminal(why)
+        })?;
+        let mut wanted = live.clone();
+        decide::apply(plan, &mut wanted);
+        if let Some(patch) = difference(&live, &wanted) {
+            self.seed.patch::<Value>(&VPA, &key.namespace, &key.name, "", &Patch::Merge(patch))?;
+            log::info!(autoscaler = key.to_string().as_str(), grows_only = plan.grows_only; "Changed when pods may be evicted");
+        }
+        Ok(plan.until.map_or(Outcome::Done, |until| Outcome::At(begun.saturating_add(until.since(now)))))
+    }
+}
+
+fn is_relevant(vpa: &Value) -> bool {
+    let (label, value) = decide::SELECTOR.split_once('=').unwrap_or_default();
+    vpa["metadata"]["deletionTimestamp"].is_null() && vpa["metadata"]["labels"][label] == value
+}
+
+/// What upstream calls a change: another generation, or other annotations. The statuses of autoscalers change each minute.
+fn version(metadata: &ObjectMeta) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    metadata.uid.hash(&mut hasher);
+    metadata.generation.hash(&mut hasher);
+    for name in [decide::RESTRICTION, decide::WINDOW] {
+        metadata.annotations.get(name).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Nine to eleven tenths of a period.
+fn jittered(period: Duration) -> Outcome {
+    Outcome::After(period.mul_f64(0.9 + 0.2 * random::unit()))
+}
