@@ -2,10 +2,12 @@
 //! packs them into the binary.
 
 pub mod archive;
+pub mod availability;
 pub mod bring;
 pub mod cluster_identity;
 pub mod content;
 pub mod crds;
+pub mod deletion_protection;
 pub mod etcd;
 pub mod exposure;
 pub mod hosting;
@@ -13,6 +15,7 @@ pub mod images;
 pub mod install;
 pub mod kube_apiserver;
 pub mod kube_controller_manager;
+pub mod leftovers;
 pub mod managed;
 pub mod references;
 pub mod rollout;

@@ -26,7 +26,6 @@ pub(super) const TABLE: &[(&str, &str)] = &[
         "this version installs no ingress gateway",
     ),
     ("etcdConfig", "this version installs no etcd-druid"),
-    ("nodeToleration", "this version sets no tolerations"),
     (
         "seedConfig.metadata.{generateName,namespace,uid,resourceVersion,selfLink,generation,deletionGracePeriodSeconds,\
          creationTimestamp,deletionTimestamp,ownerReferences,finalizers,managedFields}",

@@ -43,6 +43,8 @@ pub struct Settings {
     pub feature_gates: BTreeMap<String, bool>,
     /// `sni.ingress`: the Service of the ingress gateway, if the seed has one.
     pub ingress_gateway: Key,
+    /// `nodeToleration`.
+    pub node_toleration: NodeToleration,
     /// The Seed that is registered.
     pub seed_config: SeedConfig,
     /// Our own options.
@@ -116,6 +118,15 @@ pub struct LeaderElection {
     pub resource_name: String,
     /// Namespace of the Lease.
     pub resource_namespace: String,
+}
+
+/// `nodeToleration`: for how many seconds pods of control planes stay on a node that is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeToleration {
+    /// It says that it is not ready.
+    pub not_ready: Option<i64>,
+    /// It says nothing.
+    pub unreachable: Option<i64>,
 }
 
 /// An address to listen at.
@@ -261,6 +272,7 @@ impl Settings {
                 r.at("featureGates").value().as_object().unwrap_or(&Map::new()),
             ),
             ingress_gateway: Key::new(r.str("sni.ingress.namespace"), r.str("sni.ingress.serviceName")),
+            node_toleration: NodeToleration::read(r.at("nodeToleration")),
             seed_config: SeedConfig::read(r.at("seedConfig")),
             edge: Edge::read(r.at("edge"), r.at("seedConfig.spec.volume.minimumSize")),
             document: document.clone(),
@@ -323,6 +335,16 @@ impl LeaderElection {
     /// other half is for one more try.
     pub(super) fn spare_writes(&mut self) {
         self.renew_period = (self.renew_deadline * 2 / 5).min(RENEW_PERIOD_MAX).max(self.retry_period);
+    }
+}
+
+impl NodeToleration {
+    fn read(r: Reader<'_>) -> Self {
+        let seconds = |field| r.at(field).value().as_i64();
+        Self {
+            not_ready: seconds("defaultNotReadyTolerationSeconds"),
+            unreachable: seconds("defaultUnreachableTolerationSeconds"),
+        }
     }
 }
 

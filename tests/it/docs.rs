@@ -15,7 +15,7 @@ use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
 
 /// What is read, in the order in which it is done.
-const DOCUMENTS: [&str; 13] = [
+const DOCUMENTS: [&str; 14] = [
     "docs/README.md",
     "docs/install.md",
     "docs/air-gap.md",
@@ -24,6 +24,7 @@ const DOCUMENTS: [&str; 13] = [
     "docs/shoots.md",
     "docs/backups.md",
     "docs/components.md",
+    "docs/webhooks.md",
     "docs/moving.md",
     "docs/metrics.md",
     "docs/troubleshooting.md",

@@ -164,7 +164,7 @@ fn nobody_but_the_applier_works_under_its_account() {
     let role =
         external.iter().filter(is_of_garden).find(|role| !text(role, "/metadata/name").contains("election"));
     let rules = json!({"rules": role.unwrap()["rules"]});
-    assert!(!rules.to_string().contains("gardener-resource-manager"), "{rules}");
+    assert!(!rules.to_string().contains("serviceaccounts"), "{rules}");
     world.seed.merge(RBAC, "roles", ("garden", ROLE), &rules);
 
     let mut config = world.config();

@@ -307,8 +307,11 @@ fn extensions_of_the_seed_come_change_and_end_with_what_it_asks_for() {
     assert_eq!(events(&world.garden, world.name, "ResourceReferenced").len(), 1);
     assert_eq!(world.garden.installations("everywhere").len(), 1);
     release(&world, EXTENSIONS, "everywhere");
-    world.garden.wait_for("the end of the Seed", |g| g.seed(world.name).is_none().then_some(()));
+    // That of somebody else holds its definition.
+    says(&world, "Processing", &["definition extensions.extensions.gardener.cloud", "garden/garden-echo"]);
     assert_eq!(world.seed.store().names(GROUP, EXTENSIONS, "garden"), ["garden-echo"]);
+    world.seed.delete(GROUP, EXTENSIONS, "garden", "garden-echo");
+    world.garden.wait_for("the end of the Seed", |g| g.seed(world.name).is_none().then_some(()));
     agent.stop();
 }
 

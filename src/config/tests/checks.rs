@@ -160,7 +160,6 @@ fn fields_that_nothing_reads_warn_unless_they_are_as_by_default_or_off() {
         ("monitoring.shoot.externalLabels", json!({"a": "b"}), "monitoring"),
         ("exposureClassHandlers", json!([{"name": "a"}]), "exposureClassHandlers"),
         ("etcdConfig.featureGates", json!({"UpgradeEtcdVersion": true}), "etcdConfig"),
-        ("nodeToleration.defaultNotReadyTolerationSeconds", json!(60), "nodeToleration"),
         ("seedConfig.metadata.namespace", json!("x"), "seedConfig.metadata.namespace"),
         (
             "seedConfig.spec.settings.dependencyWatchdog.weeder.enabled",

@@ -11,6 +11,7 @@ use crate::api::gardener::{OPERATION, SEED, seed_namespace};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
 use crate::base::error::chain;
+use crate::components::deletion_protection;
 use crate::flow::{Ended, Flow, Held, Observer, Pacer, Progress, Turn};
 use crate::format::view;
 use crate::kube::{Garden, Patch};
@@ -66,6 +67,8 @@ impl SeedReconciler {
             registrations: self.registrations.clone(),
             managed: self.managed.clone(),
             components: self.components.clone(),
+            resource_manager: self.resource_manager,
+            has_policies: deletion_protection::is_served(&observed.kubernetes_version),
             kubeconfig: self.kubeconfig.clone(),
             live: observed.live.clone(),
             zones: observed.zones(),

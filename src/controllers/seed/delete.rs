@@ -11,6 +11,7 @@ use crate::api::meta::{Key, Metadata, Resource};
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
 use crate::base::clock::Timestamp;
 use crate::components::managed::{self, Removal};
+use crate::controllers::site::is_garden;
 use crate::extension::{Class, Target};
 use crate::kube::request::ListParams;
 use crate::kube::{Client, Error as KubeError, Patch};
@@ -19,7 +20,7 @@ use crate::runtime::write;
 
 use super::decide::Observed;
 use super::error::kube_error;
-use super::{FINALIZER, SeedReconciler, ingress, own_managed_resources};
+use super::{FINALIZER, SeedReconciler, clean, ingress, own_managed_resources};
 
 /// How far a round came.
 pub(super) enum Step {
@@ -35,9 +36,9 @@ pub(super) enum Step {
 
 /// How often to look whether Shoots have gone, and other things.
 const SHOOTS_PERIOD: Duration = Duration::from_secs(60);
-const PERIOD: Duration = Duration::from_secs(5);
+pub(super) const PERIOD: Duration = Duration::from_secs(5);
 /// The applier removes objects within moments.
-const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
+pub(super) const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
 /// Objects that are named; others are counted.
 const NAMED_MAX: usize = 3;
 
@@ -66,6 +67,11 @@ pub(super) fn step(
     if let Some(step) = remove_extension_objects(this, seed, &observed.live, now)? {
         return Ok(step);
     }
+    // A garden in the same cluster has the same components, which gardener-operator looks after.
+    let is_garden = is_garden(&this.seed)?;
+    if !is_garden && let Some(step) = clean::components(this, seed)? {
+        return Ok(step);
+    }
     let fields = format!("spec.seedRef.name={seed}");
     if let Some(found) = list(&this.garden, &CONTROLLER_INSTALLATION, "", &fields, |_| true)? {
         let remedy =
@@ -75,11 +81,17 @@ pub(super) fn step(
     if has_begun_to_remove(this, seed)? {
         return Ok(Step::Again(REMOVAL_PERIOD));
     }
-    let of_seed = |object: &Value| object["spec"]["class"] == "seed";
-    if let Some(found) = list(&this.seed, &MANAGED_RESOURCE, "", "", of_seed)? {
-        let remedy = "whoever made it in the seed cluster must delete it: see its conditions";
-        return Ok(found.block("ManagedResource", remedy, PERIOD));
+    if !is_garden {
+        let of_seed = |object: &Value| object["spec"]["class"] == "seed";
+        if let Some(found) = list(&this.seed, &MANAGED_RESOURCE, "", "", of_seed)? {
+            let remedy = "whoever made it in the seed cluster must delete it: see its conditions";
+            return Ok(found.block("ManagedResource", remedy, PERIOD));
+        }
+        if let Some(step) = clean::definitions(this, now)? {
+            return Ok(step);
+        }
     }
+    clean::forget(&this.origins);
     let live = this.garden.find::<Value>(&SEED, "", seed)?;
     let Some(live) = live else { return Ok(Step::Gone) };
     let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array).cloned();
@@ -174,7 +186,7 @@ fn delete_own_bucket(this: &SeedReconciler, seed: &Value) -> Result<(), Failure>
     Ok(())
 }
 
-fn is_deleting(object: &Value) -> bool {
+pub(super) fn is_deleting(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
@@ -189,7 +201,7 @@ fn bucket_remedy(bucket: &Value) -> &'static str {
 
 /// What still needs the Seed.
 #[derive(Debug)]
-struct Found {
+pub(super) struct Found {
     first: Value,
     names: Vec<String>,
     count: usize,
@@ -198,7 +210,7 @@ struct Found {
 }
 
 impl Found {
-    fn block(&self, kind: &str, remedy: &str, period: Duration) -> Step {
+    pub(super) fn block(&self, kind: &str, remedy: &str, period: Duration) -> Step {
         let more = self.count - self.names.len();
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         let names = self.names.join(", ");
@@ -207,12 +219,12 @@ impl Found {
 }
 
 /// The objects that match; `None` if there are none, or not even their kind.
-fn list(
+pub(super) fn list(
     client: &Client,
     resource: &Resource,
     labels: &str,
     fields: &str,
-    matches: impl Fn(&Value) -> bool,
+    mut matches: impl FnMut(&Value) -> bool,
 ) -> Result<Option<Found>, super::Error> {
     let params = ListParams {
         label_selector: labels.to_owned(),

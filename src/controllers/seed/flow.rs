@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::core::{CONFIG_MAP, ConfigMap, NAMESPACE};
+use crate::api::core::{CONFIG_MAP, ConfigMap, DEPLOYMENT, NAMESPACE};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, OPERATION};
 use crate::api::meta::{Key, Metadata, text};
@@ -19,8 +19,8 @@ use crate::base::backoff::delay_after;
 use crate::base::clock::Mono;
 use crate::components::crds::Foreign;
 use crate::components::managed::{self, Managed};
-use crate::components::{cluster_identity, crds, install, system};
-use crate::config::settings::{Components, SecretReference};
+use crate::components::{cluster_identity, crds, install, scale, system, webhooks};
+use crate::config::settings::{Components, ResourceManager, SecretReference};
 use crate::controllers::site::is_garden;
 use crate::extension::{Enabled, Target, required};
 use crate::flow::{Attempt, Failed, Flow, Step, TaskId};
@@ -42,6 +42,9 @@ pub(super) struct Work {
     pub(super) registrations: Store<ControllerRegistration>,
     pub(super) managed: Store<Watched>,
     pub(super) components: Components,
+    pub(super) resource_manager: ResourceManager,
+    /// The seed's API server can protect objects from deletion.
+    pub(super) has_policies: bool,
     pub(super) kubeconfig: Option<SecretReference>,
     /// The Seed as it was when the flow began.
     pub(super) live: Value,
@@ -119,7 +122,8 @@ pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
     let [definitions, foreign, vpa] = add_definitions(&mut flow, work, is_complete);
     let system = flow
         .task("Deploying system resources", |work: &mut Work, attempt| {
-            deploy_and_wait(work, attempt, system::NAME, &|_| system::fill())
+            let is_protected = attempt.tries == 0 && is_protected(work)?;
+            deploy_and_wait(work, attempt, system::NAME, &|_| system::fill(is_protected))
         })
         .after(&[namespaces, definitions, foreign, vpa])
         .skip_if(without(system::NAME))
@@ -286,6 +290,19 @@ fn namespaces(work: &Work) -> Result<Step, Failed> {
         namespace["metadata"]["labels"]["role"] = json!("kube-system");
     })?;
     Ok(Step::Done)
+}
+
+/// Whether the agent protects what extensions look after: the webhooks of a gardener-resource-manager do, while it runs.
+fn is_protected(work: &Work) -> Result<bool, Failed> {
+    Ok(work.has_policies
+        && match work.resource_manager {
+            ResourceManager::External => false,
+            ResourceManager::Embedded => true,
+            ResourceManager::Auto => {
+                let key = Key::new(webhooks::NAMESPACE, webhooks::NAME);
+                scale::replicas(&work.seed, &DEPLOYMENT, &key)?.is_none_or(|replicas| replicas == 0)
+            }
+        })
 }
 
 fn install_definitions(

@@ -6,6 +6,7 @@
 
 mod act;
 mod authorities;
+mod clean;
 mod decide;
 mod delete;
 mod error;
@@ -31,7 +32,7 @@ use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::clock::Timestamp;
 use crate::components::{cluster_identity, system};
-use crate::config::settings::{Components, SecretReference};
+use crate::config::settings::{Components, ResourceManager, SecretReference};
 use crate::kube::{Garden, Seed};
 use crate::pki::keys::RsaKeys;
 use crate::resources::Watched;
@@ -85,6 +86,8 @@ pub fn add(site: &Site, group: &mut Group) {
         registrations: site.registrations.store().clone(),
         managed: site.managed.store().clone(),
         components: settings.edge.components.clone(),
+        resource_manager: settings.edge.resource_manager,
+        origins: clean::Origins::default(),
         kubeconfig: settings.garden_client_connection.kubeconfig_secret.clone(),
         keys: Arc::clone(&site.keys),
         gateway: settings.ingress_gateway.clone(),
@@ -123,6 +126,8 @@ struct SeedReconciler {
     registrations: Store<ControllerRegistration>,
     managed: Store<Watched>,
     components: Components,
+    resource_manager: ResourceManager,
+    origins: clean::Origins,
     /// `gardenClientConnection.kubeconfigSecret`.
     kubeconfig: Option<SecretReference>,
     /// Where RSA keys come from.

@@ -14,6 +14,7 @@ mod finish;
 mod flow;
 pub mod frame;
 pub mod look;
+mod pods;
 mod records;
 mod release;
 mod rotation;

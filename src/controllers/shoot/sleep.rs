@@ -14,7 +14,7 @@ use crate::flow::{Attempt, Failed, Step};
 use crate::kube::Error;
 
 use super::tasks::{STORE_PERIOD, Work};
-use super::{extensions, records};
+use super::{extensions, pods, records};
 
 fn replicas(work: &Work, resource: &Resource, name: &str) -> Result<Option<i64>, Error> {
     scale::replicas(&work.seed, resource, &Key::new(work.plane(), name))
@@ -41,7 +41,7 @@ pub(super) fn etcd_replicas(work: &Work, role: Role) -> Result<u32, Failed> {
 /// How many replicas kube-controller-manager is to have now.
 pub(super) fn controller_replicas(work: &Work) -> Result<i64, Failed> {
     if !work.view.wants_hibernation {
-        return Ok(1);
+        return Ok(pods::replicas(work));
     }
     Ok(kept(work, &DEPLOYMENT, kube_controller_manager::NAME)?)
 }

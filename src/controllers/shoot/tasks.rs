@@ -35,7 +35,7 @@ use crate::shoot::{
 };
 
 use super::surroundings::Surroundings;
-use super::{encryption, extensions, frame, records, sleep};
+use super::{encryption, extensions, frame, pods, records, sleep};
 
 /// What the tasks work with.
 pub(super) struct Work {
@@ -216,6 +216,7 @@ pub(super) fn record(
 pub(super) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let (view, made, settings) = (&work.view, work.made()?, &work.settings.edge.etcd);
     let image = work.images.find("etcd", &view.kubernetes_version)?;
+    let availability = pods::availability(work)?;
     for role in etcd::Role::ALL {
         let (volume, word) = match role {
             etcd::Role::Main => (&settings.main, "main"),
@@ -231,7 +232,9 @@ pub(super) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
         };
         match settings.mode {
             EtcdMode::Plain => {
-                etcd::plain::deploy(&work.seed, &input, &image, &|| etcd::druid::may_label(&work.seed))?;
+                let finish = |set: &mut Value| pods::set(availability.as_ref(), Some(set));
+                let may_label = || etcd::druid::may_label(&work.seed);
+                etcd::plain::deploy(&work.seed, &input, &image, &finish, &may_label)?;
             }
             EtcdMode::Druid => {
                 etcd::druid::deploy(&work.seed, &input, &schedule(&work.view), work.place.clock.now())?;
@@ -377,11 +380,15 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
     })?;
     let kubernetes = &work.shoot["spec"]["kubernetes"];
     let replicas = live.as_ref().and_then(|live| live["spec"]["replicas"].as_i64());
-    let objects = kube_apiserver::fill(&kube_apiserver::Input {
+    let wanted = match kube_apiserver::replicas(replicas, view.wants_hibernation) {
+        0 => 0,
+        some => some.max(pods::replicas(work)),
+    };
+    let mut objects = kube_apiserver::fill(&kube_apiserver::Input {
         namespace,
         kubernetes,
         image: &work.images.find("kube-apiserver", &view.kubernetes_version)?,
-        replicas: kube_apiserver::replicas(replicas, view.wants_hibernation),
+        replicas: wanted,
         services: &view.services,
         external_hostname: &view.internal.server(),
         managed_issuer: view.managed_issuer().as_deref(),
@@ -392,6 +399,8 @@ pub(super) fn server(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
         encryption: &configuration,
         texts: &work.texts,
     })?;
+    let workload = objects.0.last_mut().map(|(_, deployment)| deployment);
+    pods::set(pods::availability(work)?.as_ref(), workload);
     kube_apiserver::deploy(&work.seed, &objects)?;
     encryption::forget_populated(work, live.as_ref())?;
     let stays_off = replicas == Some(0) && work.view.wants_hibernation;
@@ -427,7 +436,8 @@ pub(super) fn controllers(work: &mut Work, _: &Attempt) -> Result<Step, Failed> 
         secrets: &made.of_kube_controller_manager(),
         generic_kubeconfig: made.generic_kubeconfig(),
     };
-    let deployment = kube_controller_manager::fill(&objects)?;
+    let mut deployment = kube_controller_manager::fill(&objects)?;
+    pods::set(pods::availability(work)?.as_ref(), Some(&mut deployment));
     kube_controller_manager::deploy(&work.seed, work.plane(), &deployment)?;
     access::ensure(&work.seed, work.plane(), "kube-controller-manager")?;
     deploy(work, &managed_resources::kube_controller_manager(&work.view.technical_id))

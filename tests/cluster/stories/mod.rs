@@ -9,6 +9,7 @@ mod components;
 mod control_plane;
 mod crash;
 mod crowd;
+mod deletion;
 mod extension;
 mod faults;
 mod identity;
@@ -135,6 +136,11 @@ pub(crate) const STORIES: &[Story] = &[
     ),
     story("agent: who may talk to whom in a seed", Needs::FreshClusters, policies::come_and_go),
     story("agent: tokens are requested one after the other", Needs::FreshClusters, tokens::are_requested),
+    story(
+        "agent: a Seed is deleted in full, and nothing before it by accident",
+        Needs::FreshClusters,
+        deletion::in_full,
+    ),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),
     story(

@@ -61,6 +61,33 @@ fn schema_of(version: &Value) -> (String, Arc<Schema>) {
     (text(version, "/name").to_owned(), Arc::new(Schema(version["schema"]["openAPIV3Schema"].clone())))
 }
 
+/// Notes who made a definition, as a server does for each object: the first word of the program's name.
+pub fn name_maker(api: &Api, target: &Target, created: Value, agent: Option<&str>) -> Value {
+    let name = text(&created, "/metadata/name");
+    if (target.kind.group.as_str(), target.kind.plural.as_str()) != (GROUP, PLURAL) {
+        return created;
+    }
+    let id = Id::new(GROUP, PLURAL, "", name);
+    let manager = agent.unwrap_or_default().split('/').next().unwrap_or_default();
+    api.store.write(|state| {
+        let Some(mut object) = state.objects.get(&id).map(|object| Value::clone(object)) else {
+            return created;
+        };
+        set(&mut object, "/metadata/managedFields", made_by(manager));
+        Value::clone(&state.put(id, object))
+    })
+}
+
+/// `metadata.managedFields` of a definition that one program has made.
+pub fn made_by(manager: &str) -> Value {
+    json!([
+        {"manager": manager, "operation": "Update", "apiVersion": "apiextensions.k8s.io/v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {"f:group": {}}}},
+        {"manager": "kube-apiserver", "operation": "Update", "apiVersion": "apiextensions.k8s.io/v1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {}}, "subresource": "status"},
+    ])
+}
+
 fn is_established(definition: &Value) -> bool {
     list(definition, "/status/conditions").iter().any(|c| c["type"] == "Established" && c["status"] == "True")
 }

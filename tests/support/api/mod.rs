@@ -11,6 +11,7 @@ pub mod schema;
 pub mod store;
 
 pub mod patch;
+pub mod protection;
 pub mod read;
 pub mod remove;
 pub mod validate;

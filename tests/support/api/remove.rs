@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use super::protection;
 use super::read::present;
 use super::selector::Selector;
 use super::store::{Id, State};
@@ -16,6 +17,8 @@ pub struct Options {
     pub uid: Option<String>,
     pub resource_version: Option<String>,
     pub propagation: Option<String>,
+    /// Policies may refuse it. The server's own deletions pass them by.
+    pub is_admitted: bool,
 }
 
 impl Options {
@@ -26,6 +29,7 @@ impl Options {
             uid: get("/preconditions/uid"),
             resource_version: get("/preconditions/resourceVersion"),
             propagation: get("/propagationPolicy"),
+            is_admitted: true,
         }
     }
 }
@@ -64,6 +68,11 @@ impl Api {
 fn remove(state: &mut State, target: &Target, options: &Options, now: &str) -> Result<Value, Failure> {
     let old = state.objects.get(&target.id()).cloned().ok_or_else(|| target.not_found())?;
     check_preconditions(target, options, &old)?;
+    if options.is_admitted
+        && let Some(refusal) = protection::refusal(state, target, &old)
+    {
+        return Err(refusal);
+    }
     if let Some(why) = target.kind.rules.holds_back(&old) {
         return Err(Failure::forbidden(&target.kind.group, &target.kind.plural, &target.name, &why));
     }

@@ -310,6 +310,7 @@ fn keep(target: &Target, old: &Value, new: Value) -> Value {
                 "generateName",
                 "deletionTimestamp",
                 "deletionGracePeriodSeconds",
+                "managedFields",
                 "resourceVersion",
             ];
             for key in fixed {

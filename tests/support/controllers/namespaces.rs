@@ -72,8 +72,9 @@ fn empty(api: &Api, namespace: &str) {
             left += 1;
             if text(&object, "/metadata/deletionTimestamp").is_empty() {
                 let target = Target::new(kind.clone(), namespace, text(&object, "/metadata/name"));
-                let _ = api.delete(&target, &Options::default());
-                left -= i32::from(list(&object, "/metadata/finalizers").is_empty());
+                let options = Options { is_admitted: true, ..Options::default() };
+                let is_deleted = api.delete(&target, &options).is_ok();
+                left -= i32::from(is_deleted && list(&object, "/metadata/finalizers").is_empty());
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::support::api::read::{Query, metadata_of};
 use crate::support::api::remove::Options;
 use crate::support::api::request::Info;
 use crate::support::api::write::Patch;
-use crate::support::api::{Target, User, authn, discovery, review, subresource};
+use crate::support::api::{Target, User, authn, crd, discovery, review, subresource};
 
 /// What is sent back.
 pub enum Reply {
@@ -279,6 +279,7 @@ fn plain(
         "create" if collection || !target.name.is_empty() => return Err(Failure::method_not_allowed()),
         "create" => {
             let created = api.create(&target, body(request)?, user)?;
+            let created = crd::name_maker(api, &target, created, request.header("user-agent"));
             return Ok(Reply::Whole(Response::json(201, &created)));
         }
         "update" if !target.name.is_empty() => api.update(&target, body(request)?, user)?,

@@ -15,7 +15,7 @@ pub(super) const CHECKS: &[Named] = &[
 ];
 
 /// A kind of its own per check, as definitions are not bound to a namespace.
-fn define(place: &Place<'_>) -> Result<Resource, String> {
+pub(super) fn define(place: &Place<'_>) -> Result<Resource, String> {
     let group = format!("{}.example.org", place.namespace);
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -50,7 +50,7 @@ fn define(place: &Place<'_>) -> Result<Resource, String> {
     Ok(resource)
 }
 
-fn thing(resource: &Resource, spec: &Value) -> Value {
+pub(super) fn thing(resource: &Resource, spec: &Value) -> Value {
     json!({"apiVersion": resource.api_version(), "kind": "Thing", "metadata": {"name": "t"}, "spec": spec})
 }
 

@@ -6,6 +6,7 @@ mod custom;
 mod life;
 mod objects;
 mod patches;
+mod protection;
 mod refusals;
 mod watches;
 
@@ -42,6 +43,7 @@ pub fn checks() -> Vec<Check> {
         life::CHECKS,
         watches::CHECKS,
         custom::CHECKS,
+        protection::CHECKS,
         access::CHECKS,
     ]
     .into_iter()

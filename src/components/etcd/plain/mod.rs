@@ -21,7 +21,7 @@ const AGENT: &str = "gardenlet";
 /// The objects of an etcd, in the order in which they are written.
 pub type Objects = [(Resource, Value); 5];
 
-/// Writes what differs, and returns the StatefulSet. `may_label` is asked only for an etcd that is not there yet: whether its
+/// Writes what differs, and returns the StatefulSet. `finish` may add to it. `may_label` is asked only for an etcd that is not there yet: whether its
 /// objects can have the labels of a druid ([`super::druid::may_label`]). The labels of a live StatefulSet stay, because its
 /// selector cannot change.
 ///
@@ -31,6 +31,7 @@ pub fn deploy(
     seed: &Seed,
     input: &Input<'_>,
     image: &str,
+    finish: &dyn Fn(&mut Value),
     may_label: &dyn Fn() -> Result<bool, Error>,
 ) -> Result<Value, Error> {
     let live: Option<Value> = seed.find(&STATEFUL_SET, input.namespace, input.role.name())?;
@@ -40,7 +41,10 @@ pub fn deploy(
         _ => AGENT.to_owned(),
     };
     let mut written = Value::Null;
-    for (resource, desired) in objects(input, image, &manager) {
+    for (resource, mut desired) in objects(input, image, &manager) {
+        if resource == STATEFUL_SET {
+            finish(&mut desired);
+        }
         written = bring(seed, &resource, &desired)?;
     }
     Ok(written)

@@ -1,0 +1,212 @@
+//! What another gardenlet has left in a seed that is deleted for good: which ManagedResources are components of the Seed, in which
+//! order they go, which objects stand outside of ManagedResources, and which definitions were made for them (Gardener's
+//! `reconciler_delete.go`).
+
+use serde_json::Value;
+
+use crate::api::meta::{Key, Resource, text};
+use crate::api::resources::GARDEN_NAMESPACE;
+
+/// The label of the ManagedResources of a Seed's components.
+pub const COMPONENTS: &str = "gardener.cloud/role=seed-system-component";
+/// The namespace of Istio, with the label by which it is Gardener's.
+pub const ISTIO: (&str, &str) = ("istio-system", "gardener.cloud/role=istio-system");
+const OF_ISTIO: [&str; 2] = ["istio", "istio-system"];
+
+/// Components that wait until others are gone: they remove finalizers of the others' objects, or serve them.
+const AFTER: [(&str, &[&str]); 5] = [
+    ("fluent-operator", &["fluent-bit", "fluent-operator-custom-resources"]),
+    ("istio-basic-auth-server", &["plutono", "prometheus-aggregate"]),
+    ("opentelemetry-operator", &["opentelemetry-collector"]),
+    ("vali", &["fluent-operator-custom-resources"]),
+    ("victoria-operator", &["victoria-logs"]),
+];
+
+/// Whether a component may go while these are present.
+pub fn may_go(name: &str, present: &[String]) -> bool {
+    let others = AFTER.iter().find(|(waiting, _)| *waiting == name).map_or(&[][..], |(_, others)| others);
+    !others.iter().any(|other| present.iter().any(|present| present == other))
+}
+
+/// Whether a component's ManagedResource may have this place.
+pub fn is_place(key: &Key) -> bool {
+    key.namespace == GARDEN_NAMESPACE || key.namespace == ISTIO.0 && OF_ISTIO.contains(&key.name.as_str())
+}
+
+/// Objects that no ManagedResource holds, by kind and names in a namespace. The Deployment of gardener-resource-manager is the last
+/// one: it tells that some may be left.
+pub const OBJECTS: [(Resource, &str, &[&str]); 7] = [
+    (
+        kind("autoscaling.k8s.io", "v1", "verticalpodautoscalers"),
+        GARDEN_NAMESPACE,
+        &["gardenlet-vpa", "gardener-resource-manager-vpa"],
+    ),
+    (
+        kind("monitoring.coreos.com", "v1", "servicemonitors"),
+        GARDEN_NAMESPACE,
+        &["seed-gardener-resource-manager"],
+    ),
+    (kind("networking.istio.io", "v1beta1", "destinationrules"), "default", &["kube-apiserver-ingress"]),
+    (kind("networking.istio.io", "v1beta1", "gateways"), GARDEN_NAMESPACE, &["kube-apiserver-ingress"]),
+    (
+        kind("networking.istio.io", "v1beta1", "virtualservices"),
+        GARDEN_NAMESPACE,
+        &["kube-apiserver-ingress"],
+    ),
+    (kind("policy", "v1", "poddisruptionbudgets"), GARDEN_NAMESPACE, &["gardener-resource-manager"]),
+    (kind("", "v1", "services"), GARDEN_NAMESPACE, &["gardener-resource-manager"]),
+];
+
+const fn kind(group: &'static str, version: &'static str, plural: &'static str) -> Resource {
+    Resource::new(group, version, "", plural, true)
+}
+
+/// Groups of the definitions that a gardenlet installs. Those of the first two are Gardener's alone.
+const GROUPS: [&str; 15] = [
+    "extensions.gardener.cloud",
+    "resources.gardener.cloud",
+    "autoscaling.gardener.cloud",
+    "autoscaling.k8s.io",
+    "druid.gardener.cloud",
+    "extensions.istio.io",
+    "fluentbit.fluent.io",
+    "machine.sapcloud.io",
+    "monitoring.coreos.com",
+    "networking.istio.io",
+    "opentelemetry.io",
+    "operator.victoriametrics.com",
+    "perses.dev",
+    "security.istio.io",
+    "telemetry.istio.io",
+];
+const GARDENERS: usize = 2;
+
+/// Kinds whose objects a component makes by itself and leaves behind: they go with their definition.
+const OF_COMPONENTS: [&str; 1] = ["verticalpodautoscalercheckpoints"];
+
+/// A definition that may have been made for a Seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Definition<'a> {
+    /// Its plural.
+    pub plural: &'a str,
+    /// Its group.
+    pub group: &'a str,
+    /// Nobody but Gardener has this group.
+    pub is_gardeners: bool,
+    /// Its objects belong to somebody who cares.
+    pub has_owners: bool,
+}
+
+/// What the name of a definition tells. `None`: no gardenlet makes such a one.
+pub fn definition(name: &str) -> Option<Definition<'_>> {
+    let (plural, group) = name.split_once('.')?;
+    let place = GROUPS.iter().position(|known| *known == group)?;
+    Some(Definition {
+        plural,
+        group,
+        is_gardeners: place < GARDENERS,
+        has_owners: !OF_COMPONENTS.contains(&plural),
+    })
+}
+
+/// Whether a gardenlet alone, of whatever make, has written the spec of an object, as `metadata.managedFields` tells. Nobody knows it of
+/// an object without them.
+pub fn is_made_by_gardenlet(managed_fields: &Value) -> bool {
+    let entries = managed_fields.as_array().into_iter().flatten();
+    let is_writer =
+        |entry: &&Value| entry["subresource"].is_null() && entry["fieldsV1"].get("f:spec").is_some();
+    let mut writers = entries.filter(is_writer).map(|entry| text(&entry["manager"])).peekable();
+    writers.peek().is_some() && writers.all(|writer| writer == "gardenlet")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::components::crds::{self, Foreign};
+
+    #[test]
+    fn operators_outlive_what_they_look_after() {
+        let table = [
+            ("dependency-watchdog-weeder", &["fluent-bit"][..], true),
+            ("fluent-operator", &["fluent-operator", "fluent-bit"], false),
+            ("fluent-operator", &["fluent-operator", "vali"], true),
+            ("victoria-operator", &["victoria-logs"], false),
+            ("istio-basic-auth-server", &["plutono"], false),
+            ("istio-basic-auth-server", &["prometheus-seed"], true),
+        ];
+        let named = |names: &[&str]| -> Vec<String> { names.iter().map(|&name| name.to_owned()).collect() };
+        for (name, present, expected) in table {
+            assert_eq!(may_go(name, &named(present)), expected, "{name} {present:?}");
+        }
+        // Nobody waits for himself, or in a circle.
+        for (name, others) in AFTER {
+            assert!(others.iter().all(|other| may_go(other, &named(&[name]))), "{name}");
+        }
+    }
+
+    #[test]
+    fn where_components_are() {
+        let table = [
+            ("garden", "x", true),
+            ("istio-system", "istio", true),
+            ("istio-system", "x", false),
+            ("a", "istio", false),
+        ];
+        for (namespace, name, expected) in table {
+            assert_eq!(is_place(&Key::new(namespace, name)), expected, "{namespace}/{name}");
+        }
+    }
+
+    #[test]
+    fn definitions_of_a_seed_are_known_by_their_group() {
+        let foreign = Foreign { is_garden: false, vpa: true, machines: true, etcd: true };
+        for object in crds::all().chain(crds::foreign(foreign)) {
+            let name = text(&object["metadata"]["name"]);
+            let found = definition(name).unwrap();
+            assert_eq!(found.group, text(&object["spec"]["group"]));
+            let is_own = crds::all().any(|own| own["metadata"]["name"] == name);
+            assert_eq!(found.is_gardeners, is_own, "{name}");
+        }
+        for name in ["gardens.operator.gardener.cloud", "things.example.org", "nothing", ""] {
+            assert_eq!(definition(name), None, "{name}");
+        }
+        assert!(!definition("verticalpodautoscalercheckpoints.autoscaling.k8s.io").unwrap().has_owners);
+        assert!(definition("verticalpodautoscalers.autoscaling.k8s.io").unwrap().has_owners);
+        assert_eq!(GROUPS.iter().collect::<BTreeSet<_>>().len(), GROUPS.len());
+    }
+
+    #[test]
+    fn what_somebody_else_has_written_is_not_a_gardenlets() {
+        let entry = |manager: &str, fields: Value| json!({"manager": manager, "operation": "Update", "fieldsV1": fields});
+        let spec = json!({"f:spec": {"f:group": {}}});
+        let mut status = entry("kube-apiserver", json!({"f:status": {}}));
+        status["subresource"] = json!("status");
+        let table = [
+            (json!([entry("gardenlet", spec.clone()), status]), true),
+            (
+                json!([
+                    entry("gardenlet", spec.clone()),
+                    entry("kubectl-annotate", json!({"f:metadata": {}}))
+                ]),
+                true,
+            ),
+            (json!([entry("gardenlet", spec.clone()), entry("helm", spec.clone())]), false),
+            (
+                json!([
+                    entry("kubectl-client-side-apply", spec.clone()),
+                    entry("gardenlet", json!({"f:metadata": {}}))
+                ]),
+                false,
+            ),
+            (json!([]), false),
+            (Value::Null, false),
+        ];
+        for (managed_fields, expected) in table {
+            assert_eq!(is_made_by_gardenlet(&managed_fields), expected, "{managed_fields}");
+        }
+    }
+}
