@@ -3,6 +3,8 @@
 //!
 //! The stream is made of files in the order of their paths, each a line `<path> <bytes>` followed by that many bytes.
 //! `src/components/archive.rs` reads it.
+//!
+//! The agent's own chart is packed, too, as an archive that Helm could read: with it the agent makes seeds of Shoots.
 
 // Output of a build script is how it talks to cargo.
 #![allow(clippy::print_stdout)]
@@ -15,13 +17,18 @@ use std::process::Command;
 use std::{env, fs};
 
 use flate2::Compression;
-use flate2::write::DeflateEncoder;
+use flate2::write::{DeflateEncoder, GzEncoder};
 
 const ROOT: &str = "src/components";
+const CHART: &str = "packaging/chart";
+/// What of the chart's folder Helm packs.
+const CHART_FILES: [&str; 4] = ["Chart.yaml", "values.yaml", "values.schema.json", "templates/"];
+const BLOCK_BYTES: usize = 512;
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={ROOT}");
+    println!("cargo::rerun-if-changed={CHART}");
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
 
     let mut files = BTreeMap::new();
@@ -30,6 +37,10 @@ fn main() -> io::Result<()> {
 
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?);
     fs::write(out.join("components"), &packed)?;
+    let mut chart = BTreeMap::new();
+    collect(Path::new(CHART), "", &mut chart)?;
+    chart.retain(|path, _| CHART_FILES.iter().any(|packed| path.starts_with(packed)));
+    fs::write(out.join("chart.tgz"), archive(&chart)?)?;
     fs::write(out.join("built"), built_unix_s().to_string())?;
     println!("components: {} files, {bytes} bytes, {} packed", files.len(), packed.len());
     Ok(())
@@ -69,4 +80,31 @@ fn pack(files: &BTreeMap<String, String>) -> io::Result<(Vec<u8>, usize)> {
         bytes += text.len();
     }
     Ok((encoder.finish()?, bytes))
+}
+
+/// A compressed tar archive of a chart, with nothing in it that differs between machines.
+fn archive(files: &BTreeMap<String, String>) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    for (path, text) in files {
+        encoder.write_all(&header(&format!("gardenlet/{path}"), text.len()))?;
+        encoder.write_all(text.as_bytes())?;
+        encoder.write_all(&vec![0; text.len().next_multiple_of(BLOCK_BYTES) - text.len()])?;
+    }
+    encoder.write_all(&[0; 2 * BLOCK_BYTES])?;
+    encoder.finish()
+}
+
+/// The header of a plain file in a tar archive.
+fn header(path: &str, bytes: usize) -> [u8; BLOCK_BYTES] {
+    let mut header = [0; BLOCK_BYTES];
+    let mut put = |at: usize, field: &[u8]| header[at..at + field.len()].copy_from_slice(field);
+    put(0, path.as_bytes());
+    put(100, b"0000644\x000000000\x000000000\0");
+    put(124, format!("{bytes:011o}\x0000000000000\0").as_bytes());
+    // The sum counts itself as blanks.
+    put(148, b"        0");
+    put(257, b"ustar\x0000");
+    let sum: u32 = header.iter().copied().map(u32::from).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    header
 }

@@ -42,6 +42,8 @@ pub mod resources;
 
 pub mod shoot;
 
+pub mod deployer;
+
 pub mod controllers;
 
 pub mod serve;

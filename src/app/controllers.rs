@@ -1,15 +1,18 @@
 //! How the controllers of the garden side are started and ended, and the heartbeat beside them.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
 use crate::base::thread;
+use crate::components::images;
 use crate::config::version::GARDENER;
 use crate::controllers::lease::{self, Heartbeat};
 use crate::controllers::seed::Agent;
 use crate::controllers::{self, Site};
+use crate::deployer::Parent;
 use crate::limits;
 use crate::net::ProxyPolicy;
 use crate::oci::{self, Puller};
@@ -153,6 +156,7 @@ fn site(
         registrations: Source::default(),
         managed: shared.managed.clone(),
         images: shared.images.clone(),
+        parent: parent(shared),
         heads: Source::default(),
         buckets: Source::default(),
         entry_objects: Source::default(),
@@ -162,6 +166,16 @@ fn site(
         token_pace: shared.token_pace.clone(),
         certificate_changed: Notice::default(),
         garden_moved: Notice::default(),
+    }
+}
+
+/// What an agent in a Shoot takes over, besides the configuration.
+fn parent(shared: &Shared) -> Parent {
+    let path = |name: &str| shared.env.variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    Parent {
+        images: path(images::VARIABLE),
+        component_images: path("IMAGEVECTOR_OVERWRITE_COMPONENTS"),
+        namespace: shared.env.variable("NAMESPACE").map(str::to_owned),
     }
 }
 

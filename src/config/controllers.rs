@@ -15,6 +15,8 @@ pub struct Controllers {
     pub backup_bucket_workers: u32,
     /// `backupEntry`.
     pub backup_entry: BackupEntryController,
+    /// `bastion.concurrentSyncs`.
+    pub bastion_workers: u32,
     /// `controllerInstallation.concurrentSyncs`.
     pub controller_installation_workers: u32,
     /// `controllerInstallationCare.concurrentSyncs`.
@@ -23,6 +25,8 @@ pub struct Controllers {
     pub controller_installation_care_sync_period: Duration,
     /// `controllerInstallationRequired.concurrentSyncs`.
     pub controller_installation_required_workers: u32,
+    /// `managedSeed`.
+    pub managed_seed: ManagedSeedController,
     /// `tokenRequestor.concurrentSyncs`.
     pub token_requestor_workers: u32,
     /// `tokenRequestorWorkloadIdentity`.
@@ -59,6 +63,21 @@ pub struct WorkloadIdentityTokens {
     pub workers: u32,
     /// `tokenExpirationDuration`: how long a token is to live.
     pub lifetime: Duration,
+}
+
+/// `controllers.managedSeed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManagedSeedController {
+    /// `concurrentSyncs`.
+    pub workers: u32,
+    /// An agent is brought to what is wanted at least this often.
+    pub sync_period: Duration,
+    /// How often what is waited for is looked at.
+    pub wait_sync_period: Duration,
+    /// Seeds are spread over this time after a start.
+    pub sync_jitter_period: Duration,
+    /// Changes of ManagedSeeds are spread, too.
+    pub jitter_updates: bool,
 }
 
 /// `controllers.shootState`.
@@ -106,12 +125,20 @@ impl Controllers {
         Self {
             backup_bucket_workers: workers("backupBucket.concurrentSyncs"),
             backup_entry: BackupEntryController::read(r.at("backupEntry")),
+            bastion_workers: workers("bastion.concurrentSyncs"),
             controller_installation_workers: workers("controllerInstallation.concurrentSyncs"),
             controller_installation_care_workers: workers("controllerInstallationCare.concurrentSyncs"),
             controller_installation_care_sync_period: r.duration("controllerInstallationCare.syncPeriod"),
             controller_installation_required_workers: workers(
                 "controllerInstallationRequired.concurrentSyncs",
             ),
+            managed_seed: ManagedSeedController {
+                workers: workers("managedSeed.concurrentSyncs"),
+                sync_period: r.duration("managedSeed.syncPeriod"),
+                wait_sync_period: r.duration("managedSeed.waitSyncPeriod"),
+                sync_jitter_period: r.duration("managedSeed.syncJitterPeriod"),
+                jitter_updates: r.flag("managedSeed.jitterUpdates"),
+            },
             token_requestor_workers: workers("tokenRequestor.concurrentSyncs"),
             workload_identity_tokens: WorkloadIdentityTokens {
                 workers: workers("tokenRequestorWorkloadIdentity.concurrentSyncs"),

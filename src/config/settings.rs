@@ -12,7 +12,9 @@ use crate::api::meta::Key;
 use crate::base::log::Format;
 
 use super::control_plane::{Etcd, Exposure};
-pub use super::controllers::{Controllers, SeedController, ShootController, ShootState};
+pub use super::controllers::{
+    Controllers, ManagedSeedController, SeedController, ShootController, ShootState,
+};
 use super::features;
 use super::read::Reader;
 

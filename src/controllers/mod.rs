@@ -5,10 +5,12 @@
 
 pub mod backup_bucket;
 pub mod backup_entry;
+pub mod bastion;
 pub mod controller_installation;
 pub mod controller_installation_care;
 pub mod controller_installation_required;
 pub mod lease;
+pub mod managed_seed;
 pub mod network_policy;
 pub mod seed;
 pub mod seed_care;
@@ -25,7 +27,7 @@ use crate::runtime::group::Group;
 pub use site::{Namespace, Site, is_garden, watch, watch_namespaces};
 
 /// The controllers that run while a Seed is served.
-pub const ALL: [fn(&Site, &mut Group); 14] = [
+pub const ALL: [fn(&Site, &mut Group); 16] = [
     seed::add,
     seed_care::add,
     lease::add,
@@ -40,4 +42,6 @@ pub const ALL: [fn(&Site, &mut Group); 14] = [
     vpa_eviction_requirements::add,
     backup_bucket::add,
     backup_entry::add,
+    bastion::add,
+    managed_seed::add,
 ];

@@ -19,6 +19,7 @@ use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::components::images::Images;
 use crate::config::settings::Settings;
+use crate::deployer::Parent;
 use crate::extension::changed::Head;
 use crate::kube;
 use crate::kube::request::ListParams;
@@ -78,6 +79,8 @@ pub struct Site {
     pub managed: Source<Watched>,
     /// The images of control planes.
     pub images: Images,
+    /// What an agent in a Shoot takes over.
+    pub parent: Parent,
     /// The Shoots of this seed.
     pub heads: Source<ShootHead>,
     /// The BackupBuckets of this seed.

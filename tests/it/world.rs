@@ -595,6 +595,13 @@ impl Agent {
         self
     }
 
+    /// The same in a pod with another account, whose files are in this folder.
+    #[must_use]
+    pub fn with_account(mut self, folder: PathBuf) -> Self {
+        self.account = folder;
+        self
+    }
+
     /// What it runs with.
     pub fn settings(&self) -> config::Settings {
         self.settings.clone()
@@ -764,7 +771,7 @@ pub fn state_file(world: &World, name: &str) -> Option<Vec<u8>> {
 }
 
 /// A role that every real cluster has.
-fn cluster_admin() -> Value {
+pub fn cluster_admin() -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "cluster-admin"},
         "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]})
 }

@@ -152,8 +152,6 @@ fn what_would_only_fail_later_is_refused() {
 #[test]
 fn fields_that_nothing_reads_warn_unless_they_are_as_by_default_or_off() {
     let table = [
-        ("controllers.managedSeed.concurrentSyncs", json!(3), "controllers.managedSeed"),
-        ("controllers.bastion.concurrentSyncs", json!(3), "controllers.bastion"),
         ("shootClientConnection.qps", json!(20.5), "shootClientConnection"),
         ("seedClientConnection.contentType", json!("x"), "seedClientConnection.contentType"),
         ("logging.enabled", json!(true), "logging"),
@@ -188,7 +186,7 @@ fn fields_that_nothing_reads_warn_unless_they_are_as_by_default_or_off() {
         settings(&[change]);
     }
     assert_eq!(
-        errors(&[("controllers.bastion", json!({"concurrentSyncs": 5})), ("edge.workers", json!("x"))]).len(),
+        errors(&[("logging", json!({"enabled": true})), ("edge.workers", json!("x"))]).len(),
         2,
         "the warning follows the error"
     );

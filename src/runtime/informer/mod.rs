@@ -59,6 +59,8 @@ pub struct Options {
     pub field_selector: String,
     /// Metadata is enough.
     pub metadata_only: bool,
+    /// The server need not have the kind, or need not let us see it: then there are no objects.
+    pub optional: bool,
 }
 
 impl Options {
@@ -71,6 +73,7 @@ impl Options {
             label_selector: String::new(),
             field_selector: String::new(),
             metadata_only: false,
+            optional: false,
         }
     }
 }
@@ -145,6 +148,10 @@ trait Feed {
     fn name(&self) -> &'static str;
     /// Brings the store to the state of a list; returns its resourceVersion.
     fn list(&mut self) -> Result<String, Error>;
+    /// Whether the server need not have the kind.
+    fn is_optional(&self) -> bool {
+        false
+    }
     /// Follows events from `version` on and moves it; returns when the server ends the watch.
     fn follow(&mut self, version: &mut String) -> Result<(), Error>;
 }
@@ -154,6 +161,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 /// How often a server may answer a list with 404 before that is a failure: for about eight seconds, in which it begins to serve
 /// a kind whose definition is new.
 const UNSERVED_MAX: u32 = 4;
+/// How often to look for a kind that a server need not have.
+const ABSENT_PERIOD: Duration = Duration::from_secs(300);
 /// A watch that ends sooner and tells nothing is no watch: a proxy, or a server that is ending.
 const SHORT: Duration = Duration::from_secs(1);
 /// The longest wait after a watch that broke off.
@@ -224,6 +233,10 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
             Verdict::Throttled(Some(after)) => after.clamp(pause, limits::RETRY_AFTER_MAX),
             _ => pause,
         };
+        if is_absent(feed.is_optional() && version.is_none(), &error) {
+            stop.wait(clock, if backoff.failures() > UNSERVED_MAX { ABSENT_PERIOD } else { delay });
+            continue;
+        }
         let is_unserved = version.is_none() && matches!(error.verdict(), Verdict::NotFound);
         let may_be_new = is_unserved && backoff.failures() <= UNSERVED_MAX;
         if !may_be_new && !std::mem::replace(&mut failing, true) {
@@ -231,6 +244,11 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
         }
         stop.wait(clock, delay);
     }
+}
+
+/// Whether the answer to a list means that a kind which need not be there is not there.
+fn is_absent(is_optional: bool, error: &Error) -> bool {
+    is_optional && matches!(error.verdict(), Verdict::NotFound | Verdict::Denied)
 }
 
 struct KindFeed {
@@ -252,22 +270,30 @@ impl Feed for KindFeed {
         self.options.name
     }
 
+    fn is_optional(&self) -> bool {
+        self.options.optional
+    }
+
     fn list(&mut self) -> Result<String, Error> {
         let past = self.client.past();
         let (o, params) = (&self.options, self.selection());
         let (mut listed, mut undecodable) = (BTreeSet::new(), Vec::new());
-        let version =
-            self.client.list_streamed(&o.resource, &o.namespace, &params, &mut |item| match item {
-                Some(object) => {
-                    // One that cannot be decoded is not gone, either.
-                    listed.insert(Mark::of(&object.key()));
-                    undecodable.extend(self.put(object).err());
-                }
-                None => {
-                    listed.clear();
-                    undecodable.clear();
-                }
-            })?;
+        let found = self.client.list_streamed(&o.resource, &o.namespace, &params, &mut |item| match item {
+            Some(object) => {
+                // One that cannot be decoded is not gone, either.
+                listed.insert(Mark::of(&object.key()));
+                undecodable.extend(self.put(object).err());
+            }
+            None => {
+                listed.clear();
+                undecodable.clear();
+            }
+        });
+        if found.as_ref().is_err_and(|error| is_absent(o.optional, error)) {
+            self.kept.heard(self.client.clock().mono());
+            self.kept.retain(&BTreeSet::new());
+        }
+        let version = found?;
         (self.doubtful, self.other_past, self.past) = (false, false, past);
         undecodable.iter().for_each(|object| self.complain(object));
         self.kept.heard(self.client.clock().mono());

@@ -12,6 +12,8 @@ struct Script {
     stop: Stop,
     /// Whether each watch sees something.
     moves: bool,
+    /// Whether the kind need not be there.
+    is_optional: bool,
 }
 
 impl Script {
@@ -27,6 +29,10 @@ impl Script {
 impl Feed for Script {
     fn name(&self) -> &'static str {
         "script"
+    }
+
+    fn is_optional(&self) -> bool {
+        self.is_optional
     }
 
     fn list(&mut self) -> Result<String, Error> {
@@ -52,7 +58,8 @@ fn it_resumes_after_an_end_and_lists_again_only_when_the_version_is_gone() {
     let stop = Stop::new();
     let results =
         vec![Err(Error::Limited), Ok(()), Ok(()), Err(Error::Limited), Ok(()), Err(gone()), Ok(()), Ok(())];
-    let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves: true };
+    let mut script =
+        Script { results, asked: Vec::new(), stop: stop.clone(), moves: true, is_optional: false };
     run(&mut script, &Clock::new(sim), &stop);
     let expected = ["list", "list", "follow 7", "follow 7+", "follow 7++", "follow 7+++", "list", "follow 7"];
     assert_eq!(script.asked, expected);
@@ -67,7 +74,7 @@ fn a_watch_that_breaks_off_is_resumed_in_silence() {
     };
     let lines = |moves, results: Vec<Result<(), Error>>| {
         let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), 1_000)), Stop::new());
-        let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves };
+        let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves, is_optional: false };
         let mut failures = 0;
         run_telling(&mut script, &clock, &stop, &mut |_| failures += 1);
         (script.asked.len(), failures)
@@ -82,7 +89,8 @@ fn a_kind_whose_definition_is_new_is_no_trouble_and_one_that_stays_away_is() {
     let absent = || Err(Error::Api(Box::new(Failure { code: 404, ..Default::default() })));
     let told = |results: Vec<Result<(), Error>>| {
         let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), 10_000)), Stop::new());
-        let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves: true };
+        let mut script =
+            Script { results, asked: Vec::new(), stop: stop.clone(), moves: true, is_optional: false };
         let mut told = 0;
         run_telling(&mut script, &clock, &stop, &mut |_| told += 1);
         told
@@ -96,10 +104,27 @@ fn a_kind_whose_definition_is_new_is_no_trouble_and_one_that_stays_away_is() {
     assert_eq!(told(vec![Ok(()), absent(), Ok(())]), 1);
 }
 
+#[test]
+fn a_kind_that_need_not_be_there_is_asked_for_once_in_a_while_in_silence() {
+    for code in [404, 403] {
+        let absent = || Err(Error::Api(Box::new(Failure { code, ..Default::default() })));
+        let clock = Clock::new(Simulated::new(Timestamp::from_unix(0), 20_000));
+        let (stop, mut told) = (Stop::new(), 0);
+        let results = (0..8).map(|_| absent()).chain([Ok(()), Ok(())]).collect();
+        let mut script =
+            Script { results, asked: Vec::new(), stop: stop.clone(), moves: true, is_optional: true };
+        let begun = clock.mono();
+        run_telling(&mut script, &clock, &stop, &mut |_| told += 1);
+        assert_eq!((told, script.asked.last().map(String::as_str)), (0, Some("follow 7")), "{code}");
+        assert!(clock.mono().saturating_sub(begun) > 3 * ABSENT_PERIOD, "{code}");
+    }
+}
+
 /// How long a script takes, in the time of its clock.
 fn time_of(factor: u32, results: Vec<Result<(), Error>>) -> Duration {
     let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), factor)), Stop::new());
-    let mut script = Script { results, asked: Vec::new(), stop: stop.clone(), moves: false };
+    let mut script =
+        Script { results, asked: Vec::new(), stop: stop.clone(), moves: false, is_optional: false };
     let begun = clock.mono();
     run(&mut script, &clock, &stop);
     clock.mono().saturating_sub(begun)

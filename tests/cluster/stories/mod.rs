@@ -3,6 +3,7 @@
 mod agent;
 mod applier;
 pub(crate) mod backups;
+mod bastions;
 mod bundle;
 mod client;
 mod components;
@@ -141,6 +142,7 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::FreshClusters,
         deletion::in_full,
     ),
+    story("agent: fifty Bastions at once live and die", Needs::FreshClusters, bastions::fifty),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),
     story(

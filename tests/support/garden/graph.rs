@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::authorizer::bootstrap_token_id;
 use super::kinds::{CORE, OPERATIONS, SECURITY, SEED_MANAGEMENT};
+use super::rules::operation;
 use crate::support::api::store::State;
 use crate::support::encoding::from_base64;
 use crate::support::json::{entry, list, text};
@@ -37,7 +39,15 @@ impl<'a> Graph<'a> {
         let own =
             |pointers: &[&str]| self.get(place).is_some_and(|o| pointers.iter().any(|p| text(o, p) == seed));
         match (group, resource) {
-            (CORE, "seeds") | (SEED_MANAGEMENT, "gardenlets") => name == seed,
+            // A ManagedSeed that goes takes its Seed along.
+            (CORE, "seeds") => {
+                let mut managed = self.managed(seed);
+                name == seed
+                    || managed.any(|m| {
+                        text(m, "/metadata/name") == name && !m["metadata"]["deletionTimestamp"].is_null()
+                    })
+            }
+            (SEED_MANAGEMENT, "gardenlets") => name == seed,
             (CORE, "shoots" | "backupentries") => own(&["/spec/seedName", "/status/seedName"]),
             (CORE, "backupbuckets") | (OPERATIONS, "bastions") => own(&["/spec/seedName"]),
             (CORE, "controllerinstallations") => own(&["/spec/seedRef/name"]),
@@ -81,6 +91,29 @@ impl<'a> Graph<'a> {
         all.filter(move |o| text(o, "/spec/seedName") == seed || text(o, "/status/seedName") == seed)
     }
 
+    /// ManagedSeeds whose Shoots are on the seed.
+    fn managed(&self, seed: &str) -> impl Iterator<Item = &'a Arc<Value>> {
+        let all = self.0.of(SEED_MANAGEMENT, "managedseeds", "").map(|(_, o)| o);
+        all.filter(move |m| {
+            let (namespace, shoot) = (text(m, "/metadata/namespace"), text(m, "/spec/shoot/name"));
+            self.reaches((CORE, "shoots", namespace, shoot), seed)
+        })
+    }
+
+    /// Whether it is the bootstrap token of a ManagedSeed that needs one, or its credentials for backups.
+    fn is_of_managed(
+        &self,
+        m: &Value,
+        is_it: &dyn Fn(&Value) -> bool,
+        (namespace, name): (&str, &str),
+    ) -> bool {
+        let (of, managed) = (text(m, "/metadata/namespace"), text(m, "/metadata/name"));
+        let needs = self.get((CORE, "seeds", "", managed)).is_none() || operation(m) == "renew-kubeconfig";
+        let token = format!("bootstrap-token-{}", bootstrap_token_id(of, managed));
+        let backup = "/spec/gardenlet/config/seedConfig/spec/backup/credentialsRef";
+        (needs && (namespace, name) == ("kube-system", &token)) || m.pointer(backup).is_some_and(is_it)
+    }
+
     fn is_namespace_of_project(&self, shoot: &Value, project: &str) -> bool {
         let namespace = text(shoot, "/metadata/namespace");
         self.get((CORE, "projects", "", project)).is_some_and(|p| text(p, "/spec/namespace") == namespace)
@@ -110,6 +143,7 @@ impl<'a> Graph<'a> {
                         .get((CORE, "controllerdeployments", "", text(i, "/spec/deploymentRef/name")))
                         .is_some_and(|d| references_of_deployment(d).iter().any(|r| is_it(r)))
             })
+            || self.managed(seed).any(|m| self.is_of_managed(m, &is_it, (namespace, name)))
             || self.buckets(seed).any(|b| {
                 ["/spec/credentialsRef", "/status/generatedSecretRef"]
                     .iter()

@@ -1,0 +1,159 @@
+//! Looks whether extensions have done something for Bastions. A watch on their objects would cost a thread and a connection for a
+//! kind that most seeds never have. So all of them are listed at once: every few seconds while one is waited for, once a minute
+//! while there are any, and not at all otherwise.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::api::extensions::BASTION;
+use crate::api::meta::{Key, ObjectMeta};
+use crate::base::clock::Mono;
+use crate::kube::{ListParams, Seed};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::pool::Lane;
+use crate::runtime::store::Store;
+
+use super::status::Head;
+
+/// How often objects are listed while one is waited for.
+const WAITING_PERIOD: Duration = Duration::from_secs(5);
+/// How often otherwise.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Whoever is waited for longer is waited for with less haste.
+const HASTE: Duration = Duration::from_secs(600);
+
+/// What was seen of the objects: by the key of the Bastion, the key of its object and the version that was read; empty if there
+/// was none. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen(Arc<Mutex<BTreeMap<Key, (Key, String)>>>);
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, (Key, String)>> {
+        // Single calls change the map: no panic can leave it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody has read the object.
+    pub(super) fn note(&self, bastion: &Key, object: Key, version: &str) {
+        self.lock().insert(bastion.clone(), (object, version.to_owned()));
+    }
+
+    /// The Bastion needs nobody any more.
+    pub(super) fn forget(&self, bastion: &Key) {
+        self.lock().remove(bastion);
+    }
+
+    /// Those whose objects are not as they were seen.
+    fn changed(&self, listed: &BTreeMap<Key, String>) -> Vec<Key> {
+        let seen = self.lock();
+        let is_other = |object: &Key, version: &String| match listed.get(object) {
+            Some(now) => now != version,
+            None => !version.is_empty(),
+        };
+        let others = seen.iter().filter(|(_, (object, version))| is_other(object, version));
+        others.map(|(bastion, _)| bastion.clone()).collect()
+    }
+}
+
+/// What is read of an object.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Listed {
+    metadata: ObjectMeta,
+}
+
+/// What the looks know of each other.
+#[derive(Default)]
+struct Memory {
+    /// When objects were listed.
+    last: Option<Mono>,
+    /// Since when a Bastion is waited for, in which generation.
+    since: BTreeMap<Key, (i64, Mono)>,
+}
+
+/// See the module. It has one key.
+pub(super) struct Looker {
+    pub(super) seed: Seed,
+    pub(super) bastions: Store<Head>,
+    pub(super) seen: Seen,
+    /// The lane of the Bastions.
+    pub(super) wake: Lane,
+    memory: Mutex<Memory>,
+}
+
+impl Looker {
+    pub(super) fn new(seed: Seed, bastions: Store<Head>, seen: Seen, wake: Lane) -> Self {
+        Self { seed, bastions, seen, wake, memory: Mutex::default() }
+    }
+
+    /// The key.
+    pub(super) fn key() -> Key {
+        Key::new("", "bastions")
+    }
+
+    /// How long to wait for the next look; `None`: there are no Bastions.
+    fn period(&self, now: Mono) -> Option<Duration> {
+        let all = self.bastions.all();
+        if all.is_empty() {
+            return None;
+        }
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting: Vec<_> = all.iter().filter(|(_, head)| head.waits()).collect();
+        let before = std::mem::take(&mut memory.since);
+        for (key, head) in waiting {
+            let generation = head.metadata.generation;
+            let known = before.get(key).filter(|(known, _)| *known == generation);
+            memory.since.insert(key.clone(), known.copied().unwrap_or((generation, now)));
+        }
+        let is_hasty = memory.since.values().any(|(_, since)| now.saturating_sub(*since) < HASTE);
+        Some(if is_hasty { WAITING_PERIOD } else { PERIOD })
+    }
+}
+
+impl Reconciler for Looker {
+    fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let now = cx.clock.mono();
+        let Some(period) = self.period(now) else { return Ok(Outcome::Done) };
+        let last = self.memory.lock().unwrap_or_else(PoisonError::into_inner).last;
+        let left = last.map_or(Duration::ZERO, |last| period.saturating_sub(now.saturating_sub(last)));
+        if !left.is_zero() {
+            return Ok(Outcome::After(left));
+        }
+        let mut listed = BTreeMap::new();
+        let found = self.seed.list_all::<Listed>(&BASTION, "", &ListParams::default(), &mut |object| {
+            let metadata = object.metadata;
+            listed.insert(metadata.key(), metadata.resource_version);
+        });
+        match found {
+            // Without the definition there are no objects.
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).last = Some(now);
+        self.seen.changed(&listed).into_iter().for_each(|key| self.wake.add(key));
+        Ok(Outcome::After(period))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_objects_have_changed() {
+        let key = |name: &str| Key::new("garden-p", name);
+        let object = |name: &str| Key::new("shoot--p--s", name);
+        let seen = Seen::default();
+        for (name, version) in [("same", "1"), ("other", "1"), ("gone", "1"), ("none", ""), ("new", "")] {
+            seen.note(&key(name), object(name), version);
+        }
+        seen.note(&key("left"), object("left"), "1");
+        seen.forget(&key("left"));
+        let listed = [("same", "1"), ("other", "2"), ("new", "1"), ("stranger", "1")];
+        let listed = listed.map(|(name, version)| (object(name), version.to_owned())).into();
+        assert_eq!(seen.changed(&listed), [key("gone"), key("new"), key("other")]);
+    }
+}

@@ -1,0 +1,330 @@
+//! Bastions: machines through which people reach the nodes of a Shoot for a while (Gardener's `bastion`).
+//!
+//! Woken by new generations in the garden, by Shoots that get a control plane, and by [`look`], which finds what extensions have
+//! done. A Bastion that is right is not written.
+
+mod decide;
+mod look;
+mod status;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::extensions;
+use crate::api::gardener::{BASTION, ControllerInstallation, ControllerRegistration, SHOOT, ShootHead};
+use crate::api::meta::{Key, text};
+use crate::api::patch::difference;
+use crate::base::error::chain;
+use crate::extension::required::{Required, missing};
+use crate::extension::{CONFIGURATION_PROBLEM, Target, Wish};
+use crate::flow::Failed;
+use crate::format::view;
+use crate::kube::{DeleteParams, Error, Garden, ListParams, Patch, Seed};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::group::Group;
+use crate::runtime::informer::Options;
+use crate::runtime::queue::Retry;
+use crate::runtime::source::Source;
+use crate::runtime::store::Store;
+use crate::runtime::write;
+
+use super::Site;
+use decide::{Plan, State, plan, spec_of};
+use look::{Looker, Seen};
+use status::{FORCE, Head, Report};
+
+const FINALIZER: &str = "gardener";
+/// What went wrong is mended by people, and tried again within five minutes.
+const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_secs(300) };
+
+/// Adds the controller and the one that looks for it.
+pub fn add(site: &Site, group: &mut Group) {
+    let lane = group.lane("bastion", site.settings.controllers.bastion_workers, RETRY);
+    let looks = group.lane("bastion-objects", 1, Retry::up_to(Duration::from_secs(60)));
+    let bastions = Source::<Head>::default();
+    group.wake(&lane, &bastions, |change| {
+        let asks = |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.asks());
+        (asks(&change.old) != asks(&change.new)).then(|| change.key.clone())
+    });
+    group.wake(&looks, &bastions, |change| change.new.as_ref().map(|_| Looker::key()));
+    let known = bastions.store().clone();
+    group.wake(&lane, &site.heads, move |change| {
+        let place = |head: &Option<Arc<ShootHead>>| {
+            head.as_ref().map(|head| (head.status.technical_id.clone(), head.status.seed_name.clone()))
+        };
+        if place(&change.old) == place(&change.new) {
+            return Vec::new();
+        }
+        let Key { namespace, name } = &change.key;
+        let all = known.all().into_iter();
+        let of = all.filter(|(key, head)| key.namespace == *namespace && head.spec.shoot_ref.name == *name);
+        of.map(|(key, _)| key).collect()
+    });
+    let ours = Options {
+        field_selector: format!("spec.seedName={}", site.seed_name()),
+        // A garden may serve no Bastions.
+        optional: true,
+        ..Options::all("garden/bastions", BASTION)
+    };
+    group.watch(&site.garden, ours, &bastions);
+    let seen = Seen::default();
+    let looker = Looker::new(site.seed.clone(), bastions.store().clone(), seen.clone(), lane.clone());
+    let reconciler = BastionReconciler {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        seed_name: site.seed_name().to_owned(),
+        shoots: site.heads.store().clone(),
+        registrations: site.registrations.store().clone(),
+        installations: site.installations.store().clone(),
+        seen,
+    };
+    group.run(lane, reconciler);
+    group.run(looks, looker);
+}
+
+struct BastionReconciler {
+    garden: Garden,
+    seed: Seed,
+    seed_name: String,
+    shoots: Store<ShootHead>,
+    registrations: Store<ControllerRegistration>,
+    installations: Store<ControllerInstallation>,
+    seen: Seen,
+}
+
+/// Where the extension's object belongs.
+enum Place {
+    /// In the namespace of the Shoot's control plane.
+    At(String),
+    /// Nowhere in this seed, and why.
+    Nowhere(Failed),
+    /// The Shoot is gone, or is none of this seed.
+    NoShoot,
+}
+
+impl Reconciler for BastionReconciler {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let found = self.garden.find::<Value>(&BASTION, &key.namespace, &key.name)?;
+        let Some(object) = found else {
+            self.seen.forget(key);
+            return Ok(Outcome::Done);
+        };
+        let head = view::look::<Head>(&object)?;
+        if head.spec.seed_name != self.seed_name {
+            self.seen.forget(key);
+            return Ok(Outcome::Done);
+        }
+        let round = Round { controller: self, key, object: &object, head: &head, cx };
+        if head.is_deleting() { round.delete() } else { round.reconcile() }
+    }
+}
+
+/// One look at a Bastion.
+struct Round<'a> {
+    controller: &'a BastionReconciler,
+    key: &'a Key,
+    object: &'a Value,
+    head: &'a Head,
+    cx: &'a Context,
+}
+
+impl Round<'_> {
+    fn reconcile(&self) -> Result<Outcome, Failure> {
+        self.finalize(true)?;
+        let spec = match spec_of(self.object) {
+            Ok(spec) => spec,
+            // The garden lets nobody change it, or a change wakes us.
+            Err(failed) => return self.tell(&Report::Failed(failed)).map(|()| Outcome::Done),
+        };
+        let target = match self.place()? {
+            Place::At(namespace) => self.target(namespace),
+            Place::Nowhere(failed) => return self.fail(failed),
+            Place::NoShoot => return self.fail(self.no_shoot()),
+        };
+        let object = self.read(&target)?;
+        let now = self.cx.clock.now();
+        let Plan { asks, state, again } = plan(object.as_ref(), &spec, now);
+        let waits_for = |failed: Failed| {
+            let (at, name, why) = (&target.namespace, &target.name, &failed.text);
+            let text = format!("Error while waiting for Bastion {at}/{name} to become ready: {why}");
+            Report::Failed(Failed { text, ..failed })
+        };
+        match state {
+            State::Pending => {}
+            State::Unheard => self.tell(&waits_for(self.unheard(text(&spec["type"]))))?,
+            State::Failed(failed) => self.tell(&waits_for(failed))?,
+            State::Succeeded => self.tell(&Report::Ready(&object.unwrap_or_default()))?,
+        }
+        if asks && let Err(error) = target.deploy(&self.controller.seed, &Wish::new(spec), now) {
+            if error.postponed().is_none() {
+                self.tell(&Report::Failed(Failed::new(chain(&error))))?;
+            }
+            return Err(error.into());
+        }
+        Ok(again.map_or(Outcome::Done, Outcome::After))
+    }
+
+    fn delete(&self) -> Result<Outcome, Failure> {
+        if !self.head.metadata.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+            self.controller.seen.forget(self.key);
+            return Ok(Outcome::Done);
+        }
+        let namespace = match self.place()? {
+            Place::At(namespace) => Some(namespace),
+            Place::Nowhere(_) => None,
+            Place::NoShoot => self.left()?,
+        };
+        let Some(target) = namespace.map(|namespace| self.target(namespace)) else { return self.finish() };
+        let object = self.read(&target)?;
+        self.tell(&Report::Deleting(object.as_ref().unwrap_or(&Value::Null)))?;
+        let Some(object) = object else { return self.finish() };
+        let seed = &self.controller.seed;
+        let mut marked = object.clone();
+        if self.head.is_forced() {
+            marked["metadata"]["annotations"][FORCE] = "true".into();
+        }
+        if let Some(patch) = difference(&object, &marked) {
+            let patched = seed.patch::<Value>(
+                &target.resource,
+                &target.namespace,
+                &target.name,
+                "",
+                &Patch::Merge(patch),
+            );
+            gone(patched.map(drop))?;
+        }
+        if object["metadata"]["deletionTimestamp"].is_null() {
+            // Unlike other objects of extensions it needs no confirmation.
+            gone(seed.delete(&target.resource, &target.namespace, &target.name, &DeleteParams::default()))?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Nothing of it is left in the seed.
+    fn finish(&self) -> Result<Outcome, Failure> {
+        self.finalize(false)?;
+        self.controller.seen.forget(self.key);
+        let bastion = self.key.to_string();
+        log::info!(bastion = bastion.as_str(); "The Bastion is deleted");
+        Ok(Outcome::Done)
+    }
+
+    fn target(&self, namespace: String) -> Target {
+        Target { resource: extensions::BASTION, namespace, name: self.key.name.clone() }
+    }
+
+    fn read(&self, target: &Target) -> Result<Option<Value>, Error> {
+        let object = target.find(&self.controller.seed)?;
+        let version = object.as_ref().map_or("", |object| text(&object["metadata"]["resourceVersion"]));
+        let place = Key::new(target.namespace.as_str(), target.name.as_str());
+        self.controller.seen.note(self.key, place, version);
+        Ok(object)
+    }
+
+    fn place(&self) -> Result<Place, Error> {
+        let key = Key::new(self.key.namespace.as_str(), self.head.spec.shoot_ref.name.as_str());
+        let live;
+        let known = self.controller.shoots.get(&key);
+        let shoot = match &known {
+            Some(shoot) if !shoot.status.technical_id.is_empty() => &**shoot,
+            _ => match self.controller.garden.find::<ShootHead>(&SHOOT, &key.namespace, &key.name) {
+                Ok(Some(found)) => {
+                    live = found;
+                    &live
+                }
+                Ok(None) => return Ok(Place::NoShoot),
+                // The garden shows us no Shoots of others, nor whether there are any.
+                Err(error) if error.is_denied() => return Ok(Place::NoShoot),
+                Err(error) => return Err(error),
+            },
+        };
+        let ours = &self.controller.seed_name;
+        let (plane, seed) = (&shoot.status.technical_id, &shoot.status.seed_name);
+        Ok(if !seed.is_empty() && seed != ours {
+            Place::Nowhere(Failed::new(format!(
+                "the control plane of Shoot {key} is on seed {seed}, and the Bastion says {ours}: delete the Bastion and \
+                 make another one"
+            )))
+        } else if plane.is_empty() {
+            Place::Nowhere(Failed::new(format!(
+                "Shoot {key} has no control plane yet (status.technicalID is empty): wait until it is created"
+            )))
+        } else {
+            Place::At(plane.clone())
+        })
+    }
+
+    fn no_shoot(&self) -> Failed {
+        let (namespace, name) = (&self.key.namespace, &self.head.spec.shoot_ref.name);
+        Failed {
+            codes: vec![CONFIGURATION_PROBLEM.to_owned()],
+            ..Failed::new(format!(
+                "could not get shoot {namespace}/{name}: the garden does not have it, or it is on another seed; delete the Bastion"
+            ))
+        }
+    }
+
+    /// The namespace of an object that is left of a Shoot that is gone. Upstream waits for the Shoot for ever.
+    fn left(&self) -> Result<Option<String>, Error> {
+        let seed = &self.controller.seed;
+        let params = ListParams {
+            field_selector: format!("metadata.name={}", self.key.name),
+            ..ListParams::default()
+        };
+        for object in seed.list::<Value>(&extensions::BASTION, "", &params)?.items {
+            let namespace = text(&object["metadata"]["namespace"]);
+            let cluster = seed.find::<Value>(&extensions::CLUSTER, "", namespace)?.unwrap_or_default();
+            let shoot = &cluster["spec"]["shoot"]["metadata"];
+            if shoot["namespace"] == self.key.namespace.as_str()
+                && shoot["name"] == self.head.spec.shoot_ref.name.as_str()
+            {
+                return Ok(Some(namespace.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Nobody has begun.
+    fn unheard(&self, provider: &str) -> Failed {
+        let why = "extension did not record a last operation yet";
+        let required = Required::from([("Bastion", provider.to_owned())]);
+        let (registrations, installations) =
+            (self.controller.registrations.values(), self.controller.installations.values());
+        match missing(&required, &registrations, &installations) {
+            None => Failed::new(why),
+            Some(missing) => Failed {
+                codes: vec![CONFIGURATION_PROBLEM.to_owned()],
+                ..Failed::new(format!("{why}; {missing}"))
+            },
+        }
+    }
+
+    fn finalize(&self, present: bool) -> Result<(), Error> {
+        let metadata = &self.head.metadata;
+        let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
+        write::finalizer(&self.controller.garden, &BASTION, self.key, read, FINALIZER, present)
+    }
+
+    /// Tells the garden, if it does not know. A Bastion that is gone needs no words.
+    fn tell(&self, report: &Report<'_>) -> Result<(), Failure> {
+        let Some(patch) = status::patch(self.object, report, self.cx.clock.now()) else { return Ok(()) };
+        let patch = Patch::Strategic(patch);
+        Ok(gone(write::status_patch::<Value>(&self.controller.garden, &BASTION, self.key, &patch).map(drop))?)
+    }
+
+    /// It cannot work now.
+    fn fail(&self, failed: Failed) -> Result<Outcome, Failure> {
+        self.tell(&Report::Failed(failed.clone()))?;
+        Err(failed.into())
+    }
+}
+
+/// What is gone need not be changed.
+fn gone(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,219 @@
+//! What the garden is told of a Bastion: its condition, and where it can be reached. Pure.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::meta::{ObjectMeta, or_default};
+use crate::api::patch::difference;
+use crate::base::clock::Timestamp;
+use crate::extension::last_error;
+use crate::flow::Failed;
+use crate::format::view;
+use crate::runtime::informer::Object;
+
+/// The type of the condition.
+pub(super) const READY: &str = "BastionReady";
+/// With this annotation, nobody waits for what cannot be deleted.
+pub(super) const FORCE: &str = "confirmation.gardener.cloud/force-deletion";
+
+/// What is kept of a Bastion of the garden.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Head {
+    pub(super) metadata: ObjectMeta,
+    pub(super) spec: Spec,
+    #[serde(deserialize_with = "or_default")]
+    status: Conditions,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Spec {
+    #[serde(deserialize_with = "or_default")]
+    pub(super) seed_name: String,
+    pub(super) shoot_ref: Reference,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Reference {
+    pub(super) name: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Conditions {
+    #[serde(deserialize_with = "or_default")]
+    conditions: Vec<Condition>,
+    #[serde(deserialize_with = "or_default")]
+    observed_generation: i64,
+}
+
+impl Object for Head {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
+impl Head {
+    /// What, when it changes, makes something to do.
+    pub(super) fn asks(&self) -> (i64, bool) {
+        (self.metadata.generation, self.is_forced())
+    }
+
+    /// Whether somebody has asked to delete it.
+    pub(super) const fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether its deletion need not wait.
+    pub(super) fn is_forced(&self) -> bool {
+        self.metadata.annotations.get(FORCE).is_some_and(|value| value == "true")
+    }
+
+    /// Whether its extension has something to do for it.
+    pub(super) fn waits(&self) -> bool {
+        let is_ready = condition::status_of(&self.status.conditions, READY) == Some(Status::True);
+        self.is_deleting() || !is_ready || self.status.observed_generation != self.metadata.generation
+    }
+}
+
+/// What is to be told.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Report<'a> {
+    /// It can be used: `status` is that of the extension's object.
+    Ready(&'a Value),
+    /// What went wrong.
+    Failed(Failed),
+    /// It goes; `status` is that of the extension's object, if there is one.
+    Deleting(&'a Value),
+}
+
+impl Report<'_> {
+    fn finding(&self) -> (Status, Finding) {
+        match self {
+            Self::Ready(_) => {
+                let message = "The bastion has been reconciled successfully.";
+                (Status::True, Finding::new("SuccessfullyReconciled", message))
+            }
+            Self::Failed(failed) => {
+                let finding = Finding::new("FailedReconciling", failed.text.as_str());
+                (Status::False, Finding { codes: failed.codes.clone(), ..finding })
+            }
+            Self::Deleting(object) => {
+                let mut finding = Finding::new("DeletionInProgress", "The bastion is being deleted.");
+                if let Some(Failed { text, codes, .. }) = last_error(object) {
+                    finding.message = format!("{} {text}", finding.message);
+                    finding.codes = codes;
+                }
+                (Status::False, finding)
+            }
+        }
+    }
+}
+
+/// The strategic merge patch that tells it; nothing if the garden knows.
+pub(super) fn patch(bastion: &Value, report: &Report<'_>, now: Timestamp) -> Option<Value> {
+    let old = view::look::<Head>(bastion).unwrap_or_default().status.conditions;
+    let (status, finding) = report.finding();
+    let wanted = condition::find_or_init(&old, READY, now).updated(now, status, finding);
+    let mut patch = condition::status_patch(&old, &[wanted], &[]);
+    if let Report::Ready(object) = report {
+        let known = &bastion["status"];
+        let of = |ingress: &Value, generation: &Value| {
+            let mut fields = json!({"observedGeneration": generation});
+            if !ingress.is_null() {
+                fields["ingress"] = ingress.clone();
+            }
+            fields
+        };
+        let told = of(&known["ingress"], &known["observedGeneration"]);
+        let fields = of(&object["status"]["ingress"], &bastion["metadata"]["generation"]);
+        for (name, value) in difference(&told, &fields).iter().filter_map(Value::as_object).flatten() {
+            patch.get_or_insert_default()["status"][name] = value.clone();
+        }
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
+
+    /// Applies it as an API server does to a status of these fields.
+    fn apply(bastion: &mut Value, patch: &Value) {
+        for (name, value) in patch["status"].as_object().unwrap() {
+            match (name.as_str(), value) {
+                ("ingress", Value::Object(fields)) => {
+                    for (field, value) in fields {
+                        bastion["status"][name][field] = value.clone();
+                    }
+                    let ingress = bastion["status"][name].as_object_mut().unwrap();
+                    ingress.retain(|_, value| !value.is_null());
+                }
+                _ => bastion["status"][name] = value.clone(),
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_twice() {
+        let refused =
+            Failed { codes: vec!["ERR_INFRA_QUOTA_EXCEEDED".to_owned()], ..Failed::new("no quota") };
+        let at = |ingress: Value| json!({"status": {"ingress": ingress}});
+        let (first, second) = (at(json!({"ip": "192.0.2.1"})), at(json!({"hostname": "b.example.org"})));
+        let stuck = json!({"status": {"lastError": {"description": "no way", "codes": ["ERR_X"]}}});
+        let table = [
+            ("fails", Report::Failed(refused.clone()), "False", "FailedReconciling", "no quota", Value::Null),
+            (
+                "works",
+                Report::Ready(&first),
+                "True",
+                "SuccessfullyReconciled",
+                "",
+                json!({"ip": "192.0.2.1"}),
+            ),
+            (
+                "elsewhere",
+                Report::Ready(&second),
+                "True",
+                "SuccessfullyReconciled",
+                "",
+                json!({"hostname": "b.example.org"}),
+            ),
+            ("nowhere", Report::Ready(&Value::Null), "True", "SuccessfullyReconciled", "", Value::Null),
+            ("goes", Report::Deleting(&Value::Null), "False", "DeletionInProgress", "", Value::Null),
+            ("stays", Report::Deleting(&stuck), "False", "DeletionInProgress", "no way", Value::Null),
+        ];
+        let mut bastion = json!({"metadata": {"generation": 3}, "status": {}});
+        for (name, report, status, reason, words, ingress) in table {
+            let told = patch(&bastion, &report, NOW).unwrap();
+            apply(&mut bastion, &told);
+            assert_eq!(patch(&bastion, &report, NOW), None, "{name}");
+            let condition = &bastion["status"]["conditions"][0];
+            assert_eq!((&condition["type"], &condition["status"]), (&json!(READY), &json!(status)), "{name}");
+            assert_eq!(condition["reason"], reason, "{name}");
+            assert!(condition["message"].as_str().unwrap().contains(words), "{name}: {condition}");
+            assert_eq!(bastion["status"]["ingress"], ingress, "{name}");
+        }
+        assert_eq!(bastion["status"]["observedGeneration"], 3);
+        assert_eq!(bastion["status"]["conditions"][0]["codes"], json!(["ERR_X"]));
+    }
+
+    #[test]
+    fn who_waits() {
+        let head = |status: &str, observed: i64, deleted: Value| -> Head {
+            serde_json::from_value(json!({"metadata": {"name": "b", "generation": 2, "deletionTimestamp": deleted},
+                "status": {"observedGeneration": observed, "conditions": [{"type": READY, "status": status}]}}))
+            .unwrap()
+        };
+        assert!(!head("True", 2, Value::Null).waits());
+        assert!(head("True", 1, Value::Null).waits());
+        assert!(head("False", 2, Value::Null).waits());
+        assert!(head("True", 2, json!("2026-01-01T00:00:00Z")).waits());
+        assert!(Head::default().waits());
+    }
+}

@@ -1,0 +1,257 @@
+//! How the cluster of a Shoot gets an agent.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
+use crate::api::gardener::{MANAGED_SEED, OPERATION, SEED};
+use crate::api::meta::{Key, annotation, text};
+use crate::base::error::chain;
+use crate::chart::child::Objects;
+use crate::components::managed::sha256_hex;
+use crate::config;
+use crate::deployer::values::{self, Access, Deployment};
+use crate::deployer::{NAME, NAMESPACE, apply, token};
+use crate::extension::credentials::Reference;
+use crate::flow::Failed;
+use crate::format::time::parse_rfc3339;
+use crate::kube::{Client, Patch, Shoot, kubeconfig};
+use crate::limits;
+use crate::runtime::controller::Context;
+use crate::runtime::write;
+
+use super::Base;
+use super::subject::{Subject, problem};
+use crate::controllers::is_garden;
+
+const RENEW: &str = "renew-kubeconfig";
+/// The label by which a pod reaches the API server of a garden in the same cluster.
+const TO_GARDEN: &str = "networking.resources.gardener.cloud/to-virtual-garden-kube-apiserver-tcp-443";
+const VPA: &str = "vpa-admission-controller";
+
+/// The client of the Shoot's cluster.
+pub(super) fn target(base: &Base, subject: &Subject) -> Result<Shoot, Failed> {
+    if subject.plane().is_empty() {
+        return Err(Failed::new("could not get target client: the Shoot has no control plane"));
+    }
+    base.shoots.connect(subject.plane()).map_err(|error| Failed {
+        postponed: error.postponed(),
+        ..Failed::new(format!("could not get target client: {}", chain(&error)))
+    })
+}
+
+/// Deploys the agent, or brings it to what is wanted.
+pub(super) fn deploy(base: &Base, subject: &Subject, cx: &Context) -> Result<(), Failed> {
+    let own = subject.config()?;
+    let client = target(base, subject)?;
+    refuse_another(&client, subject.name())?;
+    let config = configuration(base, subject, own)?;
+    apply::ensure_namespace(&client)?;
+    let mut deployment = Deployment {
+        wanted: &subject.object["spec"]["gardenlet"]["deployment"],
+        domain: text(&subject.shoot["spec"]["dns"]["domain"]),
+        ..Deployment::default()
+    };
+    check_vpa(base, subject, &config)?;
+    deployment.annotations = check_backup(base, subject, &config)?;
+    let access = access(base, subject, &client, &config, cx)?;
+    let objects = render(base, &client, deployment, (config, access), cx)?;
+    apply::apply(&client, objects)?;
+    if annotation(&subject.object, OPERATION) == RENEW {
+        let key = subject.key();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
+        base.garden.patch::<Value>(&MANAGED_SEED, &key.namespace, &key.name, "", &patch)?;
+    }
+    Ok(())
+}
+
+/// What the chart makes for an agent that has a certificate: enough to remove it.
+pub(super) fn objects(
+    base: &Base,
+    subject: &Subject,
+    client: &Client,
+    cx: &Context,
+) -> Result<Objects, Failed> {
+    let own = subject.config().cloned().unwrap_or_else(|_| json!({"seedConfig": {}}));
+    let config = values::configuration(&own, base.parent_config(subject), subject.name());
+    let wanted = &subject.object["spec"]["gardenlet"]["deployment"];
+    let deployment = Deployment { wanted, ..Deployment::default() };
+    render(base, client, deployment, (config, Access::Certificate), cx)
+}
+
+fn render(
+    base: &Base,
+    client: &Client,
+    deployment: Deployment<'_>,
+    (mut config, access): (Value, Access),
+    cx: &Context,
+) -> Result<Objects, Failed> {
+    values::connect(&mut config, access);
+    let image = own_image(base)?;
+    let mut deployment = Deployment { image: &image, ..deployment };
+    let read = |path: &Option<std::path::PathBuf>| path.as_deref().map(read).transpose();
+    deployment.images = [read(&base.parent.images)?, read(&base.parent.component_images)?];
+    if is_garden(client)? {
+        deployment.labels.insert(TO_GARDEN.to_owned(), json!("allowed"));
+    }
+    let values = values::values(&deployment, config);
+    let busy =
+        || Failed { postponed: Some(apply::BUSY_AGAIN), ..Failed::new("other charts are being rendered") };
+    let _worker = base.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
+    apply::render(client, &base.renderer, values, &cx.stop)
+}
+
+fn read(path: &Path) -> Result<String, Failed> {
+    let failed = |why: String| Failed::new(format!("read {}: {why}", path.display()));
+    let size = fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+    if size > u64::try_from(limits::CONFIG_FILE_BYTES_MAX).unwrap_or(u64::MAX) {
+        return Err(failed(format!("it has {size} bytes")));
+    }
+    fs::read_to_string(path).map_err(|error| failed(error.to_string()))
+}
+
+/// The configuration of the new agent, checked as it will check it itself.
+fn configuration(base: &Base, subject: &Subject, own: &Value) -> Result<Value, Failed> {
+    let mut config = values::configuration(own, base.parent_config(subject), subject.name());
+    let mut checked = config.clone();
+    checked["apiVersion"] = json!("gardenlet.config.gardener.cloud/v1alpha1");
+    checked["kind"] = json!("GardenletConfiguration");
+    // Kubeconfigs are files for whoever reads it, and are not there yet.
+    values::connect(&mut checked, Access::Certificate);
+    config::load(&checked.to_string(), "spec.gardenlet.config").map_err(|problems| {
+        let first = problems.first().map(ToString::to_string).unwrap_or_default();
+        problem(format!("spec.gardenlet.config is invalid: {first}"))
+    })?;
+    for at in ["gardenClientConnection", "seedClientConnection"] {
+        let path = text(&config[at]["kubeconfig"]).to_owned();
+        if !path.is_empty() {
+            config[at]["kubeconfig"] = json!(read(Path::new(&path))?);
+        }
+    }
+    Ok(config)
+}
+
+/// The image of this agent: what an overwritten list says, or what its Deployment has; empty if nobody knows.
+fn own_image(base: &Base) -> Result<String, Failed> {
+    if let Ok(image) = base.images.find(NAME, env!("CARGO_PKG_VERSION")) {
+        return Ok(image);
+    }
+    let Some(namespace) = &base.parent.namespace else { return Ok(String::new()) };
+    match base.seed.find::<Value>(&DEPLOYMENT, namespace, NAME) {
+        Ok(found) => Ok(found.as_ref().and_then(values::image_of).unwrap_or_default().to_owned()),
+        Err(error) if error.is_denied() => Ok(String::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Two agents of different seeds in one cluster would fight.
+fn refuse_another(client: &Client, name: &str) -> Result<(), Failed> {
+    let found = client.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME)?;
+    let Some(map) = found.as_ref().and_then(values::config_map_of) else { return Ok(()) };
+    let found = client.find::<Value>(&CONFIG_MAP, NAMESPACE, map)?;
+    match found.as_ref().and_then(values::seed_of) {
+        Some(other) if other != name => Err(problem(format!(
+            "found existing gardenlet deployment with ConfigMap {map} which uses seed name {other:?} - this seed name doesn't \
+             match to {name:?}: check whether spec.shoot.name is the right Shoot, or remove that gardenlet"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The Shoot's own VerticalPodAutoscaler would meet another one.
+fn check_vpa(base: &Base, subject: &Subject, config: &Value) -> Result<(), Failed> {
+    let setting = &config["seedConfig"]["spec"]["settings"]["verticalPodAutoscaler"]["enabled"];
+    if setting == &json!(false) || base.seed.find::<Value>(&DEPLOYMENT, subject.plane(), VPA)?.is_none() {
+        return Ok(());
+    }
+    Err(problem(
+        "runtime VPA is enabled but target cluster already has a VPA: set \
+         seedConfig.spec.settings.verticalPodAutoscaler.enabled to false",
+    ))
+}
+
+/// The credentials for backups are there; annotations by which pods are made anew when they change.
+fn check_backup(base: &Base, subject: &Subject, config: &Value) -> Result<Map<String, Value>, Failed> {
+    let mut annotations = Map::new();
+    let reference = &config["seedConfig"]["spec"]["backup"]["credentialsRef"];
+    if reference["kind"] != "Secret" || reference["apiVersion"] != "v1" {
+        return Ok(annotations);
+    }
+    let reference = Reference::secret(reference);
+    let Some(found) = reference.look(&base.garden)? else {
+        return Err(problem(format!(
+            "the configured backup secret does not exist: seedConfig.spec.backup.credentialsRef names Secret {}; create it",
+            reference.key
+        )));
+    };
+    disown(base, subject, &found.object)?;
+    let digest = sha256_hex(found.object["data"].to_string().as_bytes());
+    let value = format!("{}-{}", reference.key.name, &digest[..8]);
+    annotations.insert("checksum/seed-backup-secret".to_owned(), json!(value));
+    Ok(annotations)
+}
+
+/// Whether the Secret belongs to the ManagedSeed, since an older gardenlet has copied it.
+pub(super) fn is_owned(secret: &Value, subject: &Subject) -> bool {
+    let owners = secret["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|owner| owner["uid"] == subject.object["metadata"]["uid"])
+}
+
+/// Secrets that an older gardenlet has copied are left to people.
+fn disown(base: &Base, subject: &Subject, secret: &Value) -> Result<(), Failed> {
+    if !is_owned(secret, subject) {
+        return Ok(());
+    }
+    let metadata = &secret["metadata"];
+    let owners = metadata["ownerReferences"].as_array().into_iter().flatten();
+    let others: Vec<&Value> =
+        owners.filter(|owner| owner["uid"] != subject.object["metadata"]["uid"]).collect();
+    let patch = json!({"metadata": {"ownerReferences": others, "resourceVersion": metadata["resourceVersion"],
+        "labels": {"secret.backup.gardener.cloud/status": "previously-managed"}}});
+    let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+    base.garden.patch::<Value>(&SECRET, namespace, name, "", &Patch::Merge(patch))?;
+    Ok(())
+}
+
+/// How the new agent gets into the garden.
+fn access(
+    base: &Base,
+    subject: &Subject,
+    client: &Client,
+    config: &Value,
+    cx: &Context,
+) -> Result<Access, Failed> {
+    let bootstrap = subject.bootstrap();
+    if bootstrap == "None" {
+        return Ok(Access::Own);
+    }
+    let (name, namespace) = values::kubeconfig_secret(config);
+    let now = cx.clock.now();
+    let seed = base.garden.find::<Value>(&SEED, "", subject.name())?.unwrap_or_default();
+    let expiry = parse_rfc3339(text(&seed["status"]["clientCertificateExpirationTimestamp"]));
+    if expiry.is_ok_and(|expiry| expiry < now) || annotation(&subject.object, OPERATION) == RENEW {
+        write::delete(client, &SECRET, &Key::new(namespace, name))?;
+    } else if client.find::<Value>(&SECRET, &namespace, &name)?.is_some() {
+        return Ok(Access::Certificate);
+    }
+    if bootstrap != "BootstrapToken" {
+        return Err(problem(format!(
+            "spec.gardenlet.bootstrap is {bootstrap}, which this version cannot do: the garden lets no agent make tokens of \
+             ServiceAccounts; make the ManagedSeed anew with BootstrapToken"
+        )));
+    }
+    let key = subject.key();
+    let token = token::ensure(&base.garden, (&key.namespace, &key.name), now).map_err(|error| {
+        let failed = Failed::from(error);
+        Failed { text: format!("make a bootstrap token in the garden: {}", failed.text), ..failed }
+    })?;
+    let mut connection = (*base.garden.connection()).clone().with_token(token);
+    if let Some(address) = config["gardenClientConnection"]["gardenClusterAddress"].as_str() {
+        address.clone_into(&mut connection.server);
+    }
+    let text = kubeconfig::render(&connection);
+    text.map(Access::Bootstrap)
+        .map_err(|error| Failed::new(format!("write the bootstrap kubeconfig: {}", chain(&error))))
+}

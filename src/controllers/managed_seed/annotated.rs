@@ -1,0 +1,143 @@
+//! Shoots in namespace `garden` with the older annotation. Each stands for a ManagedSeed that only this agent knows; a real one
+//! wins. What goes wrong is told in Events of the Shoot.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::api::core::NAMESPACE as NAMESPACES;
+use crate::api::gardener::{MANAGED_SEED, SEED, SHOOT, ShootHead};
+use crate::api::meta::{Key, annotation, text};
+use crate::deployer::NAMESPACE;
+use crate::flow::Failed;
+use crate::kube::Patch;
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::events::News;
+use crate::runtime::group::Group;
+use crate::runtime::store::Change;
+use crate::runtime::write;
+
+use super::subject::{Subject, USE_AS_SEED, read, stand_in};
+use super::{Base, CONTROLLER, RETRY, Round};
+use crate::controllers::Site;
+
+/// The annotation of the namespace of a control plane in the seed: something was made for the Shoot, and goes when its own
+/// annotation does.
+const MADE: &str = "edge.gardenlet/used-as-seed";
+
+/// Adds the controller.
+pub(super) fn add(site: &Site, group: &mut Group, base: Arc<Base>) {
+    let lane = group.lane("use-as-seed", base.controller().workers, RETRY);
+    group.wake(&lane, &site.heads, |change: &Change<ShootHead>| {
+        let word = |head: &Option<Arc<ShootHead>>| {
+            let head = head.as_deref()?;
+            let word = head.metadata.annotations.get(USE_AS_SEED)?.clone();
+            let state = head.status.last_operation.as_ref().map(|last| last.state.clone());
+            Some((word, state, head.metadata.generation, head.status.observed_generation))
+        };
+        // After a start, something may be left of one that had it.
+        let is_news = change.old.is_none() || word(&change.old) != word(&change.new);
+        (change.key.namespace == NAMESPACE && is_news).then(|| change.key.clone())
+    });
+    group.run(lane, AnnotatedReconciler(base));
+}
+
+struct AnnotatedReconciler(Arc<Base>);
+
+impl Reconciler for AnnotatedReconciler {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let base = &self.0;
+        let Some(shoot) = base.shoot(key)? else { return Ok(Outcome::Done) };
+        let words = annotation(&shoot, USE_AS_SEED).to_owned();
+        let (asked, unknown) = read(&words);
+        let asked = asked.filter(|_| shoot["metadata"]["deletionTimestamp"].is_null());
+        let plane = Key::new("", text(&shoot["status"]["technicalID"]));
+        if asked.is_none() && !self.is_made(&plane)? {
+            return Ok(Outcome::Done);
+        }
+        if base.known.has_shoot(key) || self.has_managed_seed(key)? {
+            self.mark(&plane, false)?;
+            return Ok(Outcome::Done);
+        }
+        let object = stand_in(&shoot, &base.settings.document, asked.unwrap_or_default());
+        let mut round = Round { base, subject: Subject { resource: SHOOT, object, shoot }, cx };
+        for word in unknown {
+            let note =
+                format!("annotation {USE_AS_SEED} has the word {word:?}, which nobody knows; it is ignored");
+            let news = News {
+                controller: CONTROLLER,
+                warning: true,
+                reason: "ReconcileError",
+                action: "Reconcile",
+                note: &note,
+            };
+            round.announce(news);
+        }
+        let Some(asked) = asked else {
+            return match round.delete()? {
+                Some(again) => Ok(again),
+                None => self.mark(&plane, false).map(|()| Outcome::Done),
+            };
+        };
+        self.mark(&plane, true)?;
+        if asked.has_agent {
+            return round.reconcile();
+        }
+        match register(base, &round.subject) {
+            Ok(()) => Ok(Outcome::After(base.controller().sync_period)),
+            Err(failed) => Err(round.fail("ReconcileError", failed)),
+        }
+    }
+}
+
+impl AnnotatedReconciler {
+    /// Whether something was made for the Shoot of this control plane.
+    fn is_made(&self, plane: &Key) -> Result<bool, Failure> {
+        if plane.name.is_empty() {
+            return Ok(false);
+        }
+        let found = self.0.seed.find::<Value>(&NAMESPACES, "", &plane.name)?;
+        Ok(found.is_some_and(|found| annotation(&found, MADE) == "true"))
+    }
+
+    /// Remembers it, or that nothing is left.
+    fn mark(&self, plane: &Key, is_made: bool) -> Result<(), Failure> {
+        if plane.name.is_empty() || self.is_made(plane)? == is_made {
+            return Ok(());
+        }
+        let mark = if is_made { json!("true") } else { Value::Null };
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {MADE: mark}}}));
+        match self.0.seed.patch::<Value>(&NAMESPACES, "", &plane.name, "", &patch) {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The list of ManagedSeeds may be a minute old.
+    fn has_managed_seed(&self, key: &Key) -> Result<bool, Failure> {
+        match self.0.garden.find::<Value>(&MANAGED_SEED, &key.namespace, &key.name) {
+            Ok(found) => Ok(found.is_some()),
+            Err(error) if error.is_denied() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Registers the Seed, which nobody serves but whoever is asked to.
+fn register(base: &Base, subject: &Subject) -> Result<(), Failed> {
+    let config = &subject.config()?["seedConfig"];
+    let key = Key::new("", subject.name());
+    write::ensure(&base.garden, &SEED, &key, |seed| {
+        if seed["spec"].is_null() {
+            seed["spec"] = config["spec"].clone();
+        } else {
+            // What the garden has set stays.
+            seed["spec"]["settings"]["scheduling"] = config["spec"]["settings"]["scheduling"].clone();
+        }
+    })
+    .map(drop)
+    .map_err(|error| {
+        let failed = Failed::from(error);
+        Failed { text: format!("register seed {}: {}", subject.name(), failed.text), ..failed }
+    })
+}

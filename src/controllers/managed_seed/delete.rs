@@ -1,0 +1,80 @@
+//! How a seed goes: first the Seed, with everything on it, then its agent, then what was made for it.
+
+use serde_json::Value;
+
+use crate::api::core::{DEPLOYMENT, NAMESPACE as NAMESPACES, SECRET};
+use crate::api::gardener::SEED;
+use crate::api::meta::Key;
+use crate::deployer::{NAME, NAMESPACE, apply};
+use crate::extension::credentials::Reference;
+use crate::flow::Failed;
+use crate::runtime::controller::Context;
+use crate::runtime::write;
+
+use super::Base;
+use super::act::{is_owned, objects, target};
+use super::subject::Subject;
+
+/// How far it is.
+pub(super) enum Step {
+    /// The Seed is not gone yet; whoever serves it has work to do.
+    Seed(String),
+    /// Something of the agent is not gone yet.
+    Agent(String),
+    /// Nothing is left.
+    Done,
+}
+
+/// One step of it.
+///
+/// # Errors
+/// The clusters'.
+pub(super) fn step(base: &Base, subject: &Subject, cx: &Context) -> Result<Step, Failed> {
+    let name = subject.name();
+    if let Some(seed) = base.garden.find::<Value>(&SEED, "", name)? {
+        if seed["metadata"]["deletionTimestamp"].is_null() {
+            write::delete(&base.garden, &SEED, &Key::new("", name))?;
+        }
+        return Ok(Step::Seed(format!("Waiting for seed {name:?} to be deleted")));
+    }
+    if subject.plane().is_empty() {
+        // The Shoot is gone, and its cluster with it.
+        return Ok(Step::Done);
+    }
+    let client = target(base, subject)?;
+    let waits = |what: &str| Ok(Step::Agent(format!("Waiting for {what} to be deleted")));
+    if let Some(deployment) = client.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME)? {
+        if deployment["metadata"]["deletionTimestamp"].is_null() {
+            let objects = objects(base, subject, &client, cx)?;
+            apply::remove(&client, objects)?;
+        }
+        return waits("gardenlet in the target cluster");
+    }
+    if let Some(secret) = backup_secret(base, subject)? {
+        write::delete(&base.garden, &SECRET, &secret)?;
+        return waits("seed secrets");
+    }
+    if let Some(namespace) = client.find::<Value>(&NAMESPACES, "", NAMESPACE)? {
+        if namespace["metadata"]["deletionTimestamp"].is_null() {
+            write::delete(&client, &NAMESPACES, &Key::new("", NAMESPACE))?;
+        }
+        return waits("the garden namespace in the target cluster");
+    }
+    Ok(Step::Done)
+}
+
+/// Credentials for backups that an older gardenlet has copied.
+fn backup_secret(base: &Base, subject: &Subject) -> Result<Option<Key>, Failed> {
+    let Ok(config) = subject.config() else { return Ok(None) };
+    let reference = &config["seedConfig"]["spec"]["backup"]["credentialsRef"];
+    if reference["kind"] != "Secret" || reference["apiVersion"] != "v1" {
+        return Ok(None);
+    }
+    let reference = Reference::secret(reference);
+    let found = match reference.look(&base.garden) {
+        // Whoever may not see it has not made it.
+        Err(error) if error.is_denied() => None,
+        other => other?,
+    };
+    Ok(found.filter(|found| is_owned(&found.object, subject)).map(|_| reference.key))
+}

@@ -1,0 +1,418 @@
+//! ManagedSeeds: Shoots that become seeds, because an agent is deployed into them (Gardener's `managedseed`), and Shoots with the older
+//! annotation, which stand for ManagedSeeds that only this agent knows.
+//!
+//! There is no watch: ManagedSeeds are listed once a minute, since most gardens have none for a seed at the edge. A ManagedSeed that
+//! is as it should be is not written.
+
+mod act;
+mod annotated;
+mod delete;
+mod status;
+mod subject;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::gardener::{MANAGED_SEED, SHOOT};
+use crate::api::meta::Key;
+use crate::base::clock::Mono;
+use crate::base::random;
+use crate::base::workers::Workers;
+use crate::chart::child::Renderer;
+use crate::components::images::Images;
+use crate::config::settings::{ManagedSeedController, Settings};
+use crate::deployer::Parent;
+use crate::flow::Failed;
+use crate::format::view;
+use crate::kube::{Error, Garden, ListParams, Patch, Seed};
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::events::{About, News};
+use crate::runtime::group::Group;
+use crate::runtime::pool::Lane;
+use crate::runtime::queue::Retry;
+use crate::runtime::write;
+use crate::shoot::client::Connector;
+
+use super::Site;
+use delete::Step;
+use status::{Report, SEED_REGISTERED, SHOOT_RECONCILED};
+use subject::{Head, Subject, is_reconciled, problem};
+
+const FINALIZER: &str = "gardener";
+const CONTROLLER: &str = "managedseed-controller";
+/// How often ManagedSeeds are listed.
+const PERIOD: Duration = Duration::from_secs(60);
+/// The same where the garden has no such kind, or shows none.
+const ABSENT_PERIOD: Duration = Duration::from_secs(300);
+/// What went wrong is mended by people, and tried again within five minutes.
+const RETRY: Retry = Retry { first: Duration::from_secs(5), max: Duration::from_secs(300) };
+
+/// What the controllers of this folder share.
+struct Base {
+    garden: Garden,
+    seed: Seed,
+    shoots: Connector,
+    renderer: Renderer,
+    workers: Workers,
+    images: Images,
+    parent: Parent,
+    settings: Arc<Settings>,
+    seed_name: String,
+    known: Known,
+}
+
+/// The ManagedSeeds that were listed last. Cheap to clone.
+#[derive(Clone, Default)]
+struct Known(Arc<Mutex<BTreeMap<Key, Entry>>>);
+
+struct Entry {
+    head: Head,
+    /// When it is due without a change.
+    due: Mono,
+}
+
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
+        // Single calls change the map: no panic can leave it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a ManagedSeed makes a seed of this Shoot.
+    fn has_shoot(&self, shoot: &Key) -> bool {
+        let known = self.lock();
+        known.iter().any(|(key, entry)| key.namespace == shoot.namespace && entry.head.shoot() == shoot.name)
+    }
+
+    /// What a list has changed. `jitter` is a random time within the period over which seeds are spread.
+    fn replace(
+        &self,
+        listed: Vec<Head>,
+        settings: &ManagedSeedController,
+        now: Mono,
+        jitter: &dyn Fn() -> Duration,
+    ) -> Vec<Key> {
+        let mut known = self.lock();
+        let before = std::mem::take(&mut *known);
+        let mut woken = Vec::new();
+        for head in listed {
+            let key = head.metadata.key();
+            let old = before.get(&key);
+            let is_same = old.is_some_and(|old| old.head.asks() == head.asks());
+            let due = match old {
+                Some(old) if is_same => old.due,
+                _ => now.saturating_add(if waits(&head, settings) { jitter() } else { Duration::ZERO }),
+            };
+            if !is_same {
+                woken.push(key.clone());
+            }
+            known.insert(key, Entry { head, due });
+        }
+        woken
+    }
+
+    /// How long it has time.
+    fn left(&self, key: &Key, now: Mono) -> Duration {
+        self.lock().get(key).map_or(Duration::ZERO, |entry| entry.due.saturating_sub(now))
+    }
+
+    /// Says when it is due next, unless it has been changed since it was in this generation.
+    fn set_due(&self, key: &Key, generation: i64, due: Mono) {
+        let mut known = self.lock();
+        if let Some(entry) = known.get_mut(key).filter(|entry| entry.head.metadata.generation <= generation) {
+            entry.due = due;
+        }
+    }
+}
+
+/// Whether a ManagedSeed that has just been seen need not be looked at at once: after a start, or if changes are spread.
+fn waits(head: &Head, settings: &ManagedSeedController) -> bool {
+    let is_new = head.metadata.generation <= 1 && !head.is_observed();
+    !head.is_deleting() && !is_new && (head.is_observed() || settings.jitter_updates)
+}
+
+/// Adds the controllers.
+pub fn add(site: &Site, group: &mut Group) {
+    let settings = site.settings.controllers.managed_seed;
+    let base = Arc::new(Base {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        shoots: site.shoots.clone(),
+        renderer: site.renderer.clone(),
+        workers: site.workers.clone(),
+        images: site.images.clone(),
+        parent: site.parent.clone(),
+        settings: Arc::clone(&site.settings),
+        seed_name: site.seed_name().to_owned(),
+        known: Known::default(),
+    });
+    let lane = group.lane("managed-seed", settings.workers, RETRY);
+    let lister = group.lane("managed-seed-list", 1, Retry::up_to(ABSENT_PERIOD));
+    lister.add(Key::new("", "managedseeds"));
+    // A Seed that is gone lets its ManagedSeed go on.
+    let known = base.known.clone();
+    group.wake(&lane, &site.seeds, move |change| {
+        let of = |key: &Key| known.lock().keys().find(|known| known.name == key.name).cloned();
+        if change.new.is_none() { of(&change.key) } else { None }
+    });
+    group.run(lane.clone(), SeedReconciler(Arc::clone(&base)));
+    group.run(lister, Lister { base: Arc::clone(&base), wake: lane });
+    annotated::add(site, group, base);
+}
+
+/// Lists ManagedSeeds once in a while.
+struct Lister {
+    base: Arc<Base>,
+    wake: Lane,
+}
+
+impl Reconciler for Lister {
+    fn reconcile(&self, _: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let base = &self.base;
+        let label_selector = format!("name.seed.gardener.cloud/{}=true", base.seed_name);
+        let params = ListParams { label_selector, ..ListParams::default() };
+        let mut listed = Vec::new();
+        let found = base.garden.list_all::<Head>(&MANAGED_SEED, "", &params, &mut |head| listed.push(head));
+        match found {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() || error.is_denied() => {
+                return Ok(Outcome::After(ABSENT_PERIOD));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let settings = base.controller();
+        let jitter = || settings.sync_jitter_period.mul_f64(random::unit());
+        let woken = base.known.replace(listed, settings, cx.clock.mono(), &jitter);
+        woken.into_iter().for_each(|key| self.wake.add(key));
+        Ok(Outcome::After(PERIOD))
+    }
+}
+
+struct SeedReconciler(Arc<Base>);
+
+impl Reconciler for SeedReconciler {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        let base = &self.0;
+        let left = base.known.left(key, cx.clock.mono());
+        if !left.is_zero() {
+            return Ok(Outcome::After(left));
+        }
+        let found = base.garden.find::<Value>(&MANAGED_SEED, &key.namespace, &key.name)?;
+        let Some(object) = found else { return Ok(Outcome::Done) };
+        let head = view::look::<Head>(&object)?;
+        let shoot = base.shoot(&Key::new(key.namespace.as_str(), head.shoot()))?;
+        let is_lost = shoot.is_none();
+        let mut round = Round {
+            base,
+            subject: Subject { resource: MANAGED_SEED, object, shoot: shoot.unwrap_or_default() },
+            cx,
+        };
+        if head.is_deleting() {
+            if !head.metadata.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+                return Ok(Outcome::Done);
+            }
+            return match round.delete()? {
+                Some(again) => Ok(again),
+                None => base.finalize(&head, false).map(|()| Outcome::Done).map_err(Failure::from),
+            };
+        }
+        base.finalize(&head, true)?;
+        if is_lost {
+            return Err(round.fail(
+                "ReconcileError",
+                problem(format!(
+                    "could not get shoot {}/{}: the garden does not have it, or it is on another seed",
+                    key.namespace,
+                    head.shoot()
+                )),
+            ));
+        }
+        let again = round.reconcile()?;
+        if let Outcome::After(period) = again {
+            base.known.set_due(key, head.metadata.generation, cx.clock.mono().saturating_add(period));
+        }
+        Ok(again)
+    }
+}
+
+impl Base {
+    fn controller(&self) -> &ManagedSeedController {
+        &self.settings.controllers.managed_seed
+    }
+
+    /// The configuration of this agent, if it counts for the new one.
+    fn parent_config(&self, subject: &Subject) -> Option<&Value> {
+        subject.merges().then_some(&self.settings.document)
+    }
+
+    /// The garden shows no Shoots of others, nor whether there are any.
+    fn shoot(&self, key: &Key) -> Result<Option<Value>, Error> {
+        match self.garden.find::<Value>(&SHOOT, &key.namespace, &key.name) {
+            Err(error) if error.is_denied() => Ok(None),
+            other => other,
+        }
+    }
+
+    fn finalize(&self, head: &Head, present: bool) -> Result<(), Error> {
+        let metadata = &head.metadata;
+        let read = (metadata.finalizers.as_slice(), metadata.resource_version.as_str());
+        write::finalizer(&self.garden, &MANAGED_SEED, &metadata.key(), read, FINALIZER, present)
+    }
+}
+
+/// One look at a subject.
+struct Round<'a> {
+    base: &'a Base,
+    subject: Subject,
+    cx: &'a Context,
+}
+
+impl Round<'_> {
+    fn reconcile(&mut self) -> Result<Outcome, Failure> {
+        let (settings, subject) = (self.base.controller(), &self.subject);
+        if let Err(failed) = subject.config() {
+            self.complain("ReconcileError", &failed)?;
+            return Ok(Outcome::Done);
+        }
+        let shoot = format!(
+            "{}/{}",
+            subject.key().namespace,
+            crate::api::meta::text(&subject.shoot["metadata"]["name"])
+        );
+        if !is_reconciled(&subject.shoot) {
+            let message = format!("Waiting for shoot {shoot:?} to be reconciled");
+            self.tell(&[Report::new(SHOOT_RECONCILED, false, "Reconciling", message)])?;
+            return Ok(Outcome::After(settings.wait_sync_period));
+        }
+        let is_there =
+            Report::new(SHOOT_RECONCILED, true, "Reconciled", format!("Shoot {shoot:?} has been reconciled"));
+        if let Err(failed) = act::deploy(self.base, &self.subject, self.cx) {
+            if failed.postponed.is_none() {
+                self.tell(&[is_there])?;
+            }
+            return Err(self.fail("ReconcileError", failed));
+        }
+        let name = self.subject.name();
+        let message = format!("Seed {name} has been registered");
+        self.tell(&[is_there, Report::new(SEED_REGISTERED, true, "Reconciled", message)])?;
+        Ok(Outcome::After(settings.sync_period))
+    }
+
+    /// One step of its end; nothing if that is over.
+    fn delete(&mut self) -> Result<Option<Outcome>, Failure> {
+        let settings = self.base.controller();
+        let (message, again) = match delete::step(self.base, &self.subject, self.cx) {
+            Err(failed) => return Err(self.fail("DeleteError", failed)),
+            // Its end wakes us.
+            Ok(Step::Seed(message)) => (message, settings.sync_period.min(PERIOD)),
+            Ok(Step::Agent(message)) => (message, settings.wait_sync_period),
+            Ok(Step::Done) => {
+                let message = format!("Seed {} has been unregistered", self.subject.name());
+                self.tell(&[Report::new(SEED_REGISTERED, false, "Deleted", message)])?;
+                return Ok(None);
+            }
+        };
+        self.tell(&[Report::new(SEED_REGISTERED, false, "Deleting", message)])?;
+        Ok(Some(Outcome::After(again)))
+    }
+
+    /// Tells the garden, if it does not know. What only this agent knows has no conditions.
+    fn tell(&mut self, reports: &[Report]) -> Result<(), Failure> {
+        let (key, subject) = (self.subject.key(), &mut self.subject);
+        if subject.resource.kind != MANAGED_SEED.kind {
+            return Ok(());
+        }
+        let Some(patch) = status::patch(&subject.object, reports, self.cx.clock.now()) else { return Ok(()) };
+        match write::status_patch::<Value>(&self.base.garden, &MANAGED_SEED, &key, &Patch::Strategic(patch)) {
+            Ok(object) => subject.object = object,
+            // It is gone, and needs no words.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Tells of something that went wrong, as condition and event.
+    fn complain(&mut self, reason: &'static str, failed: &Failed) -> Result<(), Failure> {
+        let action = if reason == "DeleteError" { "Delete" } else { "Reconcile" };
+        let news = News { controller: CONTROLLER, warning: true, reason, action, note: &failed.text };
+        self.announce(news);
+        self.tell(&[Report::failed(reason, failed)])
+    }
+
+    fn announce(&self, news: News<'_>) {
+        let Key { namespace, name } = self.subject.key();
+        let uid = crate::api::meta::text(&self.subject.object["metadata"]["uid"]);
+        let about = About { resource: &self.subject.resource, namespace: &namespace, name: &name, uid };
+        self.cx.events.tell(&self.base.garden, &self.cx.clock, about, news);
+    }
+
+    /// It is tried again.
+    fn fail(&mut self, reason: &'static str, failed: Failed) -> Failure {
+        if failed.postponed.is_none()
+            && let Err(error) = self.complain(reason, &failed)
+        {
+            return error;
+        }
+        failed.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn head(name: &str, generation: i64, observed: i64, is_deleting: bool) -> Head {
+        let deleted = if is_deleting { json!("2026-01-01T00:00:00Z") } else { Value::Null };
+        serde_json::from_value(
+            json!({"metadata": {"namespace": "garden", "name": name, "uid": "u", "generation": generation,
+            "deletionTimestamp": deleted}, "spec": {"shoot": {"name": format!("s-{name}")}},
+            "status": {"observedGeneration": observed}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn who_is_looked_at_when() {
+        let settings = |jitter_updates| ManagedSeedController {
+            workers: 1,
+            sync_period: Duration::from_secs(3_600),
+            wait_sync_period: Duration::from_secs(15),
+            sync_jitter_period: Duration::from_secs(300),
+            jitter_updates,
+        };
+        // Generation, what was observed, whether it goes; whether it waits, without and with spread changes.
+        let table = [
+            (1, 0, false, false, false),
+            (1, 1, false, true, true),
+            (2, 2, false, true, true),
+            (2, 1, false, false, true),
+            (2, 2, true, false, false),
+        ];
+        for (generation, observed, is_deleting, plain, spread) in table {
+            let head = head("a", generation, observed, is_deleting);
+            let found = (waits(&head, &settings(false)), waits(&head, &settings(true)));
+            assert_eq!(found, (plain, spread), "{generation} {observed} {is_deleting}");
+        }
+        let (known, jitter) = (Known::default(), || Duration::from_secs(100));
+        let at = Duration::from_secs;
+        let key = |name: &str| Key::new("garden", name);
+        let list = |heads: Vec<Head>, now| known.replace(heads, &settings(false), now, &jitter);
+        let woken = list(vec![head("a", 1, 0, false), head("b", 1, 1, false)], at(10));
+        assert_eq!(woken, [key("a"), key("b")]);
+        assert_eq!((known.left(&key("a"), at(10)), known.left(&key("b"), at(10))), (at(0), at(100)));
+        assert!(known.has_shoot(&key("s-a")) && !known.has_shoot(&key("a")));
+        known.set_due(&key("a"), 1, at(5_000));
+        assert_eq!(list(vec![head("a", 1, 1, false), head("b", 1, 1, false)], at(70)), []);
+        assert_eq!(known.left(&key("a"), at(70)), at(4_930));
+        // One is changed, the other one vanishes.
+        assert_eq!(list(vec![head("a", 2, 1, false)], at(80)), [key("a")]);
+        // Whoever has worked on it as it was before says nothing about now.
+        known.set_due(&key("a"), 1, at(9_000));
+        assert_eq!((known.left(&key("a"), at(80)), known.has_shoot(&key("s-b"))), (at(0), false));
+    }
+}

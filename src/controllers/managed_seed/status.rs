@@ -1,0 +1,92 @@
+//! What the garden is told of a ManagedSeed. Pure.
+
+use serde_json::{Value, json};
+
+use crate::api::condition::{self, Condition, Finding, Status};
+use crate::base::clock::Timestamp;
+use crate::flow::Failed;
+use crate::format::view;
+
+/// Whether the Shoot is there.
+pub(super) const SHOOT_RECONCILED: &str = "ShootReconciled";
+/// Whether its agent is.
+pub(super) const SEED_REGISTERED: &str = "SeedRegistered";
+
+/// One condition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Report {
+    pub(super) kind: &'static str,
+    pub(super) status: Status,
+    pub(super) finding: Finding,
+}
+
+impl Report {
+    pub(super) fn new(kind: &'static str, is_true: bool, reason: &str, message: impl Into<String>) -> Self {
+        let status = if is_true { Status::True } else { Status::False };
+        Self { kind, status, finding: Finding::new(reason, message) }
+    }
+
+    /// What went wrong.
+    pub(super) fn failed(reason: &str, failed: &Failed) -> Self {
+        let mut report = Self::new(SEED_REGISTERED, false, reason, failed.text.as_str());
+        report.finding.codes.clone_from(&failed.codes);
+        report
+    }
+}
+
+/// The strategic merge patch that tells it; nothing if the garden knows.
+pub(super) fn patch(object: &Value, reports: &[Report], now: Timestamp) -> Option<Value> {
+    let known = &object["status"]["conditions"];
+    let old: Vec<Condition> =
+        if known.is_null() { Vec::new() } else { view::look(known).unwrap_or_default() };
+    let wanted: Vec<Condition> = reports
+        .iter()
+        .map(|report| {
+            condition::find_or_init(&old, report.kind, now).updated(
+                now,
+                report.status,
+                report.finding.clone(),
+            )
+        })
+        .collect();
+    let mut patch = condition::status_patch(&old, &wanted, &[]);
+    let generation = &object["metadata"]["generation"];
+    if object["status"]["observedGeneration"] != *generation {
+        patch.get_or_insert_with(|| json!({}))["status"]["observedGeneration"] = generation.clone();
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
+
+    #[test]
+    fn nothing_is_told_twice() {
+        let mut object = json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}});
+        let failed = Failed { codes: vec!["ERR_X".to_owned()], ..Failed::new("why") };
+        let table = [
+            (
+                vec![
+                    Report::new(SHOOT_RECONCILED, true, "Reconciled", "yes"),
+                    Report::failed("ReconcileError", &failed),
+                ],
+                2,
+                true,
+            ),
+            (vec![Report::new(SEED_REGISTERED, true, "Reconciled", "yes")], 1, false),
+        ];
+        for (reports, count, tells_generation) in table {
+            let told = patch(&object, &reports, NOW).unwrap();
+            let conditions = told["status"]["conditions"].as_array().unwrap();
+            assert_eq!(conditions.len(), count);
+            assert_eq!(told["status"].get("observedGeneration").is_some(), tells_generation);
+            object["status"]["observedGeneration"] = json!(2);
+            object["status"]["conditions"] = json!(conditions);
+            assert_eq!(patch(&object, &reports, NOW), None);
+        }
+        assert_eq!(object["status"]["conditions"][0]["codes"], Value::Null);
+    }
+}

@@ -1,0 +1,278 @@
+//! The agent's chart in another cluster: rendered, written, removed.
+//!
+//! An object that was rendered differently than last time becomes what the chart says. Otherwise only those fields are
+//! compared that the chart names, so that nothing is written when nothing has changed; a checksum tells which.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::core::{
+    CONFIG_MAP, DEPLOYMENT, NAMESPACE as NAMESPACES, NETWORK_POLICY, POD_DISRUPTION_BUDGET, PRIORITY_CLASS,
+    SECRET, SERVICE, SERVICE_ACCOUNT,
+};
+use crate::api::meta::{Key, Resource, annotation, text};
+use crate::api::patch::difference;
+use crate::api::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
+use crate::base::error::chain;
+use crate::base::stop::Stop;
+use crate::chart::Table;
+use crate::chart::child::{self, Objects, Renderer, Request};
+use crate::chart::manifest::install_rank;
+use crate::components::managed::sha256_hex;
+use crate::flow::Failed;
+use crate::kube::{Client, Error, Patch};
+use crate::runtime::write;
+
+use super::{NAME, NAMESPACE};
+
+static CHART: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/chart.tgz"));
+/// The digest of an object as it was rendered last.
+const RENDERED: &str = "edge.gardenlet/rendered";
+/// When to try again while other charts are being pulled or rendered.
+pub const BUSY_AGAIN: Duration = Duration::from_secs(2);
+/// The kinds of the chart.
+static KINDS: [Resource; 12] = [
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
+    PRIORITY_CLASS,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+];
+
+/// Renders the chart for a cluster.
+///
+/// # Errors
+/// The cluster does not tell its version; the values are refused.
+pub fn render(client: &Client, renderer: &Renderer, values: Value, stop: &Stop) -> Result<Objects, Failed> {
+    let version = client.version()?;
+    let request = Request {
+        name: NAME.to_owned(),
+        namespace: NAMESPACE.to_owned(),
+        values,
+        resources: Value::Null,
+        mix_in: Table::new(),
+        kubernetes_version: version.git_version,
+        kubernetes_major: version.major,
+        kubernetes_minor: version.minor,
+    };
+    renderer.render(&request, CHART, stop).map_err(|error| {
+        let is_later = matches!(error, child::Error::Busy | child::Error::Stopped);
+        let text = format!("failed rendering gardenlet chart: {}", chain(&error));
+        Failed { postponed: is_later.then_some(BUSY_AGAIN), ..Failed::new(text) }
+    })
+}
+
+/// The objects in the order in which they are installed.
+fn sorted(objects: Objects) -> Result<Vec<(&'static Resource, Value)>, Failed> {
+    let mut all = Vec::new();
+    for (_, object) in objects {
+        let kind = text(&object["kind"]).to_owned();
+        let known = KINDS.iter().find(|resource| resource.kind == kind.as_str());
+        let resource = known.ok_or_else(|| Failed::new(format!("the chart has an object of kind {kind}")))?;
+        all.push((resource, object));
+    }
+    all.sort_by_cached_key(|(resource, _)| {
+        let (rank, kind) = install_rank(&resource.kind);
+        (rank, kind.to_owned())
+    });
+    Ok(all)
+}
+
+fn key(resource: &Resource, object: &Value) -> Key {
+    let namespace = text(&object["metadata"]["namespace"]);
+    let namespace = match (resource.namespaced, namespace) {
+        (false, _) => "",
+        (true, "") => NAMESPACE,
+        (true, namespace) => namespace,
+    };
+    Key::new(namespace, text(&object["metadata"]["name"]))
+}
+
+/// Brings all objects; what cannot be written does not keep the others.
+///
+/// # Errors
+/// What could not be written.
+pub fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
+    let mut failed: Option<Failed> = None;
+    for (resource, object) in sorted(objects)? {
+        let key = key(resource, &object);
+        if let Err(error) = bring(client, resource, &key, object) {
+            let one = Failed::from(error);
+            if one.postponed.is_some() {
+                return Err(one);
+            }
+            let text = format!("{} {key}: {}", resource.kind, one.text);
+            let text = failed.map_or(text.clone(), |before| format!("{}; {text}", before.text));
+            failed = Some(Failed { text, ..one });
+        }
+    }
+    match failed {
+        None => Ok(()),
+        Some(failed) => {
+            let text = format!("failed applying gardenlet chart: {}", failed.text);
+            Err(Failed { text, ..failed })
+        }
+    }
+}
+
+fn bring(client: &Client, resource: &Resource, key: &Key, mut object: Value) -> Result<(), Error> {
+    let digest = sha256_hex(object.to_string().as_bytes());
+    object["metadata"]["annotations"][RENDERED] = json!(digest);
+    if resource.namespaced {
+        object["metadata"]["namespace"] = json!(key.namespace);
+    }
+    let Some(live) = client.find::<Value>(resource, &key.namespace, &key.name)? else {
+        return client.create::<Value>(resource, &key.namespace, &object).map(drop);
+    };
+    match change(&live, &object, digest == annotation(&live, RENDERED)) {
+        None => Ok(()),
+        Some(patch) => {
+            client.patch::<Value>(resource, &key.namespace, &key.name, "", &Patch::Merge(patch)).map(drop)
+        }
+    }
+}
+
+/// The patch that makes the chart's object of a live one.
+fn change(live: &Value, object: &Value, is_known: bool) -> Option<Value> {
+    let mut wanted = live.clone();
+    if is_known {
+        cover(&mut wanted, object);
+        return difference(live, &wanted);
+    }
+    for (name, value) in object.as_object().into_iter().flatten() {
+        if name != "metadata" {
+            wanted[name] = value.clone();
+        }
+    }
+    // Fields that the chart has no more. Those of the server are not the chart's.
+    let parts = ["data", "stringData", "rules", "subjects", "spec"];
+    for part in parts.into_iter().filter(|part| object.get(*part).is_none()) {
+        wanted.as_object_mut().into_iter().for_each(|wanted| drop(wanted.remove(part)));
+    }
+    for name in ["labels", "annotations"] {
+        for (key, value) in object["metadata"][name].as_object().into_iter().flatten() {
+            wanted["metadata"][name][key] = value.clone();
+        }
+    }
+    if object["kind"] == "Service" {
+        // What the cluster has given it.
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"] {
+            if !live["spec"][field].is_null() {
+                wanted["spec"][field] = live["spec"][field].clone();
+            }
+        }
+    }
+    difference(live, &wanted)
+}
+
+/// Puts the fields of `over` over those of `under`, within lists of the same length, too: what only the server has named stays.
+fn cover(under: &mut Value, over: &Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over.iter().filter(|(_, value)| !value.is_null()) {
+                cover(under.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(under), Value::Array(over)) if under.len() == over.len() => {
+            under.iter_mut().zip(over).for_each(|(under, over)| cover(under, over));
+        }
+        (under, over) => *under = over.clone(),
+    }
+}
+
+/// Deletes all objects.
+///
+/// # Errors
+/// The cluster's.
+pub fn remove(client: &Client, objects: Objects) -> Result<(), Failed> {
+    for (resource, object) in sorted(objects)?.iter().rev() {
+        write::delete(client, resource, &key(resource, object))?;
+    }
+    Ok(())
+}
+
+/// The namespace of the agent is there.
+///
+/// # Errors
+/// The cluster's.
+pub fn ensure_namespace(client: &Client) -> Result<(), Error> {
+    if client.find::<Value>(&NAMESPACES, "", NAMESPACE)?.is_some() {
+        return Ok(());
+    }
+    let labels = Map::from_iter([("gardener.cloud/role".to_owned(), json!(NAMESPACE))]);
+    let namespace = json!({"apiVersion": "v1", "kind": NAMESPACES.kind, "metadata": {"name": NAMESPACE, "labels": labels}});
+    client.create::<Value>(&NAMESPACES, "", &namespace).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::chart::archive;
+    use crate::chart::render::{KubeVersion, Mode, Options, render};
+
+    #[test]
+    fn the_chart_is_packed_whole_and_its_kinds_are_known() {
+        let chart = archive::load(CHART).unwrap();
+        assert_eq!(chart.name(), NAME);
+        assert!(chart.schema.is_some() && chart.templates.len() >= 7 && chart.files.is_empty(), "{chart:?}");
+        for case in [
+            include_str!("../../packaging/chart/ci/bootstrap-values.yaml"),
+            include_str!("../../packaging/chart/ci/everything-values.yaml"),
+        ] {
+            let values = crate::chart::values::read(case).unwrap();
+            let options = Options {
+                name: NAME.to_owned(),
+                namespace: NAMESPACE.to_owned(),
+                values,
+                mode: Mode::Extension,
+                kube_version: KubeVersion::helm_default(),
+                api_versions: Vec::new(),
+                clock: Clock::system(),
+            };
+            let objects = render(archive::load(CHART).unwrap(), &options).unwrap().objects();
+            let count = objects.len();
+            let sorted = sorted(objects).unwrap();
+            assert!(count > 10 && sorted.len() == count);
+            assert!(sorted.iter().all(|(resource, object)| !key(resource, object).name.is_empty()));
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_when_nothing_has_changed() {
+        let object = json!({"kind": "Deployment", "metadata": {"name": "g", "annotations": {RENDERED: "d"}},
+            "spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "g", "image": "x"}]}}}});
+        let mut live = object.clone();
+        live["metadata"]["uid"] = json!("u");
+        live["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = json!("IfNotPresent");
+        live["spec"]["strategy"] = json!({"type": "RollingUpdate"});
+        live["status"] = json!({"replicas": 2});
+        assert_eq!(change(&live, &object, true), None);
+        // Somebody has scaled it.
+        live["spec"]["replicas"] = json!(0);
+        assert_eq!(change(&live, &object, true), Some(json!({"spec": {"replicas": 2}})));
+        // The chart says something else: what it does not say any more goes.
+        live["spec"]["replicas"] = json!(2);
+        live["spec"]["minReadySeconds"] = json!(5);
+        let patch = change(&live, &object, false).unwrap();
+        assert_eq!(patch["spec"]["minReadySeconds"], Value::Null);
+        assert!(patch["spec"].as_object().unwrap().contains_key("minReadySeconds"));
+        assert_eq!((patch.get("status"), patch.get("metadata")), (None, None));
+        let service = json!({"kind": "Service", "metadata": {"name": "g"}, "spec": {"ports": [{"port": 1}]}});
+        let live = json!({"kind": "Service", "metadata": {"name": "g"}, "spec": {"ports": [{"port": 2}], "clusterIP": "10.0.0.1",
+            "externalName": "x"}});
+        let expected = json!({"spec": {"ports": [{"port": 1}], "externalName": null}});
+        assert_eq!(change(&live, &service, false), Some(expected));
+        let account = json!({"kind": "ServiceAccount", "metadata": {"name": "g"}});
+        let live = json!({"kind": "ServiceAccount", "metadata": {"name": "g"}, "secrets": [{"name": "s"}]});
+        assert_eq!(change(&live, &account, false), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! The bootstrap token with which a new agent asks the garden for its certificate.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::core::SECRET;
+use crate::api::meta::{Key, text};
+use crate::base::clock::Timestamp;
+use crate::base::random;
+use crate::components::managed::sha256_hex;
+use crate::format::base64;
+use crate::format::time::{parse_rfc3339, rfc3339};
+use crate::kube::{Error, Garden};
+use crate::runtime::write;
+
+const VALIDITY: Duration = Duration::from_secs(24 * 3_600);
+/// One that ends sooner is renewed: the new agent has to start first.
+const LEFT_MIN: Duration = Duration::from_secs(600);
+const ID_CHARS: usize = 6;
+const SECRET_CHARS: usize = 16;
+const ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
+/// The id of the token of an object, by which the garden allows it.
+pub fn id(namespace: &str, name: &str) -> String {
+    sha256_hex(format!("{namespace}--{name}").as_bytes())[..ID_CHARS].to_owned()
+}
+
+/// The Secret of that token.
+pub fn key(namespace: &str, name: &str) -> Key {
+    Key::new("kube-system", format!("bootstrap-token-{}", id(namespace, name)))
+}
+
+fn field(secret: &Value, name: &str) -> String {
+    let decoded = base64::decode(text(&secret["data"][name]).as_bytes()).unwrap_or_default();
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// Whether the token can still be used.
+fn is_valid(secret: &Value, now: Timestamp) -> bool {
+    parse_rfc3339(&field(secret, "expiration")).is_ok_and(|end| end.since(now) > LEFT_MIN)
+}
+
+/// Makes the token of a ManagedSeed, unless there is one that can still be used; the token.
+///
+/// # Errors
+/// The garden's.
+pub fn ensure(garden: &Garden, (namespace, name): (&str, &str), now: Timestamp) -> Result<String, Error> {
+    let (id, fresh) = (id(namespace, name), random::text(SECRET_CHARS, ALPHABET));
+    let secret = write::ensure(garden, &SECRET, &key(namespace, name), |secret| {
+        if !is_valid(secret, now) {
+            fill(secret, (&id, &fresh), (namespace, name), now);
+        }
+    })?;
+    Ok(format!("{id}.{}", field(&secret, "token-secret")))
+}
+
+/// A token that was there keeps its secret part: somebody may hold it already.
+fn fill(secret: &mut Value, (id, fresh): (&str, &str), (namespace, name): (&str, &str), now: Timestamp) {
+    let known = field(secret, "token-secret");
+    let known = if known.len() == SECRET_CHARS { known.as_str() } else { fresh };
+    // The garden reads this text.
+    let description = format!(
+        "A bootstrap token for the Gardenlet for seedmanagement.gardener.cloud/v1alpha1.ManagedSeed resource {namespace}/{name}."
+    );
+    secret["type"] = json!("bootstrap.kubernetes.io/token");
+    let end = rfc3339(now.plus(VALIDITY));
+    for (name, value) in [
+        ("description", description.as_str()),
+        ("token-id", id),
+        ("token-secret", known),
+        ("expiration", end.as_str()),
+        ("usage-bootstrap-authentication", "true"),
+        ("usage-bootstrap-signing", "true"),
+    ] {
+        secret["data"][name] = json!(base64::encode(value.as_bytes()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
+
+    #[test]
+    fn a_token_is_used_until_shortly_before_its_end() {
+        assert_eq!(id("garden", "edge-1"), &sha256_hex(b"garden--edge-1")[..6]);
+        let mut secret = json!({});
+        let make =
+            |secret: &mut Value, fresh: &str, now| fill(secret, ("abcdef", fresh), ("garden", "s"), now);
+        make(&mut secret, "0123456789abcdef", NOW);
+        assert_eq!(field(&secret, "expiration"), "2026-01-02T00:00:00Z");
+        assert!(field(&secret, "description").ends_with(".ManagedSeed resource garden/s."));
+        let later = |s| NOW.plus(Duration::from_secs(s));
+        for (at, expected) in [(0, true), (86_400 - 601, true), (86_400 - 600, false), (90_000, false)] {
+            assert_eq!(is_valid(&secret, later(at)), expected, "{at}");
+        }
+        // Its secret part stays; a damaged one does not.
+        make(&mut secret, "fedcba9876543210", later(90_000));
+        assert_eq!(field(&secret, "token-secret"), "0123456789abcdef");
+        assert!(is_valid(&secret, later(90_000)));
+        secret["data"]["token-secret"] = json!("eA==");
+        make(&mut secret, "fedcba9876543210", NOW);
+        assert_eq!(field(&secret, "token-secret"), "fedcba9876543210");
+        assert!(!is_valid(&json!({}), NOW));
+    }
+}

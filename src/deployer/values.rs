@@ -1,0 +1,289 @@
+//! What the chart is rendered with. Pure.
+//!
+//! The configuration of the agent that deploys is the base, `edge:` included. What is only true where that agent runs does not
+//! travel: how it reaches its clusters, its Seed, its addresses, its part in an election.
+
+use serde_json::{Map, Value, json};
+
+use crate::api::meta::text;
+
+use super::{NAME, NAMESPACE};
+
+/// Fields of an agent's configuration that count only where it runs.
+const OWN: [(&str, &[&str]); 8] = [
+    ("gardenClientConnection", &["bootstrapKubeconfig", "kubeconfigSecret", "kubeconfig"]),
+    ("seedClientConnection", &["kubeconfig"]),
+    ("edge", &["bootstrap"]),
+    ("leaderElection", &["leaderElect", "resourceNamespace"]),
+    ("server", &[]),
+    ("seedConfig", &[]),
+    ("apiVersion", &[]),
+    ("kind", &[]),
+];
+
+/// How the new agent gets into the garden.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// By itself: `gardenClientConnection.kubeconfig`.
+    Own,
+    /// It has a certificate already.
+    Certificate,
+    /// With this kubeconfig it asks for one.
+    Bootstrap(String),
+}
+
+/// Puts `over` over `under`: tables are merged, anything else replaces.
+fn merge(under: &mut Value, over: &Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                merge(under.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (under, over) => *under = over.clone(),
+    }
+}
+
+/// The configuration of the new agent: its own over that of its parent, if that counts.
+pub fn configuration(own: &Value, parent: Option<&Value>, seed: &str) -> Value {
+    let mut config = parent.cloned().unwrap_or_else(|| json!({}));
+    for (field, parts) in OWN {
+        match (parts, config.as_object_mut()) {
+            ([], Some(config)) => drop(config.remove(field)),
+            (parts, Some(config)) => {
+                let part = config.get_mut(field).and_then(Value::as_object_mut);
+                part.into_iter().for_each(|part| part.retain(|key, _| !parts.contains(&key.as_str())));
+            }
+            _ => {}
+        }
+    }
+    merge(&mut config, own);
+    for field in ["apiVersion", "kind"] {
+        config.as_object_mut().into_iter().for_each(|config| drop(config.remove(field)));
+    }
+    if config["seedConfig"].is_object() {
+        config["seedConfig"]["metadata"]["name"] = json!(seed);
+    }
+    config["leaderElection"]["resourceNamespace"] = json!(NAMESPACE);
+    config
+}
+
+/// The Secret of the new agent's own kubeconfig: name and namespace.
+pub fn kubeconfig_secret(config: &Value) -> (String, String) {
+    let secret = &config["gardenClientConnection"]["kubeconfigSecret"];
+    let or = |field: &Value, default: &str| {
+        if text(field).is_empty() { default.to_owned() } else { text(field).to_owned() }
+    };
+    (or(&secret["name"], "gardenlet-kubeconfig"), or(&secret["namespace"], NAMESPACE))
+}
+
+/// Says in the configuration how the new agent gets into the garden.
+pub fn connect(config: &mut Value, access: Access) {
+    let (name, namespace) = kubeconfig_secret(config);
+    if !config["gardenClientConnection"].is_object() {
+        config["gardenClientConnection"] = json!({});
+    }
+    let Some(connection) = config["gardenClientConnection"].as_object_mut() else { return };
+    let bootstrap = connection.remove("bootstrapKubeconfig");
+    if access == Access::Own {
+        connection.remove("kubeconfigSecret");
+        return;
+    }
+    connection.insert("kubeconfigSecret".to_owned(), json!({"name": name, "namespace": namespace}));
+    connection.remove("kubeconfig");
+    if let Access::Bootstrap(kubeconfig) = access {
+        let default = json!({"name": "gardenlet-kubeconfig-bootstrap", "namespace": NAMESPACE});
+        let mut bootstrap = bootstrap.filter(Value::is_object).unwrap_or(default);
+        bootstrap["kubeconfig"] = json!(kubeconfig);
+        connection.insert("bootstrapKubeconfig".to_owned(), bootstrap);
+    }
+}
+
+/// What the chart's values say besides the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Deployment<'a> {
+    /// `spec.gardenlet.deployment` of the ManagedSeed.
+    pub wanted: &'a Value,
+    /// The image of the agent that deploys; empty if it is not known.
+    pub image: &'a str,
+    /// The texts that overwrite images, those of control planes first.
+    pub images: [Option<String>; 2],
+    /// `spec.dns.domain` of the Shoot; empty if it has none.
+    pub domain: &'a str,
+    /// Annotations of pods that make them anew when something has changed.
+    pub annotations: Map<String, Value>,
+    /// Labels of pods.
+    pub labels: Map<String, Value>,
+}
+
+/// The values of the chart.
+pub fn values(deployment: &Deployment<'_>, config: Value) -> Value {
+    let mut values = json!({});
+    merge(&mut values, deployment.wanted);
+    values["image"] = image(deployment.image, &deployment.wanted["image"]);
+    for (name, more) in [("podAnnotations", &deployment.annotations), ("podLabels", &deployment.labels)] {
+        if !more.is_empty() {
+            let mut all = Value::Object(more.clone());
+            merge(&mut all, &values[name].as_object().cloned().unwrap_or_default().into());
+            values[name] = all;
+        }
+    }
+    const HOST: &str = "KUBERNETES_SERVICE_HOST";
+    let mut env = values["env"].as_array().cloned().unwrap_or_default();
+    if !deployment.domain.is_empty() && !env.iter().any(|variable| variable["name"] == HOST) {
+        env.push(json!({"name": HOST, "value": format!("api.{}", deployment.domain)}));
+        values["env"] = json!(env);
+    }
+    let names = ["imageVectorOverwrite", "componentImageVectorOverwrites"];
+    for (name, text) in names.into_iter().zip(&deployment.images) {
+        if let Some(text) = text {
+            values[name] = json!(text);
+        }
+    }
+    values["config"] = config;
+    values
+}
+
+/// The image of the agent that deploys, in parts, and over it what is wanted. Whoever names another place, tag or reference does not want
+/// the digest.
+fn image(own: &str, wanted: &Value) -> Value {
+    let (rest, digest) = own.split_once('@').map_or((own, ""), |(rest, digest)| (rest, digest));
+    let colon = rest.rfind(':').filter(|at| rest[*at..].find('/').is_none());
+    let (repository, tag) = colon.map_or((rest, ""), |at| (&rest[..at], &rest[at + 1..]));
+    let mut image = json!({});
+    for (name, part) in [("repository", repository), ("tag", tag), ("digest", digest)] {
+        if !part.is_empty() {
+            image[name] = json!(part);
+        }
+    }
+    if tag.is_empty() && !digest.is_empty() {
+        // The chart takes a digest for a tag.
+        image = json!({"repository": repository, "tag": digest});
+    }
+    if ["repository", "tag", "ref"].iter().any(|part| wanted[*part].is_string()) {
+        image.as_object_mut().into_iter().for_each(|image| drop(image.remove("digest")));
+    }
+    merge(&mut image, &wanted.as_object().cloned().unwrap_or_default().into());
+    image
+}
+
+/// The Seed for which an agent in the cluster runs, from its ConfigMap, if that names one.
+pub fn seed_of(config_map: &Value) -> Option<String> {
+    let config = crate::format::yaml::parse(text(&config_map["data"]["config.yaml"])).ok()?;
+    let name = text(&config["seedConfig"]["metadata"]["name"]).to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
+/// The ConfigMap of an agent's Deployment, if it has one.
+pub fn config_map_of(deployment: &Value) -> Option<&str> {
+    let volumes = deployment["spec"]["template"]["spec"]["volumes"].as_array()?;
+    volumes.iter().find(|volume| volume["name"] == "gardenlet-config")?["configMap"]["name"].as_str()
+}
+
+/// The image of the agent in its Deployment.
+pub fn image_of(deployment: &Value) -> Option<&str> {
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array()?;
+    containers.iter().find(|container| container["name"] == NAME)?["image"].as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parent() -> Value {
+        json!({"apiVersion": "v", "kind": "K", "logLevel": "debug", "edge": {"workers": 4, "bootstrap": {"keep": true}},
+            "gardenClientConnection": {"kubeconfig": "/file", "qps": 5, "kubeconfigSecret": {"name": "p", "namespace": "n"},
+                "bootstrapKubeconfig": {"name": "p", "namespace": "n"}},
+            "seedClientConnection": {"kubeconfig": "/file", "burst": 7}, "server": {"metrics": {"bindAddress": "127.0.0.1"}},
+            "leaderElection": {"leaderElect": false, "resourceNamespace": "n", "leaseDuration": "20s"},
+            "seedConfig": {"metadata": {"name": "parent"}, "spec": {"provider": {"type": "p"}}}})
+    }
+
+    #[test]
+    fn what_travels_and_what_does_not() {
+        let own = json!({"apiVersion": "v", "logLevel": "info", "edge": {"workers": 2},
+            "seedConfig": {"metadata": {"name": "x", "labels": {"a": "b"}}, "spec": {"provider": {"region": "r"}}}});
+        let expected = json!({"logLevel": "info", "edge": {"workers": 2}, "gardenClientConnection": {"qps": 5},
+            "seedClientConnection": {"burst": 7}, "leaderElection": {"leaseDuration": "20s", "resourceNamespace": "garden"},
+            "seedConfig": {"metadata": {"name": "child", "labels": {"a": "b"}}, "spec": {"provider": {"region": "r"}}}});
+        assert_eq!(configuration(&own, Some(&parent()), "child"), expected);
+        let alone = json!({"logLevel": "info", "edge": {"workers": 2}, "leaderElection": {"resourceNamespace": "garden"},
+            "seedConfig": expected["seedConfig"]});
+        assert_eq!(configuration(&own, None, "child"), alone);
+        let kept = configuration(&json!({}), Some(&parent()), "child");
+        assert_eq!((&kept["edge"], &kept["seedConfig"]), (&json!({"workers": 4}), &Value::Null));
+    }
+
+    #[test]
+    fn how_an_agent_gets_into_the_garden() {
+        let secret = json!({"name": "gardenlet-kubeconfig", "namespace": "garden"});
+        let bootstrap =
+            json!({"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden", "kubeconfig": "k"});
+        let own = json!({"kubeconfig": "/f", "bootstrapKubeconfig": {"name": "b", "namespace": "n"}, "kubeconfigSecret":
+            {"name": "s", "namespace": "n"}});
+        let secret_of_own = json!({"name": "s", "namespace": "n"});
+        let bootstrap_of_own = json!({"name": "b", "namespace": "n", "kubeconfig": "k"});
+        let asks = || Access::Bootstrap("k".to_owned());
+        let table = [
+            (Value::Null, Access::Own, json!({})),
+            (own.clone(), Access::Own, json!({"kubeconfig": "/f"})),
+            (Value::Null, Access::Certificate, json!({"kubeconfigSecret": secret})),
+            (own.clone(), Access::Certificate, json!({"kubeconfigSecret": secret_of_own})),
+            (Value::Null, asks(), json!({"kubeconfigSecret": secret, "bootstrapKubeconfig": bootstrap})),
+            (
+                own,
+                asks(),
+                json!({"kubeconfigSecret": secret_of_own, "bootstrapKubeconfig": bootstrap_of_own}),
+            ),
+        ];
+        for (before, access, expected) in table {
+            let mut config = json!({"gardenClientConnection": before});
+            connect(&mut config, access.clone());
+            assert_eq!(config["gardenClientConnection"], expected, "{access:?}");
+        }
+    }
+
+    #[test]
+    fn the_image_is_that_of_the_parent_unless_another_is_wanted() {
+        let digest = "sha256:0";
+        let table = [
+            ("", Value::Null, json!({})),
+            ("r.io:5000/g", Value::Null, json!({"repository": "r.io:5000/g"})),
+            ("r.io:5000/g:1", Value::Null, json!({"repository": "r.io:5000/g", "tag": "1"})),
+            (
+                "r.io/g:1@sha256:0",
+                json!({"pullPolicy": "Always"}),
+                json!({"repository": "r.io/g", "tag": "1", "digest": digest, "pullPolicy": "Always"}),
+            ),
+            ("r.io/g@sha256:0", Value::Null, json!({"repository": "r.io/g", "tag": digest})),
+            ("r.io/g:1@sha256:0", json!({"tag": "2"}), json!({"repository": "r.io/g", "tag": "2"})),
+            ("r.io/g:1", json!({"repository": "s.io/g"}), json!({"repository": "s.io/g", "tag": "1"})),
+        ];
+        for (own, wanted, expected) in table {
+            assert_eq!(image(own, &wanted), expected, "{own} {wanted}");
+        }
+    }
+
+    #[test]
+    fn values_of_the_chart() {
+        let wanted =
+            json!({"replicaCount": 1, "env": [{"name": "A", "value": "b"}], "podAnnotations": {"mine": "1"}});
+        let annotations =
+            json!({"checksum/seed-backup-secret": "x", "mine": "0"}).as_object().cloned().unwrap();
+        let deployment = Deployment {
+            wanted: &wanted,
+            image: "r.io/g:1",
+            images: [Some("images: []".to_owned()), None],
+            domain: "s.example.org",
+            annotations,
+            labels: Map::new(),
+        };
+        let expected = json!({"replicaCount": 1, "image": {"repository": "r.io/g", "tag": "1"}, "config": {"x": 1},
+            "env": [{"name": "A", "value": "b"}, {"name": "KUBERNETES_SERVICE_HOST", "value": "api.s.example.org"}],
+            "podAnnotations": {"checksum/seed-backup-secret": "x", "mine": "1"}, "imageVectorOverwrite": "images: []"});
+        assert_eq!(values(&deployment, json!({"x": 1})), expected);
+        let wanted = json!({"env": [{"name": "KUBERNETES_SERVICE_HOST", "value": "there"}]});
+        let found = values(&Deployment { wanted: &wanted, domain: "s", ..Deployment::default() }, json!({}));
+        assert_eq!(found["env"], wanted["env"]);
+    }
+}

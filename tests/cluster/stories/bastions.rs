@@ -1,0 +1,149 @@
+//! Fifty Bastions at once on real servers, from their beginning to their end. Their Shoot is an object only; the story plays the
+//! extension.
+
+use gardenlet::api::core::NAMESPACE;
+use gardenlet::api::extensions;
+use gardenlet::api::gardener::BASTION;
+use gardenlet::kube::{Client, DeleteParams, ListParams, Patch};
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::audit::Request;
+use crate::failure::{Failure, Result, ensure, equal};
+use crate::lab::Lab;
+use crate::stories::steps::{ready, while_running};
+use crate::support::api::store::Id;
+use crate::support::garden::prepare;
+use crate::support::player::{Manners, Player};
+use crate::wait;
+use crate::world::{self, World};
+
+const PROJECT: &str = "garden-p";
+const AGENT: &str = "system:serviceaccount:garden:gardenlet";
+const PLANE: &str = "shoot--p--s1";
+const BASTIONS: usize = 50;
+const WITHIN_S: u64 = 60;
+/// Requests to the garden and to the seed for one Bastion until it can be used. Each look at all of them counts apart.
+const REQUESTS_EACH_MAX: usize = 14;
+/// Looks at all objects until all can be used, and have gone again: one in five seconds.
+const LOOKS_MAX: usize = 24;
+
+struct Place {
+    garden: Client,
+    seed: Client,
+}
+
+fn name(n: usize) -> String {
+    format!("b{n}")
+}
+
+impl Place {
+    fn bastions(&self) -> Result<Vec<Value>> {
+        Ok(self.garden.list::<Value>(&BASTION, PROJECT, &ListParams::default())?.items)
+    }
+
+    fn wait_for_all(&self, agent: &mut Agent, what: &str, is_it: impl Fn(&Value) -> bool) -> Result<()> {
+        while_running(what, WITHIN_S, agent, || {
+            let all = self.bastions()?;
+            match all.iter().find(|bastion| !is_it(bastion)) {
+                Some(other) => Err(Failure::new(other["status"].to_string())),
+                None => Ok((all.len() == BASTIONS).then_some(())),
+            }
+        })
+    }
+}
+
+/// Whether it can be used at this address, as it is now.
+fn is_at(bastion: &Value, ip: &str) -> bool {
+    bastion["status"]["conditions"][0]["status"] == "True"
+        && bastion["status"]["observedGeneration"] == bastion["metadata"]["generation"]
+        && bastion["status"]["ingress"]["ip"] == ip
+}
+
+fn reached_at(ip: &str) -> Manners {
+    Manners { status: json!({"ingress": {"ip": ip}}), ..Manners::default() }
+}
+
+/// Fifty are made, changed while the agent is killed, and deleted.
+pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
+    let world = World::build(lab)?;
+    let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
+    ready(lab, &mut agent)?;
+    let place = Place { garden: lab.garden.client()?, seed: lab.seed.client()? };
+    prepare(lab, &world, &place)?;
+    let player = Player::of(&["bastions"]);
+    player.behave("bastions", reached_at("192.0.2.10"));
+    let _playing = player.start(lab.seed.client()?);
+
+    let (mut garden, mut seed) = (lab.garden.audit(), lab.seed.audit());
+    let begun = wait::now();
+    let bastion = |n: usize| {
+        json!({"apiVersion": BASTION.api_version(), "kind": BASTION.kind,
+            "metadata": {"namespace": PROJECT, "name": name(n)},
+            "spec": {"shootRef": {"name": "s1"}, "seedName": world::SEED, "providerType": "local",
+                "sshPublicKey": "ssh-ed25519 AAAA me", "ingress": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}})
+    };
+    let items: Vec<Value> = (1..=BASTIONS).map(bastion).collect();
+    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
+    place.wait_for_all(&mut agent, "fifty Bastions", |bastion| is_at(bastion, "192.0.2.10"))?;
+    let made_in = wait::seconds_since(begun);
+    let (of_garden, of_seed) = (garden.requests()?, seed.requests()?);
+    let most = most_of_one(&of_garden, &of_seed);
+    println!("                         usable in {made_in:.1} s, at most {most} requests for one");
+    ensure(most <= REQUESTS_EACH_MAX, || format!("{most} requests for one Bastion"))?;
+
+    // Other people may come in; the agent is killed meanwhile.
+    player.behave("bastions", reached_at("192.0.2.11"));
+    let others = json!({"spec": {"ingress": [{"ipBlock": {"cidr": "198.51.100.0/24"}}]}});
+    player.asked();
+    for n in 1..=BASTIONS {
+        place.garden.patch::<Value>(&BASTION, PROJECT, &name(n), "", &Patch::Merge(others.clone()))?;
+    }
+    while_running("the first one to be asked", WITHIN_S, &mut agent, || {
+        Ok((!player.asked().is_empty()).then_some(()))
+    })?;
+    agent.kill();
+    agent.restart()?;
+    place.wait_for_all(&mut agent, "the other address of all", |bastion| is_at(bastion, "192.0.2.11"))?;
+
+    for n in 1..=BASTIONS {
+        place.garden.delete(&BASTION, PROJECT, &name(n), &DeleteParams::default())?;
+    }
+    while_running("the end of all", WITHIN_S, &mut agent, || Ok(place.bastions()?.is_empty().then_some(())))?;
+    let left = place.seed.list::<Value>(&extensions::BASTION, "", &ListParams::default())?.items;
+    equal("objects that are left", &json!(left), &json!([]))?;
+    let looks = [of_seed, seed.requests()?].concat().iter().filter(|r| is_look(r)).count();
+    ensure(looks <= LOOKS_MAX, || format!("{looks} looks at all objects"))?;
+    agent.ensure_running()
+}
+
+/// The Shoot with its control plane.
+fn prepare(lab: &Lab, world: &World, place: &Place) -> Result<()> {
+    lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": prepare::for_shoots()}))?;
+    wait::until("the namespace of the project", 30, || place.garden.find::<Value>(&NAMESPACE, "", PROJECT))?;
+    let mut shoot = prepare::shoot("s1");
+    shoot["metadata"]["uid"] = json!("uid-of-s1");
+    shoot["metadata"]["labels"] = json!({format!("name.seed.gardener.cloud/{}", world::SEED): "true"});
+    shoot["spec"]["seedName"] = json!(world::SEED);
+    shoot["spec"]["provider"]["workers"] = json!([{"name": "pool"}]);
+    shoot["status"] = json!({"seedName": world::SEED, "technicalID": PLANE});
+    let id = Id::new("core.gardener.cloud", "shoots", PROJECT, "s1");
+    world.gardener.store().write(|state| drop(state.put(id, shoot)));
+    lab.seed.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLANE}}))
+}
+
+fn is_of_agent(request: &Request) -> bool {
+    let user = request.user.username.as_str();
+    user == AGENT || user.starts_with("gardener.cloud:system:seed:")
+}
+
+fn is_look(request: &Request) -> bool {
+    is_of_agent(request) && request.info().resource == "bastions" && request.verb == "list"
+}
+
+/// The most requests that the agent made to both servers for one Bastion.
+fn most_of_one(garden: &[Request], seed: &[Request]) -> usize {
+    let all: Vec<_> = garden.iter().chain(seed).filter(|r| is_of_agent(r)).map(Request::info).collect();
+    let of = |n: usize| all.iter().filter(|it| it.resource == "bastions" && it.name == name(n)).count();
+    (1..=BASTIONS).map(of).max().unwrap_or_default()
+}
