@@ -32,6 +32,7 @@ const ORDER: &[&str] = &[
     "components",
     "resources",
     "shoot",
+    "deployer",
     "controllers",
     "serve",
     "app",

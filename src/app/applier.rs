@@ -434,7 +434,7 @@ impl ApplierPart {
         });
         let (seed, served) = (&shared.clients.seed_of_workers, &shared.served);
         let mut group = group(shared, &stop);
-        let spaces = shared.namespaces.clone();
+        let spaces = shared.sight.namespaces().clone();
         let connector = shared.clients.served_shoots(&self.lease);
         let (resources, managed) = (self.resources.clone(), shared.managed.clone());
         let serving = Serving::new(seed.clone(), connector, served.clone(), resources, managed, spaces);

@@ -41,7 +41,6 @@ use crate::base::thread;
 use crate::chart::child::Renderer;
 use crate::components::images::{self, Images};
 use crate::config::settings::Settings;
-use crate::controllers::Namespace;
 use crate::controllers::network_policy::Sight;
 use crate::controllers::seed::Registration;
 use crate::controllers::token_requestor;
@@ -131,8 +130,6 @@ struct Shared {
     charts: oci::Cache,
     /// The ManagedResources of the seed, kept while a term lasts.
     managed: Source<Watched>,
-    /// The namespaces of the seed, kept while a term lasts.
-    namespaces: Source<Namespace>,
     /// What the NetworkPolicies of the seed are made of.
     sight: Sight,
     /// The clusters of Shoots that the applier serves.
@@ -246,7 +243,6 @@ fn run_round(
     };
     // The workers end with the agent.
     let servers = status::serve(settings, &env, &status, sources).inspect_err(|_| env.stop.stop())?;
-    let namespaces = Source::default();
     let shared = Arc::new(Shared {
         settings: Arc::clone(settings),
         events: Recorder::new(&env.hostname),
@@ -261,8 +257,7 @@ fn run_round(
         registration: Registration::default(),
         charts,
         managed: Source::default(),
-        sight: Sight::new(namespaces.clone()),
-        namespaces,
+        sight: Sight::default(),
         served: Served::default(),
         token_secrets: token_requestor::Secrets::default(),
         token_pace: token_requestor::Pace::default(),

@@ -97,7 +97,7 @@ fn control_traffic(shared: &Shared, group: &mut Group) {
     let name =
         network_policy::name(&clients.seed_connection.server, env.variable("KUBERNETES_SERVICE_HOST"), port);
     let server = Server::new(clients.seed_of_workers.clone(), Arc::clone(&env.dialer), name);
-    watch_namespaces(&clients.seed, &shared.namespaces, group);
+    watch_namespaces(&clients.seed, sight.namespaces(), group);
     sight.watch_policies(&clients.seed, group);
     network_policy::add(&shared.settings, &clients.seed_of_workers, sight, server, &shared.served, group);
 }

@@ -14,6 +14,7 @@ pub mod process;
 pub mod random;
 pub mod redact;
 pub mod signal;
+pub mod sorted;
 pub mod state;
 pub mod stop;
 pub mod thread;

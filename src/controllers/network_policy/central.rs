@@ -139,70 +139,66 @@ pub(super) struct Central {
     pub(super) unknown: Vec<&'static str>,
 }
 
+/// A central policy that allows something: its name, which namespaces have it, what its description says. The label of pods is its
+/// name without the first part.
+type Row = (&'static str, u8, &'static str);
+
+const API_SERVER: &str = "allow-to-runtime-apiserver";
+const PUBLIC: &str = "allow-to-public-networks";
+const PRIVATE: &str = "allow-to-private-networks";
+const BLOCKED: &str = "allow-to-blocked-cidrs";
+const DNS: &str = "allow-to-dns";
+
+const TABLE: [Row; 5] = [
+    (
+        API_SERVER,
+        PLANES | ISTIO,
+        "egress traffic from pods labeled with '${label}=allowed' to the endpoints in the default namespace of the kube-apiserver \
+         of the runtime cluster.",
+    ),
+    (
+        PUBLIC,
+        PLANES,
+        "egress from pods labeled with '${label}=allowed' to all public network IPs, except for private networks (RFC1918), \
+         carrier-grade NAT (RFC6598), and explicitly blocked addresses configured by human operators. In practice, this blocks \
+         egress traffic to all networks in the cluster and only allows egress traffic to public IPv4 addresses.",
+    ),
+    (
+        PRIVATE,
+        PLANES,
+        "egress from pods labeled with '${label}=allowed' to the private networks (RFC1918) and carrier-grade NAT (RFC6598), \
+         except for cluster-specific networks.",
+    ),
+    (
+        BLOCKED,
+        PLANES,
+        "egress from pods labeled with '${label}=allowed' to explicitly blocked addresses configured by human operators.",
+    ),
+    (
+        DNS,
+        PLANES | ISTIO | HANDLER,
+        "egress from pods labeled with '${label}=allowed' to DNS running in 'kube-system'. In practice, most of the pods which \
+         require network egress need this label.",
+    ),
+];
+
 /// See [`Central`].
 pub(super) fn policies(namespace: &ObjectMeta, given: &Given<'_>) -> Central {
     let classes = classes(namespace, given.additional);
-    let no_shoot = ShootNetworks::default();
-    let shoot = if is_of_shoot(&namespace.name) { given.shoot } else { Some(&no_shoot) };
-    let networks = given.networks;
-    let all: [(&str, &str, u8, Option<Value>, &str); 5] = [
-        (
-            "allow-to-runtime-apiserver",
-            "to-runtime-apiserver",
-            PLANES | ISTIO,
-            given.api_server.map(|rules| json!(rules)),
-            "Allows egress traffic from pods labeled with '${label}=allowed' to the endpoints in the default namespace of the \
-             kube-apiserver of the runtime cluster.",
-        ),
-        (
-            "allow-to-public-networks",
-            "to-public-networks",
-            PLANES,
-            Some(to_public(networks)),
-            "Allows egress from pods labeled with '${label}=allowed' to all public network IPs, except for private networks \
-             (RFC1918), carrier-grade NAT (RFC6598), and explicitly blocked addresses configured by human operators. In \
-             practice, this blocks egress traffic to all networks in the cluster and only allows egress traffic to public \
-             IPv4 addresses.",
-        ),
-        (
-            "allow-to-private-networks",
-            "to-private-networks",
-            PLANES,
-            shoot.map(|shoot| to_private(networks, shoot)),
-            "Allows egress from pods labeled with '${label}=allowed' to the private networks (RFC1918) and carrier-grade NAT \
-             (RFC6598), except for cluster-specific networks.",
-        ),
-        (
-            "allow-to-blocked-cidrs",
-            "to-blocked-cidrs",
-            PLANES,
-            Some(networks.blocked.iter().map(|cidr| json!({"to": [{"ipBlock": {"cidr": cidr}}]})).collect()),
-            "Allows egress from pods labeled with '${label}=allowed' to explicitly blocked addresses configured by human \
-             operators.",
-        ),
-        (
-            "allow-to-dns",
-            "to-dns",
-            PLANES | ISTIO | HANDLER,
-            Some(to_dns(networks)),
-            "Allows egress from pods labeled with '${label}=allowed' to DNS running in 'kube-system'. In practice, most of \
-             the pods which require network egress need this label.",
-        ),
-    ];
     let mut central = Central::default();
-    for (name, label, of, egress, description) in all {
+    for (name, of, description) in TABLE {
         if classes & of == 0 {
             continue;
         }
-        let Some(egress) = egress else {
+        let Some(egress) = egress(name, &namespace.name, given) else {
             central.unknown.push(name);
             continue;
         };
-        let label = format!("networking.gardener.cloud/{label}");
+        let label = name.replacen("allow-", "networking.gardener.cloud/", 1);
         central.policies.push(Policy {
             name: name.to_owned(),
             service: None,
-            description: description.replace("${label}", &label),
+            description: format!("Allows {}", description.replace("${label}", &label)),
             spec: json!({"podSelector": {"matchLabels": {label: "allowed"}}, "policyTypes": ["Egress"], "egress": egress}),
         });
     }
@@ -215,6 +211,21 @@ pub(super) fn policies(namespace: &ObjectMeta, given: &Given<'_>) -> Central {
         });
     }
     central
+}
+
+/// The rules of a policy of [`TABLE`]; `None`: they are not known yet.
+fn egress(name: &str, namespace: &str, given: &Given<'_>) -> Option<Value> {
+    let networks = given.networks;
+    match name {
+        API_SERVER => given.api_server.map(|rules| json!(rules)),
+        PUBLIC => Some(to_public(networks)),
+        PRIVATE if is_of_shoot(namespace) => given.shoot.map(|shoot| to_private(networks, shoot)),
+        PRIVATE => Some(to_private(networks, &ShootNetworks::default())),
+        BLOCKED => {
+            Some(networks.blocked.iter().map(|cidr| json!({"to": [{"ipBlock": {"cidr": cidr}}]})).collect())
+        }
+        _ => Some(to_dns(networks)),
+    }
 }
 
 /// A range, without those of `exceptions` that are part of it.

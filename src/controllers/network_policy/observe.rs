@@ -28,11 +28,10 @@ pub struct Sight {
     pub(super) whose_changed: Notice,
 }
 
-impl Sight {
-    /// Knows only what `namespaces` does.
-    pub fn new(namespaces: Source<Namespace>) -> Self {
+impl Default for Sight {
+    fn default() -> Self {
         Self {
-            namespaces,
+            namespaces: Source::default(),
             policies: Alike::new(policy::look),
             services: Alike::new(services::look),
             pods: Alike::new(services::look_of_pod),
@@ -40,7 +39,9 @@ impl Sight {
             whose_changed: Notice::default(),
         }
     }
+}
 
+impl Sight {
     /// Watches the policies of the seed.
     pub fn watch_policies(&self, seed: &Client, group: &mut Group) {
         group.watch(seed, Options::all("seed/networkpolicies", NETWORK_POLICY), &self.policies);
@@ -66,7 +67,8 @@ impl Sight {
         *self.whose.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn namespaces(&self) -> &Source<Namespace> {
+    /// The namespaces of the seed, for whoever else needs them.
+    pub const fn namespaces(&self) -> &Source<Namespace> {
         &self.namespaces
     }
 

@@ -146,7 +146,7 @@ impl Service {
 
     /// The policies in its own namespace. `carried` has the labels of pods in its namespace, and in those to which it is open.
     pub(super) fn within(&self, carried: &BTreeMap<&str, Arc<BTreeSet<String>>>) -> Vec<Policy> {
-        let mut policies: Vec<Policy> = self.from_world().into_iter().collect();
+        let mut policies: Vec<Policy> = self.world().into_iter().collect();
         for (namespace, labels) in carried {
             let is_own = *namespace == self.key.namespace;
             for (id, label, port) in self.wanted(is_own, labels) {
@@ -192,7 +192,7 @@ impl Service {
             port.name(),
             self.key
         );
-        let peer = peer(json!({"matchLabels": {label: ALLOWED}}), (!is_own).then_some(from));
+        let peer = peer(&json!({"matchLabels": {label: ALLOWED}}), (!is_own).then_some(from));
         let spec = json!({"podSelector": self.selector, "policyTypes": ["Ingress"],
             "ingress": [{"from": [peer], "ports": [port.object()]}]});
         self.policy(name, description, spec)
@@ -209,13 +209,13 @@ impl Service {
             port.name(),
             self.key
         );
-        let peer = peer(self.selector.clone(), (!is_own).then_some(own));
+        let peer = peer(&self.selector, (!is_own).then_some(own));
         let spec = json!({"podSelector": {"matchLabels": {label: ALLOWED}}, "policyTypes": ["Egress"],
             "egress": [{"to": [peer], "ports": [port.object()]}]});
         self.policy(name, description, spec)
     }
 
-    fn from_world(&self) -> Option<Policy> {
+    fn world(&self) -> Option<Policy> {
         let ports = self.world.as_ref()?;
         let named = ports.iter().map(|port| {
             let protocol =
@@ -233,7 +233,7 @@ impl Service {
     }
 }
 
-fn peer(pods: Value, namespace: Option<&str>) -> Value {
+fn peer(pods: &Value, namespace: Option<&str>) -> Value {
     match namespace {
         None => json!({"podSelector": pods}),
         Some(name) => json!({

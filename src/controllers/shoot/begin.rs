@@ -78,8 +78,7 @@ impl ShootReconciler {
             secrets: &around.secrets,
         });
         let complete = incomplete(&view).map_or(Ok(()), Err);
-        if let Err(failed) = complete.and_then(|()| sync_cluster((&self.seed, &self.served), &shoot, &around))
-        {
+        if let Err(failed) = complete.and_then(|()| sync_cluster(self.seed_side(), &shoot, &around)) {
             return self.not_begun(key, &frame, failed, cx);
         }
         // From now on there may be more of it in the seed than its `Cluster`.
@@ -102,6 +101,11 @@ impl ShootReconciler {
             ended: None,
         };
         self.turn(key, running, cx)
+    }
+
+    /// Where a `Cluster` is written, and who hears of it.
+    pub(super) const fn seed_side(&self) -> (&Seed, &Served) {
+        (&self.seed, &self.served)
     }
 
     fn flow(&self, operation: Operation, shoot: &Value, view: &mut View) -> Result<Flow<Work>, Failed> {

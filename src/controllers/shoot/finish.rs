@@ -75,7 +75,7 @@ impl ShootReconciler {
             Err(error) if is_away(&error) => return Err(error),
             Err(error) => return Ok(Err(error.into())),
         };
-        if let Err(failed) = sync_cluster((&self.seed, &self.served), &shoot, &work.around) {
+        if let Err(failed) = sync_cluster(self.seed_side(), &shoot, &work.around) {
             return Ok(Err(failed.into()));
         }
         let name = key.to_string();

@@ -134,7 +134,7 @@ impl Reconciler for ShootReconciler {
                 log::debug!(shoot = name.as_str(), why = why.as_str(); "The Shoot is left alone for now");
                 self.say(key, status::pending(&shoot))?;
                 if is_synced {
-                    begin::sync_only(&self.garden, (&self.seed, &self.served), &shoot, &seed)?;
+                    begin::sync_only(&self.garden, self.seed_side(), &shoot, &seed)?;
                 }
                 Ok(after.map_or(Outcome::Done, Outcome::After))
             }

@@ -25,7 +25,7 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new(networks: &Value) -> Self {
-        let sight = Sight::new(crate::runtime::source::Source::default());
+        let sight = Sight::default();
         for kept in [&sight.policies, &sight.services, &sight.pods] {
             kept.retain(&BTreeSet::new());
         }
@@ -209,7 +209,8 @@ fn policies_are_those_of_upstream() {
 #[test]
 fn a_namespace_has_the_policies_of_its_kind() {
     let all = "blocked-cidrs dns private-networks public-networks runtime-apiserver all";
-    let table: &[(&str, &[(&str, &str)], &str)] = &[
+    type Kind<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+    let table: &[Kind<'_>] = &[
         ("garden", &[], all),
         ("shoot--p--s1", &[("gardener.cloud/role", "shoot")], all),
         ("any", &[("gardener.cloud/role", "extension")], all),
@@ -230,7 +231,7 @@ fn a_namespace_has_the_policies_of_its_kind() {
             .map(|name| name.trim_start_matches("allow-to-").trim_start_matches("deny-"))
             .collect();
         assert_eq!(short.join(" "), *expected, "{name}");
-        assert_eq!(names.last().is_none_or(|last| last == DENY_ALL), true, "{name}");
+        assert!(names.last().is_none_or(|last| last == DENY_ALL), "{name}");
     }
 }
 

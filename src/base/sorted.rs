@@ -1,0 +1,701 @@
+//! Maps and sets in order, kept in one list each.
+//!
+//! They have the methods of `BTreeMap` and `BTreeSet` that the program uses. A tree is code of its own for each pair of types, 4 to
+//! 8 kB, and the program has fifty such pairs; a list needs a tenth of that. To put something into the middle moves what comes
+//! after it: microseconds for thousands of entries. Where an attacker may choose how many there are, in which order, a tree is
+//! the right choice.
+
+use std::borrow::Borrow;
+use std::fmt::{self, Debug};
+use std::marker::PhantomData;
+use std::ops::Index;
+use std::{mem, slice, vec};
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+
+/// A map in the order of its keys.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SortedMap<K, V> {
+    entries: Vec<(K, V)>,
+}
+
+/// A set in the order of its members.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SortedSet<T> {
+    members: SortedMap<T, ()>,
+}
+
+impl<K, V> SortedMap<K, V> {
+    /// An empty map.
+    pub const fn new() -> Self {
+        Self { entries: Vec::new() }
+    }
+
+    /// How many entries there are.
+    pub const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Removes all entries.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// The entry with the lowest key.
+    pub fn first_key_value(&self) -> Option<(&K, &V)> {
+        self.entries.first().map(|(key, value)| (key, value))
+    }
+
+    /// The entry with the highest key.
+    pub fn last_key_value(&self) -> Option<(&K, &V)> {
+        self.entries.last().map(|(key, value)| (key, value))
+    }
+
+    /// Takes the entry with the lowest key out.
+    pub fn pop_first(&mut self) -> Option<(K, V)> {
+        (!self.is_empty()).then(|| self.entries.remove(0))
+    }
+
+    /// All entries, by key.
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        Iter(self.entries.iter())
+    }
+
+    /// All entries, by key, with values that may be changed.
+    pub fn iter_mut(&mut self) -> IterMut<'_, K, V> {
+        IterMut(self.entries.iter_mut())
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &K> + ExactSizeIterator + Clone {
+        self.entries.iter().map(|(key, _)| key)
+    }
+
+    /// All values, by their keys.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &V> + ExactSizeIterator + Clone {
+        self.entries.iter().map(|(_, value)| value)
+    }
+
+    /// All values, by their keys, to be changed.
+    pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut V> + ExactSizeIterator {
+        self.entries.iter_mut().map(|(_, value)| value)
+    }
+
+    /// The keys alone.
+    pub fn into_keys(self) -> impl DoubleEndedIterator<Item = K> + ExactSizeIterator {
+        self.entries.into_iter().map(|(key, _)| key)
+    }
+
+    /// The values alone, by their keys.
+    pub fn into_values(self) -> impl DoubleEndedIterator<Item = V> + ExactSizeIterator {
+        self.entries.into_iter().map(|(_, value)| value)
+    }
+
+    /// Keeps what `keep` says.
+    pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        self.entries.retain_mut(|(key, value)| keep(key, value));
+    }
+}
+
+impl<K: Ord, V> SortedMap<K, V> {
+    fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<usize, usize>
+    where
+        K: Borrow<Q>,
+    {
+        self.entries.binary_search_by(|(known, _)| known.borrow().cmp(key))
+    }
+
+    /// The value of a key.
+    pub fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.get_key_value(key).map(|(_, value)| value)
+    }
+
+    /// The entry of a key.
+    pub fn get_key_value<Q: Ord + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
+    where
+        K: Borrow<Q>,
+    {
+        let (key, value) = self.entries.get(self.find(key).ok()?)?;
+        Some((key, value))
+    }
+
+    /// The value of a key, to be changed.
+    pub fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        let at = self.find(key).ok()?;
+        self.entries.get_mut(at).map(|(_, value)| value)
+    }
+
+    /// Whether there is such a key.
+    pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.find(key).is_ok()
+    }
+
+    /// Sets the value of a key; the one that it had.
+    pub fn insert(&mut self, key: K, value: V) -> Option<V> {
+        // What was in order before comes in order again.
+        let at = match self.entries.last() {
+            Some((last, _)) if *last >= key => self.find(&key),
+            _ => Err(self.len()),
+        };
+        match at {
+            Ok(at) => Some(mem::replace(&mut self.entries[at].1, value)),
+            Err(at) => {
+                self.entries.insert(at, (key, value));
+                None
+            }
+        }
+    }
+
+    /// Takes a key out; the value that it had.
+    pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        self.remove_entry(key).map(|(_, value)| value)
+    }
+
+    /// Takes a key out, and gives the entry.
+    pub fn remove_entry<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
+    where
+        K: Borrow<Q>,
+    {
+        let at = self.find(key).ok()?;
+        Some(self.entries.remove(at))
+    }
+
+    /// The entries from a key on, itself included.
+    pub fn range_from<Q: Ord + ?Sized>(&self, first: &Q) -> Iter<'_, K, V>
+    where
+        K: Borrow<Q>,
+    {
+        let at = self.find(first).unwrap_or_else(|at| at);
+        Iter(self.entries.get(at..).unwrap_or_default().iter())
+    }
+
+    /// The place of a key.
+    pub fn entry(&mut self, key: K) -> Entry<'_, K, V> {
+        let at = self.find(&key);
+        Entry { map: self, key, at }
+    }
+}
+
+/// The place of a key in a map, whether it is there or not.
+pub struct Entry<'a, K, V> {
+    map: &'a mut SortedMap<K, V>,
+    key: K,
+    at: Result<usize, usize>,
+}
+
+impl<K: Debug, V> Debug for Entry<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Entry").field(&self.key).finish()
+    }
+}
+
+impl<'a, K, V> Entry<'a, K, V> {
+    /// Its value. If it has none it gets this one.
+    pub fn or_insert_with(self, value: impl FnOnce() -> V) -> &'a mut V {
+        let entries = &mut self.map.entries;
+        let at = match self.at {
+            Ok(at) => at,
+            Err(at) => {
+                entries.insert(at, (self.key, value()));
+                at
+            }
+        };
+        &mut entries[at].1
+    }
+
+    /// The same with a value that is there already.
+    pub fn or_insert(self, value: V) -> &'a mut V {
+        self.or_insert_with(|| value)
+    }
+
+    /// The same with the value that its type gives.
+    pub fn or_default(self) -> &'a mut V
+    where
+        V: Default,
+    {
+        self.or_insert_with(V::default)
+    }
+
+    /// Changes its value, if it has one.
+    pub fn and_modify(self, change: impl FnOnce(&mut V)) -> Self {
+        if let Ok(at) = self.at {
+            change(&mut self.map.entries[at].1);
+        }
+        self
+    }
+}
+
+impl<K, V> Default for SortedMap<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Debug, V: Debug> Debug for SortedMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self).finish()
+    }
+}
+
+impl<K: Borrow<Q> + Ord, Q: Ord + ?Sized, V> Index<&Q> for SortedMap<K, V> {
+    type Output = V;
+
+    fn index(&self, key: &Q) -> &V {
+        match self.find(key) {
+            Ok(at) => &self.entries[at].1,
+            // As other maps do: with the place of who asked.
+            Err(_) => &self.entries[self.entries.len()].1,
+        }
+    }
+}
+
+impl<K: Ord, V> Extend<(K, V)> for SortedMap<K, V> {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        for (key, value) in entries {
+            self.insert(key, value);
+        }
+    }
+}
+
+impl<K: Ord, V> FromIterator<(K, V)> for SortedMap<K, V> {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let mut map = Self::new();
+        map.extend(entries);
+        map
+    }
+}
+
+impl<K: Ord, V, const N: usize> From<[(K, V); N]> for SortedMap<K, V> {
+    fn from(entries: [(K, V); N]) -> Self {
+        entries.into_iter().collect()
+    }
+}
+
+impl<K, V> IntoIterator for SortedMap<K, V> {
+    type Item = (K, V);
+    type IntoIter = vec::IntoIter<(K, V)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
+    }
+}
+
+impl<'a, K, V> IntoIterator for &'a SortedMap<K, V> {
+    type Item = (&'a K, &'a V);
+    type IntoIter = Iter<'a, K, V>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a, K, V> IntoIterator for &'a mut SortedMap<K, V> {
+    type Item = (&'a K, &'a mut V);
+    type IntoIter = IterMut<'a, K, V>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
+}
+
+/// The entries of a map.
+#[derive(Debug)]
+pub struct Iter<'a, K, V>(slice::Iter<'a, (K, V)>);
+
+impl<K, V> Clone for Iter<'_, K, V> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// The entries of a map, with values that may be changed.
+#[derive(Debug)]
+pub struct IterMut<'a, K, V>(slice::IterMut<'a, (K, V)>);
+
+impl<'a, K, V> Iterator for Iter<'a, K, V> {
+    type Item = (&'a K, &'a V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next().map(|(key, value)| (key, value))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<K, V> DoubleEndedIterator for Iter<'_, K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.next_back().map(|(key, value)| (key, value))
+    }
+}
+
+impl<K, V> ExactSizeIterator for Iter<'_, K, V> {}
+
+impl<'a, K, V> Iterator for IterMut<'a, K, V> {
+    type Item = (&'a K, &'a mut V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next().map(|(key, value)| (&*key, value))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<K, V> ExactSizeIterator for IterMut<'_, K, V> {}
+
+impl<K: Serialize, V: Serialize> Serialize for SortedMap<K, V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self)
+    }
+}
+
+impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> Deserialize<'de> for SortedMap<K, V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<K, V>(PhantomData<(K, V)>);
+
+        impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> Visitor<'de> for Entries<K, V> {
+            type Value = SortedMap<K, V>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+                let mut map = SortedMap::new();
+                while let Some((key, value)) = access.next_entry()? {
+                    map.insert(key, value);
+                }
+                Ok(map)
+            }
+        }
+
+        deserializer.deserialize_map(Entries(PhantomData))
+    }
+}
+
+impl<T: Serialize> Serialize for SortedSet<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self)
+    }
+}
+
+impl<T> SortedSet<T> {
+    /// An empty set.
+    pub const fn new() -> Self {
+        Self { members: SortedMap::new() }
+    }
+
+    /// How many members there are.
+    pub const fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Removes all members.
+    pub fn clear(&mut self) {
+        self.members.clear();
+    }
+
+    /// The lowest member.
+    pub fn first(&self) -> Option<&T> {
+        self.members.first_key_value().map(|(member, ())| member)
+    }
+
+    /// The highest member.
+    pub fn last(&self) -> Option<&T> {
+        self.members.last_key_value().map(|(member, ())| member)
+    }
+
+    /// Takes the lowest member out.
+    pub fn pop_first(&mut self) -> Option<T> {
+        self.members.pop_first().map(|(member, ())| member)
+    }
+
+    /// All members in order.
+    pub fn iter(&self) -> Members<'_, T> {
+        Members(self.members.iter())
+    }
+
+    /// Keeps what `keep` says.
+    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.members.retain(|member, ()| keep(member));
+    }
+}
+
+impl<T: Ord> SortedSet<T> {
+    /// Whether it is a member.
+    pub fn contains<Q: Ord + ?Sized>(&self, member: &Q) -> bool
+    where
+        T: Borrow<Q>,
+    {
+        self.members.contains_key(member)
+    }
+
+    /// The member that is equal to this.
+    pub fn get<Q: Ord + ?Sized>(&self, member: &Q) -> Option<&T>
+    where
+        T: Borrow<Q>,
+    {
+        self.members.get_key_value(member).map(|(member, ())| member)
+    }
+
+    /// Makes it a member; whether it was none.
+    pub fn insert(&mut self, member: T) -> bool {
+        self.members.insert(member, ()).is_none()
+    }
+
+    /// Takes it out; whether it was a member.
+    pub fn remove<Q: Ord + ?Sized>(&mut self, member: &Q) -> bool
+    where
+        T: Borrow<Q>,
+    {
+        self.members.remove(member).is_some()
+    }
+
+    /// Takes it out, and gives it.
+    pub fn take<Q: Ord + ?Sized>(&mut self, member: &Q) -> Option<T>
+    where
+        T: Borrow<Q>,
+    {
+        self.members.remove_entry(member).map(|(member, ())| member)
+    }
+
+    /// The members that the other set does not have.
+    pub fn difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
+        self.iter().filter(|member| !other.contains(*member))
+    }
+
+    /// The members that the other set has, too.
+    pub fn intersection<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
+        self.iter().filter(|member| other.contains(*member))
+    }
+
+    /// The members of both.
+    pub fn union<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
+        self.iter().chain(other).collect::<SortedSet<_>>().into_iter()
+    }
+
+    /// The members that only one of both has.
+    pub fn symmetric_difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a T> {
+        let all = self.difference(other).chain(other.difference(self));
+        all.collect::<SortedSet<_>>().into_iter()
+    }
+
+    /// Whether no member of one is one of the other.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.intersection(other).next().is_none()
+    }
+
+    /// Whether the other set has all members of this one.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.difference(other).next().is_none()
+    }
+}
+
+impl<T> Default for SortedSet<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Debug> Debug for SortedSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self).finish()
+    }
+}
+
+impl<T: Ord> Extend<T> for SortedSet<T> {
+    fn extend<I: IntoIterator<Item = T>>(&mut self, members: I) {
+        for member in members {
+            self.insert(member);
+        }
+    }
+}
+
+impl<'a, T: Ord + Copy + 'a> Extend<&'a T> for SortedSet<T> {
+    fn extend<I: IntoIterator<Item = &'a T>>(&mut self, members: I) {
+        self.extend(members.into_iter().copied());
+    }
+}
+
+impl<T: Ord> FromIterator<T> for SortedSet<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(members: I) -> Self {
+        let mut set = Self::new();
+        set.extend(members);
+        set
+    }
+}
+
+impl<T: Ord, const N: usize> From<[T; N]> for SortedSet<T> {
+    fn from(members: [T; N]) -> Self {
+        members.into_iter().collect()
+    }
+}
+
+impl<T> IntoIterator for SortedSet<T> {
+    type Item = T;
+    type IntoIter = std::iter::Map<vec::IntoIter<(T, ())>, fn((T, ())) -> T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.members.into_iter().map(|(member, ())| member)
+    }
+}
+
+impl<'a, T> IntoIterator for &'a SortedSet<T> {
+    type Item = &'a T;
+    type IntoIter = Members<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// The members of a set.
+#[derive(Debug)]
+pub struct Members<'a, T>(Iter<'a, T, ()>);
+
+impl<T> Clone for Members<'_, T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<'a, T> Iterator for Members<'a, T> {
+    type Item = &'a T;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next().map(|(member, ())| member)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<T> DoubleEndedIterator for Members<'_, T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.next_back().map(|(member, ())| member)
+    }
+}
+
+impl<T> ExactSizeIterator for Members<'_, T> {}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    /// A small generator of numbers, the same each time.
+    fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+        let mut state = seed;
+        move |below| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        }
+    }
+
+    #[test]
+    fn a_map_behaves_like_a_tree() {
+        for seed in 0..50 {
+            let mut next = numbers(seed);
+            let (mut map, mut tree) = (SortedMap::new(), BTreeMap::new());
+            for _ in 0..300 {
+                let (key, value) = (next(40), next(1_000));
+                match next(9) {
+                    0..=2 => assert_eq!(map.insert(key, value), tree.insert(key, value)),
+                    3 => assert_eq!(map.remove(&key), tree.remove(&key)),
+                    4 => assert_eq!(map.entry(key).or_insert(value), tree.entry(key).or_insert(value)),
+                    5 => {
+                        map.entry(key).and_modify(|known| *known += 1).or_default();
+                        tree.entry(key).and_modify(|known| *known += 1).or_default();
+                    }
+                    6 => assert_eq!(map.pop_first(), tree.pop_first()),
+                    7 => {
+                        map.retain(|key, value| (*key + *value) % 7 != 0);
+                        tree.retain(|key, value| (*key + *value) % 7 != 0);
+                    }
+                    _ => assert!(map.range_from(&key).eq(tree.range(key..))),
+                }
+                assert_eq!(
+                    (map.get(&key), map.contains_key(&key)),
+                    (tree.get(&key), tree.contains_key(&key))
+                );
+                assert!(map.iter().eq(&tree) && map.iter().rev().eq(tree.iter().rev()));
+                assert_eq!((map.len(), map.first_key_value()), (tree.len(), tree.first_key_value()));
+                assert_eq!(map.last_key_value(), tree.last_key_value());
+            }
+            map.extend([(3, 1), (90, 2), (3, 4)]);
+            tree.extend([(3, 1), (90, 2), (3, 4)]);
+            assert!(map.keys().eq(tree.keys()) && map.values().eq(tree.values()));
+            assert_eq!(format!("{map:?}"), format!("{tree:?}"));
+            assert_eq!(serde_json::to_string(&map).unwrap(), serde_json::to_string(&tree).unwrap());
+            let text = serde_json::to_string(&tree).unwrap();
+            assert_eq!(serde_json::from_str::<SortedMap<u64, u64>>(&text).unwrap(), map);
+            assert!(map.into_iter().eq(tree));
+        }
+    }
+
+    #[test]
+    fn a_set_behaves_like_a_tree() {
+        for seed in 0..50 {
+            let mut next = numbers(seed);
+            let mut some = || (0..next(30)).map(|_| next(40)).collect::<Vec<_>>();
+            let (ours, theirs) = (some(), some());
+            let set = |all: &[u64]| all.iter().copied().collect::<SortedSet<_>>();
+            let tree = |all: &[u64]| all.iter().copied().collect::<BTreeSet<_>>();
+            let (a, b, x, y) = (set(&ours), set(&theirs), tree(&ours), tree(&theirs));
+            assert!(a.iter().eq(&x) && b.iter().rev().eq(y.iter().rev()));
+            assert!(a.difference(&b).eq(x.difference(&y)) && a.intersection(&b).eq(x.intersection(&y)));
+            assert!(a.union(&b).eq(x.union(&y)));
+            assert!(a.symmetric_difference(&b).eq(x.symmetric_difference(&y)));
+            assert_eq!(serde_json::to_string(&a).unwrap(), serde_json::to_string(&x).unwrap());
+            assert_eq!((a.is_disjoint(&b), a.is_subset(&b)), (x.is_disjoint(&y), x.is_subset(&y)));
+            assert_eq!(format!("{a:?}"), format!("{x:?}"));
+            let (mut a, mut x) = (a, x);
+            for member in theirs {
+                assert_eq!(a.remove(&member), x.remove(&member));
+                assert_eq!(a.insert(member + 1), x.insert(member + 1));
+                assert_eq!(
+                    (a.contains(&member), a.first(), a.last()),
+                    (x.contains(&member), x.first(), x.last())
+                );
+            }
+            assert_eq!(a.pop_first(), x.pop_first());
+            assert!(a.into_iter().eq(x));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "index out of bounds")]
+    fn a_key_that_is_not_there_is_no_index() {
+        let map = SortedMap::from([("a", 1)]);
+        assert_eq!(map["a"], 1);
+        let _ = map["b"];
+    }
+}
