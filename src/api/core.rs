@@ -1,12 +1,13 @@
 //! Kinds of the core group and of the built-in groups that the program names.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::meta::{ObjectMeta, Resource, or_default};
+
+use crate::base::sorted::SortedMap;
 
 /// v1 Secret.
 pub const SECRET: Resource = Resource::new("", "v1", "Secret", "secrets", true);
@@ -112,7 +113,7 @@ pub struct Secret {
     pub metadata: ObjectMeta,
     /// Base64 by key.
     #[serde(deserialize_with = "or_default")]
-    pub data: BTreeMap<String, String>,
+    pub data: SortedMap<String, String>,
     /// Nobody can change the data.
     #[serde(deserialize_with = "or_default")]
     pub immutable: bool,
@@ -136,5 +137,5 @@ pub struct ConfigMap {
     pub metadata: ObjectMeta,
     /// Text by key.
     #[serde(deserialize_with = "or_default")]
-    pub data: BTreeMap<String, String>,
+    pub data: SortedMap<String, String>,
 }

@@ -1,13 +1,13 @@
 //! What all objects have in common: where they are served, their key and their metadata.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
+use crate::base::sorted::SortedMap;
 use crate::format::percent;
 
 /// Where the API serves a kind.
@@ -156,11 +156,11 @@ pub struct ObjectMeta {
     #[serde(with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Timestamp>,
     /// Labels.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "SortedMap::is_empty")]
+    pub labels: SortedMap<String, String>,
     /// Annotations.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default", skip_serializing_if = "SortedMap::is_empty")]
+    pub annotations: SortedMap<String, String>,
     /// Who has to agree to its deletion.
     #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<String>,

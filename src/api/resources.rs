@@ -1,11 +1,11 @@
 //! `resources.gardener.cloud/v1alpha1`: ManagedResources.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
 use super::meta::{Key, ObjectMeta, Resource, or_default};
+
+use crate::base::sorted::SortedMap;
 
 /// resources.gardener.cloud/v1alpha1 ManagedResource.
 pub const MANAGED_RESOURCE: Resource =
@@ -54,7 +54,7 @@ pub struct ManagedResourceSpec {
     pub secret_refs: Vec<SecretReference>,
     /// Labels for every object, pod template and volume claim template.
     #[serde(deserialize_with = "or_default")]
-    pub inject_labels: BTreeMap<String, String>,
+    pub inject_labels: SortedMap<String, String>,
     /// Whether labels of others are dropped.
     #[serde(deserialize_with = "or_default")]
     pub force_overwrite_labels: bool,
@@ -121,11 +121,11 @@ pub struct ObjectReference {
     /// The name.
     pub name: String,
     /// Desired labels, injected ones included.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
-    pub labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty", deserialize_with = "or_default")]
+    pub labels: SortedMap<String, String>,
     /// Desired annotations.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "or_default")]
-    pub annotations: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "SortedMap::is_empty", deserialize_with = "or_default")]
+    pub annotations: SortedMap<String, String>,
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Label selectors: `matchLabels` and `matchExpressions`.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::meta::text;
 
+use crate::base::sorted::SortedMap;
+
 /// Whether a selector takes labels. An empty one takes all; one with an operator that nobody knows takes none.
-pub fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
+pub fn selects(selector: &Value, labels: &SortedMap<String, String>) -> bool {
     let exact = selector["matchLabels"].as_object().into_iter().flatten();
     let mut expressions = selector["matchExpressions"].as_array().into_iter().flatten();
     exact.into_iter().all(|(key, wanted)| labels.get(key).map(String::as_str) == wanted.as_str())

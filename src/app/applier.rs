@@ -439,7 +439,7 @@ impl ApplierPart {
         let (resources, managed) = (self.resources.clone(), shared.managed.clone());
         let serving = Serving::new(seed.clone(), connector, served.clone(), resources, managed, spaces);
         serving::add(serving, &mut group);
-        shoot_tokens::add(seed, served, &shared.token_secrets, &shared.token_pace, &mut group);
+        shoot_tokens::add(seed, served, &shared.tokens.secrets, &shared.tokens.pace, &mut group);
         Shoots { group, stop, is_over }
     }
 

@@ -1,11 +1,11 @@
 //! The clients of the agent: which connections exist, and who may use which.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::garden_time::GardenTime;
+use crate::base::sorted::SortedSet;
 use crate::base::stop::Stop;
 use crate::base::workers::Workers;
 use crate::config::settings::{ClientConnection, LeaderElection, Settings};
@@ -60,7 +60,7 @@ pub(super) struct Clients {
     election_timeout: Duration,
     garden: Mutex<Option<GardenClients>>,
     /// Servers of the garden whose weak connections were logged.
-    warned: Mutex<BTreeSet<String>>,
+    warned: Mutex<SortedSet<String>>,
 }
 
 /// The clients of the garden, once there is an identity.

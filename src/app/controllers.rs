@@ -162,8 +162,7 @@ fn site(
         entry_objects: Source::default(),
         shoots: shared.clients.shoots(),
         served: shared.served.clone(),
-        token_secrets: shared.token_secrets.clone(),
-        token_pace: shared.token_pace.clone(),
+        tokens: shared.tokens.clone(),
         certificate_changed: Notice::default(),
         garden_moved: Notice::default(),
     }

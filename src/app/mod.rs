@@ -22,7 +22,6 @@ mod service;
 mod status;
 mod versions;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +34,7 @@ use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
 use crate::base::metrics::Metrics;
+use crate::base::sorted::SortedMap;
 use crate::base::state::StateDir;
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -78,7 +78,7 @@ pub struct Environment {
     /// Counters.
     pub metrics: Metrics,
     /// The process environment.
-    pub variables: BTreeMap<String, String>,
+    pub variables: SortedMap<String, String>,
     /// The host's name.
     pub hostname: String,
     /// Renders charts.
@@ -134,10 +134,8 @@ struct Shared {
     sight: Sight,
     /// The clusters of Shoots that the applier serves.
     served: Served,
-    /// The Secrets of the seed that ask for tokens, watched while a term lasts.
-    token_secrets: token_requestor::Secrets,
-    /// How fast tokens are asked for.
-    token_pace: token_requestor::Pace,
+    /// What the requestors of tokens share.
+    tokens: token_requestor::Shared,
     /// The images of control planes.
     images: Images,
     /// Set when the agent will begin anew at once.
@@ -259,8 +257,7 @@ fn run_round(
         managed: Source::default(),
         sight: Sight::default(),
         served: Served::default(),
-        token_secrets: token_requestor::Secrets::default(),
-        token_pace: token_requestor::Pace::default(),
+        tokens: token_requestor::Shared::default(),
         images,
         keep_leases: round.keep_leases.clone(),
     });

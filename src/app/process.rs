@@ -1,6 +1,5 @@
 //! The agent as a process: log, signals, environment, exit code.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +9,7 @@ use crate::base::error::chain;
 use crate::base::log as logging;
 use crate::base::metrics::Metrics;
 use crate::base::signal;
+use crate::base::sorted::SortedMap;
 use crate::base::state::StateDir;
 use crate::base::stop::Stop;
 use crate::base::thread;
@@ -36,7 +36,7 @@ const FAILURE: u8 = 2;
 pub fn process(
     loaded: Loaded,
     config: &Path,
-    variables: BTreeMap<String, String>,
+    variables: SortedMap<String, String>,
     give_up: fn(u8) -> !,
 ) -> u8 {
     let clock = Clock::system();
@@ -85,11 +85,11 @@ pub fn process(
 ///
 /// # Errors
 /// As [`rebootstrap`].
-pub fn ask_for_identity(loaded: &Loaded, variables: BTreeMap<String, String>) -> Result<String, String> {
+pub fn ask_for_identity(loaded: &Loaded, variables: SortedMap<String, String>) -> Result<String, String> {
     rebootstrap(&loaded.settings, &environment(Clock::system(), Stop::new(), variables))
 }
 
-fn environment(clock: Clock, stop: Stop, variables: BTreeMap<String, String>) -> Environment {
+fn environment(clock: Clock, stop: Stop, variables: SortedMap<String, String>) -> Environment {
     Environment {
         keys: Arc::new(Stock::new(&stop)),
         clock,
@@ -158,7 +158,7 @@ fn warn(loaded: &Loaded) {
     }
 }
 
-fn start_log(loaded: &Loaded, variables: &BTreeMap<String, String>, clock: &Clock) {
+fn start_log(loaded: &Loaded, variables: &SortedMap<String, String>, clock: &Clock) {
     let (level, format) = (loaded.settings.log_level, loaded.settings.log_format);
     let is_journal = variables.contains_key("JOURNAL_STREAM");
     logging::start(logging::Options { level, format, is_journal, clock: clock.clone() });
@@ -188,7 +188,7 @@ pub(super) fn instance_id(state: &StateDir, env: &Environment) -> Result<String,
     state.instance_id().map_err(Error::State)
 }
 
-fn hostname(variables: &BTreeMap<String, String>) -> String {
+fn hostname(variables: &SortedMap<String, String>) -> String {
     let read = fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
     read.ok()
         .filter(|name| !name.is_empty())

@@ -71,7 +71,7 @@ pub(super) fn run(shared: &Arc<Shared>, stop: &Stop) {
     let managed = shared.managed.store().clone();
     shared.status.informer(options.name, move || managed.view());
     let applies = shared.settings.edge.resource_manager != ResourceManager::External;
-    token_requestor::watch(&shared.clients.seed, &shared.token_secrets, applies, &mut group);
+    token_requestor::watch(&shared.clients.seed, &shared.tokens.secrets, applies, &mut group);
     if install_definitions(shared, stop) {
         group.watch(&shared.clients.seed, options, &shared.managed);
         control_traffic(shared, &mut group);

@@ -1,6 +1,5 @@
 //! What the agent says of itself: probes, metrics, and the stage that the bring-up is in.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use serde_json::json;
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::process;
+use crate::base::sorted::SortedMap;
 use crate::config::settings::{Listener, Settings};
 use crate::controllers::lease::Beat;
 use crate::runtime::health::Progress;
@@ -47,12 +47,12 @@ struct State {
     clock_remark: Option<String>,
     garden_remark: Option<String>,
     webhook_remark: Option<String>,
-    parts: BTreeMap<&'static str, Part>,
+    parts: SortedMap<&'static str, Part>,
     /// Since when nobody has been known to lead.
     adrift_since: Option<Mono>,
     /// Since when the way to the first beat has been blocked in the garden.
     garden_blocked_since: Option<Mono>,
-    informers: BTreeMap<&'static str, (Look, Mono)>,
+    informers: SortedMap<&'static str, (Look, Mono)>,
     /// Until when the client certificate for the garden is valid.
     expires: Option<Timestamp>,
 }
@@ -106,7 +106,7 @@ impl Status {
     }
 
     /// What each part is doing.
-    pub fn parts(&self) -> BTreeMap<&'static str, Part> {
+    pub fn parts(&self) -> SortedMap<&'static str, Part> {
         self.lock().parts.clone()
     }
 

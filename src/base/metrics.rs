@@ -1,10 +1,10 @@
 //! Counters, gauges and small histograms in Prometheus' text format. A family has a fixed number of series: no label may grow without
 //! bound, so label values are names from the code (controllers, verbs, results), never names of objects.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::base::sorted::SortedMap;
 use crate::limits;
 
 /// What a family measures.
@@ -35,10 +35,10 @@ const BUCKETS: [(&str, f64); 6] =
 struct Family {
     kind: Kind,
     help: &'static str,
-    series: BTreeMap<String, f64>,
+    series: SortedMap<String, f64>,
 }
 
-type Families = BTreeMap<&'static str, Family>;
+type Families = SortedMap<&'static str, Family>;
 
 /// All metrics of the process. Cheap to clone.
 #[derive(Clone, Default)]
@@ -129,7 +129,7 @@ fn change(
     key: String,
     set: impl FnOnce(&mut f64),
 ) {
-    let family = families.entry(name).or_insert_with(|| Family { kind, help, series: BTreeMap::new() });
+    let family = families.entry(name).or_insert_with(|| Family { kind, help, series: SortedMap::new() });
     if family.series.len() < limits::METRIC_SERIES_MAX || family.series.contains_key(&key) {
         set(family.series.entry(key).or_default());
     }

@@ -4,7 +4,6 @@
 //! Files are written only when their content changes (flash wears out), whole and atomically; a torn one is noticed by
 //! its checksum and read as absent. Without a directory everything works from memory and is lost with the process.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,6 +16,7 @@ use ring::digest;
 
 use crate::base::clock::Clock;
 use crate::base::random;
+use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
 use crate::limits;
 
@@ -92,7 +92,7 @@ struct Disk {
 #[derive(Clone)]
 pub struct StateDir {
     disk: Option<Arc<Disk>>,
-    memory: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    memory: Arc<Mutex<SortedMap<String, Vec<u8>>>>,
 }
 
 impl fmt::Debug for StateDir {

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use super::glob::Pattern;
 use super::render::KubeVersion;
 use super::value::{Entries, Map, MapKind, Object, Signature, Type, Value, count_walked};
 use super::{Chart, File, Metadata};
+use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
 
@@ -60,7 +60,7 @@ pub(super) fn metadata(metadata: &Metadata, is_root: bool) -> Value {
     ])
 }
 
-fn annotations(annotations: Option<&BTreeMap<String, String>>) -> Value {
+fn annotations(annotations: Option<&SortedMap<String, String>>) -> Value {
     let Some(annotations) = annotations else { return Map::nil().with_kind(MapKind::Strings).into() };
     let entries: Entries =
         annotations.iter().map(|(k, v)| (Rc::from(k.as_str()), Value::str(v.as_str()))).collect();
@@ -77,7 +77,7 @@ fn copied(data: &[u8]) -> Value {
 }
 
 /// `.Files`: all files of a chart but templates and values.
-pub(super) struct Files(BTreeMap<String, Arc<[u8]>>);
+pub(super) struct Files(SortedMap<String, Arc<[u8]>>);
 
 impl Files {
     pub(super) fn of(chart: &Chart) -> Value {

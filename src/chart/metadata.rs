@@ -1,10 +1,10 @@
 //! Chart.yaml.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::{Map, Value};
 
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::{number, semver};
 
 /// What Chart.yaml says about a chart. Absent texts are empty.
@@ -25,7 +25,7 @@ pub struct Metadata {
     pub app_version: String,
     pub deprecated: bool,
     /// Absent is not the same as empty for those who read them.
-    pub annotations: Option<BTreeMap<String, String>>,
+    pub annotations: Option<SortedMap<String, String>>,
     pub kube_version: String,
     pub dependencies: Vec<Dependency>,
     /// `type`: empty, `application` or `library`.
@@ -197,7 +197,7 @@ impl Metadata {
     }
 
     fn validate_dependencies(&mut self) -> Result<(), Error> {
-        let mut names = BTreeSet::new();
+        let mut names = SortedSet::new();
         for dependency in &mut self.dependencies {
             let d = dependency;
             for text in [&mut d.name, &mut d.version, &mut d.repository, &mut d.condition] {
@@ -327,7 +327,7 @@ mod tests {
             read(&format!("apiVersion: v2\nname: a\nversion: 1.0.0\n{more}")).unwrap().annotations
         };
         assert_eq!((bare(""), bare("annotations: null")), (None, None));
-        assert_eq!(bare("annotations: {}"), Some(BTreeMap::new()));
+        assert_eq!(bare("annotations: {}"), Some(SortedMap::new()));
         assert_eq!((m.dependencies[0].version.as_str(), m.maintainers[0].name.as_str()), ("1", "m"));
     }
 

@@ -1,13 +1,12 @@
 //! What the workloads of control planes share: ConfigMaps that are named by their content, the annotations that keep them from
 //! being collected as garbage, arguments.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::managed::{sha256_hex, unique_secret};
 use crate::api::meta::text;
 use crate::api::resources::REFERENCE_PREFIX;
+use crate::base::sorted::SortedMap;
 
 /// The cipher suites that Gardener's components serve with, as an argument.
 pub const CIPHER_SUITES: &str = "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,\
@@ -16,7 +15,7 @@ pub const CIPHER_SUITES: &str = "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_
     TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305";
 
 /// An immutable ConfigMap whose name ends with the digest of its content; it is deleted when no object refers to it any more.
-pub fn unique_config_map(namespace: &str, name: &str, data: &BTreeMap<String, String>) -> Value {
+pub fn unique_config_map(namespace: &str, name: &str, data: &SortedMap<String, String>) -> Value {
     let (_, mut object) = unique_secret(namespace, name, data);
     object["kind"] = json!("ConfigMap");
     if !data.is_empty() {
@@ -50,7 +49,7 @@ pub fn annotate_references(workload: &mut Value) {
 ///
 /// # Errors
 /// The volume for which there is no name.
-pub fn name_volumes(workload: &mut Value, names: &BTreeMap<&str, String>) -> Result<(), String> {
+pub fn name_volumes(workload: &mut Value, names: &SortedMap<&str, String>) -> Result<(), String> {
     let volumes = workload["spec"]["template"]["spec"]["volumes"].as_array_mut();
     for volume in volumes.into_iter().flatten() {
         let place = match (volume.get("secret"), volume.get("configMap")) {

@@ -25,7 +25,7 @@ pub fn has_role_shoot(namespace: &ObjectMeta) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use crate::base::sorted::SortedMap;
 
     use super::*;
 
@@ -36,7 +36,7 @@ mod tests {
             ("gardener.cloud/role", "kube-system", false),
             ("role", "shoot", false),
         ] {
-            let labels = BTreeMap::from([(key.to_owned(), value.to_owned())]);
+            let labels = SortedMap::from([(key.to_owned(), value.to_owned())]);
             assert_eq!(
                 has_role_shoot(&ObjectMeta { labels, ..ObjectMeta::default() }),
                 expected,

@@ -2,8 +2,6 @@
 //! checksums are those of Gardener (`pkg/utils/managedresources`): another agent, or gardener-resource-manager, finds
 //! them as if it had written them.
 
-use std::collections::BTreeMap;
-
 use ring::digest;
 use serde_json::{Map, Value, json};
 
@@ -11,6 +9,7 @@ use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::{GARBAGE_COLLECTABLE, GARDEN_NAMESPACE, MANAGED_RESOURCE, REFERENCE_PREFIX};
+use crate::base::sorted::SortedMap;
 use crate::format::{base64, brotli, hex};
 use crate::kube::{Error, Patch, Seed};
 use crate::runtime::write;
@@ -44,7 +43,7 @@ enum Kind {
 impl Managed {
     /// A system component of the seed, from manifests in one text.
     pub fn component(name: &str, manifests: &str) -> Self {
-        let data = BTreeMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
+        let data = SortedMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
         let secret = secret(&format!("managedresource-{name}"), &data);
         Self { name: name.to_owned(), secret, kind: Kind::Component }
     }
@@ -57,7 +56,7 @@ impl Managed {
 
     /// The same in another namespace.
     pub fn copies_in(namespace: &str, name: &str, objects: &[Value]) -> Self {
-        let mut data = BTreeMap::new();
+        let mut data = SortedMap::new();
         if !objects.is_empty() {
             let text: String = objects.iter().map(|object| format!("\n---\n{object}")).collect();
             data.insert(name.to_owned(), text);
@@ -68,7 +67,7 @@ impl Managed {
 
     /// What the cluster of a Shoot gets, from manifests in one text. The namespace is that of its control plane.
     pub fn for_shoot(namespace: &str, name: &str, keep_objects: bool, manifests: &str) -> Self {
-        let data = BTreeMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
+        let data = SortedMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
         let secret = opaque_secret(namespace, &format!("managedresource-{name}"), &data);
         Self { name: name.to_owned(), secret, kind: Kind::Shoot { keep_objects } }
     }
@@ -140,7 +139,7 @@ fn generation(object: &Value) -> i64 {
 }
 
 /// The entries of a Secret, uncompressed; nothing if one is not what its name says.
-fn plain(secret: &Value) -> Option<BTreeMap<&str, Vec<u8>>> {
+fn plain(secret: &Value) -> Option<SortedMap<&str, Vec<u8>>> {
     let data = secret["data"].as_object();
     data.into_iter()
         .flatten()
@@ -233,7 +232,7 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 }
 
 /// First eight digits of SHA-256 over the digests of the values, in the order of their keys. Keys do not enter.
-pub fn checksum<V: AsRef<[u8]>>(data: &BTreeMap<String, V>) -> String {
+pub fn checksum<V: AsRef<[u8]>>(data: &SortedMap<String, V>) -> String {
     let digests: String = data.values().map(|value| sha256_hex(value.as_ref())).collect();
     let mut sum = sha256_hex(digests.as_bytes());
     sum.truncate(8);
@@ -241,11 +240,11 @@ pub fn checksum<V: AsRef<[u8]>>(data: &BTreeMap<String, V>) -> String {
 }
 
 /// The immutable Secret with the manifests of a ManagedResource in namespace `garden`.
-pub fn secret<V: AsRef<[u8]>>(name: &str, data: &BTreeMap<String, V>) -> (Key, Value) {
+pub fn secret<V: AsRef<[u8]>>(name: &str, data: &SortedMap<String, V>) -> (Key, Value) {
     opaque_secret(GARDEN_NAMESPACE, name, data)
 }
 
-fn opaque_secret<V: AsRef<[u8]>>(namespace: &str, name: &str, data: &BTreeMap<String, V>) -> (Key, Value) {
+fn opaque_secret<V: AsRef<[u8]>>(namespace: &str, name: &str, data: &SortedMap<String, V>) -> (Key, Value) {
     let (key, mut object) = unique_secret(namespace, name, data);
     object["type"] = json!("Opaque");
     (key, object)
@@ -255,7 +254,7 @@ fn opaque_secret<V: AsRef<[u8]>>(namespace: &str, name: &str, data: &BTreeMap<St
 pub fn unique_secret<V: AsRef<[u8]>>(
     namespace: &str,
     name: &str,
-    data: &BTreeMap<String, V>,
+    data: &SortedMap<String, V>,
 ) -> (Key, Value) {
     let name = format!("{name}-{}", checksum(data));
     let encoded: Map<String, Value> =
@@ -313,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_secret_is_named_by_its_content() {
-        let data = BTreeMap::from([("a.yaml".to_owned(), "x"), ("b.yaml".to_owned(), "y")]);
+        let data = SortedMap::from([("a.yaml".to_owned(), "x"), ("b.yaml".to_owned(), "y")]);
         let (key, object) = secret("ext-abcde", &data);
         // sha256(hex(sha256("x")) + hex(sha256("y")))
         assert_eq!(key.to_string(), "garden/ext-abcde-80d88848");

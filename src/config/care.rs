@@ -1,9 +1,10 @@
 //! How often the health of Seeds and Shoots is looked at, and how patiently.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::read::Reader;
+
+use crate::base::sorted::SortedMap;
 
 /// `controllers.seedCare`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +12,7 @@ pub struct SeedCare {
     /// How often components and pods are looked at.
     pub sync_period: Duration,
     /// How long a condition may be `Progressing` before it is `False`, by its type.
-    pub thresholds: BTreeMap<String, Duration>,
+    pub thresholds: SortedMap<String, Duration>,
 }
 
 /// `controllers.shootCare`.
@@ -22,7 +23,7 @@ pub struct ShootCare {
     /// A Shoot is looked at this often while it is well.
     pub sync_period: Duration,
     /// How long a condition may be `Progressing` before it is `False`, by its type.
-    pub thresholds: BTreeMap<String, Duration>,
+    pub thresholds: SortedMap<String, Duration>,
     /// The report of an extension whose Lease is older than this is ignored; `None`: reports of any age count.
     pub stale_reports: Option<Duration>,
     /// How long a ManagedResource may be rolled out before this is a fault; `None`: it is one at once.
@@ -51,7 +52,7 @@ impl ShootCare {
     }
 }
 
-fn thresholds(care: Reader<'_>) -> BTreeMap<String, Duration> {
+fn thresholds(care: Reader<'_>) -> SortedMap<String, Duration> {
     let items = care.items("conditionThresholds");
     items.map(|item| (item.str("type").to_owned(), item.duration("duration"))).collect()
 }

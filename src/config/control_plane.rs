@@ -1,11 +1,11 @@
 //! `edge.etcd` and `edge.exposure`: what the control planes of Shoots need from their site.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::read::Reader;
 use super::scalar;
+
+use crate::base::sorted::SortedMap;
 
 /// The sizes of volumes in Gardener v1.150.
 const MAIN_SIZE: &str = "25Gi";
@@ -48,7 +48,7 @@ pub struct Exposure {
     /// Under which address the nodes are reached, if that is not one of theirs.
     pub address: Option<String>,
     /// Annotations of the Service.
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: SortedMap<String, String>,
 }
 
 /// How the kube-apiserver of a Shoot is reached from outside the seed.

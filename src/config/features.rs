@@ -2,11 +2,11 @@
 //! Kubernetes API servers registers in the same place (k8s.io/apiserver v0.36). Charts see the values of all; unknown ones
 //! are refused.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
 
 use super::{Problem, Problems};
+
+use crate::base::sorted::SortedMap;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -110,7 +110,7 @@ fn all() -> impl Iterator<Item = &'static Gate> {
 
 /// Every known gate with its value: the written one; otherwise, where the gate of its stage is written, the value of that
 /// one; otherwise the default.
-pub(super) fn effective(written: &Map<String, Value>) -> BTreeMap<String, bool> {
+pub(super) fn effective(written: &Map<String, Value>) -> SortedMap<String, bool> {
     let of = |name: &str| written.get(name).and_then(Value::as_bool);
     let of_stage = |stage| match stage {
         Stage::Alpha => of(ALL_ALPHA),

@@ -1,13 +1,14 @@
 //! Reads typed values out of a document that has all its defaults and was found valid, by path. What is absent reads as
 //! empty, zero or false: the schema decides what may be absent.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::scalar;
+
+use crate::base::sorted::SortedMap;
 
 /// A place in a document.
 #[derive(Clone, Copy)]
@@ -75,7 +76,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A map whose values are texts, or numbers that are read as texts.
-    pub(super) fn texts(self, path: &str) -> BTreeMap<String, String> {
+    pub(super) fn texts(self, path: &str) -> SortedMap<String, String> {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let entries = self.at(path).0.as_object().into_iter().flatten();
         entries.map(|(key, value)| (key.clone(), text(value))).collect()

@@ -4,8 +4,6 @@
 //!
 //! Source: Gardener v1.150, `pkg/apis/config/gardenlet/v1alpha1` and `pkg/apis/core/v1beta1` (the Seed); `edge` is ours.
 
-use std::collections::BTreeMap;
-
 use super::bounds::{self, Bounds};
 use super::inert;
 use super::rule::Rule;
@@ -15,6 +13,8 @@ use super::rule::Rule::{
 };
 
 use Type::{Any, Bool, Bools, Duration, Float, Int, Int32, List, Object, Quantities, Quantity, Text, Texts};
+
+use crate::base::sorted::SortedMap;
 
 /// What a field may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ const fn field(path: &'static str, ty: Type) -> Field {
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) field: Field,
-    pub(super) children: BTreeMap<String, Self>,
+    pub(super) children: SortedMap<String, Self>,
     pub(super) item: Option<Box<Self>>,
     pub(super) bounds: Option<&'static Bounds>,
     /// What is missing, so that the field has no effect.
@@ -91,7 +91,7 @@ pub(super) struct Node {
 
 impl Node {
     const fn new() -> Self {
-        Self { field: field("", Object), children: BTreeMap::new(), item: None, bounds: None, inert: None }
+        Self { field: field("", Object), children: SortedMap::new(), item: None, bounds: None, inert: None }
     }
 
     /// Whether an absent field comes into being because it, or something in it, has a default.

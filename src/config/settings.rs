@@ -1,7 +1,6 @@
 //! What the agent reads from its configuration, with types and units. Fields are named as in the document; what no part
 //! of the agent reads yet stays in [`Settings::document`].
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::api::meta::Key;
 use crate::base::log::Format;
+use crate::base::sorted::SortedMap;
 
 use super::control_plane::{Etcd, Exposure};
 pub use super::controllers::{
@@ -42,7 +42,7 @@ pub struct Settings {
     /// `debugging.enableProfiling`.
     pub profiling: bool,
     /// Every known gate with its effective value.
-    pub feature_gates: BTreeMap<String, bool>,
+    pub feature_gates: SortedMap<String, bool>,
     /// `sni.ingress`: the Service of the ingress gateway, if the seed has one.
     pub ingress_gateway: Key,
     /// `nodeToleration`.
@@ -98,9 +98,9 @@ pub struct SecretReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Total capacity by resource name.
-    pub capacity: BTreeMap<String, String>,
+    pub capacity: SortedMap<String, String>,
     /// The part that is not for shoots.
-    pub reserved: BTreeMap<String, String>,
+    pub reserved: SortedMap<String, String>,
 }
 
 /// `leaderElection`.
@@ -146,9 +146,9 @@ pub struct SeedConfig {
     /// The Seed's name, a DNS label.
     pub name: String,
     /// Labels to set on the Seed.
-    pub labels: BTreeMap<String, String>,
+    pub labels: SortedMap<String, String>,
     /// Annotations to add to the Seed.
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: SortedMap<String, String>,
     /// `spec` exactly as written: registration sends it verbatim.
     pub spec: Value,
 }

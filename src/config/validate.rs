@@ -1,12 +1,12 @@
 //! Rules that look at several fields, and defaults that depend on other fields. They run on a document whose types are
 //! right and whose defaults are filled in.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::base::sorted::SortedMap;
 use crate::format::yaml::Repeated;
 
 use super::read::Reader;
@@ -127,7 +127,7 @@ fn backup_entry(r: Reader<'_>, problems: &mut Problems) {
 
 fn resources(r: Reader<'_>, problems: &mut Problems) {
     let empty = serde_json::Map::new();
-    let map = |key: &str| r.at(key).value().as_object().unwrap_or(&empty).iter().collect::<BTreeMap<_, _>>();
+    let map = |key: &str| r.at(key).value().as_object().unwrap_or(&empty).iter().collect::<SortedMap<_, _>>();
     let capacity = map("capacity");
     for (name, reserved) in map("reserved") {
         let path = format!("resources.reserved.{name}");
@@ -165,7 +165,7 @@ fn listeners(server: Reader<'_>, problems: &mut Problems) {
 }
 
 fn registries(edge: Reader<'_>, problems: &mut Problems) {
-    let mut hosts = std::collections::BTreeSet::new();
+    let mut hosts = crate::base::sorted::SortedSet::new();
     for (index, r) in edge.items("registries").enumerate() {
         let path = |field: &str| format!("edge.registries[{index}].{field}");
         let host = r.str("host");

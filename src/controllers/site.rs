@@ -91,10 +91,8 @@ pub struct Site {
     pub shoots: shoot::client::Connector,
     /// Which of these clusters the applier serves.
     pub served: shoot::Served,
-    /// The Secrets of the seed that ask for tokens of accounts; watched as long as the agent leads.
-    pub token_secrets: token_requestor::Secrets,
-    /// How fast tokens are asked for.
-    pub token_pace: token_requestor::Pace,
+    /// What the requestors of tokens share.
+    pub tokens: token_requestor::Shared,
     /// The agent's certificate was replaced.
     pub certificate_changed: Notice,
     /// The garden has another address or other CAs, which extensions are handed.

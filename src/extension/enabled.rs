@@ -1,6 +1,5 @@
 //! Which `Extension` objects there are to be: those that a Seed or Shoot names, and those of types that are enabled for all. Pure.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::{ControllerRegistration, ControllerResource};
 use crate::api::meta::text;
+use crate::base::sorted::SortedSet;
 use crate::flow::{Failed, Step};
 use crate::format::duration;
 
@@ -93,8 +93,8 @@ pub(super) fn types(
     named: &Value,
     registrations: &[Arc<ControllerRegistration>],
     class: Class,
-) -> BTreeSet<String> {
-    let mut all = BTreeSet::new();
+) -> SortedSet<String> {
+    let mut all = SortedSet::new();
     for resource in registrations.iter().flat_map(|registration| &registration.spec.resources) {
         if *resource.kind == *EXTENSION.kind && class.is_enabled(resource) {
             all.insert(resource.type_name.clone());

@@ -3,7 +3,6 @@
 //! Source: `pkg/utils/gardener` (`ComputeRequiredExtensionsForSeed`, `ComputeRequiredExtensionsForShoot`,
 //! `RequiredExtensionsReady`).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -11,11 +10,12 @@ use serde_json::Value;
 use crate::api::condition::Status;
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, ControllerResource};
 use crate::api::meta::text;
+use crate::base::sorted::SortedSet;
 
 use super::enabled::{Class, types};
 
 /// A kind of extension objects and the type of an object, such as `Infrastructure` and `local`.
-pub type Required = BTreeSet<(&'static str, String)>;
+pub type Required = SortedSet<(&'static str, String)>;
 
 /// Kinds that the provider of a seed must have.
 const OF_PROVIDER: [&str; 3] = ["ControlPlane", "Infrastructure", "Worker"];

@@ -1,9 +1,9 @@
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::base::sorted::SortedSet;
 use crate::base::thread;
 
 /// What the tasks of a test did, and the time.
@@ -185,7 +185,7 @@ fn a_panic_in_any_task_is_its_error_and_the_next_run_ends_well() {
         assert_eq!(tasks, [format!("t{bad}")]);
         assert!(!world.log.contains(&format!("t{bad}")));
         assert_eq!(run(&mut diamond(None), &mut world, &mut Silent).0, ENDED_WELL);
-        assert_eq!(world.log.iter().collect::<BTreeSet<_>>().len(), 6);
+        assert_eq!(world.log.iter().collect::<SortedSet<_>>().len(), 6);
     }
 }
 

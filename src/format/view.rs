@@ -256,7 +256,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use crate::base::sorted::SortedMap;
 
     use serde::Deserialize;
     use serde_json::json;
@@ -271,7 +271,7 @@ mod tests {
         number: i64,
         small: u16,
         list: Vec<Part>,
-        map: BTreeMap<String, Part>,
+        map: SortedMap<String, Part>,
         kind: Kind,
         maybe: Option<Part>,
         any: Value,
@@ -300,7 +300,7 @@ mod tests {
             number: -7,
             small: u16::MAX,
             list: vec![part()],
-            map: BTreeMap::from([("a".to_owned(), part())]),
+            map: SortedMap::from([("a".to_owned(), part())]),
             kind: Kind::Two,
             maybe: Some(part()),
             any: json!({"a": [null], "b": null}),

@@ -1,6 +1,5 @@
 //! The Secret in the seed that holds the agent's kubeconfig for the garden.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -8,6 +7,7 @@ use serde_json::{Value, json};
 use crate::api::core::{SECRET, Secret};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::Key;
+use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::kube::{Client, Connection, Credentials, Material, Patch, kubeconfig};
 
@@ -122,7 +122,7 @@ fn new_secret(key: &Key, data: &str) -> Value {
     })
 }
 
-fn merge_patch(old: &BTreeMap<String, String>, data: &str, keep_renew: bool) -> Value {
+fn merge_patch(old: &SortedMap<String, String>, data: &str, keep_renew: bool) -> Value {
     let mut keys: serde_json::Map<String, Value> = old.keys().map(|k| (k.clone(), Value::Null)).collect();
     keys.insert(KUBECONFIG_KEY.to_owned(), json!(data));
     let mut patch = json!({"data": keys});
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn the_data_is_replaced_and_the_request_for_renewal_answered() {
-        let old = BTreeMap::from([
+        let old = SortedMap::from([
             ("kubeconfig".to_owned(), "b2xk".to_owned()),
             ("x".to_owned(), "eA==".to_owned()),
         ]);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_new_ca_does_not_answer_a_request_for_renewal() {
-        let patch = merge_patch(&BTreeMap::new(), "bmV3", true);
+        let patch = merge_patch(&SortedMap::new(), "bmV3", true);
         assert_eq!(patch, json!({"data": {"kubeconfig": "bmV3"}}));
     }
 }

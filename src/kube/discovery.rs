@@ -1,6 +1,5 @@
 //! From `apiVersion` and kind to where the API serves it.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use super::error::Error;
 use super::request::{Method, Request};
 use crate::api::meta::{Resource, or_default};
 use crate::base::clock::Mono;
+use crate::base::sorted::SortedMap;
 use crate::limits;
 
 /// A kind that was not found is asked for again at most this often per API version.
@@ -22,14 +22,14 @@ const AGE_MAX: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug)]
 pub struct Discovery {
     client: Client,
-    cache: Arc<Mutex<BTreeMap<String, Entry>>>,
+    cache: Arc<Mutex<SortedMap<String, Entry>>>,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     asked_at: Mono,
     /// By kind; empty if the API version is not served.
-    kinds: Arc<BTreeMap<String, Resource>>,
+    kinds: Arc<SortedMap<String, Resource>>,
 }
 
 impl Discovery {
@@ -65,16 +65,16 @@ impl Discovery {
         self.lock().remove(api_version);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Entry>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SortedMap<String, Entry>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(&self, api_version: &str) -> Result<BTreeMap<String, Resource>, Error> {
+    fn ask(&self, api_version: &str) -> Result<SortedMap<String, Resource>, Error> {
         let path =
             path(api_version).ok_or_else(|| Error::Request(format!("bad apiVersion {api_version:?}")))?;
         match self.client.fetch::<ResourceList>(&Request::raw(Method::Get, &path, None, "")) {
             Ok(list) => Ok(list.index(api_version)),
-            Err(error) if error.is_not_found() => Ok(BTreeMap::new()),
+            Err(error) if error.is_not_found() => Ok(SortedMap::new()),
             Err(error) => Err(error),
         }
     }
@@ -115,9 +115,9 @@ struct Served {
 }
 
 impl ResourceList {
-    fn index(self, api_version: &str) -> BTreeMap<String, Resource> {
+    fn index(self, api_version: &str) -> SortedMap<String, Resource> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let mut kinds = BTreeMap::new();
+        let mut kinds = SortedMap::new();
         // A subresource may have a kind of its own (`deployments/scale` is a Scale), also of another group.
         let own = |served: &Served| {
             !served.name.contains('/')

@@ -31,7 +31,7 @@ struct Index {
 #[derive(Default)]
 struct Entry {
     digest: String,
-    annotations: Option<std::collections::BTreeMap<String, String>>,
+    annotations: Option<crate::base::sorted::SortedMap<String, String>>,
 }
 
 /// A layout directory.

@@ -1,12 +1,12 @@
 //! Pull secrets (`.dockerconfigjson`): which entry is for which registry, chosen as Gardener does (`pkg/utils/oci` with
 //! docker/cli). No IO.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 
 use crate::base::redact::Secret;
+use crate::base::sorted::SortedMap;
 use crate::format::{base64, view};
 
 /// The key of Docker Hub in configuration files, for historical reasons.
@@ -31,7 +31,7 @@ impl fmt::Debug for Login {
 
 /// The logins of a pull secret. Formats without them.
 #[derive(Clone, Default)]
-pub struct Keychain(BTreeMap<String, Login>);
+pub struct Keychain(SortedMap<String, Login>);
 
 impl fmt::Debug for Keychain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,7 +42,7 @@ impl fmt::Debug for Keychain {
 #[derive(Deserialize)]
 struct Document {
     #[serde(default)]
-    auths: Option<BTreeMap<String, Option<Entry>>>,
+    auths: Option<SortedMap<String, Option<Entry>>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -62,7 +62,7 @@ impl Keychain {
     /// What is wrong with it, without its content. One bad entry spoils the whole, as with upstream.
     pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
         let document: Document = view::parse(text).map_err(|_| "is no docker configuration")?;
-        let mut logins = BTreeMap::new();
+        let mut logins = SortedMap::new();
         for (key, entry) in document.auths.unwrap_or_default() {
             if let Some(login) = login(entry.unwrap_or_default())? {
                 logins.insert(key, login);

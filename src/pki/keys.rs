@@ -1,7 +1,6 @@
 //! RSA keys, made before somebody needs them: a key takes a small processor ten seconds, and nobody shall wait for it on a
 //! worker.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -9,6 +8,7 @@ use std::thread::JoinHandle;
 use rustix::process::setpriority_process;
 
 use super::Key;
+use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::limits;
@@ -33,7 +33,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// By length.
-    keys: BTreeMap<usize, Vec<Key>>,
+    keys: SortedMap<usize, Vec<Key>>,
     /// The thread looks for missing keys once more before it ends.
     is_making: bool,
     thread: Option<JoinHandle<()>>,

@@ -1,7 +1,5 @@
 //! Brings one object of the cluster to what is desired: GET, then POST or PUT.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::error::Error;
@@ -15,6 +13,7 @@ use super::target::Class;
 use super::unchanged::Settled;
 use crate::api::core::{NAMESPACE, SERVICE_ACCOUNT};
 use crate::api::meta::{Metadata, Resource, annotation, is_true};
+use crate::base::sorted::SortedMap;
 use crate::kube::{self, DeleteParams, ListParams, Propagation};
 
 const AUTOSCALER: Resource =
@@ -41,7 +40,7 @@ pub(super) fn apply(
         if error.is_conflict() || error.is_postponed() {
             return error;
         }
-        let object = describe(&reference(&make(), &BTreeMap::new()));
+        let object = describe(&reference(&make(), &SortedMap::new()));
         Error::Apply { object, source: Box::new(error) }
     })
 }

@@ -4,7 +4,6 @@
 //! kinds that report health or progress. For other kinds it only needs to know which objects exist. `workload` and `inventory`
 //! wake it when an object changes; objects that neither of them covers are polled.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use crate::api::core::POD;
 use crate::api::meta::{Key, Metadata, annotation};
 use crate::api::resources::{ManagedResource, ObjectReference};
 use crate::base::clock::Timestamp;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::view;
 use crate::kube::{ListParams, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
@@ -74,7 +74,7 @@ impl Shared {
             return false;
         };
         let now = session.cx.clock.mono();
-        let kinds: BTreeSet<Key> = objects.iter().map(|o| kind_key(&o.api_version, &o.kind)).collect();
+        let kinds: SortedSet<Key> = objects.iter().map(|o| kind_key(&o.api_version, &o.kind)).collect();
         let is_covered = |kind: &Key| {
             self.workloads.covers(kind) || target.inventory.covers(kind, now, self.settings.check_period)
         };
@@ -218,15 +218,15 @@ type Place = (String, String, String);
 struct Inventory<'a> {
     session: Session<'a>,
     /// How many objects there should be.
-    expected: BTreeMap<Place, usize>,
-    listed: BTreeMap<Place, BTreeSet<String>>,
+    expected: SortedMap<Place, usize>,
+    listed: SortedMap<Place, SortedSet<String>>,
 }
 
 impl<'a> Inventory<'a> {
     fn new(session: Session<'a>, objects: &[ObjectReference]) -> Self {
-        let mut expected: BTreeMap<Place, usize> = BTreeMap::new();
+        let mut expected: SortedMap<Place, usize> = SortedMap::new();
         objects.iter().for_each(|object| *expected.entry(place(object)).or_default() += 1);
-        Self { session, expected, listed: BTreeMap::new() }
+        Self { session, expected, listed: SortedMap::new() }
     }
 
     fn find(&mut self, object: &ObjectReference) -> Result<Seen, Error> {
@@ -258,8 +258,8 @@ impl<'a> Inventory<'a> {
         Ok(self.listed.get(&place).is_some_and(|names| names.contains(&object.name)))
     }
 
-    fn list(&self, object: &ObjectReference) -> Result<BTreeSet<String>, Error> {
-        let mut names = BTreeSet::new();
+    fn list(&self, object: &ObjectReference) -> Result<SortedSet<String>, Error> {
+        let mut names = SortedSet::new();
         let Some(resource) = self.session.resource(&object.api_version, &object.kind)? else {
             return Ok(names);
         };

@@ -2,8 +2,6 @@
 //! say of them. Documents are looked at one by one; what is kept of each is its text, because its value takes many times as
 //! much. A broken document is recorded, and the rest goes on.
 
-use std::collections::BTreeMap;
-
 use ring::digest;
 use serde_json::{Value, json};
 
@@ -15,6 +13,7 @@ use super::reference::{Identity, nodes, reference, size, sort};
 use super::unpack::{self, Document, Room, Trouble};
 use crate::api::meta::annotation;
 use crate::api::resources::ObjectReference;
+use crate::base::sorted::SortedMap;
 use crate::format::{brotli, hex};
 use crate::limits;
 
@@ -127,7 +126,7 @@ pub(super) struct Planner<'a> {
     /// Memory for what is kept, and for the largest object.
     kept: usize,
     largest: usize,
-    inject: &'a BTreeMap<String, String>,
+    inject: &'a SortedMap<String, String>,
     scope_of: &'a mut dyn FnMut(&str, &str) -> Scope,
     permit: &'a mut Permit,
 }
@@ -136,7 +135,7 @@ impl<'a> Planner<'a> {
     /// A plan with nothing in it. `inject` are labels for every object; the ManagedResource itself takes `own_bytes`.
     pub(super) fn new(
         own_bytes: usize,
-        inject: &'a BTreeMap<String, String>,
+        inject: &'a SortedMap<String, String>,
         scope_of: &'a mut dyn FnMut(&str, &str) -> Scope,
         permit: &'a mut Permit,
     ) -> Self {
@@ -310,7 +309,7 @@ mod tests {
 
     fn plan(manifests: &[Manifest]) -> Result<Plan, Refusal> {
         let mut permit = memory::Memory::default().permit();
-        let (inject, mut scope_of) = (BTreeMap::new(), scope);
+        let (inject, mut scope_of) = (SortedMap::new(), scope);
         let mut planner = Planner::new(0, &inject, &mut scope_of, &mut permit);
         manifests.iter().try_for_each(|manifest| planner.add(manifest))?;
         planner.finish()
@@ -412,7 +411,7 @@ mod tests {
         }
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}).to_string();
         let mut permit = memory::Memory::default().permit();
-        let (inject, mut unknown) = (BTreeMap::new(), |_: &str, _: &str| Scope::Unknown);
+        let (inject, mut unknown) = (SortedMap::new(), |_: &str, _: &str| Scope::Unknown);
         let mut planner = Planner::new(0, &inject, &mut unknown, &mut permit);
         planner.add(&manifest("k", object)).unwrap();
         let planned = planner.finish().unwrap().objects.remove(0);
@@ -479,7 +478,7 @@ mod tests {
         let memory = memory::Memory::default();
         let (mut other, mut permit) = (memory.permit(), memory.permit());
         assert!(other.hold(limits::APPLIER_MEMORY_BYTES_MAX));
-        let (inject, mut scope_of) = (BTreeMap::new(), scope);
+        let (inject, mut scope_of) = (SortedMap::new(), scope);
         let mut planner = Planner::new(0, &inject, &mut scope_of, &mut permit);
         assert_eq!(planner.add(&manifest("k", config_map("a"))), Err(Refusal::Busy));
         drop(other);

@@ -4,7 +4,6 @@
 //! annotation. What is old and named by no annotation in its namespace goes. That is done in the seed, and in each cluster of a Shoot
 //! that is served.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use crate::api::core::{CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, S
 use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
 use crate::api::resources::{GARBAGE_COLLECTABLE, MANAGED_RESOURCE, REFERENCE_PREFIX};
 use crate::base::clock::Timestamp;
+use crate::base::sorted::SortedMap;
 use crate::kube::{DeleteParams, ListItem, ListParams};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
@@ -152,7 +152,7 @@ struct Version {
 
 /// What will be deleted, as far as is known.
 #[derive(Debug, Default)]
-struct Garbage(BTreeMap<Suspect, Version>);
+struct Garbage(SortedMap<Suspect, Version>);
 
 impl Garbage {
     /// An object that may be garbage.
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn user(namespace: &str, annotation: &str, name: &str) -> ObjectMeta {
-        let annotations = BTreeMap::from([(annotation.to_owned(), name.to_owned())]);
+        let annotations = SortedMap::from([(annotation.to_owned(), name.to_owned())]);
         ObjectMeta { annotations, ..meta(namespace, "user", 1) }
     }
 

@@ -1,7 +1,7 @@
 //! Which applied objects are there, kind by kind: one list of metadata serves all ManagedResources of the seed. Workloads are
 //! watched instead (`workload`); what such a list says of them nobody needs.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use super::session::Session;
 use super::{Shared, health, jittered, progress};
 use crate::api::meta::{Key, Metadata, ObjectMeta};
 use crate::base::clock::Mono;
+use crate::base::sorted::SortedMap;
 use crate::kube::ListParams;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 
@@ -30,7 +31,7 @@ struct Listing {
     /// Hashes of the objects' keys.
     objects: HashSet<u64>,
     /// By ManagedResource, a hash of its objects, whatever their order.
-    owners: BTreeMap<Key, u64>,
+    owners: SortedMap<Key, u64>,
 }
 
 impl Listing {
@@ -59,10 +60,10 @@ fn hash(of: &impl Hash) -> u64 {
 
 /// The last list of each kind.
 #[derive(Debug, Default)]
-pub(super) struct Inventory(Mutex<BTreeMap<Key, Listing>>);
+pub(super) struct Inventory(Mutex<SortedMap<Key, Listing>>);
 
 impl Inventory {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Listing>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Listing>> {
         // One map, changed by single calls: no panic can leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,8 +1,8 @@
 //! Reading and changing objects whose kind is not known at compile time.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
+
+use crate::base::sorted::SortedMap;
 
 pub(super) use crate::api::meta::text;
 
@@ -12,18 +12,18 @@ pub(super) fn group_of(api_version: &str) -> &str {
 }
 
 /// A map of texts, as labels and annotations are. What is not text is left out.
-pub(super) fn texts(value: &Value) -> BTreeMap<String, String> {
+pub(super) fn texts(value: &Value) -> SortedMap<String, String> {
     let entries = value.as_object().into_iter().flatten();
     entries.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect()
 }
 
 /// `metadata.labels`.
-pub(super) fn labels(object: &Value) -> BTreeMap<String, String> {
+pub(super) fn labels(object: &Value) -> SortedMap<String, String> {
     texts(&object["metadata"]["labels"])
 }
 
 /// `metadata.annotations`.
-pub(super) fn annotations(object: &Value) -> BTreeMap<String, String> {
+pub(super) fn annotations(object: &Value) -> SortedMap<String, String> {
     texts(&object["metadata"]["annotations"])
 }
 
@@ -72,7 +72,7 @@ pub(super) fn find_map<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mu
 }
 
 /// Labels or annotations as a value.
-pub(super) fn from_texts(map: BTreeMap<String, String>) -> Value {
+pub(super) fn from_texts(map: SortedMap<String, String>) -> Value {
     Value::Object(map.into_iter().map(|(k, v)| (k, Value::String(v))).collect())
 }
 
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn odd_labels_are_left_out() {
         let object = json!({"metadata": {"labels": {"a": "b", "n": 1, "z": null}}});
-        assert_eq!(labels(&object), BTreeMap::from([("a".to_owned(), "b".to_owned())]));
+        assert_eq!(labels(&object), SortedMap::from([("a".to_owned(), "b".to_owned())]));
         assert!(annotations(&json!("text")).is_empty());
     }
 }

@@ -1,6 +1,5 @@
 //! One round over one ManagedResource.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -25,6 +24,7 @@ use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, ObjectMeta, annotation, is_true};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference, SecretReference};
+use crate::base::sorted::SortedMap;
 use crate::format::{base64, view};
 use crate::kube::{Patch, value};
 use crate::limits;
@@ -323,29 +323,29 @@ enum NoPlan {
 #[serde(default)]
 struct SecretData {
     #[serde(deserialize_with = "entries")]
-    data: BTreeMap<String, String>,
+    data: SortedMap<String, String>,
 }
 
 /// The entries of `data`, not more than anybody needs.
-fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<SortedMap<String, String>, D::Error> {
     from.deserialize_any(Entries)
 }
 
 struct Entries;
 
 impl<'de> Visitor<'de> for Entries {
-    type Value = BTreeMap<String, String>;
+    type Value = SortedMap<String, String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the data of a Secret")
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(BTreeMap::new())
+        Ok(SortedMap::new())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut all = BTreeMap::new();
+        let mut all = SortedMap::new();
         while let Some((key, value)) = entries.next_entry()? {
             all.insert(key, value);
             if all.len() > limits::SECRET_KEYS_MAX {

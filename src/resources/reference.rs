@@ -1,6 +1,5 @@
 //! Which object is which: identity without versions, kinds that are regarded as one, the list in the status.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde_json::Value;
@@ -9,6 +8,7 @@ use super::decode::Scope;
 use super::names;
 use super::object::{annotations, group_of, labels, text};
 use crate::api::resources::{GroupKind, ObjectReference};
+use crate::base::sorted::{SortedMap, SortedSet};
 
 /// An object, whatever version it is written in. An empty namespace counts as `default`: whether a kind has namespaces
 /// may not have been known when an object was recorded.
@@ -56,7 +56,7 @@ pub(super) fn describe(reference: &ObjectReference) -> String {
 }
 
 /// What the status records of a desired object: its own labels, the injected ones, and who manages it.
-pub(super) fn reference(object: &Value, inject: &BTreeMap<String, String>) -> ObjectReference {
+pub(super) fn reference(object: &Value, inject: &SortedMap<String, String>) -> ObjectReference {
     let mut all = labels(object);
     all.extend(inject.clone());
     all.insert(names::MANAGED_BY.to_owned(), names::MANAGED_BY_VALUE.to_owned());
@@ -111,7 +111,7 @@ pub(super) fn sort(references: &mut [ObjectReference]) {
 
 /// Sets of kinds, each regarded as one kind. Sets with a common member are one set.
 #[derive(Debug)]
-pub(super) struct Equivalences(Vec<BTreeSet<GroupKind>>);
+pub(super) struct Equivalences(Vec<SortedSet<GroupKind>>);
 
 impl Equivalences {
     /// Those that every applier knows, and those of one ManagedResource.
@@ -129,7 +129,7 @@ impl Equivalences {
     }
 
     fn add(&mut self, set: &[GroupKind]) {
-        let mut union: BTreeSet<GroupKind> = set.iter().cloned().collect();
+        let mut union: SortedSet<GroupKind> = set.iter().cloned().collect();
         self.0.retain(|known| {
             let apart = known.is_disjoint(&union);
             if !apart {
@@ -143,7 +143,7 @@ impl Equivalences {
     /// The same for all objects that are regarded as one.
     pub(super) fn canonical(&self, identity: Identity) -> Identity {
         let kind = GroupKind { group: identity.group.clone(), kind: identity.kind.clone() };
-        match self.0.iter().find(|set| set.contains(&kind)).and_then(BTreeSet::first) {
+        match self.0.iter().find(|set| set.contains(&kind)).and_then(SortedSet::first) {
             Some(first) => Identity { group: first.group.clone(), kind: first.kind.clone(), ..identity },
             None => identity,
         }
@@ -154,7 +154,7 @@ impl Equivalences {
 #[derive(Debug)]
 pub(super) struct Recorded<'a> {
     equivalences: &'a Equivalences,
-    index: BTreeMap<Identity, &'a ObjectReference>,
+    index: SortedMap<Identity, &'a ObjectReference>,
 }
 
 impl<'a> Recorded<'a> {
@@ -284,7 +284,7 @@ mod tests {
     fn a_reference_has_all_labels() {
         let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {
             "name": "x", "namespace": "n", "labels": {"a": "1", "b": "1"}, "annotations": {"c": "1"}}});
-        let inject = BTreeMap::from([("b".to_owned(), "2".to_owned())]);
+        let inject = SortedMap::from([("b".to_owned(), "2".to_owned())]);
         let expected = json!({"apiVersion": "v1", "kind": "Secret", "name": "x", "namespace": "n",
             "labels": {"a": "1", "b": "2", "resources.gardener.cloud/managed-by": "gardener"}, "annotations": {"c": "1"}});
         assert_eq!(serde_json::to_value(reference(&object, &inject)).unwrap(), expected);

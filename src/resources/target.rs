@@ -3,13 +3,13 @@
 //! ManagedResources and their Secrets are always in the seed. Those of class `seed` are applied there; those without a class
 //! are for the cluster of the shoot in whose namespace they are. Such targets come and go while the applier runs.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::inventory::Inventory;
 use super::names;
 use super::unchanged::Settled;
 use crate::api::meta::{Key, ObjectMeta};
+use crate::base::sorted::SortedMap;
 use crate::kube::{Applier, Client, Discovery};
 
 /// A class of ManagedResources.
@@ -91,7 +91,7 @@ impl Target {
 pub(super) struct Targets {
     pub(super) seed: Arc<Target>,
     /// Those of shoots, by their namespace in the seed.
-    shoots: RwLock<BTreeMap<String, Arc<Target>>>,
+    shoots: RwLock<SortedMap<String, Arc<Target>>>,
 }
 
 impl Targets {

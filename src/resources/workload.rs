@@ -4,7 +4,6 @@
 //! A rollout changes the status of a workload many times, and another program may keep changing its spec. So checks of one
 //! ManagedResource keep a minimum distance, and the distance between corrections grows.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use super::{Resources, Shared};
 use crate::api::core::{DAEMON_SET, DEPLOYMENT, STATEFUL_SET};
 use crate::api::meta::{Key, ObjectMeta};
 use crate::base::clock::Mono;
+use crate::base::sorted::SortedMap;
 use crate::runtime::group::Group;
 use crate::runtime::informer::{Object, Options};
 use crate::runtime::pool::Lane;
@@ -146,12 +146,12 @@ const PACED_MAX: usize = 1_000;
 #[derive(Debug)]
 struct Pacer {
     pause_max: Duration,
-    due: Mutex<BTreeMap<Key, Due>>,
+    due: Mutex<SortedMap<Key, Due>>,
 }
 
 impl Pacer {
     const fn new(pause_max: Duration) -> Self {
-        Self { pause_max, due: Mutex::new(BTreeMap::new()) }
+        Self { pause_max, due: Mutex::new(SortedMap::new()) }
     }
 
     /// How long to wait.

@@ -1,18 +1,18 @@
 //! What an informer knows of objects that are many and look alike: a text of each, which says all that somebody reads of it.
 //! Equal texts are kept once, names not at all. Whatever all Shoots of a seed have costs little more than it does for one.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
 use super::informer::Keep;
-use super::marks::{Mark, Version, version};
+use super::marks::{Listed, Mark, Version, version};
 use super::source::{Listeners, Listening};
 use super::store::StoreView;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
 
@@ -34,8 +34,8 @@ struct Entry {
 
 #[derive(Default)]
 struct Inner {
-    namespaces: BTreeMap<Arc<str>, BTreeMap<Mark, Entry>>,
-    texts: BTreeSet<Arc<str>>,
+    namespaces: SortedMap<Arc<str>, SortedMap<Mark, Entry>>,
+    texts: SortedSet<Arc<str>>,
     view: StoreView,
 }
 
@@ -117,14 +117,14 @@ impl Alike {
     /// How the objects of a namespace look; equal ones several times.
     pub fn within(&self, namespace: &str) -> Vec<Arc<str>> {
         let inner = self.lock();
-        let entries = inner.namespaces.get(namespace).into_iter().flat_map(BTreeMap::values);
+        let entries = inner.namespaces.get(namespace).into_iter().flat_map(SortedMap::values);
         entries.map(|entry| Arc::clone(&entry.text)).collect()
     }
 
     /// Where objects are that look as `is_wanted` says, and how. It is asked once about equal ones.
     pub fn find(&self, is_wanted: &dyn Fn(&str) -> bool) -> Vec<(Arc<str>, Arc<str>)> {
         let inner = self.lock();
-        let wanted: BTreeSet<&Arc<str>> = inner.texts.iter().filter(|text| is_wanted(text)).collect();
+        let wanted: SortedSet<&Arc<str>> = inner.texts.iter().filter(|text| is_wanted(text)).collect();
         if wanted.is_empty() {
             return Vec::new();
         }
@@ -191,7 +191,7 @@ impl Keep for Alike {
         self.tell(gone);
     }
 
-    fn retain(&self, listed: &BTreeSet<Mark>) {
+    fn retain(&self, listed: &Listed) {
         let gone = {
             let mut inner = self.lock();
             inner.view.synced = true;

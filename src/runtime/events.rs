@@ -2,7 +2,6 @@
 //! the `series` of its event instead of told again. They are told to people and decide nothing: one that cannot be written
 //! is no error.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::api::meta::Resource;
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::random;
+use crate::base::sorted::SortedMap;
 use crate::format::time::rfc3339_micros;
 use crate::kube::{Client, Patch};
 use crate::limits;
@@ -76,14 +76,14 @@ enum Act {
 /// What was told, and how much may be told now.
 #[derive(Debug)]
 struct Book {
-    told: BTreeMap<String, Told>,
+    told: SortedMap<String, Told>,
     tokens: u32,
     filled_at: Mono,
 }
 
 impl Book {
     const fn new() -> Self {
-        Self { told: BTreeMap::new(), tokens: BURST, filled_at: Mono::ZERO }
+        Self { told: SortedMap::new(), tokens: BURST, filled_at: Mono::ZERO }
     }
 
     fn decide(&mut self, key: &str, object: &str, now: Mono) -> Act {

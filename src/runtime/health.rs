@@ -1,10 +1,10 @@
 //! Whether the program's own threads make progress: what `/livez` and a watchdog ask. The garden is not part of it.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
+use crate::base::sorted::SortedMap;
 
 #[derive(Debug)]
 struct Beat {
@@ -16,7 +16,7 @@ struct Beat {
 #[derive(Clone, Debug)]
 pub struct Progress {
     clock: Clock,
-    beats: Arc<Mutex<BTreeMap<&'static str, Beat>>>,
+    beats: Arc<Mutex<SortedMap<&'static str, Beat>>>,
 }
 
 impl Progress {

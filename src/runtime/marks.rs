@@ -28,6 +28,9 @@ impl Mark {
     }
 }
 
+/// The marks of a list. Their order is that of hashes: each comes into the middle of the others.
+pub type Listed = BTreeSet<Mark>;
+
 /// The first bytes of the SHA-256 of a text.
 fn first<const N: usize>(parts: &[&str]) -> [u8; N] {
     let mut context = Context::new(&SHA256);
@@ -125,7 +128,7 @@ impl Keep for Marks {
         }
     }
 
-    fn retain(&self, listed: &BTreeSet<Mark>) {
+    fn retain(&self, listed: &Listed) {
         let is_any_gone = {
             let mut inner = self.lock();
             let before = inner.known.len();
@@ -153,7 +156,7 @@ mod tests {
     fn marks_tell_keys_and_versions_apart() {
         let key = Key::new;
         let all = [key("a", "b"), key("", "b"), key("a", ""), key("", "ab"), key("ab", "")];
-        let marks: BTreeSet<Mark> = all.iter().map(Mark::of).collect();
+        let marks: Listed = all.iter().map(Mark::of).collect();
         assert_eq!(marks.len(), all.len());
         assert_eq!(Mark::of(&all[0]), Mark::of(&key("a", "b")));
         assert_ne!(first::<8>(&["1"]), first::<8>(&["2"]));

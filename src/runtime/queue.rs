@@ -6,11 +6,12 @@
 //! layers around it), with one difference: taking a key drops its timer, because the reconciliation that follows decides
 //! anew when it wants to run again.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::base::backoff;
 use crate::base::clock::Mono;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::limits;
 
 /// How long a key waits after its failures.
@@ -38,11 +39,11 @@ pub struct Queue<K> {
     retry: Retry,
     ready: VecDeque<K>,
     /// Everything that must be worked on: what is in `ready`, and what was added while it was being worked on.
-    dirty: BTreeSet<K>,
-    processing: BTreeSet<K>,
-    timers: BTreeMap<K, Mono>,
-    due: BTreeSet<(Mono, K)>,
-    failures: BTreeMap<K, u32>,
+    dirty: SortedSet<K>,
+    processing: SortedSet<K>,
+    timers: SortedMap<K, Mono>,
+    due: SortedSet<(Mono, K)>,
+    failures: SortedMap<K, u32>,
     /// Keys that began to wait, and those that came back after a failure, since the beginning.
     totals: (u64, u64),
 }
@@ -53,11 +54,11 @@ impl<K: Ord + Clone> Queue<K> {
         Self {
             retry,
             ready: VecDeque::new(),
-            dirty: BTreeSet::new(),
-            processing: BTreeSet::new(),
-            timers: BTreeMap::new(),
-            due: BTreeSet::new(),
-            failures: BTreeMap::new(),
+            dirty: SortedSet::new(),
+            processing: SortedSet::new(),
+            timers: SortedMap::new(),
+            due: SortedSet::new(),
+            failures: SortedMap::new(),
             totals: (0, 0),
         }
     }

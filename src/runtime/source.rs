@@ -1,13 +1,12 @@
 //! What several controllers watch: one informer, one store, and listeners to its changes.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde_json::Value;
 
 use super::informer::{Keep, Object};
-use super::marks::Mark;
+use super::marks::Listed;
 use super::store::{Change, Store, StoreView};
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
@@ -163,7 +162,7 @@ impl<T: Object> Keep for Source<T> {
         self.listeners.tell(&self.store.remove(key));
     }
 
-    fn retain(&self, listed: &BTreeSet<Mark>) {
+    fn retain(&self, listed: &Listed) {
         self.store.keep(listed).iter().for_each(|change| self.listeners.tell(change));
     }
 

@@ -1,11 +1,11 @@
 //! What an informer knows, for everybody to read. One writer, many readers; readers get the object, never the lock.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::marks::Mark;
+use super::marks::{Listed, Mark};
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::sorted::SortedMap;
 
 /// Objects of one kind, reduced to the fields that somebody reads. Cheap to clone.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Store<T> {
 
 #[derive(Debug)]
 struct Inner<T> {
-    objects: BTreeMap<Key, Arc<T>>,
+    objects: SortedMap<Key, Arc<T>>,
     synced: bool,
     /// When the server last said something.
     heard_at: Option<Mono>,
@@ -41,7 +41,7 @@ impl<T> Clone for Store<T> {
 impl<T> Default for Store<T> {
     fn default() -> Self {
         Self {
-            inner: Arc::new(RwLock::new(Inner { objects: BTreeMap::new(), synced: false, heard_at: None })),
+            inner: Arc::new(RwLock::new(Inner { objects: SortedMap::new(), synced: false, heard_at: None })),
         }
     }
 }
@@ -79,7 +79,7 @@ impl<T> Store<T> {
     pub fn within(&self, namespace: &str) -> Vec<Arc<T>> {
         let first = Key::new(namespace, "");
         self.read(|inner| {
-            let from = inner.objects.range(first..);
+            let from = inner.objects.range_from(&first);
             let ours = from.take_while(|(key, _)| key.namespace == namespace);
             ours.map(|(_, object)| Arc::clone(object)).collect()
         })
@@ -141,7 +141,7 @@ impl<T> Store<T> {
     }
 
     /// A complete list ended: whatever it did not contain is gone.
-    pub(in crate::runtime) fn keep(&self, listed: &BTreeSet<Mark>) -> Vec<Change<T>> {
+    pub(in crate::runtime) fn keep(&self, listed: &Listed) -> Vec<Change<T>> {
         let is_gone = |key: &&Key| !listed.contains(&Mark::of(key));
         let gone: Vec<Key> = self.read(|inner| inner.objects.keys().filter(is_gone).cloned().collect());
         let changes = gone.iter().map(|key| self.remove(key)).collect();
@@ -175,7 +175,7 @@ mod tests {
             assert!(change.old.is_none());
         }
         assert!(!store.is_synced());
-        let gone = store.keep(&BTreeSet::from([key("a"), key("c")].map(|key| Mark::of(&key))));
+        let gone = store.keep(&Listed::from([key("a"), key("c")].map(|key| Mark::of(&key))));
         assert_eq!(gone.iter().map(|c| c.key.clone()).collect::<Vec<_>>(), [key("b")]);
         assert!(store.is_synced() && store.len() == 2);
         assert_eq!(store.put(key("a"), 2).old.as_deref(), Some(&1));

@@ -1,13 +1,13 @@
 //! What a Secret is to hold. A configuration has the name and the checksum under which the Go secrets manager files the
 //! same Secret (Gardener's `pkg/utils/secrets`).
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use ring::digest;
 
 use super::hash::{Node, hash};
+use crate::base::sorted::SortedMap;
 use crate::pki::issue::{Names, Usage};
 
 /// A Secret that is to be made.
@@ -81,7 +81,7 @@ pub enum Config {
         /// Name of the configuration.
         name: String,
         /// By name.
-        tokens: BTreeMap<String, TokenUser>,
+        tokens: SortedMap<String, TokenUser>,
     },
     /// Several CAs, the current one first.
     CertificateBundle {
@@ -311,7 +311,7 @@ fn nanoseconds(time: Duration) -> Node {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use crate::base::sorted::SortedSet;
 
     use super::*;
     use crate::secrets::name::suffix_of_config;
@@ -437,6 +437,6 @@ mod tests {
             leaf(&|_, names| names.addresses.push([1, 1, 1, 1].into())),
         ];
         assert_eq!(leaf(&|_, _| {}), all[0]);
-        assert_eq!(BTreeSet::from(all).len(), 5, "{all:?}");
+        assert_eq!(SortedSet::from(all).len(), 5, "{all:?}");
     }
 }

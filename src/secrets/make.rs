@@ -1,6 +1,5 @@
 //! What stands in a Secret (Gardener's `pkg/utils/secrets`).
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,6 +8,7 @@ use super::config::{Config, TokenUser};
 use super::manager::{Plan, Stored};
 use crate::base::clock::Timestamp;
 use crate::base::random;
+use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::format::time::Civil;
 use crate::format::yaml::{self, Dialect};
@@ -16,7 +16,7 @@ use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name, 
 use crate::pki::{self, Certificate, Key, password};
 
 /// The entries of a Secret.
-pub type Data = BTreeMap<String, Vec<u8>>;
+pub type Data = SortedMap<String, Vec<u8>>;
 
 /// Length of the keys of CAs.
 const CA_KEY_BITS: usize = 3_072;

@@ -1,7 +1,6 @@
 //! Which Secrets there are, which of them a configuration means, and what is missing. Pure: the caller reads the Secrets,
 //! writes what is decided here, and says what it wrote.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use super::make;
 use super::name::{checksum_of_data, secret_name, suffix_of_config};
 use super::{Error, labels};
 use crate::base::clock::Timestamp;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::pki::Certificate;
 
 /// A Secret of the secrets manager.
@@ -19,7 +19,7 @@ pub struct Stored {
     /// Its name.
     pub name: String,
     /// Its labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: SortedMap<String, String>,
     /// What it holds.
     pub data: make::Data,
     /// When it was made.
@@ -74,7 +74,7 @@ pub struct Rotation {
     /// CAs as well, when their time comes.
     pub renews_cas: bool,
     /// When a rotation was asked for last, by name of the configuration.
-    pub initiated: BTreeMap<String, Timestamp>,
+    pub initiated: SortedMap<String, Timestamp>,
 }
 
 /// With which CA a certificate is signed, if there are two.
@@ -111,7 +111,7 @@ pub struct Options {
     /// How long something is valid that is no certificate.
     pub validity: Option<Duration>,
     /// More labels; none of the manager's own.
-    pub labels: BTreeMap<String, String>,
+    pub labels: SortedMap<String, String>,
 }
 
 /// The Secrets of one configuration.
@@ -135,7 +135,7 @@ pub enum Step {
         /// Its name.
         name: String,
         /// All its labels.
-        labels: BTreeMap<String, String>,
+        labels: SortedMap<String, String>,
     },
     /// None is known. The caller first reads the Secret of that name, and tells with [`Manager::put`] if there is one: one
     /// that has lost its labels is not in the list.
@@ -148,7 +148,7 @@ pub struct Plan {
     /// Its name.
     pub name: String,
     /// Labels, without those that follow from the data.
-    pub labels: BTreeMap<String, String>,
+    pub labels: SortedMap<String, String>,
     /// Whose Secret lends its data.
     pub source: Option<Arc<Stored>>,
     /// The CA that signs it.
@@ -159,11 +159,11 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Manager {
     identity: String,
-    known: BTreeMap<String, Arc<Stored>>,
+    known: SortedMap<String, Arc<Stored>>,
     /// When the last rotation began, by name of the configuration.
-    rotations: BTreeMap<String, Timestamp>,
-    sets: BTreeMap<String, Set>,
-    asked: BTreeSet<String>,
+    rotations: SortedMap<String, Timestamp>,
+    sets: SortedMap<String, Set>,
+    asked: SortedSet<String>,
 }
 
 /// What is left of a certificate when it is renewed at the latest.
@@ -176,15 +176,15 @@ impl Manager {
     /// # Errors
     /// A label that should hold a time and does not.
     pub fn new(identity: &str, all: Vec<Stored>, rotation: &Rotation, now: Timestamp) -> Result<Self, Error> {
-        let known: BTreeMap<_, _> = all.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
-        let mut newest: BTreeMap<&str, &Stored> = BTreeMap::new();
+        let known: SortedMap<_, _> = all.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
+        let mut newest: SortedMap<&str, &Stored> = SortedMap::new();
         for secret in known.values() {
             let place = newest.entry(secret.label(labels::NAME)).or_insert(secret);
             if place.age() < secret.age() {
                 *place = secret;
             }
         }
-        let mut rotations = BTreeMap::new();
+        let mut rotations = SortedMap::new();
         for (config, secret) in newest {
             let text = secret.label(labels::LAST_ROTATION);
             let malformed = |key| Error::Label { secret: secret.name.clone(), key };
@@ -201,8 +201,8 @@ impl Manager {
             identity: identity.to_owned(),
             known,
             rotations,
-            sets: BTreeMap::new(),
-            asked: BTreeSet::new(),
+            sets: SortedMap::new(),
+            asked: SortedSet::new(),
         })
     }
 
@@ -312,7 +312,7 @@ impl Manager {
         options: &Options,
         signing: Option<String>,
         rotated: Option<Timestamp>,
-    ) -> BTreeMap<String, String> {
+    ) -> SortedMap<String, String> {
         let rotated = rotated.map(|at| at.unix().to_string()).unwrap_or_default();
         let bundle_for = match config {
             Config::CertificateBundle { name, .. } | Config::KeyBundle { name, .. } => {
@@ -449,7 +449,7 @@ fn intact(ca: &Stored) -> Result<(), Error> {
 
 /// Adds the labels that say from when to when a Secret is valid.
 fn lifetime(
-    labels: &mut BTreeMap<String, String>,
+    labels: &mut SortedMap<String, String>,
     config: &Config,
     options: &Options,
     secret: &Stored,

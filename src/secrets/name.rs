@@ -1,10 +1,9 @@
 //! Names of Secrets: configuration, checksum, rotation (Gardener's `pkg/utils/secrets/manager`).
 
-use std::collections::BTreeMap;
-
 use ring::digest;
 
 use crate::base::clock::Timestamp;
+use crate::base::sorted::SortedMap;
 use crate::format::hex;
 
 /// `<config>[-<8 hex>][-<5 hex>]`.
@@ -28,7 +27,7 @@ fn suffix_of_rotation(at: Timestamp) -> String {
 }
 
 /// Label `checksum-of-signing-ca`.
-pub(super) fn checksum_of_data(data: &BTreeMap<String, Vec<u8>>) -> String {
+pub(super) fn checksum_of_data(data: &SortedMap<String, Vec<u8>>) -> String {
     let each: String = data.values().map(|value| sha256(value)).collect();
     sha256(each.as_bytes())[..63].to_owned()
 }
@@ -54,6 +53,6 @@ mod tests {
     fn the_checksum_of_a_ca_is_a_label_value() {
         let data = [("ca.crt".to_owned(), b"a".to_vec()), ("ca.key".to_owned(), b"b".to_vec())].into();
         assert_eq!(checksum_of_data(&data).len(), 63);
-        assert_ne!(checksum_of_data(&data), checksum_of_data(&BTreeMap::new()));
+        assert_ne!(checksum_of_data(&data), checksum_of_data(&SortedMap::new()));
     }
 }

@@ -1,6 +1,5 @@
 //! The secrets manager of a namespace: reads its Secrets once, and writes what [`Manager`] decides.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use super::manager::{Manager, Options, Plan, Rotation, Set, Step, Stored};
 use super::{Error, labels};
 use crate::api::core::{SECRET, Secret};
 use crate::base::clock::Clock;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::base64;
 use crate::kube::request::ListParams;
 use crate::kube::{self, DeleteParams, Patch, Seed};
@@ -67,9 +67,9 @@ pub struct Secrets {
     place: Place,
     manager: Manager,
     /// Names that were looked for and do not exist, while a key is being made.
-    absent: BTreeSet<String>,
+    absent: SortedSet<String>,
     /// Keys that were taken for a request that was not sent, by length.
-    taken: BTreeMap<usize, Key>,
+    taken: SortedMap<usize, Key>,
 }
 
 impl Secrets {
@@ -81,7 +81,7 @@ impl Secrets {
         let all = place.list(labels::selector(&place.identity))?;
         let manager = Manager::new(&place.identity, all, rotation, place.clock.now())
             .map_err(|error| error.within(&place.namespace))?;
-        Ok(Self { place, manager, absent: BTreeSet::new(), taken: BTreeMap::new() })
+        Ok(Self { place, manager, absent: SortedSet::new(), taken: SortedMap::new() })
     }
 
     /// The Secret of a configuration: found, labelled or made; so is its bundle, if it has one. `None` while an RSA key is
@@ -152,7 +152,7 @@ impl Secrets {
     }
 
     /// Sets all labels, and that nobody may change the data.
-    fn label(&mut self, name: &str, wanted: &BTreeMap<String, String>) -> Result<(), Error> {
+    fn label(&mut self, name: &str, wanted: &SortedMap<String, String>) -> Result<(), Error> {
         let Some(known) = self.manager.known(name).cloned() else { return Ok(()) };
         let mut changes: serde_json::Map<String, Value> =
             wanted.iter().map(|(key, value)| (key.clone(), json!(value))).collect();

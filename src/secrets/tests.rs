@@ -1,9 +1,9 @@
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::*;
 use crate::base::clock::Timestamp;
+use crate::base::sorted::SortedMap;
 use crate::pki::issue::{Names, Usage};
 use crate::pki::{Certificate, Key};
 
@@ -94,7 +94,7 @@ fn a_ca_a_certificate_and_their_bundle() {
     let plain = Options { plain_name: true, ..keeping() };
     let (ca_secret, steps) = generate(&mut secrets, &ca("ca"), &plain, key(0), NOW);
     assert_eq!((ca_secret.name.as_str(), steps), ("ca", vec!["make"]));
-    let expected: BTreeMap<String, String> = [
+    let expected: SortedMap<String, String> = [
         ("checksum-of-config", "12627284116289067259"),
         ("issued-at-time", "1795352480"),
         ("last-rotation-initiation-time", ""),
@@ -364,7 +364,7 @@ fn data_of_another_secret_is_taken_over() {
         Ok(Step::Make(plan)) => plan,
         other => panic!("{other:?}"),
     };
-    let config = Config::StaticToken { name: "token".to_owned(), tokens: BTreeMap::new() };
+    let config = Config::StaticToken { name: "token".to_owned(), tokens: SortedMap::new() };
     let lent = plan(&config).lent(&config, vec![lender.clone()]).unwrap();
     assert_eq!(lent.fill(&config, None, NOW).unwrap()["static_tokens.csv"], b"x,y,z,");
     let made = plan(&config).lent(&config, vec![]).unwrap().fill(&config, None, NOW).unwrap();
@@ -378,7 +378,7 @@ fn data_of_another_secret_is_taken_over() {
 
 #[test]
 fn what_stands_in_secrets() {
-    let plan = Plan { name: "n".to_owned(), labels: BTreeMap::new(), source: None, ca: None };
+    let plan = Plan { name: "n".to_owned(), labels: SortedMap::new(), source: None, ca: None };
     let of = |config: &Config| plan.fill(config, None, NOW).unwrap();
     let encryption = of(&Config::EncryptionKey { name: "e".into(), provider: String::new(), length: 32 });
     assert_eq!((encryption["secret"].len(), encryption["encoding"].as_slice()), (32, &b"none"[..]));
@@ -443,7 +443,7 @@ fn a_go_gardenlets_secrets_have_the_names_and_labels_of_ours() {
         let mut secrets = manager(vec![], rotation, NOW);
         let Ok(Step::Make(plan)) = secrets.ask(config, options, NOW) else { panic!("{config:?}") };
         let golden = find(part, config.name());
-        let mut labels: BTreeMap<String, String> = serde_json::from_value(golden["labels"].clone()).unwrap();
+        let mut labels: SortedMap<String, String> = serde_json::from_value(golden["labels"].clone()).unwrap();
         labels.retain(|key, _| !["issued-at-time", "valid-until-time"].contains(&key.as_str()));
         assert_eq!(
             (golden["name"].as_str(), &labels),

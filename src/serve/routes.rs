@@ -1,12 +1,12 @@
 //! Which path is answered by what.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Request;
 use super::checks::{Checks, Endpoint};
 use crate::base::metrics::Metrics;
+use crate::base::sorted::SortedMap;
 use crate::limits;
 
 /// An answer.
@@ -60,7 +60,7 @@ type Handler = Box<dyn Fn(&Request) -> Response + Send + Sync>;
 /// The paths that a server knows.
 #[derive(Default)]
 pub struct Routes {
-    exact: BTreeMap<&'static str, Handler>,
+    exact: SortedMap<&'static str, Handler>,
     checks: Vec<(&'static str, Endpoint)>,
 }
 

@@ -5,7 +5,6 @@
 //! cluster the address at which the Shoot is exposed. The way that worked last is tried first. All clients of a server
 //! share one gate, so that a server that does not answer delays no other.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use crate::api::core::{SECRET, SERVICE, Secret};
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
+use crate::base::sorted::SortedMap;
 use crate::components::exposure;
 use crate::format::base64;
 use crate::kube::{
@@ -159,7 +159,7 @@ pub struct Doors {
     warm: Warm,
     /// The way that is tried first to a server that nobody has called yet.
     first: Way,
-    known: Arc<Mutex<BTreeMap<String, Door>>>,
+    known: Arc<Mutex<SortedMap<String, Door>>>,
 }
 
 impl Doors {
@@ -174,7 +174,7 @@ impl Doors {
         Self { first: Way::Exposure, ..Self::new(gates) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Door>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<String, Door>> {
         // Single calls change the map: no panic can leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -198,7 +198,7 @@ pub struct Connector {
     seed: Seed,
     options: Options,
     doors: Doors,
-    clients: Arc<Mutex<BTreeMap<String, Shoot>>>,
+    clients: Arc<Mutex<SortedMap<String, Shoot>>>,
 }
 
 impl fmt::Debug for Connector {
@@ -290,7 +290,7 @@ impl Connector {
         self.doors.lock().remove(namespace);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Shoot>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<String, Shoot>> {
         // Single calls change the map: no panic can leave it half changed.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }

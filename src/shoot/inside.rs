@@ -1,14 +1,13 @@
 //! What depends on the view among the things that the cluster of a Shoot gets: `shoot-info`, the rules of readers, and copies of
 //! what the Shoot refers to in the garden. The rest is in `components::shoot`.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::view::View;
 use crate::api::meta::or_default;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::managed::{self, Managed};
 use crate::components::references::{self, Referrer};
 use crate::components::shoot;
@@ -62,7 +61,7 @@ fn info(view: &View, extensions: &[String]) -> Value {
 }
 
 /// The names of the resources that can be read, by API group.
-type Served = BTreeMap<String, BTreeSet<String>>;
+type Served = SortedMap<String, SortedSet<String>>;
 
 #[derive(Deserialize)]
 struct Groups {
@@ -149,7 +148,7 @@ fn ask<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
 
 /// Adds those that can be read.
 fn add(all: &mut Served, group: &str, list: Resources) {
-    let mut left = limits::SHOOT_RESOURCES_MAX.saturating_sub(all.values().map(BTreeSet::len).sum());
+    let mut left = limits::SHOOT_RESOURCES_MAX.saturating_sub(all.values().map(SortedSet::len).sum());
     for Listed { name, verbs } in list.resources {
         let is_resource = !name.contains('/') && name.len() <= limits::SHOOT_RESOURCE_NAME_BYTES_MAX;
         let is_readable = verbs.contains(&Verb::Get) || verbs.contains(&Verb::List);
@@ -168,7 +167,7 @@ fn rules(served: &Served, encrypted: &[String]) -> Vec<Value> {
             let any = format!("*.{group}");
             own == "secrets" || encrypted.iter().any(|entry| [&own, &any, "*.*"].contains(&entry.as_str()))
         };
-        let mut names: BTreeSet<&str> = resources.iter().map(String::as_str).collect();
+        let mut names: SortedSet<&str> = resources.iter().map(String::as_str).collect();
         names.retain(|name| !is_encrypted(name));
         if group.is_empty() && names.contains("pods") {
             names.insert("pods/log");

@@ -1,7 +1,6 @@
 //! The Secrets of a control plane: CAs, keys, tokens, certificates, and the kubeconfig that its pods share. Names and labels are
 //! those of Gardener's secrets manager.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::addresses::{Outside, server_names, service_names};
@@ -9,6 +8,7 @@ use super::rotation::{
     AUTHORITIES, CA_CLIENT, ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY, STATIC_TOKEN, of_authority, of_key,
 };
 use super::view::View;
+use crate::base::sorted::SortedMap;
 use crate::flow::Failed;
 use crate::pki::issue::{Names, Usage};
 use crate::secrets::{Config, Data, Error, Options, Secrets, Set, Stored, TokenUser};
@@ -26,7 +26,7 @@ const SERVER_HOST: &str = "kube-apiserver";
 
 /// The Secrets of a control plane as they are.
 #[derive(Clone, Debug)]
-pub struct Made(BTreeMap<String, Set>);
+pub struct Made(SortedMap<String, Set>);
 
 impl Made {
     /// The name of a configuration's Secret that is in use. Empty before it was asked for: the certificate of the API server
@@ -66,7 +66,7 @@ impl Made {
     }
 
     /// Names by volume of the kube-apiserver's Deployment.
-    pub fn of_kube_apiserver(&self) -> BTreeMap<&'static str, String> {
+    pub fn of_kube_apiserver(&self) -> SortedMap<&'static str, String> {
         [
             ("ca", self.bundle("ca")),
             (CA_CLIENT, self.bundle(CA_CLIENT)),
@@ -84,7 +84,7 @@ impl Made {
     }
 
     /// Names by volume of the kube-controller-manager's Deployment, without the kubeconfig.
-    pub fn of_kube_controller_manager(&self) -> BTreeMap<&'static str, String> {
+    pub fn of_kube_controller_manager(&self) -> SortedMap<&'static str, String> {
         [
             ("ca", self.bundle("ca")),
             (CA_CLIENT, self.current(CA_CLIENT)),
@@ -336,6 +336,6 @@ mod tests {
         assert_eq!(made.of_kube_apiserver()[CA_CLIENT], "ca-client-1-bundle");
         assert_eq!(made.of_kube_controller_manager()[CA_CLIENT], "ca-client-1");
         assert_eq!(made.of_kube_apiserver()["server"], "");
-        assert_eq!(made.old_data("ca").map(BTreeMap::len), Some(1));
+        assert_eq!(made.old_data("ca").map(SortedMap::len), Some(1));
     }
 }

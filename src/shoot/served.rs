@@ -1,6 +1,5 @@
 //! Which clusters of Shoots are served at the moment, for everybody who waits for one of them.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use super::client::Opened;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::Shoot;
 use crate::runtime::pool::Lane;
 use crate::runtime::source::Listeners;
@@ -58,14 +58,14 @@ pub struct State {
 
 #[derive(Default)]
 struct Inner {
-    states: BTreeMap<String, State>,
-    clients: BTreeMap<String, Opened>,
+    states: SortedMap<String, State>,
+    clients: SortedMap<String, Opened>,
     /// Secrets whose tokens wait for their cluster, by namespace.
-    waiting: BTreeMap<String, BTreeSet<Key>>,
+    waiting: SortedMap<String, SortedSet<Key>>,
     /// Namespaces whose API servers are about to end, and until when that counts.
-    let_go: BTreeMap<String, Timestamp>,
+    let_go: SortedMap<String, Timestamp>,
     /// When the API servers of namespaces last answered over the clients of the applier, if nothing has changed since.
-    heard: BTreeMap<String, Timestamp>,
+    heard: SortedMap<String, Timestamp>,
     /// Where namespaces are looked at, and Secrets get their tokens.
     looks: Option<Lane>,
     tokens: Option<Lane>,
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_secret_waits_for_a_namespace_that_nobody_has_looked_at() {
         let served = Served::default();
-        let waiting = |served: &Served| served.lock().waiting.get("shoot--a--b").map_or(0, BTreeSet::len);
+        let waiting = |served: &Served| served.lock().waiting.get("shoot--a--b").map_or(0, SortedSet::len);
         let at = Timestamp::from_unix;
         assert!(served.client_for(&Key::new("shoot--a--b", "gardener"), at(10)).is_none());
         served.renew("shoot--a--b");

@@ -1,9 +1,10 @@
 //! The documents for operators: their commands are run against a garden, a seed and an agent in this process. A command for
 //! which another program would be needed is looked at: do its files, units and addresses exist? None is passed over.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use gardenlet::base::sorted::SortedMap;
 use gardenlet::cli::{self, Io};
 use gardenlet::config::{self, Loaded};
 use gardenlet::{app, format::yaml};
@@ -171,7 +172,7 @@ impl Desk {
 
     /// Runs `gardenlet ...`; what is wrong with it.
     fn run(&self, variables: &[(String, String)], words: &[&str]) -> Result<(), String> {
-        let mut environment: BTreeMap<String, String> =
+        let mut environment: SortedMap<String, String> =
             [("KUBECONFIG".to_owned(), self.meant("seed.kubeconfig"))].into();
         environment.extend(variables.iter().map(|(name, value)| (name.clone(), self.meant(value))));
         let args: Vec<String> = words.iter().map(|word| self.meant(word)).collect();

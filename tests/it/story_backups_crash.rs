@@ -175,7 +175,11 @@ fn left(lab: &Lab, when: &str) -> Vec<(String, Value)> {
     let mut all = [of(&lab.world.garden), of(&lab.world.seed)].concat();
     for (key, object) in &mut all {
         *key = format!("{when}: {key}");
-        // What is asked twice is done twice.
+        // What is asked twice is done twice, and is another generation then.
+        if object["metadata"]["generation"] == object["status"]["observedGeneration"] {
+            object["metadata"]["generation"] = json!("observed");
+            object["status"]["observedGeneration"] = json!("present");
+        }
         let is_reconciled = |kind: &Value| kind == "Create" || kind == "Reconcile";
         if is_reconciled(&object["status"]["lastOperation"]["type"]) {
             object["status"]["lastOperation"]["type"] = json!("Reconcile");

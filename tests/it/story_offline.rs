@@ -1,8 +1,8 @@
 //! A site without its garden, for weeks: the seed is looked after, nothing grows, and the return is no storm.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use gardenlet::base::sorted::SortedMap;
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -136,7 +136,7 @@ fn three_weeks_without_a_garden() {
 }
 
 /// The same with restarts in between; the garden is not there when the agent begins.
-fn restarts(world: &World, config: &Value, variables: BTreeMap<String, String>) {
+fn restarts(world: &World, config: &Value, variables: SortedMap<String, String>) {
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = Agent::new(world, "host-1", config, variables);
     agent.launch();

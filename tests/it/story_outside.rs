@@ -1,7 +1,6 @@
 //! An agent that does not run in its seed: kubeconfigs from files, named in the configuration or in the environment.
 
-use std::collections::BTreeMap;
-
+use gardenlet::base::sorted::SortedMap;
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -52,7 +51,7 @@ fn kubeconfigs_of_the_configuration() {
     let mut config = without_secrets(&world);
     config["gardenClientConnection"] = json!({"kubeconfig": garden});
     config["seedClientConnection"] = json!({"kubeconfig": seed});
-    lives_outside(&world, &Agent::new(&world, "host-1", &config, BTreeMap::new()));
+    lives_outside(&world, &Agent::new(&world, "host-1", &config, SortedMap::new()));
 }
 
 #[test]

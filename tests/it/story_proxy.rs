@@ -1,9 +1,10 @@
 //! A site that reaches everything through a proxy that wants a login: garden, seed and registry, by names that nobody else
 //! knows. What the agent connects to is seen at its dialer, through which every socket of it goes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use gardenlet::base::sorted::SortedMap;
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -165,7 +166,7 @@ fn a_kubeconfig_may_name_its_own_proxy() {
         ("HTTPS_PROXY", url("http", connect.address())),
         ("NO_PROXY", "garden.example.org,seed.example.org".to_owned()),
     ];
-    let variables: BTreeMap<_, _> = variables.map(|(name, value)| (name.to_owned(), value)).into();
+    let variables: SortedMap<_, _> = variables.map(|(name, value)| (name.to_owned(), value)).into();
     let agent = Agent::new(world, "host-1", &without_secrets(world), variables);
     let expected = [socks.address(), front.address(), connect.address()].map(|proxy| proxy.to_string());
     site.works(&agent, &expected);

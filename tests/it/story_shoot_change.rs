@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gardenlet::base::sorted::SortedMap;
 use gardenlet::components::{kube_apiserver, kube_controller_manager};
 use serde_json::{Value, json};
 
@@ -108,7 +109,7 @@ fn templates(kubernetes: &Value) -> [Value; 2] {
         "etcd-client",
         "server",
     ];
-    let secrets: BTreeMap<&'static str, String> = volumes.map(|name| (name, name.to_owned())).into();
+    let secrets: SortedMap<&'static str, String> = volumes.map(|name| (name, name.to_owned())).into();
     let services = ["100.64.0.0/13".to_owned()];
     let named: BTreeSet<String> =
         kube_apiserver::references(kubernetes).into_iter().map(|each| each.file).collect();

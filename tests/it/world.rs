@@ -15,6 +15,7 @@ use std::time::Duration;
 use gardenlet::app::{self, Environment, Reloader, Service, Status};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::base::metrics::Metrics;
+use gardenlet::base::sorted::SortedMap;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::{log as logging, thread};
 use gardenlet::chart::child::Renderer;
@@ -224,7 +225,7 @@ impl World {
     }
 
     /// The environment of a pod in the seed.
-    pub fn pod(&self) -> BTreeMap<String, String> {
+    pub fn pod(&self) -> SortedMap<String, String> {
         let (host, port) =
             self.seed.url().strip_prefix("https://").and_then(|a| a.split_once(':').map(owned)).unwrap();
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -546,7 +547,7 @@ pub struct Agent {
     hostname: String,
     settings: config::Settings,
     state: String,
-    variables: BTreeMap<String, String>,
+    variables: SortedMap<String, String>,
     account: PathBuf,
     clock: Clock,
     built: Timestamp,
@@ -566,7 +567,7 @@ pub struct Agent {
 
 impl Agent {
     /// An agent that is not started.
-    pub fn new(world: &World, hostname: &str, config: &Value, variables: BTreeMap<String, String>) -> Self {
+    pub fn new(world: &World, hostname: &str, config: &Value, variables: SortedMap<String, String>) -> Self {
         let probes = own_address();
         let state = world.path(&format!("state-{hostname}")).to_str().unwrap().to_owned();
         Self {
@@ -725,7 +726,7 @@ fn settings(
     config: &Value,
     probes: &str,
     state: &str,
-    variables: &BTreeMap<String, String>,
+    variables: &SortedMap<String, String>,
 ) -> config::Settings {
     let mut config = config.clone();
     if config["edge"].get("stateDir").is_none() {

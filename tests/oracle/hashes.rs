@@ -1,11 +1,11 @@
 //! Random configurations of the secrets manager: our checksums must be those of Go's library (tests/cluster/tools/hashstructure).
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use gardenlet::base::sorted::SortedMap;
 use gardenlet::format::base64;
 use gardenlet::secrets::{Config, TokenUser};
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ fn config(random: &mut Random) -> Config {
                 user_id: text(random),
                 groups: several(random, text),
             };
-            let tokens: BTreeMap<_, _> =
+            let tokens: SortedMap<_, _> =
                 several(random, |random| (text(random), user(random))).into_iter().collect();
             Config::StaticToken { name, tokens }
         }

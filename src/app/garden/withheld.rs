@@ -1,12 +1,11 @@
 //! What every garden should let its seeds read, and this one does not: its CAs and its version. The agent goes on without,
 //! says so, and asks again.
 
-use std::collections::BTreeMap;
-
 use crate::api::core::{CONFIG_MAP, ConfigMap};
 use crate::app::status::complain;
 use crate::base::clock::Mono;
 use crate::base::error::chain;
+use crate::base::sorted::SortedMap;
 
 use super::trust::CA_LOOK;
 use super::{BringUp, Error, failed};
@@ -32,7 +31,7 @@ pub(super) const INFO: Published =
 /// What cannot be read now, each with the error.
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
-    errors: BTreeMap<Published, String>,
+    errors: SortedMap<Published, String>,
     /// When to ask for the version again.
     due: Mono,
 }

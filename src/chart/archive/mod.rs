@@ -3,7 +3,6 @@
 //! What an archive may hold follows Helm's loader; the number of files, the depth of charts within charts, and the size
 //! of all of them together are limited here, too.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use flate2::read::MultiGzDecoder;
 
 use super::{Chart, File, metadata, values};
 use crate::base::capped;
+use crate::base::sorted::SortedMap;
 use crate::format::yaml;
 use crate::limits::{
     CHART_ARCHIVE_BYTES_MAX, CHART_BYTES_MAX, CHART_DEPTH_MAX, CHART_FILE_BYTES_MAX, CHART_FILES_MAX,
@@ -296,7 +296,7 @@ fn load_files(files: Vec<File>, budget: &mut Budget) -> Result<Chart, Error> {
         "" | "v1" | "v2" => {}
         other => return Err(Error::ApiVersion(other.to_owned())),
     }
-    let mut children: BTreeMap<String, Vec<File>> = BTreeMap::new();
+    let mut children: SortedMap<String, Vec<File>> = SortedMap::new();
     for file in files {
         let name = file.name.as_str();
         match name {

@@ -3,7 +3,6 @@
 //! The agent starts its own program with the hidden command `render-child`. Standard input: four bytes with the length
 //! of a request (big endian), the request as JSON, the archive up to the end. Standard output: the answer as JSON.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -24,6 +23,7 @@ use super::{Table, archive, expand, values};
 use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::limits::{
@@ -111,7 +111,7 @@ impl Archive<'_> {
 }
 
 /// Objects under the keys of the Secret ([`render::Rendered::objects`]).
-pub type Objects = BTreeMap<String, Json>;
+pub type Objects = SortedMap<String, Json>;
 
 /// How charts are rendered.
 #[derive(Clone, Debug)]

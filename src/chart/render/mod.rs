@@ -5,7 +5,6 @@
 //! versions, does not look at `kubeVersion`, and cuts the result into keys of a Secret ([`Rendered::objects`]).
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use super::template::{self, Templates};
 use super::value::{Map, MapKind, Value};
 use super::{Chart, Slice, Table, dependencies, schema};
 use crate::base::clock::Clock;
+use crate::base::sorted::SortedMap;
 use crate::format::yaml::{self, Dialect};
 
 mod api_versions;
@@ -234,7 +234,7 @@ fn render_files(
     chart: &mut Chart,
     values: &Map,
     options: &Options,
-) -> Result<BTreeMap<String, Slice>, Error> {
+) -> Result<SortedMap<String, Slice>, Error> {
     let mut templates = Vec::new();
     let root = Context::root(options);
     let name = chart.name().to_owned();
@@ -248,7 +248,7 @@ fn render_files(
     for template in &templates {
         set.parse(&template.path, template.text.clone()).map_err(Error::Template)?;
     }
-    let mut files = BTreeMap::new();
+    let mut files = SortedMap::new();
     let [key, name, base_path]: [Rc<str>; 3] = ["Template", "Name", "BasePath"].map(Rc::from);
     for template in templates {
         if template.path.rsplit('/').next().is_some_and(|base| base.starts_with('_')) {
@@ -414,8 +414,8 @@ impl Rendered {
     ///
     /// A file with one object has its path as key; one with several has a key for each. What has no kind or no
     /// metadata is left out; of two objects with one kind and name in one file, the last stays.
-    pub fn objects(&self) -> BTreeMap<String, Json> {
-        let mut files: BTreeMap<&str, BTreeMap<String, &Json>> = BTreeMap::new();
+    pub fn objects(&self) -> SortedMap<String, Json> {
+        let mut files: SortedMap<&str, SortedMap<String, &Json>> = SortedMap::new();
         for Manifest { path, object, kind, .. } in &self.manifests.objects {
             let Some(metadata) = object.get("metadata").filter(|m| m.is_object()) else { continue };
             if kind.is_empty() {
@@ -425,7 +425,7 @@ impl Rendered {
             let key = format!("{}/{}", kind.to_lowercase(), name.to_lowercase());
             files.entry(path).or_default().insert(key, object);
         }
-        let mut keys = BTreeMap::new();
+        let mut keys = SortedMap::new();
         for (path, objects) in files {
             let single = objects.len() == 1;
             for (name, object) in objects {

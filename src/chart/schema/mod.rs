@@ -3,13 +3,14 @@
 //! Not checked: the schema itself against the one for schemas, and references to other documents, which upstream would
 //! fetch over the network (each is logged). Messages follow those that Helm prints.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
 use super::template::Expression;
 use super::{Chart, Table};
+use crate::base::sorted::SortedSet;
 use crate::format::number;
 use crate::limits::{SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX};
 
@@ -166,8 +167,8 @@ impl Place {
 /// Keys and items that no keyword has looked at yet: what `unevaluated...` is about. Empty where nobody asks.
 #[derive(Debug, Default)]
 struct Rest {
-    keys: BTreeSet<String>,
-    items: BTreeSet<usize>,
+    keys: SortedSet<String>,
+    items: SortedSet<usize>,
 }
 
 impl Rest {

@@ -1,6 +1,5 @@
 //! `gardenlet bundle export`: which charts, where they come from, and the images that they name.
 
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +11,7 @@ use crate::api::gardener::{CLOUD_PROFILE, CONTROLLER_DEPLOYMENT, ControllerDeplo
 use crate::api::meta::text;
 use crate::base::capped;
 use crate::base::error::chain;
+use crate::base::sorted::SortedSet;
 use crate::base::stop::Stop;
 use crate::chart::child::{Archive, Renderer, Request};
 use crate::components::images;
@@ -151,7 +151,7 @@ fn control_planes(
             // A garden may offer what this gardenlet does not support.
             known.into_iter().filter(|version| images.of_control_plane(version).is_ok()).collect()
         }
-        _ => BTreeSet::new(),
+        _ => SortedSet::new(),
     };
     let mut found = Images::new();
     for version in versions {
@@ -161,8 +161,8 @@ fn control_planes(
 }
 
 /// The versions of Kubernetes that Shoots of the seed have, or could have.
-fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<BTreeSet<String>, kube::Error> {
-    let mut found = BTreeSet::new();
+fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet<String>, kube::Error> {
+    let mut found = SortedSet::new();
     let provider = text(&settings.document["seedConfig"]["spec"]["provider"]["type"]);
     garden.list_all::<Value>(&CLOUD_PROFILE, "", &ListParams::default(), &mut |profile| {
         if all || profile["spec"]["type"] == provider {

@@ -1,6 +1,5 @@
 //! `gardenlet bundle`: charts for places that no registry can be reached from.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
 
 use super::{Io, SUCCESS, Variable, fail, print};
+use crate::base::sorted::SortedSet;
 use crate::format::semver::Version;
 use crate::oci::bundle::{Bundle, Contents, Error};
 use crate::oci::{Digest, Reference};
@@ -168,7 +168,7 @@ fn import(io: &mut Io<'_>, from: &Path, to: PathBuf, digest: Option<Digest>) -> 
     let mut text =
         format!("{} charts and a list of {} images are in {directory}\n", charts.len(), images.len());
     let references = charts.iter().filter_map(|(name, _)| Reference::parse(name).ok());
-    let mut hosts = BTreeSet::new();
+    let mut hosts = SortedSet::new();
     for reference in references {
         hosts.insert(reference.registry);
     }

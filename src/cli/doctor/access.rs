@@ -125,7 +125,7 @@ fn words((verb, group, resource, namespace, name): Access<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use crate::base::sorted::SortedSet;
 
     use super::*;
     use crate::config;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     /// Every permission of a rule: verb, group, resource or path, namespace, name.
-    type Granted = BTreeSet<[String; 5]>;
+    type Granted = SortedSet<[String; 5]>;
 
     fn grant(granted: &mut Granted, namespace: &str, group: &str, lists: [Vec<&str>; 3]) {
         let [verbs, resources, names] = lists;

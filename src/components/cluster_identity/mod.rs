@@ -1,11 +1,10 @@
 //! ManagedResource `cluster-identity`: the ConfigMap that tells what the seed cluster is called.
 
-use std::collections::BTreeMap;
-
 use serde_json::json;
 
 use super::archive;
 use super::managed::Managed;
+use crate::base::sorted::SortedMap;
 use crate::format::yaml::{self, Dialect};
 
 /// The name of the ManagedResource, and of the ConfigMap.
@@ -29,7 +28,10 @@ pub fn fill(identity: &str) -> Managed {
 ///
 /// # Errors
 /// The two differ: what is in the way, and the remedy.
-pub fn is_of_others(data: &BTreeMap<String, String>, (seed, identity): (&str, &str)) -> Result<bool, String> {
+pub fn is_of_others(
+    data: &SortedMap<String, String>,
+    (seed, identity): (&str, &str),
+) -> Result<bool, String> {
     let entry = |key: &str| data.get(key).map_or("", String::as_str);
     let (found, origin) = (entry(NAME), entry(ORIGIN_KEY));
     if found == identity {
@@ -54,7 +56,7 @@ mod tests {
 
     #[test]
     fn an_identity_is_kept_and_never_disputed() {
-        let map = |entries: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let map = |entries: &[(&str, &str)]| -> SortedMap<String, String> {
             entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
         let table = [

@@ -1,8 +1,8 @@
 //! What all our definitions have in common, and their names.
 
-use std::collections::BTreeSet;
-
 use super::*;
+
+use crate::base::sorted::SortedSet;
 
 /// The schema of a definition's only version.
 fn schema(crd: &Value) -> &Value {
@@ -108,7 +108,7 @@ fn check_node(node: &Value, path: &str) {
 
     let none = serde_json::Map::new();
     let properties = node["properties"].as_object().unwrap_or(&none);
-    let known: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
+    let known: SortedSet<&str> = properties.keys().map(String::as_str).collect();
     for required in strings(&node["required"]) {
         assert!(known.contains(required), "{path} requires the unknown {required}");
     }

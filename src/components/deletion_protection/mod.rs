@@ -17,7 +17,7 @@ pub fn is_served(version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use crate::base::sorted::SortedSet;
 
     use serde_json::{Value, json};
 
@@ -49,14 +49,14 @@ mod tests {
     fn kinds_of_extensions_are_protected_but_bastions() {
         let rules =
             objects("ValidatingAdmissionPolicy")[1]["spec"]["matchConstraints"]["resourceRules"].clone();
-        let protected = |group: &str| -> BTreeSet<String> {
+        let protected = |group: &str| -> SortedSet<String> {
             let rule = rules.as_array().unwrap().iter().find(|rule| rule["apiGroups"] == json!([group]));
             let resources = rule.unwrap()["resources"].as_array().unwrap();
             resources.iter().map(|resource| text(resource).to_owned()).collect()
         };
         let served = SERVED.iter().map(|kind| kind.plural.to_string()).filter(|plural| plural != "bastions");
         assert_eq!(protected("extensions.gardener.cloud"), served.collect());
-        assert_eq!(protected("druid.gardener.cloud"), BTreeSet::from(["etcds".to_owned()]));
+        assert_eq!(protected("druid.gardener.cloud"), SortedSet::from(["etcds".to_owned()]));
     }
 
     #[test]

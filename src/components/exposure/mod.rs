@@ -1,7 +1,6 @@
 //! Service `kube-apiserver-exposure`: how a Shoot is reached from outside the seed, without an ingress gateway. It stays
 //! while the Shoot is hibernated, so that the address does, too.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use super::archive;
 use super::bring::bring;
 use crate::api::core::{NODE, SERVICE};
 use crate::api::meta::text;
+use crate::base::sorted::SortedMap;
 use crate::config::control_plane::{Exposure, ExposureType};
 use crate::flow::{Failed, Step};
 use crate::kube::{Error, ListParams, Seed};
@@ -161,7 +161,7 @@ fn node_address(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Str
     if let Some(address) = &settings.address {
         return Ok(address.clone());
     }
-    let mut nodes = BTreeMap::new();
+    let mut nodes = SortedMap::new();
     seed.list_all::<Value>(&NODE, "", &ListParams::default(), &mut |node| {
         nodes.insert(text(&node["metadata"]["name"]).to_owned(), node);
     })?;
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     fn settings(kind: ExposureType) -> Exposure {
-        Exposure { kind, address: None, annotations: BTreeMap::new() }
+        Exposure { kind, address: None, annotations: SortedMap::new() }
     }
 
     #[test]

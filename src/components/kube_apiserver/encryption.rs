@@ -1,9 +1,8 @@
 //! The configuration of what the kube-apiserver encrypts in etcd.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
+use crate::base::sorted::SortedMap;
 use crate::components::managed::unique_secret;
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
@@ -76,7 +75,7 @@ pub fn encryption(input: &Encryption<'_>) -> Result<Value, String> {
     });
     let name = "kube-apiserver-etcd-encryption-configuration";
     let text = yaml::emit(&configuration, Dialect::V4);
-    let data = BTreeMap::from([("encryption-configuration.yaml".to_owned(), text)]);
+    let data = SortedMap::from([("encryption-configuration.yaml".to_owned(), text)]);
     let (_, mut secret) = unique_secret(input.namespace, name, &data);
     secret["type"] = json!("Opaque");
     secret["metadata"]["labels"]["role"] = json!(name);

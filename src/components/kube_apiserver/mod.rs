@@ -1,14 +1,13 @@
 //! The kube-apiserver of a Shoot without workers: Deployment, Service, PodDisruptionBudget, and the ConfigMaps and Secrets that
 //! it reads, as the Go gardenlet writes them. `docs/differences.md` tells what is different, and why.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::bring::{Keep, bring, bring_keeping};
 use super::{archive, content};
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, POD_DISRUPTION_BUDGET, SECRET, SERVICE};
 use crate::api::meta::Resource;
+use crate::base::sorted::SortedMap;
 use crate::kube::{Error, Seed};
 
 mod arguments;
@@ -55,7 +54,7 @@ pub struct Input<'a> {
     /// The names of Secrets by volume: `ca`, `ca-client`, `ca-front-proxy`, `service-account-key-bundle` and `ca-etcd` are
     /// bundles, `service-account-key` is the present key; besides `static-token`, `kube-aggregator`, `etcd-client` and
     /// `server`.
-    pub secrets: &'a BTreeMap<&'static str, String>,
+    pub secrets: &'a SortedMap<&'static str, String>,
     /// The Secret that [`encryption`] made.
     pub encryption: &'a Value,
     /// What [`read`] found in the garden.
@@ -106,7 +105,7 @@ pub fn check(kubernetes: &Value, texts: &Texts) -> Result<(), String> {
     settings::fill(&settings::Given { namespace: "", kubernetes, texts }).map(drop)
 }
 
-fn deployment(input: &Input<'_>, names: &BTreeMap<&str, String>) -> Result<Value, String> {
+fn deployment(input: &Input<'_>, names: &SortedMap<&str, String>) -> Result<Value, String> {
     let mut object = archive::object("kube_apiserver/deployment.yaml");
     object["metadata"]["namespace"] = json!(input.namespace);
     object["spec"]["replicas"] = json!(input.replicas);

@@ -1,11 +1,10 @@
 //! ConfigMaps and Secrets of the garden that the settings of a kube-apiserver name.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, SECRET};
 use crate::api::meta::{Resource, text};
+use crate::base::sorted::SortedMap;
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::kube::Garden;
@@ -26,7 +25,7 @@ pub struct Reference {
 }
 
 /// Texts by [`Reference::file`].
-pub type Texts = BTreeMap<String, String>;
+pub type Texts = SortedMap<String, String>;
 
 pub(super) const AUDIT: &str = "audit";
 pub(super) const AUTHENTICATION: &str = "authentication";

@@ -1,13 +1,12 @@
 //! The ConfigMaps and Secrets that the kube-apiserver reads its settings from.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use super::references::{AUDIT, AUTHENTICATION, AUTHORIZATION, authorizer_kubeconfig, plugin_kubeconfig};
 use super::{Setting, Texts, config_map};
 use crate::api::core::SECRET;
 use crate::api::meta::text;
+use crate::base::sorted::SortedMap;
 use crate::components::content::unique_config_map;
 use crate::components::managed::unique_secret;
 use crate::format::yaml::{self, Dialect};
@@ -59,7 +58,7 @@ fn set(config: &mut Value, [map, field]: [&str; 2], value: Value, what: &str) ->
 }
 
 fn one(input: &Given<'_>, volume: &'static str, name: &str, file: &str, value: &Value) -> Setting {
-    let data = BTreeMap::from([(file.to_owned(), write(value))]);
+    let data = SortedMap::from([(file.to_owned(), write(value))]);
     config_map(volume, unique_config_map(input.namespace, name, &data))
 }
 
@@ -86,7 +85,7 @@ pub(super) fn plugins(server: &Value) -> (Vec<Value>, Vec<Value>) {
 
 fn admission(input: &Given<'_>) -> Result<Vec<Setting>, String> {
     let (enabled, _) = plugins(&input.kubernetes["kubeAPIServer"]);
-    let (mut files, mut kubeconfigs, mut entries) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    let (mut files, mut kubeconfigs, mut entries) = (SortedMap::new(), SortedMap::new(), Vec::new());
     for plugin in &enabled {
         let name = text(&plugin["name"]);
         let kubeconfig = plugin_kubeconfig(name);
@@ -110,7 +109,7 @@ fn admission(input: &Given<'_>) -> Result<Vec<Setting>, String> {
     Ok(vec![config_map("admission-config", map), ("admission-kubeconfigs", SECRET, secret)])
 }
 
-fn secret(input: &Given<'_>, name: &str, data: &BTreeMap<String, String>) -> Value {
+fn secret(input: &Given<'_>, name: &str, data: &SortedMap<String, String>) -> Value {
     let (_, mut secret) = unique_secret(input.namespace, name, data);
     secret["type"] = json!("Opaque");
     secret
@@ -183,7 +182,7 @@ fn authentication(input: &Given<'_>) -> Result<Setting, String> {
 /// RBAC comes first, then the Shoot's webhooks.
 fn authorization(input: &Given<'_>) -> Result<Vec<Setting>, String> {
     let mut authorizers = vec![json!({"type": "RBAC", "name": "rbac"})];
-    let mut kubeconfigs = BTreeMap::new();
+    let mut kubeconfigs = SortedMap::new();
     if let Some(text) = input.texts.get(AUTHORIZATION) {
         let what = "the configuration of authorization";
         let config = parse(text, what)?;
@@ -206,7 +205,7 @@ fn authorization(input: &Given<'_>) -> Result<Vec<Setting>, String> {
 fn webhook(
     input: &Given<'_>,
     authorizer: &Value,
-    kubeconfigs: &mut BTreeMap<String, String>,
+    kubeconfigs: &mut SortedMap<String, String>,
 ) -> Result<Option<Value>, String> {
     if authorizer["type"] != "Webhook" {
         return Ok(None);

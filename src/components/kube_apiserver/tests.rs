@@ -1,6 +1,5 @@
-use std::collections::BTreeSet;
-
 use super::*;
+use crate::base::sorted::SortedSet;
 use crate::components::bring;
 use crate::format::{base64, yaml};
 
@@ -11,7 +10,7 @@ fn golden(text: &str) -> Value {
     yaml::parse(text).unwrap()
 }
 
-fn names() -> BTreeMap<&'static str, String> {
+fn names() -> SortedMap<&'static str, String> {
     let table = [
         ("ca", "ca-bundle-a90a5ae1"),
         ("ca-client", "ca-client-bundle-098f065d"),
@@ -69,9 +68,9 @@ fn deployment_of(kubernetes: &Value) -> Value {
     objects(kubernetes, &Texts::new()).unwrap().pop().unwrap()
 }
 
-fn arguments(deployment: &Value) -> BTreeSet<String> {
+fn arguments(deployment: &Value) -> SortedSet<String> {
     let list = deployment.pointer("/spec/template/spec/containers/0/args").unwrap().as_array().unwrap();
-    let all: BTreeSet<String> = list.iter().map(|argument| argument.as_str().unwrap().to_owned()).collect();
+    let all: SortedSet<String> = list.iter().map(|argument| argument.as_str().unwrap().to_owned()).collect();
     assert_eq!(all.len(), list.len(), "an argument is there twice");
     all
 }
@@ -271,7 +270,7 @@ fn settings_of_the_shoot_become_arguments() {
     }
 }
 
-fn files(kubernetes: &Value, texts: &Texts, prefix: &str) -> BTreeMap<String, String> {
+fn files(kubernetes: &Value, texts: &Texts, prefix: &str) -> SortedMap<String, String> {
     let all = objects(kubernetes, texts).unwrap();
     let found = all.iter().find(|object| content::name(object).starts_with(prefix)).unwrap();
     let entries = found["data"].as_object().into_iter().flatten();

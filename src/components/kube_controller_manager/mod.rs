@@ -1,13 +1,12 @@
 //! The kube-controller-manager of a Shoot without workers: Deployment, Service and PodDisruptionBudget.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use serde_json::{Value, json};
 
 use super::bring::{Keep, bring, bring_keeping};
 use super::content::{CIPHER_SUITES, name_volumes, switches};
 use super::{archive, kube_apiserver};
 use crate::api::core::{DEPLOYMENT, POD_DISRUPTION_BUDGET, SERVICE};
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::semver::Version;
 use crate::kube::{Error, Seed};
 
@@ -31,7 +30,7 @@ pub struct Input<'a> {
     pub services: &'a [String],
     /// The names of Secrets by volume: `ca` is a bundle; `ca-client` and `service-account-key` are the present ones; besides
     /// `server`.
-    pub secrets: &'a BTreeMap<&'static str, String>,
+    pub secrets: &'a SortedMap<&'static str, String>,
     /// The name of the generic kubeconfig's Secret.
     pub generic_kubeconfig: &'a str,
 }
@@ -96,7 +95,7 @@ fn controllers(version: &str, kubernetes: &Value) -> Result<String, String> {
     let parsed = Version::parse(version);
     let minor = parsed.map_err(|error| format!("version {version:?} of Kubernetes: {error}"))?.minor;
     let since = WITHOUT_WORKERS.into_iter().filter(|(_, since)| minor >= *since);
-    let mut off: BTreeSet<&str> = since.map(|(name, _)| name).collect();
+    let mut off: SortedSet<&str> = since.map(|(name, _)| name).collect();
     let switched = kube_apiserver::runtime_config(&kubernetes["kubeAPIServer"]);
     for (api, names) in OF_APIS {
         if switched[api] == false {

@@ -7,7 +7,7 @@ fn golden(text: &str) -> Value {
 }
 
 fn deployment(kubernetes: &Value, version: &str) -> Value {
-    let secrets = BTreeMap::from([
+    let secrets = SortedMap::from([
         ("ca", "ca-bundle-a90a5ae1".to_owned()),
         ("ca-client", "ca-client-58f8e9ac".to_owned()),
         ("service-account-key", "service-account-key-c37a87f6".to_owned()),
@@ -26,7 +26,7 @@ fn deployment(kubernetes: &Value, version: &str) -> Value {
     .unwrap()
 }
 
-fn command(deployment: &Value) -> BTreeSet<String> {
+fn command(deployment: &Value) -> SortedSet<String> {
     let list = deployment.pointer("/spec/template/spec/containers/0/command").unwrap().as_array().unwrap();
     list.iter().map(|argument| argument.as_str().unwrap().to_owned()).collect()
 }

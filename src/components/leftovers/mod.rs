@@ -121,7 +121,7 @@ pub fn is_made_by_gardenlet(managed_fields: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use crate::base::sorted::SortedSet;
 
     use serde_json::json;
 
@@ -176,7 +176,7 @@ mod tests {
         }
         assert!(!definition("verticalpodautoscalercheckpoints.autoscaling.k8s.io").unwrap().has_owners);
         assert!(definition("verticalpodautoscalers.autoscaling.k8s.io").unwrap().has_owners);
-        assert_eq!(GROUPS.iter().collect::<BTreeSet<_>>().len(), GROUPS.len());
+        assert_eq!(GROUPS.iter().collect::<SortedSet<_>>().len(), GROUPS.len());
     }
 
     #[test]

@@ -2,13 +2,12 @@
 //! SeedTemplate) are errors; those that only the garden checks are warnings, because a garden is asked anyway. `settings`
 //! has those of `spec.settings`, `references` those of what the Seed refers to.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
 use super::Problems;
 use super::read::Reader;
 use super::scalar;
+use crate::base::sorted::SortedSet;
 use crate::format::cidr::Cidr;
 
 mod references;
@@ -97,7 +96,7 @@ impl<'a> Place<'a> {
 }
 
 fn unique(values: impl IntoIterator<Item = (String, String)>, problems: &mut Problems) {
-    let mut seen = BTreeSet::new();
+    let mut seen = SortedSet::new();
     for (path, value) in values {
         if !seen.insert(value.clone()) {
             problems.error(&path, format!("{value:?} is there twice"));

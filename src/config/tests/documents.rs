@@ -1,10 +1,10 @@
 //! What docs/options.md and docs/components.md say is what the tables say.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::super::rule::Rule;
 use super::super::schema::{self, Node, Type};
 use super::super::{bounds, inert};
+
+use crate::base::sorted::{SortedMap, SortedSet};
 
 const DOCUMENT: &str = include_str!("../../../docs/options.md");
 
@@ -21,7 +21,7 @@ fn bounds_of(node: &Node) -> String {
 
 /// Paths of the own options, with defaults, bounds and whether they have no effect; a list by its items, if these have a
 /// type.
-fn own_options(node: &Node, path: &str, inert: bool, found: &mut BTreeMap<String, (String, String, bool)>) {
+fn own_options(node: &Node, path: &str, inert: bool, found: &mut SortedMap<String, (String, String, bool)>) {
     let inert = inert || node.inert.is_some();
     if !node.children.is_empty() {
         let below =
@@ -40,11 +40,11 @@ fn own_options(node: &Node, path: &str, inert: bool, found: &mut BTreeMap<String
 
 #[test]
 fn every_own_option_is_documented_with_default_and_bounds_and_none_is_invented() {
-    let mut known = BTreeMap::new();
+    let mut known = SortedMap::new();
     own_options(&schema::tree().children["edge"], "edge", false, &mut known);
     // As long as there are some.
     let (now, later) = DOCUMENT.split_once("Accepted, and without effect so far").unwrap_or((DOCUMENT, ""));
-    let mut told = BTreeMap::new();
+    let mut told = SortedMap::new();
     for (text, inert) in [(now, false), (later, true)] {
         for row in text.lines().filter_map(|line| line.strip_prefix("| `edge")) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
@@ -132,7 +132,7 @@ fn the_table_of_components_names_those_that_can_be_left_out() {
         .filter(|cells: &Vec<&str>| cells[0] != "component")
         .collect();
     assert!(rows.len() > 30, "{} rows: are they found?", rows.len());
-    let mut named = BTreeSet::new();
+    let mut named = SortedSet::new();
     for cells in &rows {
         let states = ["deployed", "optional", "not there"];
         assert!(cells.len() == 5 && states.contains(&cells[2]), "{cells:?}");

@@ -2,7 +2,6 @@
 //! kind that most seeds never have. So all of them are listed at once: every few seconds while one is waited for, once a minute
 //! while there are any, and not at all otherwise.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +10,9 @@ use serde::Deserialize;
 use crate::api::extensions::BASTION;
 use crate::api::meta::{Key, ObjectMeta};
 use crate::base::clock::Mono;
+use crate::base::sorted::SortedMap;
 use crate::kube::{ListParams, Seed};
+use crate::limits;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::pool::Lane;
 use crate::runtime::store::Store;
@@ -28,10 +29,10 @@ const HASTE: Duration = Duration::from_secs(600);
 /// What was seen of the objects: by the key of the Bastion, the key of its object and the version that was read; empty if there
 /// was none. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen(Arc<Mutex<BTreeMap<Key, (Key, String)>>>);
+pub(super) struct Seen(Arc<Mutex<SortedMap<Key, (Key, String)>>>);
 
 impl Seen {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, (Key, String)>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<Key, (Key, String)>> {
         // Single calls change the map: no panic can leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,7 +48,7 @@ impl Seen {
     }
 
     /// Those whose objects are not as they were seen.
-    fn changed(&self, listed: &BTreeMap<Key, String>) -> Vec<Key> {
+    fn changed(&self, listed: &SortedMap<Key, String>) -> Vec<Key> {
         let seen = self.lock();
         let is_other = |object: &Key, version: &String| match listed.get(object) {
             Some(now) => now != version,
@@ -71,7 +72,7 @@ struct Memory {
     /// When objects were listed.
     last: Option<Mono>,
     /// Since when a Bastion is waited for, in which generation.
-    since: BTreeMap<Key, (i64, Mono)>,
+    since: SortedMap<Key, (i64, Mono)>,
 }
 
 /// See the module. It has one key.
@@ -122,10 +123,12 @@ impl Reconciler for Looker {
         if !left.is_zero() {
             return Ok(Outcome::After(left));
         }
-        let mut listed = BTreeMap::new();
+        let mut listed = SortedMap::new();
         let found = self.seed.list_all::<Listed>(&BASTION, "", &ListParams::default(), &mut |object| {
             let metadata = object.metadata;
-            listed.insert(metadata.key(), metadata.resource_version);
+            if listed.len() < limits::STORE_OBJECTS_MAX {
+                listed.insert(metadata.key(), metadata.resource_version);
+            }
         });
         match found {
             // Without the definition there are no objects.

@@ -1,13 +1,13 @@
 //! How an extension reaches the garden: a kubeconfig without a token, which all its workloads share, and a Secret that
 //! the token requestor fills with the token of the extension's account in the garden.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use serde_json::{Value, json};
 
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
+use crate::base::sorted::SortedMap;
 use crate::components::managed;
 use crate::format::{base64, yaml};
 use crate::kube::{Connection, Trust};
@@ -27,7 +27,7 @@ pub(super) const TOKEN_SECRET: &str = "garden-access-extension";
 pub(super) fn ensure_kubeconfig(this: &InstallationReconciler, namespace: &str) -> Result<String, Failure> {
     let connection = this.garden.connection();
     let text = kubeconfig(&connection, this.garden_address.as_deref())?;
-    let data = BTreeMap::from([("kubeconfig".to_owned(), text)]);
+    let data = SortedMap::from([("kubeconfig".to_owned(), text)]);
     let (key, object) = managed::unique_secret(namespace, "generic-garden-kubeconfig", &data);
     match this.seed.create::<Value>(&SECRET, namespace, &object) {
         // Its name is its content, and it is immutable.

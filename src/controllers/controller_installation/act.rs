@@ -1,13 +1,12 @@
 //! What is written into the seed: namespace, Secret and ManagedResource.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use crate::api::condition::Status;
 use crate::api::core::NAMESPACE;
 use crate::api::gardener::ControllerInstallation;
 use crate::api::meta::Key;
+use crate::base::sorted::SortedMap;
 use crate::components::managed;
 use crate::controllers::site::is_garden;
 use crate::runtime::controller::Failure;
@@ -44,7 +43,7 @@ impl InstallationReconciler {
         &self,
         name: &str,
         registration: &str,
-        data: &BTreeMap<String, String>,
+        data: &SortedMap<String, String>,
         verdict: &mut Verdict,
     ) -> Result<(), Failure> {
         self.write_manifests(name, registration, data).inspect_err(|e| {
@@ -62,7 +61,7 @@ impl InstallationReconciler {
         &self,
         name: &str,
         registration: &str,
-        data: &BTreeMap<String, String>,
+        data: &SortedMap<String, String>,
     ) -> Result<(), Failure> {
         let (key, secret) = managed::secret(name, data);
         managed::bring(&self.seed, name, (&key, &secret), |object| {

@@ -2,7 +2,6 @@
 //! kubeconfig for the garden. Only objects of the groups `apps` and `batch` that name the extension's namespace get it;
 //! they come out as from Kubernetes' own types ([`typed`]).
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Value, json};
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 use super::typed;
 use crate::api::meta::text;
 use crate::api::resources::REFERENCE_PREFIX;
+use crate::base::sorted::SortedMap;
 use crate::components::managed::sha256_hex;
 
 /// Where the kubeconfig and its token are mounted.
@@ -166,7 +166,7 @@ fn inject_kubeconfig(object: &mut Value, workload: &Workload, access: GardenAcce
 }
 
 /// Old references go: what is no longer referred to may be collected.
-fn annotate(metadata: &mut Value, references: &BTreeMap<String, String>) {
+fn annotate(metadata: &mut Value, references: &SortedMap<String, String>) {
     if let Some(annotations) = metadata["annotations"].as_object_mut() {
         annotations.retain(|key, _| !key.starts_with(REFERENCE_PREFIX));
     }
@@ -177,8 +177,8 @@ fn annotate(metadata: &mut Value, references: &BTreeMap<String, String>) {
 
 /// The Secrets and ConfigMaps that a pod uses, as annotations: containers (not those of the beginning), volumes, pull
 /// secrets.
-fn references(pod: &Value) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
+fn references(pod: &Value) -> SortedMap<String, String> {
+    let mut found = SortedMap::new();
     let mut add = |kind: &str, reference: &Value, field: &str| {
         if reference.is_object() {
             let name = text(&reference[field]);

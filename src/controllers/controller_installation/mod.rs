@@ -18,7 +18,6 @@ mod status;
 mod typed;
 mod values;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +29,7 @@ use crate::api::gardener::{
 };
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::installation_of;
+use crate::base::sorted::SortedMap;
 use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::config::version::GARDENER;
@@ -87,7 +87,7 @@ struct InstallationReconciler {
     /// Gardener's version, as in `status.gardener.version` of the Seed.
     version: String,
     /// Every known gate.
-    feature_gates: BTreeMap<String, bool>,
+    feature_gates: SortedMap<String, bool>,
     workers: Workers,
     renderer: Renderer,
     charts: Arc<Puller>,

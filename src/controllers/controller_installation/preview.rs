@@ -1,12 +1,11 @@
 //! What an installation would be made of, for a command that looks at the garden and installs nothing.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use crate::api::gardener::{ControllerDeployment, HelmDeployment, OciRepository};
 use crate::api::meta::text;
 use crate::base::error::chain;
+use crate::base::sorted::SortedMap;
 use crate::chart::child::Request;
 use crate::chart::render::KubeVersion;
 use crate::config::version::GARDENER;
@@ -23,7 +22,7 @@ pub struct Preview<'a> {
     /// The whole Seed.
     pub seed: &'a Value,
     /// Every known gate.
-    pub feature_gates: &'a BTreeMap<String, bool>,
+    pub feature_gates: &'a SortedMap<String, bool>,
 }
 
 impl Preview<'_> {

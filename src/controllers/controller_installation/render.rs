@@ -1,6 +1,5 @@
 //! From the chart of a deployment to the data of the Secret.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -8,6 +7,7 @@ use serde_json::Value;
 use crate::api::condition::Status;
 use crate::api::gardener::{ControllerInstallation, HelmDeployment};
 use crate::base::error::chain;
+use crate::base::sorted::SortedMap;
 use crate::chart::child::{self, Objects, Request};
 use crate::chart::render::secret_text;
 use crate::chart::{Table, values};
@@ -83,9 +83,9 @@ pub(super) fn data(
     objects: Objects,
     injection: Injection<'_>,
     verdict: &mut Verdict,
-) -> Result<BTreeMap<String, String>, Failure> {
+) -> Result<SortedMap<String, String>, Failure> {
     let max = SECRET_DATA_BYTES_MAX;
-    let (mut data, mut size) = (BTreeMap::new(), 0);
+    let (mut data, mut size) = (SortedMap::new(), 0);
     let mut refuse = |why: String| {
         verdict.valid(Status::False, "ChartCannotBeRendered", &why);
         Failure::terminal(why)

@@ -1,13 +1,13 @@
 //! Secrets and ConfigMaps of the garden that a deployment's values refer to (`resources[]`): read, checked, and handed to
 //! the templates in the values as `.resources.<name>.data.<key>`.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
 use crate::api::core::{CONFIG_MAP, ConfigMap, SECRET, Secret};
 use crate::api::meta::{ObjectMeta, text};
+use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::kube::{self, Garden};
 
@@ -83,7 +83,7 @@ pub(super) fn resolve(garden: &Garden, references: &[Value], values: &Value) -> 
     Ok(json!({"resources": all}))
 }
 
-fn data(garden: &Garden, name: &str, reference: &Value) -> Result<BTreeMap<String, String>, Error> {
+fn data(garden: &Garden, name: &str, reference: &Value) -> Result<SortedMap<String, String>, Error> {
     let (kind, object) = (text(&reference["kind"]), text(&reference["name"]));
     let unsupported = |what: String| Error::Unsupported { reference: name.to_owned(), what };
     let described = || format!("{kind} {GARDEN_NAMESPACE}/{object}");

@@ -1,11 +1,10 @@
 //! What the agent mixes into the values of every extension chart: the tree `gardener`. Shapes equal the API's JSON
 //! (Gardener `pkg/gardenlet/controller/controllerinstallation`).
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use crate::api::meta::text;
+use crate::base::sorted::SortedMap;
 use crate::chart::Table;
 
 /// What the tree is made of.
@@ -18,7 +17,7 @@ pub(super) struct Facts<'a> {
     /// `cluster-identity` of the garden.
     pub(super) garden_identity: &'a str,
     /// Every known gate.
-    pub(super) feature_gates: &'a BTreeMap<String, bool>,
+    pub(super) feature_gates: &'a SortedMap<String, bool>,
     /// Name of the Secret with the kubeconfig for the garden, if the deployment asks for it.
     pub(super) generic_kubeconfig: Option<&'a str>,
 }
@@ -94,7 +93,7 @@ mod tests {
     #[test]
     fn the_tree_has_every_path_of_upstream() {
         let gates =
-            BTreeMap::from([("AllAlpha".to_owned(), false), ("DefaultSeccompProfile".to_owned(), true)]);
+            SortedMap::from([("AllAlpha".to_owned(), false), ("DefaultSeccompProfile".to_owned(), true)]);
         let seed = example();
         let facts = Facts {
             seed: &seed,

@@ -5,7 +5,6 @@
 //! the set of its types; a changed set wakes the installations that serve the kind. Kinds that nobody serves are not asked
 //! for: no condition depends on them.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use crate::api::gardener::{
 };
 use crate::api::meta::{Key, or_default};
 use crate::base::clock::Timestamp;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::request::ListParams;
 use crate::kube::{Garden, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
@@ -31,10 +31,10 @@ use super::Site;
 
 /// The types of extension objects that exist, by kind; a kind that was not listed yet is absent. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-struct ExistingTypes(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
+struct ExistingTypes(Arc<Mutex<SortedMap<String, SortedSet<String>>>>);
 
 impl ExistingTypes {
-    fn snapshot(&self) -> BTreeMap<String, BTreeSet<String>> {
+    fn snapshot(&self) -> SortedMap<String, SortedSet<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -43,7 +43,7 @@ impl ExistingTypes {
     }
 
     /// Remembers a list; true if it differs from the one before, or is the first.
-    fn replace(&self, kind: &str, types: BTreeSet<String>) -> bool {
+    fn replace(&self, kind: &str, types: SortedSet<String>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.get(kind) == Some(&types) {
             return false;
@@ -128,7 +128,7 @@ impl Reconciler for TypesReconciler {
             self.types.forget(&key.name);
             return Ok(Outcome::Done);
         }
-        let mut types = BTreeSet::new();
+        let mut types = SortedSet::new();
         let listed =
             self.seed.list_all::<ExtensionObject>(resource, "", &ListParams::default(), &mut |object| {
                 if matches!(object.spec.class.as_str(), "" | "shoot" | "seed") {
@@ -189,14 +189,14 @@ impl Reconciler for RequiredReconciler {
 /// The condition; `None` while a kind that matters is not known.
 fn decide(
     served: &[ControllerResource],
-    existing: &BTreeMap<String, BTreeSet<String>>,
+    existing: &SortedMap<String, SortedSet<String>>,
     old: &[Condition],
     now: Timestamp,
 ) -> Option<Condition> {
     let exists =
         |r: &&ControllerResource| existing.get(&r.kind).is_some_and(|types| types.contains(&r.type_name));
     // Whether the registration is the primary one of its kind and type does not matter.
-    let needed: BTreeSet<String> =
+    let needed: SortedSet<String> =
         served.iter().filter(exists).map(|r| format!("{}/{}", r.kind, r.type_name)).collect();
     let (status, reason, message) = if !needed.is_empty() {
         let objects = needed.into_iter().collect::<Vec<_>>().join(" ");
@@ -225,7 +225,7 @@ mod tests {
         vec![resource("Infrastructure", "local"), resource("Worker", "local")]
     }
 
-    fn existing(pairs: &[(&str, &[&str])]) -> BTreeMap<String, BTreeSet<String>> {
+    fn existing(pairs: &[(&str, &[&str])]) -> SortedMap<String, SortedSet<String>> {
         let set = |types: &[&str]| types.iter().map(|t| (*t).to_owned()).collect();
         pairs.iter().map(|(kind, types)| ((*kind).to_owned(), set(types))).collect()
     }
@@ -260,10 +260,10 @@ mod tests {
     #[test]
     fn the_first_list_counts_as_a_change_even_if_it_is_empty() {
         let types = ExistingTypes::default();
-        assert!(types.replace("Worker", BTreeSet::new()));
-        assert!(!types.replace("Worker", BTreeSet::new()));
-        assert!(types.replace("Worker", BTreeSet::from(["local".to_owned()])));
+        assert!(types.replace("Worker", SortedSet::new()));
+        assert!(!types.replace("Worker", SortedSet::new()));
+        assert!(types.replace("Worker", SortedSet::from(["local".to_owned()])));
         types.forget("Worker");
-        assert!(types.replace("Worker", BTreeSet::from(["local".to_owned()])));
+        assert!(types.replace("Worker", SortedSet::from(["local".to_owned()])));
     }
 }

@@ -1,6 +1,5 @@
 //! How the cluster of a Shoot gets an agent.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -17,8 +16,7 @@ use crate::deployer::{NAME, NAMESPACE, apply, token};
 use crate::extension::credentials::Reference;
 use crate::flow::Failed;
 use crate::format::time::parse_rfc3339;
-use crate::kube::{Client, Patch, Shoot, kubeconfig};
-use crate::limits;
+use crate::kube::{Client, Material, Patch, Shoot, kubeconfig};
 use crate::runtime::controller::Context;
 use crate::runtime::write;
 
@@ -103,13 +101,11 @@ fn render(
     apply::render(client, &base.renderer, values, &cx.stop)
 }
 
+/// A file of this agent, of the size of a configuration at most.
 fn read(path: &Path) -> Result<String, Failed> {
-    let failed = |why: String| Failed::new(format!("read {}: {why}", path.display()));
-    let size = fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
-    if size > u64::try_from(limits::CONFIG_FILE_BYTES_MAX).unwrap_or(u64::MAX) {
-        return Err(failed(format!("it has {size} bytes")));
-    }
-    fs::read_to_string(path).map_err(|error| failed(error.to_string()))
+    let failed = |why: &dyn std::fmt::Display| Failed::new(format!("read {}: {why}", path.display()));
+    let bytes = Material::File(path.to_owned()).load().map_err(|error| failed(&error))?;
+    String::from_utf8(bytes.to_vec()).map_err(|error| failed(&error))
 }
 
 /// The configuration of the new agent, checked as it will check it itself.

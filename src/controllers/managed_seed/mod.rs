@@ -10,7 +10,6 @@ mod delete;
 mod status;
 mod subject;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use crate::api::gardener::{MANAGED_SEED, SHOOT};
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
 use crate::base::random;
+use crate::base::sorted::SortedMap;
 use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::components::images::Images;
@@ -28,6 +28,7 @@ use crate::deployer::Parent;
 use crate::flow::Failed;
 use crate::format::view;
 use crate::kube::{Error, Garden, ListParams, Patch, Seed};
+use crate::limits;
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::events::{About, News};
 use crate::runtime::group::Group;
@@ -66,7 +67,7 @@ struct Base {
 
 /// The ManagedSeeds that were listed last. Cheap to clone.
 #[derive(Clone, Default)]
-struct Known(Arc<Mutex<BTreeMap<Key, Entry>>>);
+struct Known(Arc<Mutex<SortedMap<Key, Entry>>>);
 
 struct Entry {
     head: Head,
@@ -75,7 +76,7 @@ struct Entry {
 }
 
 impl Known {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Entry>> {
         // Single calls change the map: no panic can leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -174,7 +175,11 @@ impl Reconciler for Lister {
         let label_selector = format!("name.seed.gardener.cloud/{}=true", base.seed_name);
         let params = ListParams { label_selector, ..ListParams::default() };
         let mut listed = Vec::new();
-        let found = base.garden.list_all::<Head>(&MANAGED_SEED, "", &params, &mut |head| listed.push(head));
+        let found = base.garden.list_all::<Head>(&MANAGED_SEED, "", &params, &mut |head| {
+            if listed.len() < limits::STORE_OBJECTS_MAX {
+                listed.push(head);
+            }
+        });
         match found {
             Ok(_) => {}
             Err(error) if error.is_not_found() || error.is_denied() => {

@@ -157,7 +157,7 @@ pub(super) fn stand_in(shoot: &Value, parent: &Value, asked: Asked) -> Value {
     let (metadata, wanted) = (&shoot["metadata"], &shoot["spec"]);
     let mut spec = parent["seedConfig"]["spec"].clone();
     spec["provider"] = json!({"type": wanted["provider"]["type"], "region": wanted["region"]});
-    let zones: std::collections::BTreeSet<&str> = wanted["provider"]["workers"]
+    let zones: crate::base::sorted::SortedSet<&str> = wanted["provider"]["workers"]
         .as_array()
         .into_iter()
         .flatten()

@@ -1,7 +1,6 @@
 //! The central policies of a namespace (Gardener's `pkg/controller/networkpolicy`): which there are, by its labels, and what
 //! they allow.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
@@ -10,6 +9,7 @@ use super::policy::{DENY_ALL, Policy};
 use crate::api::meta::{ObjectMeta, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::api::selector::selects;
+use crate::base::sorted::SortedMap;
 use crate::format::cidr::Cidr;
 
 /// What a namespace is, as far as policies differ by it.
@@ -282,7 +282,7 @@ fn single(address: IpAddr) -> String {
 /// no address is known.
 pub(super) fn to_api_server(endpoints: &Value, resolved: Option<(&[IpAddr], u16)>) -> Option<Vec<Value>> {
     let rule = |addresses: Vec<IpAddr>, ports: Value| {
-        let unique: BTreeMap<IpAddr, Value> = addresses
+        let unique: SortedMap<IpAddr, Value> = addresses
             .into_iter()
             .map(|address| (address, json!({"ipBlock": {"cidr": single(address)}})))
             .collect();

@@ -2,10 +2,10 @@
 //!
 //! `deny-all` comes after everything that it would cut off, and goes before.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::meta::Key;
+use crate::base::sorted::{SortedMap, SortedSet};
 
 use super::policy::{DENY_ALL, Policy, Seen, seen};
 
@@ -28,7 +28,7 @@ pub(super) struct Wanted {
     /// Names of central policies that belong there and cannot be made yet.
     pub(super) unknown: Vec<&'static str>,
     /// Services that ask for something unclear: their policies stay as they are.
-    pub(super) unclear: BTreeSet<Key>,
+    pub(super) unclear: SortedSet<Key>,
     /// Whether the central policies are the agent's.
     pub(super) has_central: bool,
     /// Whether those of Services are.
@@ -52,7 +52,7 @@ pub(super) struct Plan {
 
 /// `live` is how the policies of the namespace look.
 pub(super) fn plan(namespace: &str, wanted: Wanted, live: &[Arc<str>]) -> Plan {
-    let there: BTreeMap<String, (Seen, &str)> = live
+    let there: SortedMap<String, (Seen, &str)> = live
         .iter()
         .filter_map(|look| seen(look, namespace).map(|seen| (seen.name.clone(), (seen, look.as_ref()))))
         .collect();
@@ -60,7 +60,7 @@ pub(super) fn plan(namespace: &str, wanted: Wanted, live: &[Arc<str>]) -> Plan {
         None => !wanted.has_central || wanted.unknown.contains(&seen.name.as_str()),
         Some(service) => wanted.whose != Whose::Ours || wanted.unclear.contains(service),
     };
-    let names: BTreeSet<&str> = wanted.policies.iter().map(|policy| policy.name.as_str()).collect();
+    let names: SortedSet<&str> = wanted.policies.iter().map(|policy| policy.name.as_str()).collect();
     let obsolete = there
         .values()
         .map(|(seen, _)| seen)
@@ -69,7 +69,7 @@ pub(super) fn plan(namespace: &str, wanted: Wanted, live: &[Arc<str>]) -> Plan {
         obsolete.map(|seen| seen.name.clone()).partition(|name| name == DENY_ALL);
     deletes.sort_unstable();
     let is_known = wanted.unknown.is_empty() && wanted.unclear.is_empty() && wanted.whose != Whose::Unknown;
-    let (mut opens, mut closes, mut stays_open) = (BTreeMap::new(), None, false);
+    let (mut opens, mut closes, mut stays_open) = (SortedMap::new(), None, false);
     for policy in wanted.policies {
         let known = there.get(&policy.name);
         if known.is_some_and(|(_, look)| *look == policy.look(namespace)) {

@@ -17,7 +17,6 @@ mod services;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use serde_json::Value;
 use crate::api::extensions::CLUSTER;
 use crate::api::meta::{Key, ObjectMeta};
 use crate::base::random;
+use crate::base::sorted::SortedMap;
 use crate::components::hosting;
 use crate::config::settings::Settings;
 use crate::kube::Seed;
@@ -66,7 +66,7 @@ pub struct NetworkPolicies {
     additional: Vec<Value>,
     lane: Lane,
     /// By namespace, as read from `Cluster` objects.
-    shoots: Arc<Mutex<BTreeMap<String, ShootNetworks>>>,
+    shoots: Arc<Mutex<SortedMap<String, ShootNetworks>>>,
 }
 
 /// Adds the controller. The watches are the caller's.
@@ -153,7 +153,7 @@ fn is_news(pods: &Alike, altered: &Altered) -> bool {
 fn wake_by_clusters(
     served: &Served,
     lane: &Lane,
-    shoots: &Arc<Mutex<BTreeMap<String, ShootNetworks>>>,
+    shoots: &Arc<Mutex<SortedMap<String, ShootNetworks>>>,
     group: &mut Group,
 ) {
     let (waking, shoots) = (lane.clone(), Arc::clone(shoots));
@@ -195,7 +195,7 @@ impl Reconciler for NetworkPolicies {
 }
 
 impl NetworkPolicies {
-    fn shoots(&self) -> MutexGuard<'_, BTreeMap<String, ShootNetworks>> {
+    fn shoots(&self) -> MutexGuard<'_, SortedMap<String, ShootNetworks>> {
         self.shoots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

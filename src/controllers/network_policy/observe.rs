@@ -1,6 +1,5 @@
 //! What policies are made of, as the watches tell it: namespaces, Services, pods, and the policies that are there.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::decide::{Wanted, Whose};
@@ -8,6 +7,7 @@ use super::services::{Service, carried};
 use super::{central, policy, services};
 use crate::api::core::{NETWORK_POLICY, POD, SERVICE};
 use crate::api::meta::{Key, ObjectMeta};
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::controllers::site::Namespace;
 use crate::kube::Client;
 use crate::limits;
@@ -123,7 +123,7 @@ impl Sight {
         let mut policies = Vec::new();
         if central::is_handled(namespace) {
             let (own, lasting) = (Arc::new(own.clone()), self.lasting());
-            let mut known: BTreeMap<&str, Arc<BTreeSet<String>>> = [(name, own)].into();
+            let mut known: SortedMap<&str, Arc<SortedSet<String>>> = [(name, own)].into();
             for look in self.services.within(name) {
                 let Some(service) = read(name, &look) else { continue };
                 let open: Vec<&str> = lasting

@@ -1,7 +1,6 @@
 //! The policies that Services ask for (gardener-resource-manager's `networkpolicy`): who may talk to the pods of a Service, by
 //! labels of the pods that want to. A policy is there as long as some pod has its label.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 use super::policy::Policy;
 use crate::api::meta::{Key, ObjectMeta, text};
 use crate::api::selector::selects;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::managed::sha256_hex;
 
 /// Before the keys of labels and annotations.
@@ -31,7 +31,7 @@ pub(super) fn look(service: &Value) -> String {
         return String::new();
     }
     let annotations = metadata["annotations"].as_object().into_iter().flatten();
-    let ours: BTreeMap<&str, &Value> =
+    let ours: SortedMap<&str, &Value> =
         annotations.filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value))).collect();
     let ports = spec["ports"].as_array().into_iter().flatten();
     let ports: Vec<Value> =
@@ -55,7 +55,7 @@ pub(super) fn look_of_pod(pod: &Value) -> String {
 }
 
 /// The labels of pods, from their looks.
-pub(super) fn carried(pods: &[Arc<str>]) -> BTreeSet<String> {
+pub(super) fn carried(pods: &[Arc<str>]) -> SortedSet<String> {
     pods.iter().flat_map(|pod| pod.lines()).map(str::to_owned).collect()
 }
 
@@ -145,7 +145,7 @@ impl Service {
     }
 
     /// The policies in its own namespace. `carried` has the labels of pods in its namespace, and in those to which it is open.
-    pub(super) fn within(&self, carried: &BTreeMap<&str, Arc<BTreeSet<String>>>) -> Vec<Policy> {
+    pub(super) fn within(&self, carried: &SortedMap<&str, Arc<SortedSet<String>>>) -> Vec<Policy> {
         let mut policies: Vec<Policy> = self.world().into_iter().collect();
         for (namespace, labels) in carried {
             let is_own = *namespace == self.key.namespace;
@@ -160,7 +160,7 @@ impl Service {
     }
 
     /// The policies in another namespace to which it is open.
-    pub(super) fn elsewhere(&self, namespace: &str, carried: &BTreeSet<String>) -> Vec<Policy> {
+    pub(super) fn elsewhere(&self, namespace: &str, carried: &SortedSet<String>) -> Vec<Policy> {
         let wanted = self.wanted(false, carried);
         wanted.map(|(id, label, port)| self.egress(namespace, &id, &label, port)).collect()
     }
@@ -169,7 +169,7 @@ impl Service {
     fn wanted<'a>(
         &'a self,
         is_own: bool,
-        carried: &'a BTreeSet<String>,
+        carried: &'a SortedSet<String>,
     ) -> impl Iterator<Item = (String, String, &'a Port)> {
         let infix = if is_own { String::new() } else { format!("{}-", self.alias) };
         self.ways.iter().filter_map(move |(id, way, port)| {

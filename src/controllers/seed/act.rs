@@ -1,6 +1,5 @@
 //! A round of the Seed: what comes before the flow, the flow's turns, and what is reported of them.
 
-use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use crate::api::gardener::{OPERATION, SEED, seed_namespace};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
 use crate::base::error::chain;
+use crate::base::sorted::SortedMap;
 use crate::components::deletion_protection;
 use crate::flow::{Ended, Flow, Held, Observer, Pacer, Progress, Turn};
 use crate::format::view;
@@ -73,7 +73,7 @@ impl SeedReconciler {
             live: observed.live.clone(),
             zones: observed.zones(),
             cluster_identity: observed.cluster_identity.clone(),
-            generations: BTreeMap::new(),
+            generations: SortedMap::new(),
             place: authorities::place(&self.seed, &self.keys, &cx.clock),
             secrets: None,
             wanted: Vec::new(),

@@ -1,7 +1,6 @@
 //! The last things that go with a Seed: components that another gardenlet has left, then the definitions, but none of which
 //! somebody has objects.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
+use crate::base::sorted::SortedMap;
 use crate::components::leftovers::{self, COMPONENTS, Definition, ISTIO, OBJECTS};
 use crate::components::webhooks;
 use crate::extension::{CONFIRMATION, TIMESTAMP};
@@ -36,7 +36,7 @@ const LAST: &str = "managedresources.resources.gardener.cloud";
 const PARTS: [&[&str]; 2] = [&["metadata", "managedFields"], &["status", "storedVersions"]];
 
 /// What was found out about definitions, by uid: the version in which their objects are listed, if a gardenlet made them.
-pub(super) type Origins = Mutex<BTreeMap<String, Option<String>>>;
+pub(super) type Origins = Mutex<SortedMap<String, Option<String>>>;
 
 /// Forgets them: the Seed is gone, and with it what they are of.
 pub(super) fn forget(origins: &Origins) {

@@ -1,12 +1,11 @@
 //! What to write into the Seed, from what was seen. Pure.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use crate::api::condition::{self, Condition, Finding, Status};
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
+use crate::base::sorted::SortedMap;
 use crate::flow::Progress;
 use crate::format::quantity::{self, Quantity};
 use crate::format::time::rfc3339 as time;
@@ -31,8 +30,8 @@ pub(super) struct Observed {
     pub(super) kubernetes_version: String,
     pub(super) cluster_identity: String,
     pub(super) certificate_expiry: Option<Timestamp>,
-    pub(super) capacity: BTreeMap<String, String>,
-    pub(super) reserved: BTreeMap<String, String>,
+    pub(super) capacity: SortedMap<String, String>,
+    pub(super) reserved: SortedMap<String, String>,
 }
 
 impl Observed {
@@ -104,9 +103,9 @@ fn expected_status(observed: &Observed) -> Vec<(&'static str, Value)> {
 
 /// Capacity less what is reserved.
 fn allocatable(
-    capacity: &BTreeMap<String, String>,
-    reserved: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
+    capacity: &SortedMap<String, String>,
+    reserved: &SortedMap<String, String>,
+) -> SortedMap<String, String> {
     let rest = |name: &String, total: &String| {
         let rest = Quantity::parse(total).ok()? - Quantity::parse(reserved.get(name)?).ok()?;
         Some(rest.to_string())
@@ -261,8 +260,8 @@ mod tests {
             kubernetes_version: "v1.34.3".to_owned(),
             cluster_identity: "uid-1".to_owned(),
             certificate_expiry: Some(Timestamp::from_unix(1_735_787_045)),
-            capacity: BTreeMap::from([("shoots".to_owned(), "50".to_owned())]),
-            reserved: BTreeMap::from([("shoots".to_owned(), "5".to_owned())]),
+            capacity: SortedMap::from([("shoots".to_owned(), "50".to_owned())]),
+            reserved: SortedMap::from([("shoots".to_owned(), "5".to_owned())]),
         }
     }
 

@@ -3,7 +3,6 @@
 //! A round that finds nothing new skips what it did within the last hour: what is in the cluster then was right, and the
 //! applier keeps it so. Upstream writes Extensions each minute, and so has them reconciled each minute.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::api::resources::GARDEN_NAMESPACE;
 use crate::backup;
 use crate::base::backoff::delay_after;
 use crate::base::clock::Mono;
+use crate::base::sorted::SortedMap;
 use crate::components::crds::Foreign;
 use crate::components::managed::{self, Managed};
 use crate::components::{cluster_identity, crds, install, scale, system, webhooks};
@@ -51,7 +51,7 @@ pub(super) struct Work {
     pub(super) zones: Vec<String>,
     pub(super) cluster_identity: String,
     /// The generations of ManagedResources that this round has written or found right, by name.
-    pub(super) generations: BTreeMap<String, i64>,
+    pub(super) generations: SortedMap<String, i64>,
     /// Where the Secrets of the seed are.
     pub(super) place: Place,
     /// Those that this round has asked for.

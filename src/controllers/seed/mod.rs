@@ -21,7 +21,6 @@ pub mod register;
 mod registration;
 mod status;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,6 +30,7 @@ use crate::api::gardener::{self, ControllerInstallation, ControllerRegistration,
 use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::clock::Timestamp;
+use crate::base::sorted::SortedMap;
 use crate::components::{cluster_identity, system};
 use crate::config::settings::{Components, ResourceManager, SecretReference};
 use crate::kube::{Garden, Seed};
@@ -114,9 +114,9 @@ struct SeedReconciler {
     agent: Agent,
     certificate_expiry: CertificateExpiry,
     /// `resources.capacity`.
-    capacity: BTreeMap<String, String>,
+    capacity: SortedMap<String, String>,
     /// `resources.reserved`.
-    reserved: BTreeMap<String, String>,
+    reserved: SortedMap<String, String>,
     sync_period: Duration,
     /// Which Seed is served.
     registration: Registration,

@@ -115,15 +115,15 @@ fn labels(live: Option<&Value>, config: &SeedConfig) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use crate::base::sorted::SortedMap;
 
     use super::*;
 
     fn config() -> SeedConfig {
         SeedConfig {
             name: "edge-1".to_owned(),
-            labels: BTreeMap::from([("site".to_owned(), "north".to_owned())]),
-            annotations: BTreeMap::from([("a".to_owned(), "1".to_owned())]),
+            labels: SortedMap::from([("site".to_owned(), "north".to_owned())]),
+            annotations: SortedMap::from([("a".to_owned(), "1".to_owned())]),
             spec: json!({"provider": {"type": "local"}, "networks": {"pods": "10.1.0.0/16"}, "dns": {"internal": {}}}),
         }
     }

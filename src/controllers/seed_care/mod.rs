@@ -7,7 +7,6 @@
 mod decide;
 mod pods;
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use crate::api::gardener::{SEED, Seed};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::sorted::SortedMap;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{self, Garden};
 use crate::resources::{Fault, Watched};
@@ -83,7 +83,7 @@ struct CareReconciler {
     /// `controllers.seedCare.syncPeriod`.
     sync_period: Duration,
     /// `controllers.seedCare.conditionThresholds`, by type.
-    thresholds: BTreeMap<String, Duration>,
+    thresholds: SortedMap<String, Duration>,
     looks: Mutex<Looks>,
 }
 

@@ -1,12 +1,11 @@
 //! What comes before the flow of a Shoot: the beginning in its status, and its `Cluster`.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use crate::api::extensions::CLUSTER;
 use crate::api::gardener::{OPERATION, SHOOT};
 use crate::api::meta::{Key, Metadata, text};
+use crate::base::sorted::SortedMap;
 use crate::flow::{Failed, Flow, Pacer, TaskError};
 use crate::format::view;
 use crate::kube::{Garden, Patch, Seed};
@@ -144,9 +143,9 @@ impl ShootReconciler {
             made: None,
             outside: None,
             advertise_address: None,
-            texts: BTreeMap::new(),
+            texts: SortedMap::new(),
             keeps_server: false,
-            generations: BTreeMap::new(),
+            generations: SortedMap::new(),
             rewrite: Rewrite::default(),
             accounts: Accounts::default(),
         }

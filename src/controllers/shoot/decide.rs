@@ -1,6 +1,5 @@
 //! What to do with a Shoot, and when. Pure.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,6 +8,7 @@ use crate::api::condition::{self, Condition, Status};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, is_true, text};
 use crate::base::clock::Timestamp;
+use crate::base::sorted::SortedMap;
 use crate::config::settings::ShootController;
 use crate::format::duration::parse_nanos;
 use crate::format::time::parse_rfc3339;
@@ -192,7 +192,7 @@ pub fn is_deleting(shoot: &Value) -> bool {
 }
 
 /// Whether it is to be deleted by force, if it is being deleted.
-pub(super) fn is_forced(annotations: &BTreeMap<String, String>) -> bool {
+pub(super) fn is_forced(annotations: &SortedMap<String, String>) -> bool {
     annotations.get(CONFIRM_FORCE).is_some_and(|value| is_true(value))
 }
 

@@ -23,7 +23,6 @@ pub mod status;
 mod surroundings;
 mod tasks;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +31,7 @@ use serde_json::{Value, json};
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, SEED, SHOOT, ShootHead};
 use crate::api::meta::Key;
 use crate::base::random;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::images::Images;
 use crate::config::settings::Settings;
 use crate::kube::{Garden, Seed};
@@ -100,7 +100,7 @@ struct ShootReconciler {
     /// Which clusters of Shoots the applier serves.
     served: Served,
     /// The rounds that wait for their next turns.
-    running: Mutex<BTreeMap<Key, act::Running>>,
+    running: Mutex<SortedMap<Key, act::Running>>,
 }
 
 /// After a conflicting write of others.
@@ -177,10 +177,10 @@ impl ShootReconciler {
 
 /// The Shoots that were listed or made since, and that were not decided on yet. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-struct Listed(Arc<Mutex<BTreeSet<Key>>>);
+struct Listed(Arc<Mutex<SortedSet<Key>>>);
 
 impl Listed {
-    fn all(&self) -> MutexGuard<'_, BTreeSet<Key>> {
+    fn all(&self) -> MutexGuard<'_, SortedSet<Key>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,13 +3,12 @@
 //! A rotation that clients must adopt has two steps. The first adds new credentials beside the old ones, the second drops the
 //! old ones. Each step begins with an operation of the Shoot and is done when that succeeds.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, text};
 use crate::base::clock::Timestamp;
+use crate::base::sorted::SortedSet;
 use crate::format::time::rfc3339;
 
 const AUTHORITIES: &str = "certificateAuthorities";
@@ -118,7 +117,7 @@ pub(super) fn encrypts_others(shoot: &Value) -> bool {
     !text(&present["provider"]["type"]).is_empty() && set(&present["resources"]) != set(&wanted["resources"])
 }
 
-fn set(list: &Value) -> BTreeSet<&str> {
+fn set(list: &Value) -> SortedSet<&str> {
     list.as_array().into_iter().flatten().map(text).collect()
 }
 

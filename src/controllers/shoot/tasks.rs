@@ -1,6 +1,5 @@
 //! What the tasks of a Shoot's flow do. Each asks and writes, and returns at once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use crate::api::core::{DEPLOYMENT, POD, STATEFUL_SET};
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, SHOOT};
 use crate::api::meta::{Key, Metadata, annotation, text};
 use crate::base::error::chain;
+use crate::base::sorted::SortedMap;
 use crate::components::images::Images;
 use crate::components::kube_apiserver::{Encryption, KeyOrder};
 use crate::components::managed::{self, Managed};
@@ -64,7 +64,7 @@ pub(super) struct Work {
     /// What those settings name is gone: the API server that is there stays as it is.
     pub(super) keeps_server: bool,
     /// The generations of ManagedResources that this round has written or found right, by name.
-    pub(super) generations: BTreeMap<String, i64>,
+    pub(super) generations: SortedMap<String, i64>,
     /// Objects that are written anew because their encryption changes.
     pub(super) rewrite: Rewrite,
     /// ServiceAccounts that get other tokens.

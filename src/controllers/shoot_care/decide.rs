@@ -2,13 +2,13 @@
 //!
 //! Each check stops at its first finding: a condition tells of one problem at a time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::condition::{self, Condition, Finding, Patience, Status};
 use crate::api::gardener::ShootStatus;
 use crate::api::resources::CARE_LABEL;
 use crate::base::clock::Timestamp;
+use crate::base::sorted::SortedMap;
 use crate::config::care::ShootCare;
 use crate::format::time::parse_rfc3339;
 use crate::resources::{Fault, Watched};
@@ -61,9 +61,9 @@ pub(super) struct Workload {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Plane {
     /// Deployments of the control plane by name.
-    pub(super) deployments: BTreeMap<String, Workload>,
+    pub(super) deployments: SortedMap<String, Workload>,
     /// Its etcds by name: what is wrong with them.
-    pub(super) etcds: BTreeMap<String, Result<(), String>>,
+    pub(super) etcds: SortedMap<String, Result<(), String>>,
     /// What extensions report of the Shoot; none if it is not known for all of them.
     pub(super) reports: Vec<Report>,
 }

@@ -21,11 +21,11 @@ mod reports;
 mod schedule;
 mod webhooks;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Key;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::config::settings::Settings;
 use crate::kube::{Garden, Seed};
 use crate::resources::Watched;
@@ -110,10 +110,10 @@ fn was_reconciled(old: &ShootStatus, new: &ShootStatus) -> bool {
 
 /// Shoots that were asked for since they were looked at. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-struct Asked(Arc<Mutex<BTreeSet<Key>>>);
+struct Asked(Arc<Mutex<SortedSet<Key>>>);
 
 impl Asked {
-    fn all(&self) -> MutexGuard<'_, BTreeSet<Key>> {
+    fn all(&self) -> MutexGuard<'_, SortedSet<Key>> {
         // Single calls change the set: no panic can leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,11 +132,11 @@ struct CareReconciler {
     planes: Planes,
     doors: Doors,
     asked: Asked,
-    known: Mutex<BTreeMap<Key, Known>>,
+    known: Mutex<SortedMap<Key, Known>>,
 }
 
 impl CareReconciler {
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Key, Known>> {
+    fn known(&self) -> MutexGuard<'_, SortedMap<Key, Known>> {
         // Single calls change the map: no panic can leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

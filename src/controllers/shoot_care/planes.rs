@@ -1,7 +1,6 @@
 //! What the namespaces of Shoots in the seed show. The workloads of all of them are read with one list, which the looks at many
 //! Shoots share, and reduced to what is said of them: a list for each Shoot would be most of what their care costs.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use crate::api::gardener::{ControllerInstallation, ControllerRegistration};
 use crate::api::meta::{Resource, text};
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::etcd::druid::ETCD;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::HEARTBEAT;
@@ -42,14 +42,14 @@ pub(super) struct Planes {
 #[derive(Clone)]
 struct Read {
     at: Mono,
-    planes: Arc<BTreeMap<String, Plane>>,
+    planes: Arc<SortedMap<String, Plane>>,
 }
 
 /// The objects of one namespace that say something of its Shoot, before the beats of their extensions are known.
 #[derive(Default)]
 struct Voices {
     /// The types of all its objects, by kind.
-    types: BTreeSet<(&'static str, String)>,
+    types: SortedSet<(&'static str, String)>,
     reports: Vec<Report>,
 }
 
@@ -86,8 +86,8 @@ impl Planes {
         Ok(self.read(namespace)?.remove(namespace).unwrap_or_default())
     }
 
-    fn read(&self, namespace: &str) -> Result<BTreeMap<String, Plane>, Error> {
-        let mut planes = BTreeMap::<String, Plane>::new();
+    fn read(&self, namespace: &str) -> Result<SortedMap<String, Plane>, Error> {
+        let mut planes = SortedMap::<String, Plane>::new();
         self.each(&DEPLOYMENT, namespace, &mut |object| match object {
             None => planes.clear(),
             Some(object) => {
@@ -107,7 +107,7 @@ impl Planes {
             // As upstream: the rest of a control plane is judged without them.
             Err(error) => {
                 log::warn!(err = chain(&error).as_str(); "What extensions say of Shoots cannot be read");
-                BTreeMap::new()
+                SortedMap::new()
             }
             Ok(reports) => reports,
         };
@@ -118,8 +118,8 @@ impl Planes {
     }
 
     /// By namespace and name.
-    fn etcds(&self, namespace: &str) -> Result<BTreeMap<(String, String), Health>, Error> {
-        let mut found = BTreeMap::new();
+    fn etcds(&self, namespace: &str) -> Result<SortedMap<(String, String), Health>, Error> {
+        let mut found = SortedMap::new();
         let (resource, check): (_, fn(&Value) -> Health) = match self.mode {
             EtcdMode::Plain => (&STATEFUL_SET, check_object),
             EtcdMode::Druid => (&ETCD, etcd_health),
@@ -167,8 +167,8 @@ impl Planes {
     }
 
     /// What extensions say, by namespace.
-    fn reports(&self, namespace: &str) -> Result<BTreeMap<String, Vec<Report>>, Error> {
-        let mut voices = BTreeMap::<String, Voices>::new();
+    fn reports(&self, namespace: &str) -> Result<SortedMap<String, Vec<Report>>, Error> {
+        let mut voices = SortedMap::<String, Voices>::new();
         self.list(&EXTENSION, namespace, &ListParams::default(), &mut |object| match object {
             None => voices.clear(),
             Some(object) => add(voices.entry(place(&object).0).or_default(), "Extension", &object),
@@ -191,8 +191,8 @@ impl Planes {
                 }
             }
         }
-        let types: BTreeSet<_> = voices.values().flat_map(|voices| voices.types.iter().cloned()).collect();
-        let beats: BTreeMap<_, _> = types
+        let types: SortedSet<_> = voices.values().flat_map(|voices| voices.types.iter().cloned()).collect();
+        let beats: SortedMap<_, _> = types
             .into_iter()
             .map(|of| self.beat(of.0, &of.1).map(|beat| (of, beat)))
             .collect::<Result<_, _>>()?;
@@ -229,7 +229,7 @@ impl Planes {
 /// What is wrong with an object.
 type Health = Result<(), String>;
 
-type Beats = BTreeMap<(&'static str, String), Result<Option<Timestamp>, String>>;
+type Beats = SortedMap<(&'static str, String), Result<Option<Timestamp>, String>>;
 
 /// The reports of a namespace; none if nobody knows who serves one of its objects, as upstream has it.
 fn believed(namespace: &str, voices: Voices, beats: &Beats) -> Vec<Report> {

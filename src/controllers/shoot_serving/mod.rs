@@ -4,7 +4,6 @@
 //! Woken by namespaces, and by whoever changes a control plane ([`Served::wake`]). Each look reads what is cheap: how many
 //! replicas the API server has, whether another program does the work, and whether the server answers.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::base::backoff::delay_after;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::random;
+use crate::base::sorted::SortedMap;
 use crate::components::cluster_identity;
 use crate::kube::{self, Seed};
 use crate::resources::{Resources, Target, Watched};
@@ -69,7 +69,7 @@ pub struct Serving {
     managed: Source<Watched>,
     spaces: Source<Namespace>,
     identity: OnceLock<String>,
-    known: Mutex<BTreeMap<String, Known>>,
+    known: Mutex<SortedMap<String, Known>>,
 }
 
 /// What is remembered of a namespace between two looks.
@@ -134,7 +134,7 @@ impl Serving {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<String, Known>> {
         // Single calls change the map: no panic can leave it half changed.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,7 +9,6 @@ mod collect;
 pub mod decide;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use crate::api::gardener::{MANAGED_SEED, SHOOT, SHOOT_STATE, ShootHead};
 use crate::api::meta::{Key, annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::random;
+use crate::base::sorted::SortedMap;
 use crate::extension::TIMESTAMP;
 use crate::extension::changed::has_ended;
 use crate::format::time::{parse_rfc3339, rfc3339};
@@ -97,10 +97,10 @@ fn watch_seed(site: &Site, group: &mut Group, lane: &Lane, planes: &Planes) {
 
 /// Which Shoot has its control plane in a namespace of the seed. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-struct Planes(Arc<Mutex<BTreeMap<String, Key>>>);
+struct Planes(Arc<Mutex<SortedMap<String, Key>>>);
 
 impl Planes {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Key>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<String, Key>> {
         // Single calls change the map: no panic can leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,7 +143,7 @@ struct ShootStateReconciler {
     period: Duration,
     /// The seed is the cluster of a Shoot.
     is_managed: OnceLock<bool>,
-    memos: Mutex<BTreeMap<Key, Memo>>,
+    memos: Mutex<SortedMap<Key, Memo>>,
 }
 
 impl Reconciler for ShootStateReconciler {
@@ -190,7 +190,7 @@ struct Written {
 }
 
 impl ShootStateReconciler {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Memo>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<Key, Memo>> {
         // Single calls change the map: no panic can leave it half changed.
         self.memos.lock().unwrap_or_else(PoisonError::into_inner)
     }

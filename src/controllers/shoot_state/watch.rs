@@ -1,6 +1,5 @@
 //! States of extensions, as far as it matters whether they have changed: a hash of each.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,10 +8,11 @@ use serde_json::Value;
 use super::collect::digest;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
+use crate::base::sorted::SortedMap;
 use crate::kube::Undecodable;
 use crate::kube::value::Streamed;
 use crate::runtime::informer::Keep;
-use crate::runtime::marks::Mark;
+use crate::runtime::marks::{Listed, Mark};
 use crate::runtime::source::{Listeners, Listening};
 use crate::runtime::store::StoreView;
 
@@ -24,7 +24,7 @@ struct Known {
 
 #[derive(Default)]
 struct Inner {
-    known: BTreeMap<Key, Known>,
+    known: SortedMap<Key, Known>,
     view: StoreView,
 }
 
@@ -105,7 +105,7 @@ impl Keep for States {
         }
     }
 
-    fn retain(&self, listed: &BTreeSet<Mark>) {
+    fn retain(&self, listed: &Listed) {
         let gone: Vec<Key> = {
             let mut inner = self.lock();
             inner.view.synced = true;
@@ -146,9 +146,9 @@ mod tests {
         assert_eq!(put("3", json!({"state": {"a": 1}})), 2);
         assert_eq!(put("4", json!({"state": {"a": 1}, "observedGeneration": 3})), 2);
         assert_eq!(put("5", json!({"state": {"a": 1}, "resources": [{"name": "r"}]})), 3);
-        states.retain(&BTreeSet::from([Mark::of(&key)]));
+        states.retain(&Listed::from([Mark::of(&key)]));
         assert_eq!(*told.lock().unwrap(), 3);
-        states.retain(&BTreeSet::new());
+        states.retain(&Listed::new());
         assert_eq!((*told.lock().unwrap(), states.has(&key)), (4, false));
     }
 }

@@ -23,10 +23,19 @@ use crate::runtime::queue::RETRY_DEFAULT;
 
 use super::Site;
 
+use request::Requests;
+
 pub use pace::Pace;
 pub use seen::{Secrets, watch};
 
-use request::Requests;
+/// What the requestors of all classes share. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Shared {
+    /// Which Secrets are to have tokens.
+    pub secrets: Secrets,
+    /// Who may ask next.
+    pub pace: Pace,
+}
 
 const CLASS: &str = "garden";
 /// What the garden is called at the [`Pace`], where clusters of Shoots are called as their namespaces.
@@ -36,11 +45,11 @@ const GARDEN: &str = "";
 pub fn add(site: &Site, group: &mut Group) {
     let workers = site.settings.controllers.token_requestor_workers;
     let lane = group.lane("token-requestor", workers, RETRY_DEFAULT);
-    seen::wake(&lane, &site.token_secrets.garden, group);
+    seen::wake(&lane, &site.tokens.secrets.garden, group);
     let requestor = TokenRequestor {
         garden: site.garden.clone(),
         seed: site.seed.clone(),
-        pace: site.token_pace.clone(),
+        pace: site.tokens.pace.clone(),
         namespace: seed_namespace(site.seed_name()),
         lane: lane.clone(),
     };

@@ -2,7 +2,7 @@
 //! the most urgent first. Nobody waits in a worker: a Secret that has to wait comes back when its turn is near. A server that is
 //! away is asked by one Secret at a time, after growing pauses, and the others wait without a request.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::api::meta::Key;
 use crate::base::backoff::delay_after;
 use crate::base::clock::{Mono, Timestamp};
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::{Error, Verdict};
 
 /// So many Secrets in a second.
@@ -66,18 +67,18 @@ struct Away {
 
 #[derive(Default)]
 struct State {
-    waiting: BTreeMap<Place, Waiting>,
-    places: BTreeMap<Asker, (Urgency, Timestamp)>,
+    waiting: SortedMap<Place, Waiting>,
+    places: SortedMap<Asker, (Urgency, Timestamp)>,
     /// When turns were given in the last second, the oldest first.
     given: VecDeque<Mono>,
-    away: BTreeMap<String, Away>,
+    away: SortedMap<String, Away>,
     users: Users,
 }
 
 /// The namespaces in which something runs, as they were a moment ago.
 #[derive(Default)]
 struct Users {
-    known: Option<(Mono, BTreeSet<String>)>,
+    known: Option<(Mono, SortedSet<String>)>,
     is_looking: bool,
 }
 
@@ -184,7 +185,7 @@ impl Pace {
     }
 
     /// The answer to [`Use::Look`]; without one, the next asker looks.
-    pub(super) fn tell_users(&self, found: Option<BTreeSet<String>>, now: Mono) {
+    pub(super) fn tell_users(&self, found: Option<SortedSet<String>>, now: Mono) {
         let known = found.map(|all| (now, all));
         self.lock().users = Users { known, is_looking: false };
     }
@@ -226,7 +227,8 @@ impl State {
         // Those whose server is away take no turns from the others.
         let counts =
             |waiting: &Waiting| waiting.server == server || self.is_held(&waiting.server, now).is_zero();
-        let ahead = self.waiting.range(..place).filter(|(_, waiting)| counts(waiting)).count();
+        let earlier = self.waiting.iter().take_while(|(other, _)| *other < place);
+        let ahead = earlier.filter(|(_, waiting)| counts(waiting)).count();
         let held = self.is_held(server, now);
         if ahead + self.given.len() < RATE {
             return held;
@@ -401,7 +403,7 @@ mod tests {
         assert_eq!((pace.use_of("a", s(1)), pace.use_of("b", s(1))), (Use::Look, Use::Wait));
         pace.tell_users(None, s(2));
         assert_eq!(pace.use_of("a", s(2)), Use::Look, "the look has failed");
-        pace.tell_users(Some(BTreeSet::from(["a".to_owned()])), s(3));
+        pace.tell_users(Some(SortedSet::from(["a".to_owned()])), s(3));
         assert_eq!((pace.use_of("a", s(62)), pace.use_of("b", s(62))), (Use::Used, Use::Unused));
         assert_eq!(pace.use_of("a", s(63)), Use::Look);
     }

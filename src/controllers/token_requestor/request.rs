@@ -1,6 +1,5 @@
 //! A look at one Secret that asks for the token of an account: whether another one is due, and how it comes into the Secret.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 use crate::api::core::{POD, SECRET, SERVICE_ACCOUNT, token_request};
 use crate::api::meta::{Key, Metadata, Resource, annotation, is_true, or_default, text};
 use crate::base::random;
+use crate::base::sorted::SortedSet;
 use crate::format::{duration, time};
 use crate::kube::{Client, Error, ListItem, ListParams, Patch, Seed, Trust};
 use crate::runtime::controller::{Context, Failure, Outcome};
@@ -228,8 +228,8 @@ pub(super) fn take_turn(
 }
 
 /// The namespaces that have pods.
-fn users(seed: &Seed) -> Result<BTreeSet<String>, Error> {
-    let mut all = BTreeSet::new();
+fn users(seed: &Seed) -> Result<SortedSet<String>, Error> {
+    let mut all = SortedSet::new();
     let params = ListParams { metadata_only: true, ..ListParams::default() };
     // One that cannot be read has a namespace, too.
     seed.list_each::<Metadata>(&POD, "", &params, &mut |item| match item {

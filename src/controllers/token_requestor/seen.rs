@@ -1,7 +1,5 @@
 //! The Secrets of the seed that ask for tokens of accounts: one watch for the classes, whose requestors come and go.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
 use crate::api::core::SECRET;
@@ -12,7 +10,7 @@ use crate::kube::{Client, ListParams, Undecodable};
 use crate::runtime::controller::{Failure, Outcome};
 use crate::runtime::group::Group;
 use crate::runtime::informer::{Keep, Options};
-use crate::runtime::marks::{Mark, Marks};
+use crate::runtime::marks::{Listed, Marks};
 use crate::runtime::pool::Lane;
 use crate::runtime::store::StoreView;
 
@@ -104,7 +102,7 @@ impl Keep for Secrets {
         self.both().iter().for_each(|marks| marks.remove(key));
     }
 
-    fn retain(&self, listed: &BTreeSet<Mark>) {
+    fn retain(&self, listed: &Listed) {
         self.both().iter().for_each(|marks| marks.retain(listed));
     }
 

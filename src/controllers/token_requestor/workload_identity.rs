@@ -49,7 +49,7 @@ pub fn add(site: &Site, group: &mut Group) {
     let requestor = Requestor {
         garden: site.garden.clone(),
         seed: site.seed.clone(),
-        pace: site.token_pace.clone(),
+        pace: site.tokens.pace.clone(),
         lifetime: settings.lifetime,
     };
     group.run(lane, requestor);

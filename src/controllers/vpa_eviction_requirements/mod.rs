@@ -4,7 +4,6 @@
 //! They are few and rarely change, so a list of their metadata each minute takes the place of a watch. A kind that is not there
 //! is no error. Where the cluster of the seed is a garden or hosts itself, another program does this work.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use crate::api::meta::{Key, Metadata, ObjectMeta, Resource};
 use crate::api::patch::difference;
 use crate::base::clock::Mono;
 use crate::base::random;
+use crate::base::sorted::SortedMap;
 use crate::components::hosting;
 use crate::kube::{Error, ListItem, ListParams, Patch, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
@@ -53,7 +53,7 @@ struct EvictionRequirements {
 #[derive(Default)]
 struct Known {
     /// What was seen of each autoscaler.
-    versions: BTreeMap<Mark, u64>,
+    versions: SortedMap<Mark, u64>,
     /// Until when it counts that the work is ours.
     ours_until: Option<Mono>,
 }
@@ -88,7 +88,7 @@ impl EvictionRequirements {
     fn look(&self) -> Result<bool, Error> {
         let label_selector = decide::SELECTOR.to_owned();
         let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
-        let mut seen = BTreeMap::new();
+        let mut seen = SortedMap::new();
         let listed = self.seed.list_each::<Metadata>(&VPA, "", &params, &mut |item| match item {
             ListItem::Object(vpa) => drop(seen.insert(vpa.metadata.key(), version(&vpa.metadata))),
             ListItem::Undecodable(vpa) => drop(seen.insert(vpa.key, 0)),

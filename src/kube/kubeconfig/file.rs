@@ -1,6 +1,5 @@
 //! The shape of a kubeconfig file.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer};
@@ -8,6 +7,7 @@ use serde_json::Value;
 
 use crate::api::meta::or_default;
 use crate::base::redact;
+use crate::base::sorted::SortedMap;
 
 /// A kubeconfig file, entries by name.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -16,11 +16,11 @@ pub(super) struct File {
     #[serde(rename = "current-context", deserialize_with = "or_default")]
     pub(super) current_context: String,
     #[serde(deserialize_with = "named")]
-    pub(super) clusters: BTreeMap<String, Cluster>,
+    pub(super) clusters: SortedMap<String, Cluster>,
     #[serde(deserialize_with = "named")]
-    pub(super) users: BTreeMap<String, User>,
+    pub(super) users: SortedMap<String, User>,
     #[serde(deserialize_with = "named")]
-    pub(super) contexts: BTreeMap<String, Context>,
+    pub(super) contexts: SortedMap<String, Context>,
 }
 
 #[derive(Clone, Default, Deserialize)]
@@ -129,7 +129,7 @@ impl fmt::Debug for User {
 /// Reads `[{name, cluster|user|context}]`. A name that comes twice in one file is an error, as in client-go.
 fn named<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     d: D,
-) -> Result<BTreeMap<String, T>, D::Error> {
+) -> Result<SortedMap<String, T>, D::Error> {
     #[derive(Deserialize)]
     struct Entry<T> {
         #[serde(default)]
@@ -137,7 +137,7 @@ fn named<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
         #[serde(alias = "cluster", alias = "user", alias = "context", default = "Option::default")]
         entry: Option<T>,
     }
-    let mut map = BTreeMap::new();
+    let mut map = SortedMap::new();
     for Entry { name, entry } in Option::<Vec<Entry<T>>>::deserialize(d)?.unwrap_or_default() {
         if map.contains_key(&name) {
             return Err(serde::de::Error::custom(format!("duplicate name {name:?} in list")));

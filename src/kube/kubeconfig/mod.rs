@@ -6,7 +6,6 @@
 pub mod exec;
 mod file;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -20,6 +19,7 @@ use self::file::{Cluster, Exec, File, User};
 use super::connection::{Certificate, Connection, Credentials, Identity, Material, Trust, read_small};
 pub use super::in_cluster::connection as in_cluster;
 use crate::base::redact::Secret;
+use crate::base::sorted::SortedMap;
 use crate::format::{base64, view, yaml};
 use crate::limits;
 
@@ -190,7 +190,7 @@ impl Kubeconfig {
     }
 }
 
-fn keep_first<T>(into: &mut BTreeMap<String, T>, more: BTreeMap<String, T>) {
+fn keep_first<T>(into: &mut SortedMap<String, T>, more: SortedMap<String, T>) {
     for (name, value) in more {
         into.entry(name).or_insert(value);
     }

@@ -1,12 +1,12 @@
 //! Imports another bundle: only what its index leads to, and at most the announced sizes.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::{Bundle, Contents, Error, READ_AGAIN, WRITABLE, blob, blob_path, pack};
 use crate::base::capped;
 use crate::base::error::chain;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::base::stop::Stop;
 use crate::limits;
 use crate::oci::cache::{Begun, Cache, Content};
@@ -44,20 +44,20 @@ impl Bundle {
 struct Plan<'a> {
     from: &'a Path,
     /// Manifests that are to be read, each with the chart that needs it.
-    manifests: BTreeMap<Digest, String>,
-    seen: BTreeSet<Digest>,
+    manifests: SortedMap<Digest, String>,
+    seen: SortedSet<Digest>,
     /// What manifests name, with the sizes that they announce.
-    blobs: BTreeMap<Digest, u64>,
+    blobs: SortedMap<Digest, u64>,
     /// All together.
     bytes: u64,
 }
 
 impl<'a> Plan<'a> {
     fn new(from: &'a Path, contents: &Contents) -> Self {
-        let manifests: BTreeMap<_, _> =
+        let manifests: SortedMap<_, _> =
             contents.charts.iter().map(|(name, digest)| (*digest, name.clone())).collect();
         let seen = manifests.keys().copied().collect();
-        Self { from, manifests, seen, blobs: BTreeMap::new(), bytes: 0 }
+        Self { from, manifests, seen, blobs: SortedMap::new(), bytes: 0 }
     }
 
     /// Takes over the manifests that are known by now, and learns what they name.

@@ -4,7 +4,6 @@
 //! Blobs come first, each written under its digest once it is right; `index.json`, which makes them known, comes last. So
 //! whatever breaks off leaves the charts that were there, and the next run goes on. What is there already stays.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -19,6 +18,7 @@ use super::manifest::{self, Next};
 use super::{Error as Cause, file};
 use crate::base::capped;
 use crate::base::error::chain;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::limits;
 
 mod import;
@@ -65,9 +65,9 @@ impl std::error::Error for Error {}
 /// References and what they stand for, each once.
 pub type Charts = Vec<(String, Digest)>;
 /// References of container images.
-pub type Images = BTreeSet<String>;
+pub type Images = SortedSet<String>;
 /// Blobs and their sizes.
-pub type Blobs = BTreeMap<Digest, u64>;
+pub type Blobs = SortedMap<Digest, u64>;
 
 /// A bundle in a directory.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 //! time or the machine: the same charts give the same bytes. `.tar.gz` is for tools that want it; charts are compressed
 //! already, so nothing is compressed again.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -14,6 +13,7 @@ use tar::{EntryType, Header};
 
 use super::import::Incoming;
 use super::{Blobs, Bundle, Error, IMAGES, INDEX, LAYOUT, NO_BUNDLE, READ_AGAIN, blob_path, replace};
+use crate::base::sorted::SortedSet;
 use crate::limits;
 use crate::oci::file;
 
@@ -153,7 +153,7 @@ impl Write for Stored<'_> {
 type Each<'a> = &'a mut dyn FnMut(&str, &mut Incoming<'_>) -> Result<(), Error>;
 
 /// Hands over those files of a bundle that have these paths in it.
-pub(super) fn each(from: &Path, names: &BTreeSet<String>, each: Each<'_>) -> Result<(), Error> {
+pub(super) fn each(from: &Path, names: &SortedSet<String>, each: Each<'_>) -> Result<(), Error> {
     if from.is_dir() {
         return each_in_directory(from, names, each);
     }
@@ -168,7 +168,7 @@ pub(super) fn each(from: &Path, names: &BTreeSet<String>, each: Each<'_>) -> Res
     each_in_archive(from, packed, names, each)
 }
 
-fn each_in_directory(from: &Path, names: &BTreeSet<String>, each: Each<'_>) -> Result<(), Error> {
+fn each_in_directory(from: &Path, names: &SortedSet<String>, each: Each<'_>) -> Result<(), Error> {
     for name in names {
         let path = from.join(name);
         let mut file = match file::open(&path) {
@@ -184,7 +184,7 @@ fn each_in_directory(from: &Path, names: &BTreeSet<String>, each: Each<'_>) -> R
 fn each_in_archive(
     from: &Path,
     archive: &mut dyn Read,
-    names: &BTreeSet<String>,
+    names: &SortedSet<String>,
     each: Each<'_>,
 ) -> Result<(), Error> {
     let refuse = |why: &str| Error::new(from.display(), why, READ_AGAIN);
@@ -270,7 +270,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("gardenlet-pack-{}", random::hex(12)));
         let read = |content: &[u8]| {
             fs::write(&path, content).unwrap();
-            each(&path, &BTreeSet::new(), &mut |_, _| Ok(())).unwrap_err().to_string()
+            each(&path, &SortedSet::new(), &mut |_, _| Ok(())).unwrap_err().to_string()
         };
         let name = path.display();
         let table: [(&[u8], &str); 4] = [
@@ -298,7 +298,7 @@ mod tests {
             assert!(text.contains("it announces files of more than"), "{bytes}: {text}");
         }
         fs::remove_file(&path).unwrap();
-        let none = each(&path, &BTreeSet::new(), &mut |_, _| Ok(())).unwrap_err().to_string();
+        let none = each(&path, &SortedSet::new(), &mut |_, _| Ok(())).unwrap_err().to_string();
         assert!(none.ends_with(NO_BUNDLE), "{none}");
     }
 }

@@ -7,7 +7,6 @@
 //! A download that broke off stays beside as `<digest>.part`, and the next one goes on where it ended. Without a state
 //! directory, or when its disk fails, a little is kept in memory.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek as _, Write as _};
@@ -22,6 +21,7 @@ use super::file;
 use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::sorted::{SortedMap, SortedSet};
 use crate::base::stop::Stop;
 use crate::limits;
 
@@ -75,11 +75,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// When something was used, in steps.
-    used: BTreeMap<Digest, u64>,
+    used: SortedMap<Digest, u64>,
     step: u64,
     /// What is being fetched.
-    busy: BTreeSet<Digest>,
-    memory: BTreeMap<Digest, Arc<[u8]>>,
+    busy: SortedSet<Digest>,
+    memory: SortedMap<Digest, Arc<[u8]>>,
 }
 
 impl State {
@@ -232,7 +232,7 @@ impl Cache {
             }
         }
         // What is not there any more is not remembered either.
-        let here: BTreeSet<Digest> = list(folder).into_iter().filter_map(|file| file.digest).collect();
+        let here: SortedSet<Digest> = list(folder).into_iter().filter_map(|file| file.digest).collect();
         self.lock().used.retain(|digest, _| here.contains(digest));
     }
 

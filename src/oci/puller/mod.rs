@@ -3,7 +3,6 @@
 mod download;
 mod patience;
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
+use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
 use crate::base::workers::{ChartTurn, Workers};
 use crate::config::settings::Registry;
@@ -39,7 +39,7 @@ pub struct Puller {
     registries: Vec<Registry>,
     cache: Cache,
     running: Running,
-    quiet: Mutex<BTreeMap<String, Mono>>,
+    quiet: Mutex<SortedMap<String, Mono>>,
     /// Whether all parts of an artifact are wanted in the cache.
     whole: bool,
     /// Whether sources are asked for a chart and do not give it.

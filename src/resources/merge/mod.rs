@@ -3,14 +3,13 @@
 //! In short: metadata and status are the live object's, but for labels, annotations and owners; everything else is as
 //! desired, so that a field nobody desires goes back to the server's default. Some kinds keep a few fields more.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::names;
 use super::object::{annotations, find_map, from_texts, group_of, is_empty, labels, map_at, set, text};
 use crate::api::meta::annotation;
 use crate::api::resources::{ObjectReference, REFERENCE_PREFIX};
+use crate::base::sorted::SortedMap;
 
 mod service;
 mod workload;
@@ -34,7 +33,7 @@ pub(super) struct Terms<'a> {
 }
 
 /// Puts labels on an object, its pod template and its volume claim templates.
-pub(super) fn inject_labels(object: &mut Value, inject: &BTreeMap<String, String>) {
+pub(super) fn inject_labels(object: &mut Value, inject: &SortedMap<String, String>) {
     let mut all = inject.clone();
     all.insert(names::MANAGED_BY.to_owned(), names::MANAGED_BY_VALUE.to_owned());
     let put = |value: &mut Value| {
@@ -80,14 +79,14 @@ struct Preserved {
     resources: bool,
 }
 
-fn merge_labels(object: &Value, terms: Terms<'_>, old: &Value) -> BTreeMap<String, String> {
+fn merge_labels(object: &Value, terms: Terms<'_>, old: &Value) -> SortedMap<String, String> {
     if terms.force_labels {
         return labels(object);
     }
     merge_texts(labels(object), labels(old), terms.recorded.map(|r| &r.labels))
 }
 
-fn merge_annotations(object: &Value, terms: Terms<'_>, old: &Value) -> BTreeMap<String, String> {
+fn merge_annotations(object: &Value, terms: Terms<'_>, old: &Value) -> SortedMap<String, String> {
     let mut live = annotations(old);
     // These say which Secrets the object uses: only what is desired now may keep a Secret from being collected.
     live.retain(|key, _| !key.starts_with(REFERENCE_PREFIX));
@@ -102,10 +101,10 @@ fn merge_annotations(object: &Value, terms: Terms<'_>, old: &Value) -> BTreeMap<
 /// Live entries and desired ones, the desired winning. What was recorded and is no longer desired goes, unless somebody
 /// has changed it since.
 fn merge_texts(
-    desired: BTreeMap<String, String>,
-    mut live: BTreeMap<String, String>,
-    recorded: Option<&BTreeMap<String, String>>,
-) -> BTreeMap<String, String> {
+    desired: SortedMap<String, String>,
+    mut live: SortedMap<String, String>,
+    recorded: Option<&SortedMap<String, String>>,
+) -> SortedMap<String, String> {
     live.retain(|key, value| recorded.and_then(|r| r.get(key)) != Some(value));
     live.extend(desired);
     live

@@ -31,13 +31,13 @@ fn labels_go_on_templates_too() {
     let mut object = json!({"metadata": {"name": "x"}, "spec": {
         "template": {"metadata": {"labels": {"a": "1"}}},
         "volumeClaimTemplates": [{"metadata": {"name": "data"}}]}});
-    inject_labels(&mut object, &BTreeMap::from([("a".to_owned(), "2".to_owned())]));
+    inject_labels(&mut object, &SortedMap::from([("a".to_owned(), "2".to_owned())]));
     let all = json!({"a": "2", "resources.gardener.cloud/managed-by": "gardener"});
     assert_eq!(object["metadata"]["labels"], all);
     assert_eq!(object["spec"]["template"]["metadata"]["labels"], all);
     assert_eq!(object["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"], all);
     let mut bare = json!({"metadata": {"name": "x"}, "spec": {"template": "text"}});
-    inject_labels(&mut bare, &BTreeMap::new());
+    inject_labels(&mut bare, &SortedMap::new());
     assert_eq!(bare["spec"], json!({"template": "text"}));
 }
 

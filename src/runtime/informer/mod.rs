@@ -6,7 +6,6 @@
 //! storage was restored. One thread and one connection each; there are few. An object that cannot be decoded is left out and
 //! named in the log; it does not break the list.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -29,7 +28,7 @@ use crate::kube::watch::{WatchEvent, WatchHandle};
 use crate::kube::{Client, Error, Verdict};
 use crate::limits;
 
-use super::marks::Mark;
+use super::marks::{Listed, Mark};
 use super::store::StoreView;
 
 /// A view of a kind: the fields that somebody reads.
@@ -106,7 +105,7 @@ pub trait Keep: Send + Sync {
     fn remove(&self, key: &Key);
 
     /// A complete list ended: whatever it did not contain is gone.
-    fn retain(&self, listed: &BTreeSet<Mark>);
+    fn retain(&self, listed: &Listed);
 
     /// Nobody follows the kind any more: nothing is known.
     fn clear(&self);
@@ -277,7 +276,7 @@ impl Feed for KindFeed {
     fn list(&mut self) -> Result<String, Error> {
         let past = self.client.past();
         let (o, params) = (&self.options, self.selection());
-        let (mut listed, mut undecodable) = (BTreeSet::new(), Vec::new());
+        let (mut listed, mut undecodable) = (Listed::new(), Vec::new());
         let found = self.client.list_streamed(&o.resource, &o.namespace, &params, &mut |item| match item {
             Some(object) => {
                 // One that cannot be decoded is not gone, either.
@@ -291,7 +290,7 @@ impl Feed for KindFeed {
         });
         if found.as_ref().is_err_and(|error| is_absent(o.optional, error)) {
             self.kept.heard(self.client.clock().mono());
-            self.kept.retain(&BTreeSet::new());
+            self.kept.retain(&Listed::new());
         }
         let version = found?;
         (self.doubtful, self.other_past, self.past) = (false, false, past);

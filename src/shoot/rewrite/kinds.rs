@@ -1,12 +1,11 @@
 //! Which kinds a list of encrypted resources means: `secrets`, `deployments.apps`, `*.apps`, `*.` and `*.*`.
 
-use std::collections::BTreeSet;
-
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::core::{API_SERVICE, SECRET};
 use crate::api::meta::{Metadata, Resource, or_default};
+use crate::base::sorted::SortedSet;
 use crate::flow::Failed;
 use crate::kube::{Client, Error, ListParams, Method};
 use crate::limits;
@@ -137,8 +136,8 @@ fn add(
 }
 
 /// Versions of groups that servers of the Shoot's owner answer for, as `v1.example.org`.
-fn foreign(shoot: &Client) -> Result<BTreeSet<String>, Failed> {
-    let mut all = BTreeSet::new();
+fn foreign(shoot: &Client) -> Result<SortedSet<String>, Failed> {
+    let mut all = SortedSet::new();
     let listed =
         shoot.list_all::<Registered>(&API_SERVICE, "", &ListParams::default(), &mut |each: Registered| {
             if each.spec.service.is_some() {

@@ -3,11 +3,10 @@
 //!
 //! The label is all that is remembered: whoever begins anew passes over what has it already.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use super::view::{Phase, View};
+use crate::base::sorted::SortedSet;
 use crate::flow::{Failed, Step};
 use crate::kube::{Client, Patch};
 
@@ -71,7 +70,7 @@ impl Rewrite {
 /// What is to be written anew: with another key everything that is encrypted, else the resources that are new in the list,
 /// or not in it any more.
 pub fn resources(view: &View) -> Vec<String> {
-    let set = |list: &[String]| list.iter().map(|name| plain(name).to_owned()).collect::<BTreeSet<_>>();
+    let set = |list: &[String]| list.iter().map(|name| plain(name).to_owned()).collect::<SortedSet<_>>();
     let (mut after, mut before) = (set(&view.encrypted), set(&view.encrypted_before));
     for list in [&mut after, &mut before] {
         list.insert("secrets".to_owned());

@@ -4,11 +4,10 @@
 //! after all that it needs, and a flow ends only when no task is left that could run. What does not follow from that is not
 //! said.
 
-use std::collections::BTreeSet;
-
 use serde_json::Value;
 
 use crate::api::meta::text;
+use crate::base::sorted::SortedSet;
 use crate::controllers::shoot::status::INITIALIZE;
 use crate::flow::Outline;
 
@@ -33,9 +32,9 @@ enum Run {
     /// Nothing has begun.
     None,
     /// These run, and so many percent are done.
-    Going(BTreeSet<usize>, usize),
+    Going(SortedSet<usize>, usize),
     /// These have failed, and nothing runs any more.
-    Over(BTreeSet<usize>),
+    Over(SortedSet<usize>),
     Succeeded,
     Unknown,
 }
@@ -97,7 +96,7 @@ impl Judge<'_> {
 
     fn run(&self, status: &Value) -> Run {
         let last = &status["lastOperation"];
-        let failed: Option<BTreeSet<usize>> =
+        let failed: Option<SortedSet<usize>> =
             errors(status).map(|error| self.place(text(&error["taskID"]))).collect();
         match text(&last["state"]) {
             "" | "Pending" => Run::None,
@@ -113,9 +112,9 @@ impl Judge<'_> {
     fn reported(&self, last: &Value) -> Run {
         let percent = last["progress"].as_u64().and_then(|percent| usize::try_from(percent).ok());
         let description = text(&last["description"]);
-        let running: Option<BTreeSet<usize>> = match percent {
+        let running: Option<SortedSet<usize>> = match percent {
             // The tasks that need nothing begin at once.
-            None | Some(0) => Some(self.open(&BTreeSet::new())),
+            None | Some(0) => Some(self.open(&SortedSet::new())),
             Some(_) => description.split(", ").map(|name| self.place(name)).collect(),
         };
         match running {
@@ -127,9 +126,9 @@ impl Judge<'_> {
     }
 
     /// The tasks that may begin when these are done, and have not begun.
-    fn open(&self, done: &BTreeSet<usize>) -> BTreeSet<usize> {
-        let mut through = BTreeSet::new();
-        let mut open = BTreeSet::new();
+    fn open(&self, done: &SortedSet<usize>) -> SortedSet<usize> {
+        let mut through = SortedSet::new();
+        let mut open = SortedSet::new();
         for (index, task) in self.tasks.iter().enumerate() {
             let is_ready = task.needs.iter().all(|need| through.contains(need));
             if done.contains(&index) || is_ready && task.is_skipped {
@@ -141,15 +140,15 @@ impl Judge<'_> {
         open
     }
 
-    fn going(&self, running: &BTreeSet<usize>, percent: usize) -> Vec<State> {
-        let mut sure = BTreeSet::new();
+    fn going(&self, running: &SortedSet<usize>, percent: usize) -> Vec<State> {
+        let mut sure = SortedSet::new();
         let mut above: Vec<usize> = running.iter().copied().collect();
         while let Some(index) = above.pop() {
             let needs = self.tasks[index].needs.iter().filter(|need| sure.insert(**need));
             above.extend(needs);
         }
         // If no task has failed, whatever could run and does not is done.
-        let mut done: BTreeSet<usize> =
+        let mut done: SortedSet<usize> =
             sure.iter().copied().filter(|index| !self.tasks[*index].is_skipped).collect();
         let sure = done.clone();
         loop {
@@ -169,8 +168,8 @@ impl Judge<'_> {
         })
     }
 
-    fn over(&self, failed: &BTreeSet<usize>, status: &Value) -> Vec<State> {
-        let mut blocked = BTreeSet::new();
+    fn over(&self, failed: &SortedSet<usize>, status: &Value) -> Vec<State> {
+        let mut blocked = SortedSet::new();
         for (index, task) in self.tasks.iter().enumerate() {
             let is_blocked = |need: &usize| failed.contains(need) || blocked.contains(need);
             if task.needs.iter().any(is_blocked) {
@@ -190,7 +189,7 @@ impl Judge<'_> {
 
     /// What a task that has not begun waits for. What is left out hands on what it would wait for.
     fn missing(&self, index: usize, states: &[State]) -> Vec<usize> {
-        let mut missing = BTreeSet::new();
+        let mut missing = SortedSet::new();
         let mut needs = self.tasks[index].needs.clone();
         while let Some(need) = needs.pop() {
             match states[need] {

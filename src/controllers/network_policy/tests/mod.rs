@@ -2,8 +2,6 @@
 
 mod reach;
 
-use std::collections::BTreeSet;
-
 use serde_json::json;
 
 use super::decide::Plan;
@@ -11,7 +9,7 @@ use super::policy::{DENY_ALL, Policy};
 use super::*;
 use crate::format::yaml;
 use crate::runtime::informer::Keep;
-use crate::runtime::marks::Mark;
+use crate::runtime::marks::{Listed, Mark};
 
 /// A seed as the watches tell it, and what policies are made of besides.
 pub(super) struct Stage {
@@ -27,9 +25,9 @@ impl Stage {
     pub(super) fn new(networks: &Value) -> Self {
         let sight = Sight::default();
         for kept in [&sight.policies, &sight.services, &sight.pods] {
-            kept.retain(&BTreeSet::new());
+            kept.retain(&Listed::new());
         }
-        sight.namespaces().retain(&BTreeSet::new());
+        sight.namespaces().retain(&Listed::new());
         sight.set_whose(Whose::Ours);
         let endpoints = json!({"subsets": [{"addresses": [{"ip": "10.50.0.1"}], "ports": [{"port": 6443, "protocol": "TCP"}]}]});
         Self {
@@ -51,7 +49,7 @@ impl Stage {
     }
 
     pub(super) fn namespace(&mut self, name: &str, labels: &[(&str, &str)]) {
-        let mut all: BTreeMap<&str, &str> = labels.iter().copied().collect();
+        let mut all: SortedMap<&str, &str> = labels.iter().copied().collect();
         all.insert("kubernetes.io/metadata.name", name);
         let namespaces = self.sight.namespaces().clone();
         self.put(&namespaces, json!({"metadata": {"name": name, "labels": all}}));
@@ -597,7 +595,7 @@ fn a_pod_among_many_is_no_news() {
     stage.end_pod("garden", "b");
     stage.end_pod("garden", "c");
     assert_eq!(told(), [false, true, false]);
-    let mut all: BTreeSet<Mark> = BTreeSet::new();
+    let mut all = Listed::new();
     all.insert(Mark::of(&Key::new("team-a", "a")));
     sight.pods.retain(&all);
     assert_eq!(told(), Vec::<bool>::new());

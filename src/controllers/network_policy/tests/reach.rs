@@ -8,7 +8,7 @@ use crate::api::selector::selects;
 use crate::components::archive;
 use crate::format::cidr::Cidr;
 
-type Labels = BTreeMap<String, String>;
+type Labels = SortedMap<String, String>;
 
 fn labels(value: &Value) -> Labels {
     serde_json::from_value(value.clone()).unwrap_or_default()
@@ -29,10 +29,10 @@ struct End {
 
 #[derive(Default)]
 struct Model {
-    namespaces: BTreeMap<&'static str, Labels>,
+    namespaces: SortedMap<&'static str, Labels>,
     /// Name, namespace, spec.
     policies: Vec<(String, String, Value)>,
-    ends: BTreeMap<&'static str, End>,
+    ends: SortedMap<&'static str, End>,
 }
 
 impl Model {
@@ -344,7 +344,7 @@ fn whoever_has_to_reach_somebody_does_and_others_do_not() {
 #[test]
 fn without_any_one_policy_something_is_not_as_it_should_be() {
     let (mut closed, mut exposed) = (seed(false), seed(true));
-    let all: BTreeMap<(String, String), ()> =
+    let all: SortedMap<(String, String), ()> =
         exposed.policies.iter().map(|(name, namespace, _)| ((namespace.clone(), name.clone()), ())).collect();
     assert!(
         closed

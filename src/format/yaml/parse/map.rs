@@ -1,10 +1,10 @@
 //! Maps: in blocks and in brackets; their keys, which become text; merge keys.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
 
 use super::{Error, Go, Key, Kind, Loader, Mark, Place, Repeated, Text, Token, resolve};
+
+use crate::base::sorted::SortedMap;
 
 /// What stands behind a key in those that are wanted: nothing if it is wanted as a whole, else `.inner`.
 fn below<'k>(keys: &[&'k str], key: &str) -> impl Iterator<Item = &'k str> {
@@ -163,7 +163,7 @@ impl Loader<'_> {
     fn open_map(&mut self, depth: usize) {
         if let Some(lines) = &mut self.lines {
             lines.truncate(depth);
-            lines.resize_with(depth + 1, BTreeMap::new);
+            lines.resize_with(depth + 1, SortedMap::new);
         }
     }
 

@@ -4,13 +4,13 @@
 //! it. So the first mistake of another kind is remembered while reading goes on.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use super::resolve::{self, Text};
 use super::scan::{Kind, Mark, Scanner, Token};
 use super::{Error, Go, Repeated};
+use crate::base::sorted::SortedMap;
 use crate::limits::{NESTING_DEPTH_MAX, YAML_ALIAS_NODES_MAX, YAML_ALIAS_NODES_PER_BYTE_MAX};
 
 mod list;
@@ -73,7 +73,7 @@ struct Loader<'a> {
     scanner: Scanner<'a>,
     /// Handles and what they stand for.
     tags: Vec<(&'a str, Cow<'a, str>)>,
-    anchors: BTreeMap<Cow<'a, str>, Anchor>,
+    anchors: SortedMap<Cow<'a, str>, Anchor>,
     anchor_count: usize,
     /// Nodes made so far, those of aliases included.
     nodes: usize,
@@ -91,7 +91,7 @@ struct Loader<'a> {
     /// Only a part is kept, and there is an anchor.
     gave_up: bool,
     /// Of the maps that are open, by depth, the keys and their lines; only where somebody wants to know what is repeated.
-    lines: Option<Vec<BTreeMap<String, usize>>>,
+    lines: Option<Vec<SortedMap<String, usize>>>,
     repeated: Vec<Repeated>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Loader<'a> {
         Self {
             scanner: Scanner::new(text),
             tags: Vec::new(),
-            anchors: BTreeMap::new(),
+            anchors: SortedMap::new(),
             anchor_count: 0,
             nodes: 0,
             copies: 0,
