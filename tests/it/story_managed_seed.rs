@@ -408,6 +408,10 @@ fn the_older_annotation_of_shoots_works_without_a_managed_seed() {
     };
     lab.put_shoot(|_| {});
     let spec = || Some(lab.world.garden.seed(NAME)?["spec"].clone());
+    // A word that nobody knows makes nothing by itself.
+    annotate(json!("yes"));
+    lab.has_event("Shoot", "has the word \"yes\", which nobody knows");
+    assert_eq!(spec(), None);
     // Only the Seed.
     annotate(json!("no-gardenlet,invisible,protected"));
     lab.has_event("Shoot", "has the word \"protected\", which nobody knows");

@@ -52,13 +52,6 @@ impl Reconciler for AnnotatedReconciler {
         let (asked, unknown) = read(&words);
         let asked = asked.filter(|_| shoot["metadata"]["deletionTimestamp"].is_null());
         let plane = Key::new("", text(&shoot["status"]["technicalID"]));
-        if asked.is_none() && !self.is_made(&plane)? {
-            return Ok(Outcome::Done);
-        }
-        if base.known.has_shoot(key) || self.has_managed_seed(key)? {
-            self.mark(&plane, false)?;
-            return Ok(Outcome::Done);
-        }
         let object = stand_in(&shoot, &base.settings.document, asked.unwrap_or_default());
         let mut round = Round { base, subject: Subject { resource: SHOOT, object, shoot }, cx };
         for word in unknown {
@@ -72,6 +65,13 @@ impl Reconciler for AnnotatedReconciler {
                 note: &note,
             };
             round.announce(news);
+        }
+        if asked.is_none() && !self.is_made(&plane)? {
+            return Ok(Outcome::Done);
+        }
+        if base.known.has_shoot(key) || self.has_managed_seed(key)? {
+            self.mark(&plane, false)?;
+            return Ok(Outcome::Done);
         }
         let Some(asked) = asked else {
             return match round.delete()? {
