@@ -8,6 +8,7 @@ mod support;
 
 mod certificates;
 mod charts;
+mod killing;
 mod left;
 mod process;
 mod sampling;

@@ -1,90 +1,29 @@
 //! The agent is killed after each of its writes for backups, while a bucket and entries are made, changed, moved and deleted: it
 //! starts again, and ends where it would have ended.
 
-use std::io::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
 use gardenlet::api::gardener::OPERATION;
 use serde_json::{Value, json};
 
-use crate::left::{Words, differences};
+use crate::killing::{Kill, Killing, Outcome};
+use crate::left::Words;
 use crate::player::Manners;
-use crate::sampling::{self, Sample, Tried, variable};
 use crate::story_backups::{Lab, PROJECT, credentials, entry_name, finalizers, is};
 use crate::support::TestCluster;
 use crate::support::api::store::Id;
 use crate::support::encoding::base64;
-use crate::support::http::faults::{Action, Seen};
-use crate::world::{Agent, CORE, World, is_write_of_agent};
-
-/// A normal run tries one point in so many.
-const STEP: usize = 8;
-const SAMPLE_TIME: Duration = Duration::from_secs(10);
-const PARALLEL: usize = 2;
-
-/// Counts the writes for backups, and kills the agent after one of them.
-struct Kill {
-    at: Option<usize>,
-    agent: Arc<Agent>,
-    writes: AtomicUsize,
-    hit: Mutex<Option<String>>,
-    is_due: AtomicBool,
-}
-
-impl Kill {
-    fn watch(world: &World, agent: &Arc<Agent>, at: Option<usize>) -> Arc<Self> {
-        let kill = Arc::new(Self {
-            at,
-            agent: agent.clone(),
-            writes: AtomicUsize::new(0),
-            hit: Mutex::default(),
-            is_due: AtomicBool::new(false),
-        });
-        for cluster in [&*world.garden, &world.seed] {
-            let told = kill.clone();
-            let tell = Action::TellAfter(Arc::new(move |seen: &Seen| told.count(seen)));
-            cluster.faults().when(concerns).then(tell);
-        }
-        kill
-    }
-
-    fn count(&self, seen: &Seen) {
-        if self.at == Some(self.writes.fetch_add(1, Ordering::SeqCst)) {
-            self.agent.cable().cut();
-            self.is_due.store(true, Ordering::SeqCst);
-            *self.hit.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(format!("{} {}", seen.method, seen.path));
-        }
-    }
-
-    /// Brings the agent back, if it was killed.
-    fn restart_if_due(&self) {
-        if self.is_due.swap(false, Ordering::SeqCst) {
-            self.agent.crash_and_restart();
-        }
-    }
-}
+use crate::support::http::faults::Seen;
+use crate::world::CORE;
 
 /// Whether a Secret of this name is about backups.
 fn is_secret(name: &str) -> bool {
     ["bucket-", "entry-", "generated-", "backup"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether it is a write of the agent for backups.
+/// Whether a write is for backups.
 fn concerns(seen: &Seen) -> bool {
     let (resource, name) = (seen.info.resource.as_str(), seen.info.name.as_str());
     let created = seen.body.as_ref().map_or("", |body| body["metadata"]["name"].as_str().unwrap_or_default());
-    let is_ours =
-        resource.starts_with("backup") || resource == "secrets" && (is_secret(name) || is_secret(created));
-    is_write_of_agent(seen) && seen.user != "admin" && is_ours
-}
-
-struct Outcome {
-    objects: Vec<(String, Value)>,
-    kill: Arc<Kill>,
+    resource.starts_with("backup") || resource == "secrets" && (is_secret(name) || is_secret(created))
 }
 
 /// The whole story, killed after one write or after none.
@@ -95,7 +34,7 @@ fn run(at: Option<usize>) -> Outcome {
         &[credentials("first")],
         // Long enough that a busy machine does not lose it.
         |config| config["leaderElection"] = json!({"leaderElect": false}),
-        |world, agent| kill = Some(Kill::watch(world, agent, at)),
+        |world, agent| kill = Some(Kill::watch(&[&*world.garden, &world.seed], agent, at, concerns)),
     );
     let kill = kill.unwrap();
     let wait = |what: &str, condition: &dyn Fn() -> Option<()>| {
@@ -188,34 +127,7 @@ fn left(lab: &Lab, when: &str) -> Vec<(String, Value)> {
     all
 }
 
-fn judge(point: usize, undisturbed: &Outcome) -> (bool, Vec<String>) {
-    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(Some(point)))) else {
-        return (true, vec![format!("{point}: the story did not end, see above")]);
-    };
-    let hit = outcome.kill.hit.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let Some(hit) = hit else { return (false, Vec::new()) };
-    let found = differences(&undisturbed.objects, &outcome.objects);
-    let problem = (!found.is_empty()).then(|| format!("{point}, {hit}:\n  {}", found.join("\n  ")));
-    (true, problem.into_iter().collect())
-}
-
 #[test]
 fn a_kill_changes_nothing_for_backups() {
-    let undisturbed = run(None);
-    let count = undisturbed.kill.writes.load(Ordering::SeqCst);
-    let seed = sampling::seed();
-    let points = match variable("GARDENLET_TESTS_CRASH_AT") {
-        Some(one) => vec![one.parse().unwrap()],
-        None => sampling::some((0..count).collect(), STEP, seed),
-    };
-    let least = points.len();
-    let sample = Sample { points: &points, first: least, least, time: SAMPLE_TIME, parallel: PARALLEL };
-    let Tried { tried, happened, problems } = sample.run(&|point| judge(*point, &undisturbed));
-    let _ = writeln!(
-        std::io::stderr(),
-        "killed after {tried} of {count} writes for backups (seed {seed}): {happened} happened, {} made a difference",
-        problems.len()
-    );
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
-    assert!(happened * 4 >= tried * 3, "only {happened} of {tried} kills happened");
+    Killing { what: "writes for backups", writes_min: 50, step: 8 }.changes_nothing(&run);
 }

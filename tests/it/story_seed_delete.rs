@@ -1,10 +1,8 @@
 //! A Seed is deleted in full: what the agent has installed, what a Go gardenlet had left before it, and the definitions, unless
 //! somebody has objects of them. Until then nobody deletes by accident what extensions look after.
 
-use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::api::extensions::EXTENSION;
@@ -13,16 +11,16 @@ use gardenlet::components::crds;
 use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
 use serde_json::{Value, json};
 
-use crate::left::{Words, differences};
-use crate::sampling::{self, Sample, Tried, variable};
+use crate::killing::{Kill, Killing, Outcome};
+use crate::left::Words;
 use crate::support::TestCluster;
 use crate::support::api::crd::made_by;
 use crate::support::api::store::Id;
 use crate::support::garden::prepare;
-use crate::support::http::faults::{Action, Seen};
+use crate::support::http::faults::Seen;
 use crate::support::json::text;
 use crate::upstream::{self, End};
-use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, is_write_of_agent};
+use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World};
 
 const CRDS: &str = "apiextensions.k8s.io";
 const DEFINITIONS: &str = "customresourcedefinitions";
@@ -31,11 +29,6 @@ const GROUP: &str = "extensions.gardener.cloud";
 const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";
 const MACHINE: (&str, &str) = ("machine.sapcloud.io", "machines");
 const LAST: &str = "managedresources.resources.gardener.cloud";
-
-/// A normal run kills the agent after one write in so many.
-const STEP: usize = 12;
-const SAMPLE_TIME: Duration = Duration::from_secs(10);
-const PARALLEL: usize = 2;
 
 fn delete_seed(world: &World) {
     world.garden.delete(CORE, "seeds", "", world.name);
@@ -229,7 +222,9 @@ fn what_a_go_gardenlet_has_left_goes_in_its_order() {
     let agent = world.agent();
     world.wait_until_ready();
     delete_seed(&world);
-    // A Shoot of which nobody knows any more has left it.
+    // A Shoot of which nobody knows any more has left these.
+    says(&world, &["definition clusters.extensions.gardener.cloud of", "shoot--a--b (no finalizers)"]);
+    seed.delete(GROUP, "clusters", "", "shoot--a--b");
     says(
         &world,
         &[
@@ -378,63 +373,9 @@ fn where_another_program_applies_it_protects_too() {
     agent.stop();
 }
 
-/// Counts the agent's writes once the Seed is deleted, and kills the agent after one of them.
-struct Kill {
-    at: Option<usize>,
-    agent: Arc<Agent>,
-    is_armed: AtomicBool,
-    writes: AtomicUsize,
-    hit: Mutex<Option<String>>,
-    is_due: AtomicBool,
-}
-
-impl Kill {
-    fn watch(world: &World, agent: &Arc<Agent>, at: Option<usize>) -> Arc<Self> {
-        let kill = Arc::new(Self {
-            at,
-            agent: agent.clone(),
-            is_armed: AtomicBool::new(false),
-            writes: AtomicUsize::new(0),
-            hit: Mutex::default(),
-            is_due: AtomicBool::new(false),
-        });
-        for cluster in [&*world.garden, &world.seed] {
-            let told = kill.clone();
-            let tell = Action::TellAfter(Arc::new(move |seen: &Seen| told.count(seen)));
-            let armed = kill.clone();
-            let concerns = move |seen: &Seen| {
-                armed.is_armed.load(Ordering::SeqCst) && is_write_of_agent(seen) && is_of_the_seed(seen)
-            };
-            cluster.faults().when(concerns).then(tell);
-        }
-        kill
-    }
-
-    fn count(&self, seen: &Seen) {
-        if self.at == Some(self.writes.fetch_add(1, Ordering::SeqCst)) {
-            self.agent.cable().cut();
-            *self.hit.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(format!("{} {}", seen.method, seen.path));
-            self.is_due.store(true, Ordering::SeqCst);
-        }
-    }
-
-    /// Brings the agent back, if it was killed.
-    fn restart_if_due(&self) {
-        if self.is_due.swap(false, Ordering::SeqCst) {
-            self.agent.crash_and_restart();
-        }
-    }
-}
-
 fn is_of_the_seed(seen: &Seen) -> bool {
     let kinds = ["managedresources", DEFINITIONS, "seeds", "namespaces", "extensions", "deployments"];
-    seen.user != "admin" && kinds.contains(&seen.info.resource.as_str())
-}
-
-struct Outcome {
-    objects: Vec<(String, Value)>,
-    kill: Arc<Kill>,
+    kinds.contains(&seen.info.resource.as_str())
 }
 
 /// A deletion of a Seed with components of a Go gardenlet and an object of somebody, killed after one write or after none.
@@ -453,12 +394,13 @@ fn run(at: Option<usize>) -> Outcome {
     config["leaderElection"] = json!({"leaderElect": false});
     let agent = Arc::new(Agent::new(&world, "host-1", &config, world.pod()));
     agent.launch();
-    let kill = Kill::watch(&world, &agent, at);
+    let kill = Kill::watch(&[&*world.garden, &world.seed], &agent, at, is_of_the_seed);
+    kill.arm(false);
     world.wait_until_ready();
     let machine = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
         "metadata": {"namespace": "default", "name": "a"}});
     seed.apply(&[machine]);
-    kill.is_armed.store(true, Ordering::SeqCst);
+    kill.arm(true);
     delete_seed(&world);
     world.garden.wait_for("the end of the Seed", |garden| {
         let Some(live) = garden.seed(world.name) else { return Some(()) };
@@ -481,38 +423,14 @@ fn run(at: Option<usize>) -> Outcome {
     Outcome { objects, kill }
 }
 
-fn judge(point: usize, undisturbed: &Outcome) -> (bool, Vec<String>) {
-    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(Some(point)))) else {
-        return (true, vec![format!("{point}: the story did not end, see above")]);
-    };
-    let hit = outcome.kill.hit.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let Some(hit) = hit else { return (false, Vec::new()) };
-    let found = differences(&undisturbed.objects, &outcome.objects);
-    let problem = (!found.is_empty()).then(|| format!("{point}, {hit}:\n  {}", found.join("\n  ")));
-    (true, problem.into_iter().collect())
-}
-
 #[test]
 fn a_kill_leaves_nothing_of_a_deleted_seed() {
-    let undisturbed = run(None);
-    assert_eq!(undisturbed.objects, []);
-    let count = undisturbed.kill.writes.load(Ordering::SeqCst);
-    assert!(count > 40, "{count} writes");
-    let seed = sampling::seed();
-    let points = match variable("GARDENLET_TESTS_CRASH_AT") {
-        Some(one) => vec![one.parse().unwrap()],
-        None => sampling::some((0..count).collect(), STEP, seed),
+    let run = |at| {
+        let outcome = run(at);
+        assert_eq!(outcome.objects, []);
+        outcome
     };
-    let least = points.len();
-    let sample = Sample { points: &points, first: least, least, time: SAMPLE_TIME, parallel: PARALLEL };
-    let Tried { tried, happened, problems } = sample.run(&|point| judge(*point, &undisturbed));
-    let _ = writeln!(
-        std::io::stderr(),
-        "killed after {tried} of {count} writes of a Seed's deletion (seed {seed}): {happened} happened, {} made a difference",
-        problems.len()
-    );
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
-    assert!(happened * 4 >= tried * 3, "only {happened} of {tried} kills happened");
+    Killing { what: "writes of a Seed's deletion", writes_min: 41, step: 12 }.changes_nothing(&run);
 }
 
 /// The garden runs in the cluster of the seed: what belongs to it stays.

@@ -286,6 +286,7 @@ fn left(world: &World, site: &Site) -> Vec<(String, Value)> {
             cluster["spec"]["shoot"]["status"][list] = Value::Null;
         }
         cluster["spec"]["shoot"]["metadata"]["labels"]["shoot.gardener.cloud/status"] = Value::Null;
+        cluster["spec"]["seed"]["status"]["conditions"] = Value::Null;
     }
     if let Some(server) = site.server(&plane) {
         all.extend(words.left_in(&server.cluster, |id| id.group != "coordination.k8s.io"));

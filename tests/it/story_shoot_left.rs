@@ -71,13 +71,16 @@ fn standing(world: &World, names: &[&str]) -> BTreeMap<Id, Value> {
     let state = world.seed.store().read();
     let of_shoot = |id: &&Id| ids.contains(&id.namespace) || ids.contains(&id.name);
     let kept = |id: &&Id| {
-        let of_controllers =
-            ["pods", "serviceaccounts"].contains(&id.plural.as_str()) || id.name == "kube-root-ca.crt";
+        let of_controllers = ["pods", "serviceaccounts", POLICIES].contains(&id.plural.as_str())
+            || id.name == "kube-root-ca.crt";
         !["apps", "events.k8s.io"].contains(&id.group.as_str()) && !of_controllers
     };
     let all = state.objects.iter().filter(|(id, _)| of_shoot(id) && kept(id));
     all.map(|(id, object)| (id.clone(), (**object).clone())).collect()
 }
+
+/// NetworkPolicies are those of the namespace, whoever serves the Shoot.
+const POLICIES: &str = "networkpolicies";
 
 fn writes(world: &World, names: &[&str], mark: usize) -> Vec<String> {
     let ids: Vec<String> = names.iter().map(|name| technical_id(name)).collect();
@@ -85,6 +88,7 @@ fn writes(world: &World, names: &[&str], mark: usize) -> Vec<String> {
         let about = &request.info;
         [AGENT, APPLIER].contains(&request.user.as_str())
             && request.is_write()
+            && about.resource != POLICIES
             && (ids.contains(&about.namespace) || ids.contains(&about.name))
     };
     world.seed.requests_since(mark).iter().filter(|r| is_ours(r)).map(Recorded::line).collect()

@@ -218,6 +218,11 @@ pub fn roles(world: &World) {
         rule("apps", &["deployments", "deployments/scale", "statefulsets", "statefulsets/scale", "replicasets"], all),
         rule("extensions.gardener.cloud", &kinds, &["create", "delete", "get", "list", "watch", "patch", "update"]),
         rule("networking.k8s.io", &["networkpolicies"], all),
+        rule(
+            "autoscaling.k8s.io",
+            &["verticalpodautoscalers"],
+            &["create", "delete", "get", "list", "watch", "patch", "update"],
+        ),
         rule("resources.gardener.cloud", &["managedresources"], all),
         rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "watch"]),
         lease,

@@ -22,6 +22,8 @@ fn create(seed: &Seed, namespace: &str, policy: &Policy) -> Result<(), Error> {
     match seed.create::<serde_json::Value>(&NETWORK_POLICY, namespace, &policy.object(namespace)) {
         // One that an operator has made, or one that the watch has not told of yet.
         Err(e) if e.status_code() == Some(409) => change(seed, namespace, policy),
+        // Nothing new is let into a namespace that ends, and nothing needs it.
+        Err(e) if is_of_an_end(&e) => Ok(()),
         other => other.map(drop),
     }
 }
@@ -29,4 +31,9 @@ fn create(seed: &Seed, namespace: &str, policy: &Policy) -> Result<(), Error> {
 fn change(seed: &Seed, namespace: &str, policy: &Policy) -> Result<(), Error> {
     let key = Key::new(namespace, policy.name.as_str());
     write::ensure(seed, &NETWORK_POLICY, &key, |live| policy.fill(live)).map(drop)
+}
+
+fn is_of_an_end(error: &Error) -> bool {
+    let causes = error.failure().into_iter().flat_map(|failure| &failure.details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }

@@ -1,0 +1,142 @@
+//! Stories in which the agent is killed after one of its writes: it starts again, and ends where it would have ended.
+
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::left::differences;
+use crate::sampling::{self, Sample, Tried, variable};
+use crate::support::TestCluster;
+use crate::support::http::faults::{Action, Seen};
+use crate::world::{Agent, is_write_of_agent};
+
+const SAMPLE_TIME: Duration = Duration::from_secs(10);
+const PARALLEL: usize = 2;
+
+/// Counts the writes that a story is about, and kills the agent after one of them.
+pub(crate) struct Kill {
+    at: Option<usize>,
+    agent: Arc<Agent>,
+    is_armed: AtomicBool,
+    writes: AtomicUsize,
+    hit: Mutex<Option<String>>,
+    is_due: AtomicBool,
+}
+
+impl Kill {
+    /// Begins to count the agent's own writes for which `concerns` is true.
+    pub(crate) fn watch(
+        clusters: &[&TestCluster],
+        agent: &Arc<Agent>,
+        at: Option<usize>,
+        concerns: fn(&Seen) -> bool,
+    ) -> Arc<Self> {
+        let kill = Arc::new(Self {
+            at,
+            agent: agent.clone(),
+            is_armed: AtomicBool::new(true),
+            writes: AtomicUsize::new(0),
+            hit: Mutex::default(),
+            is_due: AtomicBool::new(false),
+        });
+        for cluster in clusters {
+            let (told, asked) = (kill.clone(), kill.clone());
+            let counts = move |seen: &Seen| {
+                asked.is_armed.load(Ordering::SeqCst)
+                    && is_write_of_agent(seen)
+                    && seen.user != "admin"
+                    && concerns(seen)
+            };
+            cluster
+                .faults()
+                .when(counts)
+                .then(Action::TellAfter(Arc::new(move |seen: &Seen| told.count(seen))));
+        }
+        kill
+    }
+
+    /// Whether writes count from now on.
+    pub(crate) fn arm(&self, is_armed: bool) {
+        self.is_armed.store(is_armed, Ordering::SeqCst);
+    }
+
+    fn hit(&self) -> MutexGuard<'_, Option<String>> {
+        self.hit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, seen: &Seen) {
+        if self.at == Some(self.writes.fetch_add(1, Ordering::SeqCst)) {
+            self.agent.cable().cut();
+            *self.hit() = Some(format!("{} {}", seen.method, seen.path));
+            self.is_due.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Brings the agent back, if it was killed.
+    pub(crate) fn restart_if_due(&self) {
+        if self.is_due.swap(false, Ordering::SeqCst) {
+            self.agent.crash_and_restart();
+        }
+    }
+}
+
+/// What a story left, and who killed its agent.
+pub(crate) struct Outcome {
+    pub(crate) objects: Vec<(String, Value)>,
+    pub(crate) kill: Arc<Kill>,
+}
+
+/// Stories that differ in when the agent is killed.
+pub(crate) struct Killing {
+    /// Writes of which kind are counted.
+    pub(crate) what: &'static str,
+    /// There are at least so many.
+    pub(crate) writes_min: usize,
+    /// A normal run tries one point in so many.
+    pub(crate) step: usize,
+}
+
+impl Killing {
+    /// Lets `run` happen without a kill, then with a kill after one write each.
+    pub(crate) fn changes_nothing(&self, run: &(dyn Fn(Option<usize>) -> Outcome + Sync)) {
+        let undisturbed = run(None);
+        let count = undisturbed.kill.writes.load(Ordering::SeqCst);
+        assert!(count >= self.writes_min, "{count} {}", self.what);
+        let seed = sampling::seed();
+        let points = match variable("GARDENLET_TESTS_CRASH_AT") {
+            Some(one) => vec![one.parse().unwrap()],
+            None => sampling::some((0..count).collect(), self.step, seed),
+        };
+        let least = points.len();
+        let sample = Sample { points: &points, first: least, least, time: SAMPLE_TIME, parallel: PARALLEL };
+        let Tried { tried, happened, problems } = sample.run(&|point| judge(*point, &undisturbed, run));
+        let _ = writeln!(
+            std::io::stderr(),
+            "killed after {tried} of {count} {} (seed {seed}): {happened} happened, {} made a difference",
+            self.what,
+            problems.len()
+        );
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+        assert!(happened * 4 >= tried * 3, "only {happened} of {tried} kills happened");
+    }
+}
+
+/// Whether the kill happened, and what differs.
+fn judge(
+    point: usize,
+    undisturbed: &Outcome,
+    run: &(dyn Fn(Option<usize>) -> Outcome + Sync),
+) -> (bool, Vec<String>) {
+    let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(Some(point)))) else {
+        return (true, vec![format!("{point}: the story did not end, see above")]);
+    };
+    let hit = outcome.kill.hit().clone();
+    let Some(hit) = hit else { return (false, Vec::new()) };
+    let found = differences(&undisturbed.objects, &outcome.objects);
+    let problem = (!found.is_empty()).then(|| format!("{point}, {hit}:\n  {}", found.join("\n  ")));
+    (true, problem.into_iter().collect())
+}
