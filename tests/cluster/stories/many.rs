@@ -37,7 +37,7 @@ const LOST: &str = "s7";
 /// How much longer the others may take because of it.
 const DELAY_S_MAX: f64 = 10.0;
 /// Bounds for the whole agent, at any moment.
-const THREADS_MAX: u64 = 40;
+const THREADS_MAX: u64 = 44;
 const PSS_BYTES_MAX: u64 = 20 << 20;
 /// Until all are created that can be: `minReadySeconds` of the API server alone are half a minute.
 const CREATED_WITHIN_S: u64 = 300;
