@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -11,11 +12,13 @@ use crate::support::http::record::Recorded;
 use crate::support::json::list;
 use crate::support::shoot::crowd::Crowd;
 use crate::support::shoot::object::{self, PROJECT_NAMESPACE};
+use crate::support::{TestCluster, pace};
 use crate::world::{AGENT, CORE, Options, World};
 
 const SHOOTS: usize = 250;
 /// Requests to each of them that are waited for: those of two periods of care, which are a minute each.
 const LOOKS: usize = 8;
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(180);
 
 #[test]
 fn the_care_of_many_shoots_is_shared() {
@@ -32,14 +35,17 @@ fn the_care_of_many_shoots_is_shared() {
     world.seed.set_share(Share::none());
     world.garden.set_manager_share(manager::Share::none());
     crowd.settle(&world.garden, &world.seed, world.name);
-    world.garden.wait_for("all conditions of all Shoots to be True", |garden| {
+    // Each is reconciled once, and its namespace gets its policies: some thousand requests, whatever the machine does besides.
+    let is_settled = |garden: &TestCluster| {
         let shoots = garden.store().all(CORE, "shoots", PROJECT_NAMESPACE);
         let is_well = |shoot: &Arc<Value>| {
             let conditions = list(shoot, "/status/conditions");
             conditions.len() == 4 && conditions.iter().all(|c| c["status"] == "True")
         };
         shoots.iter().all(is_well).then_some(())
-    });
+    };
+    let settled = world.garden.wait_on(&pace::clock(), SETTLE_TIME_MAX, is_settled);
+    settled.expect("all conditions of all Shoots to be True");
     let (garden, seed, shoots) =
         (world.garden.request_count(), world.seed.request_count(), crowd.server.request_count());
     let begun = world.clock.mono();
