@@ -360,11 +360,17 @@ fn a_namespace_is_never_closed_before_all_is_allowed_that_is_needed() {
     let count = CENTRAL.len() * 3 + OF_SHOOT.len() + OF_EXTENSION.len();
     for at in 0..count {
         remove();
+        let mark = world.seed.request_count();
         order.writes.store(0, Ordering::SeqCst);
         order.at.store(at, Ordering::SeqCst);
         agent.launch();
         world.seed.wait_for("the kill", |_| (order.writes.load(Ordering::SeqCst) > at).then_some(()));
         agent.crash();
+        // What the server had begun it ends, also without the agent.
+        world.seed.wait_for("the end of the last writes", |seed| {
+            let requests = seed.requests_since(mark);
+            requests.iter().filter(|r| r.is_write()).all(|r| r.ended).then_some(())
+        });
         assert_eq!(*order.wrong.lock().unwrap(), Vec::<String>::new(), "killed after write {at}");
     }
     order.at.store(usize::MAX, Ordering::SeqCst);

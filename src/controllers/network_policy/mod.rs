@@ -178,7 +178,9 @@ impl Reconciler for NetworkPolicies {
             }
             return Ok(Outcome::After(SERVER_PERIOD.mul_f64(0.9 + 0.2 * random::unit())));
         }
-        if !self.sight.is_synced() {
+        // Once: that it is the agent's turn may be said in between, and then Services may not be known yet.
+        let whose = self.sight.whose();
+        if !self.sight.is_synced(whose) {
             return Ok(Outcome::After(AGAIN_SOON));
         }
         let Some(namespace) = self.sight.namespace(&key.name) else {
@@ -190,7 +192,7 @@ impl Reconciler for NetworkPolicies {
         if namespace.metadata.deletion_timestamp.is_some() {
             return Ok(Outcome::Done);
         }
-        self.bring(&namespace.metadata, &known)
+        self.bring(&namespace.metadata, &known, whose)
     }
 }
 
@@ -199,11 +201,15 @@ impl NetworkPolicies {
         self.shoots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bring(&self, namespace: &ObjectMeta, known: &Known) -> Result<Outcome, Failure> {
+    fn bring(&self, namespace: &ObjectMeta, known: &Known, whose: Whose) -> Result<Outcome, Failure> {
         let (mut wanted, missing) = self.central(namespace, known)?;
-        wanted.whose = self.sight.whose();
-        if wanted.whose == Whose::Ours {
+        wanted.whose = whose;
+        if whose == Whose::Ours {
             self.sight.ask(namespace, &mut wanted)?;
+        }
+        if self.sight.whose() != whose || !self.sight.is_synced(whose) {
+            // What was read may have been forgotten meanwhile.
+            return Ok(Outcome::After(AGAIN_SOON));
         }
         let name = namespace.name.as_str();
         let plan = decide::plan(name, wanted, &self.sight.policies.within(name));

@@ -76,12 +76,10 @@ impl Sight {
         self.namespaces.store().get(&Key::new("", name))
     }
 
-    /// Whether all is known that decides what is written.
-    pub(super) fn is_synced(&self) -> bool {
+    /// Whether all is known that decides what is written, if these write the policies that Services ask for.
+    pub(super) fn is_synced(&self, whose: Whose) -> bool {
         let asks = self.services.is_synced() && self.pods.is_synced();
-        self.namespaces.store().is_synced()
-            && self.policies.is_synced()
-            && (asks || self.whose() != Whose::Ours)
+        self.namespaces.store().is_synced() && self.policies.is_synced() && (asks || whose != Whose::Ours)
     }
 
     /// The namespaces that are to stay.

@@ -13,9 +13,12 @@ use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::outside::Outside;
 use crate::process;
+use crate::wait;
 
 /// What the owner keeps in a Secret.
 pub(super) const WORDS: &str = "plain-words";
+/// How soon after its creation a Shoot lets its owner do everything.
+const RIGHTS_WITHIN_S: u64 = 15;
 
 pub(super) struct Owner<'a> {
     pub(super) name: Name,
@@ -61,10 +64,13 @@ impl<'a> Owner<'a> {
         equal("the version", &version["gitVersion"], &json!(wanted))?;
         let whoami = self.kubectl(&["auth", "whoami"])?;
         ensure(whoami.contains("gardener.cloud:system:admins"), || format!("the owner is {whoami}"))?;
-        let namespaces = self.kubectl(&["get", "namespaces", "--output=name"])?;
+        // Rights and `shoot-info` are in ManagedResources that no task of the flow waits for, as upstream.
+        let namespaces = wait::until("namespaces for the owner", RIGHTS_WITHIN_S, || {
+            self.kubectl(&["get", "namespaces", "--output=name"]).map(Some)
+        })?;
         ensure(namespaces.contains("namespace/kube-system"), || format!("namespaces: {namespaces}"))?;
-        let info =
-            self.kubectl(&["get", "configmap", "shoot-info", "--namespace=kube-system", "--output=json"])?;
+        let info = ["get", "configmap", "shoot-info", "--namespace=kube-system", "--output=json"];
+        let info = wait::until("shoot-info", RIGHTS_WITHIN_S, || self.kubectl(&info).map(Some))?;
         let info: Value = serde_json::from_str(&info)?;
         equal("shoot-info", &info["data"]["shootName"], &json!(self.name.0))
     }
