@@ -18,7 +18,7 @@ fn concerns(seen: &Seen) -> bool {
 fn run(at: Option<usize>) -> Outcome {
     let mut kill = None;
     let lab = Lab::start("killed-bastions", |world, agent| {
-        kill = Some(Kill::watch(&[&*world.garden, &world.seed], agent, at, concerns))
+        kill = Some(Kill::watch(&[&*world.garden, &world.seed], agent, at, concerns));
     });
     let kill = kill.unwrap();
     let wait = |what: &str, condition: &dyn Fn() -> Option<()>| {
