@@ -6,7 +6,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::meta::{ObjectMeta, Resource, or_default};
-
 use crate::base::sorted::SortedMap;
 
 /// v1 Secret.

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
 use super::meta::{Key, ObjectMeta, Resource, or_default};
-
 use crate::base::sorted::SortedMap;
 
 /// resources.gardener.cloud/v1alpha1 ManagedResource.

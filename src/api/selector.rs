@@ -3,23 +3,27 @@
 use serde_json::Value;
 
 use super::meta::text;
-
 use crate::base::sorted::SortedMap;
 
 /// Whether a selector takes labels. An empty one takes all; one with an operator that nobody knows takes none.
 pub fn selects(selector: &Value, labels: &SortedMap<String, String>) -> bool {
+    matches(selector, &|key| labels.get(key).map(String::as_str), false)
+}
+
+/// The same for labels that `label` finds. `unknown`: what an operator that nobody knows says.
+pub fn matches<'a>(selector: &Value, label: &dyn Fn(&str) -> Option<&'a str>, unknown: bool) -> bool {
     let exact = selector["matchLabels"].as_object().into_iter().flatten();
     let mut expressions = selector["matchExpressions"].as_array().into_iter().flatten();
-    exact.into_iter().all(|(key, wanted)| labels.get(key).map(String::as_str) == wanted.as_str())
+    exact.into_iter().all(|(key, wanted)| label(key) == wanted.as_str())
         && expressions.all(|expression| {
-            let found = labels.get(text(&expression["key"]));
+            let found = label(text(&expression["key"]));
             let mut values = expression["values"].as_array().into_iter().flatten().map(text);
             match text(&expression["operator"]) {
                 "In" => found.is_some_and(|found| values.any(|value| value == found)),
                 "NotIn" => found.is_none_or(|found| values.all(|value| value != found)),
                 "Exists" => found.is_some(),
                 "DoesNotExist" => found.is_none(),
-                _ => false,
+                _ => unknown,
             }
         })
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::read::Reader;
-
 use crate::base::sorted::SortedMap;
 
 /// `controllers.seedCare`.

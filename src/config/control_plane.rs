@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use super::read::Reader;
 use super::scalar;
-
 use crate::base::sorted::SortedMap;
 
 /// The sizes of volumes in Gardener v1.150.

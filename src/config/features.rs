@@ -5,7 +5,6 @@
 use serde_json::{Map, Value};
 
 use super::{Problem, Problems};
-
 use crate::base::sorted::SortedMap;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

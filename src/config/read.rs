@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::scalar;
-
 use crate::base::sorted::SortedMap;
 
 /// A place in a document.

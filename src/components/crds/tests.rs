@@ -1,7 +1,6 @@
 //! What all our definitions have in common, and their names.
 
 use super::*;
-
 use crate::base::sorted::SortedSet;
 
 /// The schema of a definition's only version.

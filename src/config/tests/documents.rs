@@ -3,7 +3,6 @@
 use super::super::rule::Rule;
 use super::super::schema::{self, Node, Type};
 use super::super::{bounds, inert};
-
 use crate::base::sorted::{SortedMap, SortedSet};
 
 const DOCUMENT: &str = include_str!("../../../docs/options.md");

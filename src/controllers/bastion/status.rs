@@ -1,4 +1,4 @@
-//! What the garden is told of a Bastion: its condition, and where it can be reached. Pure.
+//! The status of a Bastion in the garden: its condition, and its address. Pure.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! How the cluster of a Shoot gets an agent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
@@ -89,7 +89,7 @@ fn render(
     values::connect(&mut config, access);
     let image = own_image(base)?;
     let mut deployment = Deployment { image: &image, ..deployment };
-    let read = |path: &Option<std::path::PathBuf>| path.as_deref().map(read).transpose();
+    let read = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
     deployment.images = [read(&base.parent.images)?, read(&base.parent.component_images)?];
     if is_garden(client)? {
         deployment.labels.insert(TO_GARDEN.to_owned(), json!("allowed"));

@@ -1,5 +1,5 @@
-//! Shoots in namespace `garden` with the older annotation. Each stands for a ManagedSeed that only this agent knows; a real one
-//! wins. What goes wrong is told in Events of the Shoot.
+//! Shoots in namespace `garden` with the older annotation. Each acts as a ManagedSeed that only this agent knows; a real one
+//! wins. Events of the Shoot report what goes wrong.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! ManagedSeeds: Shoots that become seeds, because an agent is deployed into them (Gardener's `managedseed`), and Shoots with the older
-//! annotation, which stand for ManagedSeeds that only this agent knows.
+//! annotation, which act as ManagedSeeds that only this agent knows.
 //!
 //! There is no watch: ManagedSeeds are listed once a minute, since most gardens have none for a seed at the edge. A ManagedSeed that
 //! is as it should be is not written.
@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::gardener::{MANAGED_SEED, SHOOT};
-use crate::api::meta::Key;
+use crate::api::meta::{Key, text};
 use crate::base::clock::Mono;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
@@ -281,11 +281,7 @@ impl Round<'_> {
             self.complain("ReconcileError", &failed)?;
             return Ok(Outcome::Done);
         }
-        let shoot = format!(
-            "{}/{}",
-            subject.key().namespace,
-            crate::api::meta::text(&subject.shoot["metadata"]["name"])
-        );
+        let shoot = format!("{}/{}", subject.key().namespace, text(&subject.shoot["metadata"]["name"]));
         if !is_reconciled(&subject.shoot) {
             let message = format!("Waiting for shoot {shoot:?} to be reconciled");
             self.tell(&[Report::new(SHOOT_RECONCILED, false, "Reconciling", message)])?;
@@ -349,7 +345,7 @@ impl Round<'_> {
 
     fn announce(&self, news: News<'_>) {
         let Key { namespace, name } = self.subject.key();
-        let uid = crate::api::meta::text(&self.subject.object["metadata"]["uid"]);
+        let uid = text(&self.subject.object["metadata"]["uid"]);
         let about = About { resource: &self.subject.resource, namespace: &namespace, name: &name, uid };
         self.cx.events.tell(&self.base.garden, &self.cx.clock, about, news);
     }

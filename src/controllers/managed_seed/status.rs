@@ -1,4 +1,4 @@
-//! What the garden is told of a ManagedSeed. Pure.
+//! The conditions of a ManagedSeed in the garden. Pure.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What is to become a seed: a ManagedSeed, or a Shoot with the older annotation, which stands for one. Pure.
+//! What is to become a seed: a ManagedSeed, or a Shoot with the older annotation, which acts as one. Pure.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -151,7 +151,7 @@ pub(super) fn read(annotation: &str) -> (Option<Asked>, Vec<&str>) {
     (is_asked.then_some(asked), unknown)
 }
 
-/// The ManagedSeed that a Shoot with the older annotation stands for. Its Seed is like that of its parent, but for what the Shoot
+/// The ManagedSeed as which a Shoot with the older annotation acts. Its Seed is like that of its parent, but for what the Shoot
 /// says.
 pub(super) fn stand_in(shoot: &Value, parent: &Value, asked: Asked) -> Value {
     let (metadata, wanted) = (&shoot["metadata"], &shoot["spec"]);

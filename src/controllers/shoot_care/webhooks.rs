@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::api::meta::text;
+use crate::api::selector::matches;
 
 /// A webhook of critical resources may not take longer ...
 pub(super) const TIMEOUT_S_MAX: i64 = 15;
@@ -152,21 +153,8 @@ fn parts(resource: &str) -> (&str, &str) {
 fn selects(selector: &Value, labels: Option<Labels>) -> bool {
     let Some(labels) = labels else { return true };
     let value = |key: &str| labels.iter().find(|(name, _)| *name == key).map(|(_, value)| *value);
-    let exact = selector["matchLabels"].as_object().into_iter().flatten();
-    let mut expressions = selector["matchExpressions"].as_array().into_iter().flatten();
-    exact.into_iter().all(|(key, wanted)| value(key) == wanted.as_str())
-        && expressions.all(|expression| {
-            let found = value(text(&expression["key"]));
-            let mut values = expression["values"].as_array().into_iter().flatten().map(text);
-            match text(&expression["operator"]) {
-                "In" => found.is_some_and(|found| values.any(|value| value == found)),
-                "NotIn" => found.is_none_or(|found| values.all(|value| value != found)),
-                "Exists" => found.is_some(),
-                "DoesNotExist" => found.is_none(),
-                // No server stores another one.
-                _ => true,
-            }
-        })
+    // No server stores an operator that nobody knows.
+    matches(selector, &value, true)
 }
 
 fn rules(webhook: &Value) -> impl Iterator<Item = &Value> {

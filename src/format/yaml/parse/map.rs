@@ -3,7 +3,6 @@
 use serde_json::{Map, Value};
 
 use super::{Error, Go, Key, Kind, Loader, Mark, Place, Repeated, Text, Token, resolve};
-
 use crate::base::sorted::SortedMap;
 
 /// What stands behind a key in those that are wanted: nothing if it is wanted as a whole, else `.inner`.
