@@ -121,7 +121,9 @@ impl Killing {
             problems.len()
         );
         assert!(problems.is_empty(), "{}", problems.join("\n"));
-        assert!(happened * 4 >= tried * 3, "only {happened} of {tried} kills happened");
+        // Some writes are not made each time.
+        let is_most = happened * 4 >= tried * 3 || happened >= self.writes_min;
+        assert!(is_most, "only {happened} of {tried} kills happened");
     }
 }
 

@@ -302,6 +302,15 @@ impl World {
         }
     }
 
+    /// Lets time pass in turns. In each of them `count` grows, however slowly the machine works.
+    pub fn skip_in_turns(&self, turns: usize, each: Duration, what: &str, count: impl Fn() -> usize) {
+        for _ in 0..turns {
+            let before = count();
+            self.skip(each);
+            wait_for(what, || (count() > before).then_some(()));
+        }
+    }
+
     /// The log lines since this world began, of all worlds.
     pub fn log(&self) -> Vec<String> {
         log().since(self.log_begin)
