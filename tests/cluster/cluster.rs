@@ -23,17 +23,19 @@ use crate::sandbox::ADDRESS;
 use crate::support::pki::{Authority, Identity};
 use crate::wait;
 
-/// What differs between the two clusters.
+/// What differs between the clusters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Role {
     pub(crate) name: &'static str,
     /// etcd's port; the next is its peers'.
     etcd_port: u16,
     /// The API server's port; the next is the controller manager's, then the scheduler's.
-    api_port: u16,
+    pub(crate) api_port: u16,
     pub(crate) service_range: &'static str,
     /// The address of the service `kubernetes`.
     service_address: &'static str,
+    /// More names by which the API server is called.
+    server_names: &'static [&'static str],
     arguments: &'static [&'static str],
     controllers: &'static str,
     scheduler: bool,
@@ -46,6 +48,7 @@ pub(crate) const GARDEN: Role = Role {
     api_port: 16_443,
     service_range: "10.0.0.0/24",
     service_address: "10.0.0.1",
+    server_names: &[],
     arguments: &["--endpoint-reconciler-type=none"],
     controllers: "namespace-controller,serviceaccount-controller,serviceaccount-token-controller,\
         root-ca-certificate-publisher-controller,certificatesigningrequest-signing-controller,\
@@ -61,9 +64,23 @@ pub(crate) const SEED: Role = Role {
     api_port: 26_443,
     service_range: "10.1.0.0/16",
     service_address: "10.1.0.1",
+    server_names: &[],
     arguments: &["--enable-aggregator-routing=true"],
     controllers: "*,bootstrap-signer-controller,token-cleaner-controller",
     scheduler: true,
+};
+
+/// The cluster of a Shoot that becomes a seed. A story starts it. Its API server has a node port of the seed, under which the
+/// agent of the seed finds it.
+pub(crate) const SHOOT: Role = Role {
+    name: "shoot",
+    etcd_port: 32_379,
+    api_port: 31_443,
+    service_range: "10.2.0.0/16",
+    service_address: "10.2.0.1",
+    server_names: &["kube-apiserver.shoot--garden--s1.svc"],
+    scheduler: false,
+    ..SEED
 };
 
 /// The name by which an API server shows itself to aggregated APIs.
@@ -524,7 +541,9 @@ pub(crate) fn validity() -> (Timestamp, Timestamp) {
 
 fn server_identity(authority: &Authority, role: &Role) -> Identity {
     let (from, until) = validity();
-    authority.server(&[ADDRESS, role.service_address].map(str::to_owned), from, until)
+    let names = [&[ADDRESS, role.service_address], role.server_names].concat();
+    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    authority.server(&names, from, until)
 }
 
 /// Writes `<folder>/<name>.crt` and `<folder>/<name>.key`.

@@ -272,6 +272,13 @@ fn a_managed_seed_gets_an_agent_that_joins_the_garden_and_goes_again() {
     assert_eq!(entry(&namespace, "/metadata/labels", "gardener.cloud/role"), Some("garden"));
     assert_eq!(lab.config()["seedConfig"]["metadata"]["name"], NAME);
     let token = lab.token().unwrap();
+    // Roles have one name in each namespace.
+    for namespace in [GARDEN, "default", "kube-system"] {
+        let role = |plural: &str| {
+            lab.target.get("rbac.authorization.k8s.io", plural, namespace, "gardener.cloud:system:gardenlet")
+        };
+        assert!(role("roles").is_some() && role("rolebindings").is_some(), "{namespace}");
+    }
 
     // Nothing has changed: nothing is written, and the token stays.
     let mark = lab.target.request_count();

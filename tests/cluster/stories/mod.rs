@@ -18,6 +18,7 @@ mod inside;
 mod kustomize;
 mod life;
 mod link;
+mod managed_seed;
 mod many;
 mod moves;
 mod oci;
@@ -143,6 +144,11 @@ pub(crate) const STORIES: &[Story] = &[
         deletion::in_full,
     ),
     story("agent: fifty Bastions at once live and die", Needs::FreshClusters, bastions::fifty),
+    story(
+        "agent: a Shoot becomes a seed and ceases to be one",
+        Needs::FreshClusters,
+        managed_seed::lives_and_goes,
+    ),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),
     story(
