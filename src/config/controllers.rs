@@ -25,6 +25,8 @@ pub struct Controllers {
     pub controller_installation_care_sync_period: Duration,
     /// `controllerInstallationRequired.concurrentSyncs`.
     pub controller_installation_required_workers: u32,
+    /// `gardenlet.syncPeriod`: the agent brings itself to what is wanted at least this often; never by itself if it is zero.
+    pub gardenlet_sync_period: Duration,
     /// `managedSeed`.
     pub managed_seed: ManagedSeedController,
     /// `tokenRequestor.concurrentSyncs`.
@@ -132,6 +134,7 @@ impl Controllers {
             controller_installation_required_workers: workers(
                 "controllerInstallationRequired.concurrentSyncs",
             ),
+            gardenlet_sync_period: r.duration("gardenlet.syncPeriod"),
             managed_seed: ManagedSeedController {
                 workers: workers("managedSeed.concurrentSyncs"),
                 sync_period: r.duration("managedSeed.syncPeriod"),

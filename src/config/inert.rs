@@ -11,7 +11,6 @@ pub(super) const TABLE: &[(&str, &str)] = &[
     ("{garden,seed}ClientConnection.{acceptContentTypes,contentType}", "this agent speaks JSON"),
     ("shootClientConnection", "the limits of connections to Shoots are fixed"),
     ("controllers.cacheSyncTimeout", "a watch has three minutes for its first list"),
-    ("controllers.gardenlet", "this version does not upgrade itself"),
     (
         "controllers.shootStatus",
         "this controller follows updates of workers in place, and this version serves Shoots without workers only",

@@ -6,9 +6,11 @@
 pub mod backup_bucket;
 pub mod backup_entry;
 pub mod bastion;
+mod charts;
 pub mod controller_installation;
 pub mod controller_installation_care;
 pub mod controller_installation_required;
+pub mod gardenlet;
 pub mod lease;
 pub mod managed_seed;
 pub mod network_policy;
@@ -27,7 +29,7 @@ use crate::runtime::group::Group;
 pub use site::{Namespace, Site, is_garden, watch, watch_namespaces};
 
 /// The controllers that run while a Seed is served.
-pub const ALL: [fn(&Site, &mut Group); 16] = [
+pub const ALL: [fn(&Site, &mut Group); 17] = [
     seed::add,
     seed_care::add,
     lease::add,
@@ -44,4 +46,5 @@ pub const ALL: [fn(&Site, &mut Group); 16] = [
     backup_entry::add,
     bastion::add,
     managed_seed::add,
+    gardenlet::add,
 ];

@@ -17,16 +17,17 @@ use crate::api::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
 use crate::base::error::chain;
 use crate::base::stop::Stop;
 use crate::chart::Table;
-use crate::chart::child::{self, Objects, Renderer, Request};
+use crate::chart::child::{self, Archive, Objects, Renderer, Request};
 use crate::chart::manifest::install_rank;
 use crate::components::managed::sha256_hex;
 use crate::flow::Failed;
 use crate::kube::{Client, Error, Patch};
 use crate::runtime::write;
 
-use super::{NAME, NAMESPACE};
+use super::{NAME, NAMESPACE, problem};
 
-static CHART: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/chart.tgz"));
+/// The chart that is part of this program.
+pub static CHART: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/chart.tgz"));
 /// The digest of an object as it was rendered last.
 const RENDERED: &str = "edge.gardenlet/rendered";
 /// When to try again while other charts are being pulled or rendered.
@@ -47,11 +48,17 @@ static KINDS: [Resource; 12] = [
     SERVICE_ACCOUNT,
 ];
 
-/// Renders the chart for a cluster.
+/// Renders a chart of an agent for a cluster.
 ///
 /// # Errors
 /// The cluster does not tell its version; the values are refused.
-pub fn render(client: &Client, renderer: &Renderer, values: Value, stop: &Stop) -> Result<Objects, Failed> {
+pub fn render<'a>(
+    client: &Client,
+    renderer: &Renderer,
+    chart: impl Into<Archive<'a>>,
+    values: Value,
+    stop: &Stop,
+) -> Result<Objects, Failed> {
     let version = client.version()?;
     let request = Request {
         name: NAME.to_owned(),
@@ -62,8 +69,9 @@ pub fn render(client: &Client, renderer: &Renderer, values: Value, stop: &Stop) 
         kubernetes_version: version.git_version,
         kubernetes_major: version.major,
         kubernetes_minor: version.minor,
+        apart: true,
     };
-    renderer.render(&request, CHART, stop).map_err(|error| {
+    renderer.render(&request, chart, stop).map_err(|error| {
         let is_later = matches!(error, child::Error::Busy | child::Error::Stopped);
         let text = format!("failed rendering gardenlet chart: {}", chain(&error));
         Failed { postponed: is_later.then_some(BUSY_AGAIN), ..Failed::new(text) }
@@ -101,26 +109,43 @@ fn key(resource: &Resource, object: &Value) -> Key {
 /// # Errors
 /// What could not be written.
 pub fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
-    let mut failed: Option<Failed> = None;
+    let mut failed = Failed::default();
     for (resource, object) in sorted(objects)? {
         let key = key(resource, &object);
         if let Err(error) = bring(client, resource, &key, object) {
+            let codes = if error.is_denied() { problem("").codes } else { Vec::new() };
             let one = Failed::from(error);
             if one.postponed.is_some() {
                 return Err(one);
             }
-            let text = format!("{} {key}: {}", resource.kind, one.text);
-            let text = failed.map_or(text.clone(), |before| format!("{}; {text}", before.text));
-            failed = Some(Failed { text, ..one });
+            let before = if failed.text.is_empty() { String::new() } else { failed.text + "; " };
+            failed = Failed::new(format!("{before}{} {key}: {}", resource.kind, one.text));
+            failed.codes = codes;
         }
     }
-    match failed {
-        None => Ok(()),
-        Some(failed) => {
-            let text = format!("failed applying gardenlet chart: {}", failed.text);
-            Err(Failed { text, ..failed })
-        }
+    if failed.text.is_empty() {
+        return Ok(());
     }
+    failed.text = format!("failed applying gardenlet chart: {}", failed.text);
+    Err(failed)
+}
+
+/// Brings all objects into the cluster of the agent that does it: the Deployment comes last, and only if everything else is there,
+/// since it ends that agent.
+///
+/// # Errors
+/// What could not be written.
+pub fn replace(client: &Client, objects: Objects) -> Result<(), Failed> {
+    let is_last = |object: &Value| object["kind"] == DEPLOYMENT.kind.as_ref();
+    let (last, first) = objects.into_iter().partition::<Objects, _>(|(_, object)| is_last(object));
+    apply(client, first).and_then(|()| apply(client, last)).map_err(|mut failed| {
+        if !failed.codes.is_empty() {
+            failed.text.push_str(
+                ": this agent may not do it; the Deployment stays as it is; apply the chart yourself once, with upgrade.allowed",
+            );
+        }
+        failed
+    })
 }
 
 fn bring(client: &Client, resource: &Resource, key: &Key, mut object: Value) -> Result<(), Error> {
@@ -216,6 +241,7 @@ pub fn ensure_namespace(client: &Client) -> Result<(), Error> {
 mod tests {
     use super::*;
     use crate::base::clock::Clock;
+    use crate::base::sorted::SortedSet;
     use crate::chart::archive;
     use crate::chart::render::{KubeVersion, Mode, Options, render};
 
@@ -238,10 +264,16 @@ mod tests {
                 api_versions: Vec::new(),
                 clock: Clock::system(),
             };
-            let objects = render(archive::load(CHART).unwrap(), &options).unwrap().objects();
+            let objects = render(archive::load(CHART).unwrap(), &options).unwrap().objects_apart();
             let count = objects.len();
             let sorted = sorted(objects).unwrap();
             assert!(count > 10 && sorted.len() == count);
+            let roles = sorted
+                .iter()
+                .filter(|(resource, _)| **resource == ROLE)
+                .map(|(resource, role)| key(resource, role));
+            let namespaces: SortedSet<String> = roles.map(|role| role.namespace).collect();
+            assert_eq!(namespaces, SortedSet::from(["default", "garden", "kube-system"].map(str::to_owned)));
             assert!(sorted.iter().all(|(resource, object)| !key(resource, object).name.is_empty()));
         }
     }

@@ -1,11 +1,16 @@
 //! Puts an agent into the cluster of a Shoot, which becomes a seed by it (Gardener's `pkg/controller/gardenletdeployer`): the
 //! agent's own chart with a configuration, an image and, until the new agent has a certificate, a bootstrap kubeconfig.
 //!
-//! [`values`] and [`token`] decide what that is, [`apply`] writes it.
+//! [`values`] and [`token`] decide what that is, [`check`] looks whether it fits, [`apply`] writes it, [`report`] tells how it went.
 
 use std::path::PathBuf;
 
+use crate::extension::CONFIGURATION_PROBLEM;
+use crate::flow::Failed;
+
 pub mod apply;
+pub mod check;
+pub mod report;
 pub mod token;
 pub mod values;
 
@@ -23,4 +28,9 @@ pub struct Parent {
     pub component_images: Option<PathBuf>,
     /// The namespace of the seed in which the agent runs, if it runs in a pod.
     pub namespace: Option<String>,
+}
+
+/// Only a change of the configuration mends it.
+pub fn problem(text: impl Into<String>) -> Failed {
+    Failed { codes: vec![CONFIGURATION_PROBLEM.to_owned()], ..Failed::new(text) }
 }

@@ -9,6 +9,8 @@ use crate::api::meta::text;
 
 use super::{NAME, NAMESPACE};
 
+/// The label by which a pod reaches the API server of a garden in the same cluster.
+pub const TO_GARDEN: &str = "networking.resources.gardener.cloud/to-virtual-garden-kube-apiserver-tcp-443";
 /// Fields of an agent's configuration that count only where it runs.
 const OWN: [(&str, &[&str]); 8] = [
     ("gardenClientConnection", &["bootstrapKubeconfig", "kubeconfigSecret", "kubeconfig"]),
@@ -33,7 +35,7 @@ pub enum Access {
 }
 
 /// Puts `over` over `under`: tables are merged, anything else replaces.
-fn merge(under: &mut Value, over: &Value) {
+pub fn merge(under: &mut Value, over: &Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
             for (key, value) in over {
@@ -148,8 +150,8 @@ pub fn values(deployment: &Deployment<'_>, config: Value) -> Value {
 /// the digest.
 fn image(own: &str, wanted: &Value) -> Value {
     let (rest, digest) = own.split_once('@').map_or((own, ""), |(rest, digest)| (rest, digest));
-    let colon = rest.rfind(':').filter(|at| rest[*at..].find('/').is_none());
-    let (repository, tag) = colon.map_or((rest, ""), |at| (&rest[..at], &rest[at + 1..]));
+    let repository = repository(own);
+    let tag = rest.strip_prefix(repository).and_then(|rest| rest.strip_prefix(':')).unwrap_or_default();
     let mut image = json!({});
     for (name, part) in [("repository", repository), ("tag", tag), ("digest", digest)] {
         if !part.is_empty() {
@@ -167,9 +169,14 @@ fn image(own: &str, wanted: &Value) -> Value {
     image
 }
 
+/// The configuration in the ConfigMap of an agent.
+pub fn configuration_of(config_map: &Value) -> Option<Value> {
+    crate::format::yaml::parse(text(&config_map["data"]["config.yaml"])).ok()
+}
+
 /// The Seed for which an agent in the cluster runs, from its ConfigMap, if that names one.
 pub fn seed_of(config_map: &Value) -> Option<String> {
-    let config = crate::format::yaml::parse(text(&config_map["data"]["config.yaml"])).ok()?;
+    let config = configuration_of(config_map)?;
     let name = text(&config["seedConfig"]["metadata"]["name"]).to_owned();
     (!name.is_empty()).then_some(name)
 }
@@ -178,6 +185,12 @@ pub fn seed_of(config_map: &Value) -> Option<String> {
 pub fn config_map_of(deployment: &Value) -> Option<&str> {
     let volumes = deployment["spec"]["template"]["spec"]["volumes"].as_array()?;
     volumes.iter().find(|volume| volume["name"] == "gardenlet-config")?["configMap"]["name"].as_str()
+}
+
+/// The image without its tag and digest.
+pub fn repository(image: &str) -> &str {
+    let rest = image.split_once('@').map_or(image, |(rest, _)| rest);
+    rest.rfind(':').filter(|at| rest[*at..].find('/').is_none()).map_or(rest, |at| &rest[..at])
 }
 
 /// The image of the agent in its Deployment.

@@ -1,4 +1,7 @@
-//! The chart of an extension, as it travels in a ControllerDeployment.
+//! The chart of an extension, as it travels in a ControllerDeployment, and the agent's own one in another version.
+
+use std::fs;
+use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -56,10 +59,39 @@ metadata: {name: small, namespace: {{ .Release.Namespace }}}
 data: {number: {{ .Values.number | quote }}}
 ";
 
+/// The agent's own chart as another version, whose roles allow more than those of this one.
+pub(crate) fn agent(version: &str) -> Result<Vec<u8>> {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/chart"));
+    let head = format!("apiVersion: v2\nname: gardenlet\nversion: {version}\nappVersion: {version}\n");
+    let mut files = vec![("Chart.yaml".to_owned(), head)];
+    let mut names = vec!["values.yaml".to_owned(), "values.schema.json".to_owned()];
+    let templates =
+        fs::read_dir(folder.join("templates")).doing(|| "list the agent's templates".to_owned())?;
+    names.extend(templates.flatten().map(|file| format!("templates/{}", file.file_name().display())));
+    for name in names {
+        let text =
+            fs::read_to_string(folder.join(&name)).doing(|| format!("read {name} of the agent's chart"))?;
+        files.push((name, text.replace("\nrules:\n", MORE_RULES)));
+    }
+    let files: Vec<_> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    archive_of("gardenlet", &files)
+}
+
+const MORE_RULES: &str = "
+rules:
+- apiGroups: [example.org]
+  resources: [things]
+  verbs: [get]
+";
+
 fn archive(files: &[(&str, &str)]) -> Result<Vec<u8>> {
+    archive_of("demo", files)
+}
+
+fn archive_of(chart: &str, files: &[(&str, &str)]) -> Result<Vec<u8>> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     let appended = files.iter().try_for_each(|(name, text)| {
-        image::append(&mut builder, &format!("demo/{name}"), 0o644, text.as_bytes())
+        image::append(&mut builder, &format!("{chart}/{name}"), 0o644, text.as_bytes())
     });
     let finished = appended.and_then(|()| builder.into_inner()).and_then(GzEncoder::finish);
     finished.doing(|| "pack the chart".to_owned())

@@ -84,8 +84,13 @@ impl Registry {
 
     /// Puts the chart `demo` into it with helm; the digest of its manifest.
     pub(crate) fn push_demo(&self, lab: &Lab) -> Result<String> {
-        let archive = self.folder.join("demo.tgz");
-        fs::write(&archive, chart::demo()?).doing(|| format!("write {}", archive.display()))?;
+        self.push(lab, "demo", &chart::demo()?)
+    }
+
+    /// Puts a chart into it with helm; the digest of its manifest.
+    pub(crate) fn push(&self, lab: &Lab, name: &str, chart: &[u8]) -> Result<String> {
+        let archive = self.folder.join(format!("{name}.tgz"));
+        fs::write(&archive, chart).doing(|| format!("write {}", archive.display()))?;
         let mut helm = lab.command("helm")?;
         helm.arg("push").arg(&archive).arg(format!("oci://{ADDRESS}/charts"));
         helm.arg("--ca-file").arg(self.folder.join("ca.crt"));

@@ -16,7 +16,7 @@ use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
 
 /// What is read, in the order in which it is done.
-const DOCUMENTS: [&str; 14] = [
+const DOCUMENTS: [&str; 15] = [
     "docs/README.md",
     "docs/install.md",
     "docs/air-gap.md",
@@ -27,6 +27,7 @@ const DOCUMENTS: [&str; 14] = [
     "docs/components.md",
     "docs/webhooks.md",
     "docs/moving.md",
+    "docs/upgrade.md",
     "docs/metrics.md",
     "docs/troubleshooting.md",
     "README.md",

@@ -73,6 +73,7 @@ mod story_seed_flow;
 mod story_seed_handover;
 mod story_seed_objects;
 mod story_seed_trouble;
+mod story_self_upgrade;
 mod story_served;
 mod story_shoot;
 mod story_shoot_care;

@@ -34,6 +34,11 @@ pub fn rendered(values: &str) -> Vec<Value> {
     objects(&render(&["--values", &format!("{CHART}/ci/{values}-values.yaml")]))
 }
 
+/// The same with values of a story, in a file.
+pub fn rendered_with(values: &Path) -> Vec<Value> {
+    objects(&render(&["--values", values.to_str().unwrap()]))
+}
+
 fn objects(text: &str) -> Vec<Value> {
     yaml::parse_all(text)
         .into_iter()
@@ -82,7 +87,7 @@ fn the_chart_allows_what_the_manifest_beside_it_allows() {
         objects.iter().filter(is_access).map(of).collect::<BTreeMap<_, _>>()
     };
     let manifest = access(&objects(include_str!("../../packaging/rbac.yaml")));
-    assert_eq!(manifest.len(), 13);
+    assert_eq!(manifest.len(), 17);
     assert_eq!(access(&rendered("bootstrap")), manifest);
 }
 
@@ -101,13 +106,46 @@ fn whoever_applies_brings_the_powerful_account() {
 }
 
 #[test]
-fn the_role_for_shoots_may_be_left_out() {
-    let is_there = |values: &str| {
+fn the_roles_for_shoots_and_upgrades_may_be_left_out() {
+    let is_there = |values: &str, part: &str| {
         let all = rendered(values);
-        let is_role = |o: &&Value| text(o, "/metadata/name").contains("gardenlet:shoots");
+        let is_role = |o: &&Value| text(o, "/metadata/name").contains(part);
         all.iter().filter(is_role).count()
     };
-    assert_eq!((is_there("bootstrap"), is_there("everything")), (2, 0));
+    for (part, count) in [("gardenlet:shoots", 2), ("gardenlet:upgrade", 4)] {
+        assert_eq!((is_there("bootstrap", part), is_there("everything", part)), (count, 0));
+    }
+}
+
+/// What the agent makes a Gardenlet object of is what an upgrade would deploy.
+#[test]
+fn the_chart_says_how_the_agent_upgrades_itself() {
+    let all = rendered("everything");
+    let map = find(&all, "ConfigMap", "gardenlet-selfupgrade-config");
+    let gardenlet = yaml::parse(text(map, "/data/gardenlet.yaml")).unwrap();
+    assert_eq!(gardenlet["metadata"], json!({"name": "edge-2", "namespace": "garden"}));
+    let deployment = &gardenlet["spec"]["deployment"];
+    assert_eq!(deployment["helm"]["ociRepository"]["ref"], "registry.example.org/charts/gardenlet:0.1.0");
+    assert_eq!(
+        (&deployment["replicaCount"], &deployment["podLabels"]),
+        (&json!(1), &json!({"team": "edge"}))
+    );
+    assert_eq!(deployment["componentImageVectorOverwrite"], "components: []\n");
+    let mut config = gardenlet["spec"]["config"].clone();
+    assert_eq!(config["seedConfig"]["metadata"], json!({}));
+    config["seedConfig"]["metadata"] = json!({"name": "edge-2"});
+    let own =
+        yaml::parse(text(find(&all, "ConfigMap", "gardenlet-configmap-"), "/data/config.yaml")).unwrap();
+    assert_eq!(config, own);
+    let kept =
+        text(&find(&all, "Deployment", "gardenlet")["metadata"]["annotations"], "/edge.gardenlet~1values");
+    let kept: Value = serde_json::from_str(kept).unwrap();
+    assert_eq!(kept["stateVolume"]["hostPath"]["path"], "/var/lib/gardenlet");
+    assert_eq!(
+        (&kept["shoots"], &kept["isolateClusterResources"]),
+        (&json!({"allowed": false}), &json!(true))
+    );
+    assert!(rendered("bootstrap").iter().all(|o| o["metadata"]["name"] != "gardenlet-selfupgrade-config"));
 }
 
 #[test]

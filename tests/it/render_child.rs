@@ -22,6 +22,7 @@ fn request() -> Request {
         kubernetes_version: "v1.34.1".to_owned(),
         kubernetes_major: "1".to_owned(),
         kubernetes_minor: "34".to_owned(),
+        apart: false,
     }
 }
 

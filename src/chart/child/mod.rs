@@ -58,6 +58,9 @@ pub struct Request {
     pub kubernetes_major: String,
     /// `minor`: some servers append `+`.
     pub kubernetes_minor: String,
+    /// Whether objects of one kind, name and file in several namespaces stay apart.
+    #[serde(default)]
+    pub apart: bool,
 }
 
 /// A chart's archive (`.tgz`), as it is handed to the process that renders.
@@ -429,6 +432,7 @@ fn render_over(request: Request, mut values: Table, archive: &[u8]) -> Result<Ob
     let chart = archive::load(archive).map_err(|e| Answer::Error(chain(&e)))?;
     values::merge(&mut values, request.mix_in);
     values.values_mut().for_each(values::to_floats);
+    let apart = request.apart;
     let options = Options {
         mode: Mode::Extension,
         name: request.name,
@@ -442,7 +446,8 @@ fn render_over(request: Request, mut values: Table, archive: &[u8]) -> Result<Ob
         api_versions: Vec::new(),
         clock: Clock::system(),
     };
-    render::render(chart, &options).map(|rendered| rendered.objects()).map_err(|e| Answer::Error(chain(&e)))
+    let rendered = render::render(chart, &options).map_err(|e| Answer::Error(chain(&e)))?;
+    Ok(if apart { rendered.objects_apart() } else { rendered.objects() })
 }
 
 #[cfg(test)]

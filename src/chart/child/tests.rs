@@ -21,6 +21,7 @@ fn request() -> Request {
         kubernetes_version: "v1.33.4-gke.1".to_owned(),
         kubernetes_major: "1".to_owned(),
         kubernetes_minor: "33+".to_owned(),
+        apart: false,
     }
 }
 

@@ -415,6 +415,15 @@ impl Rendered {
     /// A file with one object has its path as key; one with several has a key for each. What has no kind or no
     /// metadata is left out; of two objects with one kind and name in one file, the last stays.
     pub fn objects(&self) -> SortedMap<String, Json> {
+        self.keyed(false)
+    }
+
+    /// The same, but objects of one kind, name and file in several namespaces stay apart.
+    pub fn objects_apart(&self) -> SortedMap<String, Json> {
+        self.keyed(true)
+    }
+
+    fn keyed(&self, apart: bool) -> SortedMap<String, Json> {
         let mut files: SortedMap<&str, SortedMap<String, &Json>> = SortedMap::new();
         for Manifest { path, object, kind, .. } in &self.manifests.objects {
             let Some(metadata) = object.get("metadata").filter(|m| m.is_object()) else { continue };
@@ -422,7 +431,10 @@ impl Rendered {
                 continue;
             }
             let name = metadata.get("name").and_then(Json::as_str).unwrap_or("");
-            let key = format!("{}/{}", kind.to_lowercase(), name.to_lowercase());
+            let mut key = format!("{}/{}", kind.to_lowercase(), name.to_lowercase());
+            if apart && let Some(namespace) = metadata.get("namespace").and_then(Json::as_str) {
+                key = format!("{key}/{namespace}");
+            }
             files.entry(path).or_default().insert(key, object);
         }
         let mut keys = SortedMap::new();

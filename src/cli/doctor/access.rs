@@ -206,7 +206,8 @@ mod tests {
         settings.leader_election.resource_name = "mine".to_owned();
         let asked = seed(&settings);
         let shoots = shoots(&settings);
-        assert_eq!(asked.len() + shoots.len(), rules(ROLES).count() - 1, "all but the paths");
+        let upgrades = rules(ROLES).filter(|rule| rule.purpose == "upgrade").count();
+        assert_eq!(asked.len() + shoots.len() + upgrades, rules(ROLES).count() - 1, "all but the paths");
         for access in [
             ("create,delete,get,list,patch,watch", "", "secrets", "", ""),
             ("list", "", "nodes", "", ""),

@@ -9,10 +9,11 @@ use crate::base::sorted::SortedMap;
 use crate::chart::child::Request;
 use crate::chart::render::KubeVersion;
 use crate::config::version::GARDENER;
+use crate::controllers::charts;
 use crate::kube::Garden;
 use crate::oci::Order;
 
-use super::{objects, pull, render, resources, values};
+use super::{objects, render, resources, values};
 
 /// What the values of all charts have in common.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl Preview<'_> {
     /// # Errors
     /// What is wrong with the reference, or with a Secret that it names.
     pub fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, String> {
-        pull::order(garden, repository).map_err(|failure| failure.text())
+        charts::order(garden, repository).map_err(|failure| failure.text())
     }
 
     /// The archive, if it stands in the deployment.
@@ -84,5 +85,6 @@ pub fn request(release: &str, installation: &str, values: Value, version: Option
         kubernetes_version: version.version,
         kubernetes_major: version.major,
         kubernetes_minor: version.minor,
+        apart: false,
     }
 }

@@ -58,6 +58,7 @@ pub(super) fn objects(
         kubernetes_version: version.git_version,
         kubernetes_major: version.major,
         kubernetes_minor: version.minor,
+        apart: false,
     };
     let busy = || Failure::later(BUSY_AGAIN, child::Error::Busy);
     let _worker = this.workers.chart_soon(&cx.stop).ok_or_else(busy)?;

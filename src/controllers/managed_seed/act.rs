@@ -1,32 +1,29 @@
 //! How the cluster of a Shoot gets an agent.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use crate::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
+use crate::api::core::{DEPLOYMENT, SECRET};
 use crate::api::gardener::{MANAGED_SEED, OPERATION, SEED};
 use crate::api::meta::{Key, annotation, text};
 use crate::base::error::chain;
 use crate::chart::child::Objects;
 use crate::components::managed::sha256_hex;
-use crate::config;
 use crate::deployer::values::{self, Access, Deployment};
-use crate::deployer::{NAME, NAMESPACE, apply, token};
+use crate::deployer::{NAME, apply, check, problem, token};
 use crate::extension::credentials::Reference;
 use crate::flow::Failed;
 use crate::format::time::parse_rfc3339;
-use crate::kube::{Client, Material, Patch, Shoot, kubeconfig};
+use crate::kube::{Client, Patch, Shoot, kubeconfig};
 use crate::runtime::controller::Context;
 use crate::runtime::write;
 
 use super::Base;
-use super::subject::{Subject, problem};
+use super::subject::Subject;
 use crate::controllers::is_garden;
 
 const RENEW: &str = "renew-kubeconfig";
-/// The label by which a pod reaches the API server of a garden in the same cluster.
-const TO_GARDEN: &str = "networking.resources.gardener.cloud/to-virtual-garden-kube-apiserver-tcp-443";
 const VPA: &str = "vpa-admission-controller";
 
 /// The client of the Shoot's cluster.
@@ -44,8 +41,9 @@ pub(super) fn target(base: &Base, subject: &Subject) -> Result<Shoot, Failed> {
 pub(super) fn deploy(base: &Base, subject: &Subject, cx: &Context) -> Result<(), Failed> {
     let own = subject.config()?;
     let client = target(base, subject)?;
-    refuse_another(&client, subject.name())?;
-    let config = configuration(base, subject, own)?;
+    check::refuse_another(&client, subject.name())?;
+    let (parent, place) = (base.parent_config(subject), "spec.gardenlet.config");
+    let config = check::configuration(own, parent, subject.name(), place)?;
     apply::ensure_namespace(&client)?;
     let mut deployment = Deployment {
         wanted: &subject.object["spec"]["gardenlet"]["deployment"],
@@ -89,44 +87,16 @@ fn render(
     values::connect(&mut config, access);
     let image = own_image(base)?;
     let mut deployment = Deployment { image: &image, ..deployment };
-    let read = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+    let read = |path: &Option<PathBuf>| path.as_deref().map(check::read).transpose();
     deployment.images = [read(&base.parent.images)?, read(&base.parent.component_images)?];
     if is_garden(client)? {
-        deployment.labels.insert(TO_GARDEN.to_owned(), json!("allowed"));
+        deployment.labels.insert(values::TO_GARDEN.to_owned(), json!("allowed"));
     }
     let values = values::values(&deployment, config);
     let busy =
         || Failed { postponed: Some(apply::BUSY_AGAIN), ..Failed::new("other charts are being rendered") };
     let _worker = base.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
-    apply::render(client, &base.renderer, values, &cx.stop)
-}
-
-/// A file of this agent, of the size of a configuration at most.
-fn read(path: &Path) -> Result<String, Failed> {
-    let failed = |why: &dyn std::fmt::Display| Failed::new(format!("read {}: {why}", path.display()));
-    let bytes = Material::File(path.to_owned()).load().map_err(|error| failed(&error))?;
-    String::from_utf8(bytes.to_vec()).map_err(|error| failed(&error))
-}
-
-/// The configuration of the new agent, checked as it will check it itself.
-fn configuration(base: &Base, subject: &Subject, own: &Value) -> Result<Value, Failed> {
-    let mut config = values::configuration(own, base.parent_config(subject), subject.name());
-    let mut checked = config.clone();
-    checked["apiVersion"] = json!("gardenlet.config.gardener.cloud/v1alpha1");
-    checked["kind"] = json!("GardenletConfiguration");
-    // Kubeconfigs are files for whoever reads it, and are not there yet.
-    values::connect(&mut checked, Access::Certificate);
-    config::load(&checked.to_string(), "spec.gardenlet.config").map_err(|problems| {
-        let first = problems.first().map(ToString::to_string).unwrap_or_default();
-        problem(format!("spec.gardenlet.config is invalid: {first}"))
-    })?;
-    for at in ["gardenClientConnection", "seedClientConnection"] {
-        let path = text(&config[at]["kubeconfig"]).to_owned();
-        if !path.is_empty() {
-            config[at]["kubeconfig"] = json!(read(Path::new(&path))?);
-        }
-    }
-    Ok(config)
+    apply::render(client, &base.renderer, apply::CHART, values, &cx.stop)
 }
 
 /// The image of this agent: what an overwritten list says, or what its Deployment has; empty if nobody knows.
@@ -139,20 +109,6 @@ fn own_image(base: &Base) -> Result<String, Failed> {
         Ok(found) => Ok(found.as_ref().and_then(values::image_of).unwrap_or_default().to_owned()),
         Err(error) if error.is_denied() => Ok(String::new()),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Two agents of different seeds in one cluster would fight.
-fn refuse_another(client: &Client, name: &str) -> Result<(), Failed> {
-    let found = client.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME)?;
-    let Some(map) = found.as_ref().and_then(values::config_map_of) else { return Ok(()) };
-    let found = client.find::<Value>(&CONFIG_MAP, NAMESPACE, map)?;
-    match found.as_ref().and_then(values::seed_of) {
-        Some(other) if other != name => Err(problem(format!(
-            "found existing gardenlet deployment with ConfigMap {map} which uses seed name {other:?} - this seed name doesn't \
-             match to {name:?}: check whether spec.shoot.name is the right Shoot, or remove that gardenlet"
-        ))),
-        _ => Ok(()),
     }
 }
 

@@ -7,7 +7,6 @@
 mod act;
 mod annotated;
 mod delete;
-mod status;
 mod subject;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +23,8 @@ use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::components::images::Images;
 use crate::config::settings::{ManagedSeedController, Settings};
-use crate::deployer::Parent;
+use crate::deployer::report::{self, Report};
+use crate::deployer::{Parent, problem};
 use crate::flow::Failed;
 use crate::format::view;
 use crate::kube::{Error, Garden, ListParams, Patch, Seed};
@@ -39,9 +39,12 @@ use crate::shoot::client::Connector;
 
 use super::Site;
 use delete::Step;
-use status::{Report, SEED_REGISTERED, SHOOT_RECONCILED};
-use subject::{Head, Subject, is_reconciled, problem};
+use subject::{Head, Subject, is_reconciled};
 
+/// Whether the Shoot is there.
+const SHOOT_RECONCILED: &str = "ShootReconciled";
+/// Whether its agent is.
+const SEED_REGISTERED: &str = "SeedRegistered";
 const FINALIZER: &str = "gardener";
 const CONTROLLER: &str = "managedseed-controller";
 /// How often ManagedSeeds are listed.
@@ -325,7 +328,7 @@ impl Round<'_> {
         if subject.resource.kind != MANAGED_SEED.kind {
             return Ok(());
         }
-        let Some(patch) = status::patch(&subject.object, reports, self.cx.clock.now()) else { return Ok(()) };
+        let Some(patch) = report::patch(&subject.object, reports, self.cx.clock.now()) else { return Ok(()) };
         match write::status_patch::<Value>(&self.base.garden, &MANAGED_SEED, &key, &Patch::Strategic(patch)) {
             Ok(object) => subject.object = object,
             // It is gone, and needs no words.
@@ -340,7 +343,7 @@ impl Round<'_> {
         let action = if reason == "DeleteError" { "Delete" } else { "Reconcile" };
         let news = News { controller: CONTROLLER, warning: true, reason, action, note: &failed.text };
         self.announce(news);
-        self.tell(&[Report::failed(reason, failed)])
+        self.tell(&[Report::failed(SEED_REGISTERED, reason, failed)])
     }
 
     fn announce(&self, news: News<'_>) {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::meta::{Key, ObjectMeta, Resource, or_default, text};
-use crate::extension::CONFIGURATION_PROBLEM;
+use crate::deployer::problem;
 use crate::flow::Failed;
 
 /// The older annotation of Shoots in namespace `garden`.
@@ -114,11 +114,6 @@ impl Subject {
     }
 }
 
-/// Only a change of the configuration mends it.
-pub(super) fn problem(text: impl Into<String>) -> Failed {
-    Failed { codes: vec![CONFIGURATION_PROBLEM.to_owned()], ..Failed::new(text) }
-}
-
 /// Whether the Shoot has been made as it is wanted.
 pub(super) fn is_reconciled(shoot: &Value) -> bool {
     let (status, generation) = (&shoot["status"], shoot["metadata"]["generation"].as_i64().unwrap_or(0));
@@ -190,6 +185,7 @@ pub(super) fn stand_in(shoot: &Value, parent: &Value, asked: Asked) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extension::CONFIGURATION_PROBLEM;
 
     #[test]
     fn words_of_the_older_annotation() {

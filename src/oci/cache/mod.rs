@@ -23,6 +23,7 @@ use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::base::stop::Stop;
+use crate::chart::child::Archive;
 use crate::limits;
 
 /// The folder in the state directory.
@@ -40,6 +41,15 @@ pub enum Content {
     File(File),
     /// In memory.
     Bytes(Arc<[u8]>),
+}
+
+impl<'a> From<&'a Content> for Archive<'a> {
+    fn from(content: &'a Content) -> Self {
+        match content {
+            Content::Bytes(bytes) => Self::Bytes(bytes),
+            Content::File(file) => Self::File(file),
+        }
+    }
 }
 
 impl Content {

@@ -35,6 +35,7 @@ mod steps;
 mod tokens;
 mod trouble;
 mod two;
+mod upgrade;
 
 use crate::environment::Environment;
 use crate::failure::{Failure, Result};
@@ -117,6 +118,11 @@ pub(crate) const STORIES: &[Story] = &[
         "agent: it takes the place of a resource manager, whose account is made anew",
         Needs::FreshClusters,
         applier::takes_the_place,
+    ),
+    story(
+        "agent: it upgrades itself to a version whose roles allow more",
+        Needs::Registry,
+        upgrade::to_more_rights,
     ),
     story("agent: a registry sends it to a token service", Needs::Registry, oci::gets_tokens),
     story(

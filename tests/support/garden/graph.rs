@@ -143,6 +143,9 @@ impl<'a> Graph<'a> {
                         .get((CORE, "controllerdeployments", "", text(i, "/spec/deploymentRef/name")))
                         .is_some_and(|d| references_of_deployment(d).iter().any(|r| is_it(r)))
             })
+            || self
+                .get((SEED_MANAGEMENT, "gardenlets", "garden", seed))
+                .is_some_and(|g| references_of_gardenlet(g).iter().any(|r| is_it(r)))
             || self.managed(seed).any(|m| self.is_of_managed(m, &is_it, (namespace, name)))
             || self.buckets(seed).any(|b| {
                 ["/spec/credentialsRef", "/status/generatedSecretRef"]
@@ -193,6 +196,15 @@ fn references_of_deployment(deployment: &Value) -> Vec<&Value> {
     let mut all: Vec<&Value> = single.iter().filter_map(|p| deployment.pointer(p)).collect();
     all.extend(list(deployment, "/resources").iter().filter_map(|r| r.get("resourceRef")));
     all
+}
+
+fn references_of_gardenlet(gardenlet: &Value) -> Vec<&Value> {
+    let all = [
+        "/spec/deployment/helm/ociRepository/pullSecretRef",
+        "/spec/deployment/helm/ociRepository/caBundleSecretRef",
+        "/spec/config/seedConfig/spec/backup/credentialsRef",
+    ];
+    all.iter().filter_map(|p| gardenlet.pointer(p)).collect()
 }
 
 fn belongs_to_shoot(shoot: &Value, namespace: &str, name: &str) -> bool {

@@ -131,10 +131,23 @@ pub fn without_authorizer() -> Vec<Value> {
 /// The accounts and roles that an operator applies, and apart from them the role for control planes of Shoots with its
 /// binding. Only agents of stories about Shoots have it: a rule that the first role lacks would not be noticed otherwise.
 pub fn access() -> (Vec<Value>, Vec<Value>) {
-    let all = yaml::parse_all(include_str!("../../../packaging/rbac.yaml")).into_iter();
-    all.map(|document| document.value.unwrap()).partition(|object| {
-        !object["metadata"]["name"].as_str().is_some_and(|name| name.ends_with(":shoots"))
-    })
+    // Agents that upgrade themselves get the roles for it with their chart.
+    let all = manifest().filter(|object| !is_part(object, ":upgrade"));
+    all.partition(|object| !is_part(object, ":shoots"))
+}
+
+/// The roles of an agent that upgrades itself, with their bindings.
+pub fn upgrade_access() -> Vec<Value> {
+    manifest().filter(|object| is_part(object, ":upgrade")).collect()
+}
+
+fn manifest() -> impl Iterator<Item = Value> {
+    let all = yaml::parse_all(include_str!("../../../packaging/rbac.yaml"));
+    all.into_iter().map(|document| document.value.unwrap())
+}
+
+fn is_part(object: &Value, part: &str) -> bool {
+    object["metadata"]["name"].as_str().is_some_and(|name| name.ends_with(part))
 }
 
 /// What a seed holds before its agent starts: accounts and roles, and the bootstrap kubeconfig.

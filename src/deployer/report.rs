@@ -1,4 +1,4 @@
-//! The conditions of a ManagedSeed in the garden. Pure.
+//! The conditions of an object that asks for an agent, in the garden. Pure.
 
 use serde_json::{Value, json};
 
@@ -7,35 +7,34 @@ use crate::base::clock::Timestamp;
 use crate::flow::Failed;
 use crate::format::view;
 
-/// Whether the Shoot is there.
-pub(super) const SHOOT_RECONCILED: &str = "ShootReconciled";
-/// Whether its agent is.
-pub(super) const SEED_REGISTERED: &str = "SeedRegistered";
-
 /// One condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Report {
-    pub(super) kind: &'static str,
-    pub(super) status: Status,
-    pub(super) finding: Finding,
+pub struct Report {
+    /// Its type.
+    pub kind: &'static str,
+    /// What it says.
+    pub status: Status,
+    /// Why.
+    pub finding: Finding,
 }
 
 impl Report {
-    pub(super) fn new(kind: &'static str, is_true: bool, reason: &str, message: impl Into<String>) -> Self {
+    /// It is so, or it is not.
+    pub fn new(kind: &'static str, is_true: bool, reason: &str, message: impl Into<String>) -> Self {
         let status = if is_true { Status::True } else { Status::False };
         Self { kind, status, finding: Finding::new(reason, message) }
     }
 
     /// What went wrong.
-    pub(super) fn failed(reason: &str, failed: &Failed) -> Self {
-        let mut report = Self::new(SEED_REGISTERED, false, reason, failed.text.as_str());
+    pub fn failed(kind: &'static str, reason: &str, failed: &Failed) -> Self {
+        let mut report = Self::new(kind, false, reason, failed.text.as_str());
         report.finding.codes.clone_from(&failed.codes);
         report
     }
 }
 
 /// The strategic merge patch that tells it; nothing if the garden knows.
-pub(super) fn patch(object: &Value, reports: &[Report], now: Timestamp) -> Option<Value> {
+pub fn patch(object: &Value, reports: &[Report], now: Timestamp) -> Option<Value> {
     let known = &object["status"]["conditions"];
     let old: Vec<Condition> =
         if known.is_null() { Vec::new() } else { view::look(known).unwrap_or_default() };
@@ -61,6 +60,8 @@ pub(super) fn patch(object: &Value, reports: &[Report], now: Timestamp) -> Optio
 mod tests {
     use super::*;
 
+    const SHOOT_RECONCILED: &str = "ShootReconciled";
+    const SEED_REGISTERED: &str = "SeedRegistered";
     const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
 
     #[test]
@@ -71,7 +72,7 @@ mod tests {
             (
                 vec![
                     Report::new(SHOOT_RECONCILED, true, "Reconciled", "yes"),
-                    Report::failed("ReconcileError", &failed),
+                    Report::failed(SEED_REGISTERED, "ReconcileError", &failed),
                 ],
                 2,
                 true,

@@ -1,0 +1,159 @@
+//! How the agent is replaced by what its Gardenlet object asks for.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
+use crate::api::gardener::{GARDENLET, OPERATION, OciRepository};
+use crate::api::meta::{annotation, text};
+use crate::chart::child::Objects;
+use crate::deployer::{NAME, NAMESPACE, apply, check, problem, values};
+use crate::flow::Failed;
+use crate::format::view;
+use crate::identity::secret::OPERATION_RENEW;
+use crate::kube::Patch;
+use crate::oci::{Error, Pulled, Verdict};
+use crate::runtime::controller::{Context, Failure};
+
+use super::decide::{self, Program, RENEW, REPLACE};
+use super::{Base, KEY_NAMESPACE};
+use crate::controllers::{charts, is_garden};
+
+const PLACE: &str = "spec.config";
+
+/// Deploys what the object asks for. Returns what there is to say about it.
+pub(super) fn deploy(base: &Base, object: &Value, cx: &Context) -> Result<String, Failed> {
+    let spec = &object["spec"];
+    let running = running(base)?;
+    let config = configuration(base, spec, &running)?;
+    let mut labels = Map::new();
+    if is_garden(&base.seed)? {
+        labels.insert(values::TO_GARDEN.to_owned(), json!("allowed"));
+    }
+    let values = decide::values(spec, &running, labels, config);
+    let found = view::look::<OciRepository>(&spec["deployment"]["helm"]["ociRepository"]);
+    let repository =
+        found.map_err(|error| problem(format!("spec.deployment.helm.ociRepository: {error}")))?;
+    let pulled = pull(base, &repository, cx)?;
+    let url = repository.url();
+    let objects = render(base, &pulled, values, cx)?;
+    refuse_another_program(object, &objects, &url)?;
+    apply::replace(&base.seed, objects)?;
+    if annotation(object, OPERATION) == RENEW {
+        renew(base)?;
+    }
+    let digest = pulled.digest.to_string();
+    let digest = if url.contains(&digest) { String::new() } else { format!(" ({digest})") };
+    Ok(format!("Gardenlet with chart from {url} has been deployed{digest}"))
+}
+
+/// The Deployment that this agent runs from.
+fn running(base: &Base) -> Result<Value, Failed> {
+    if base.parent.namespace.as_deref() != Some(NAMESPACE) {
+        return Err(problem(format!(
+            "this agent does not run in a pod of namespace {NAMESPACE} of its seed, so it cannot upgrade itself: upgrade it where it was \
+             installed, and delete this Gardenlet"
+        )));
+    }
+    match base.seed.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME) {
+        Ok(Some(found)) => Ok(found),
+        Ok(None) => Err(problem(format!(
+            "there is no Deployment {NAMESPACE}/{NAME} in the seed that could be upgraded: install the agent with its chart"
+        ))),
+        Err(error) if error.is_denied() => Err(problem(format!(
+            "this agent may not read its Deployment {NAMESPACE}/{NAME}: apply its chart with upgrade.allowed, or upgrade it yourself and \
+             delete this Gardenlet"
+        ))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The configuration of the next version, for the values of the chart.
+fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Failed> {
+    let own = &spec["config"];
+    if !own["seedConfig"].is_object() {
+        return Err(problem(
+            "spec.config.seedConfig is missing: write the whole configuration of this agent",
+        ));
+    }
+    let known = match values::config_map_of(running) {
+        Some(name) => base.seed.find::<Value>(&CONFIG_MAP, NAMESPACE, name)?,
+        None => None,
+    };
+    let known = known.as_ref().and_then(values::configuration_of);
+    let seed = known.as_ref().map_or("", |known| text(&known["seedConfig"]["metadata"]["name"]));
+    if !seed.is_empty() && seed != base.name {
+        return Err(problem(format!(
+            "Deployment {NAMESPACE}/{NAME} in the seed is the agent of Seed {seed:?}, and not the one that reads this Gardenlet: remove one of both"
+        )));
+    }
+    let own = decide::inherit(known.as_ref().unwrap_or(&base.settings.document), own);
+    let mut config = check::configuration(&own, None, &base.name, PLACE)?;
+    if let Some(path) = decide::kept_bootstrap(&config) {
+        config["edge"]["bootstrap"]["kubeconfig"] = json!(check::read(Path::new(path))?);
+    }
+    let (name, namespace) = values::kubeconfig_secret(&config);
+    let has_secret = base.seed.find::<Value>(&SECRET, &namespace, &name)?.is_some();
+    let access = decide::access(&config, has_secret).ok_or_else(|| {
+        problem(format!(
+            "spec.config: the next version would not get into the garden, because there is no Secret {namespace}/{name} in the seed: name \
+             the one that this agent has in gardenClientConnection.kubeconfigSecret"
+        ))
+    })?;
+    decide::connect(&mut config, access);
+    Ok(config)
+}
+
+fn pull(base: &Base, repository: &OciRepository, cx: &Context) -> Result<Pulled, Failed> {
+    let failed = |text: String| Failed::new(format!("failed pulling Helm chart from OCI repository: {text}"));
+    let order = charts::order(&base.garden, repository).map_err(|failure| {
+        let postponed = failure.postponed();
+        let codes = if matches!(failure, Failure::Terminal(_)) { problem("").codes } else { Vec::new() };
+        Failed { codes, postponed, ..failed(failure.text()) }
+    })?;
+    base.charts.fetch(&order, &cx.stop).map_err(|error| {
+        let is_later = matches!(error, Error::Busy | Error::Stopped);
+        let codes = if error.verdict() == Verdict::Final { problem("").codes } else { Vec::new() };
+        let text = crate::base::error::chain(&error);
+        Failed { codes, postponed: is_later.then_some(apply::BUSY_AGAIN), ..failed(text) }
+    })
+}
+
+fn render(base: &Base, pulled: &Pulled, values: Value, cx: &Context) -> Result<Objects, Failed> {
+    let busy =
+        || Failed { postponed: Some(apply::BUSY_AGAIN), ..Failed::new("other charts are being rendered") };
+    let _worker = base.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
+    apply::render(&base.seed, &base.renderer, &pulled.chart, values, &cx.stop)
+}
+
+/// Another program takes the seed over only if a person says so.
+fn refuse_another_program(object: &Value, objects: &Objects, url: &str) -> Result<(), Failed> {
+    match decide::program(objects.values()) {
+        Program::Ours => Ok(()),
+        Program::Another if annotation(object, REPLACE) == "true" => Ok(()),
+        Program::Another => Err(problem(format!(
+            "the chart from {url} would replace this program by another one, so nothing was deployed: name a chart of this program, or \
+             annotate this Gardenlet with {REPLACE}=true"
+        ))),
+        Program::None => Err(problem(format!(
+            "the chart from {url} has no Deployment {NAMESPACE}/{NAME}, so nothing was deployed: name a chart of this program"
+        ))),
+    }
+}
+
+/// The agent gets another certificate, as if its Secret had been annotated.
+fn renew(base: &Base) -> Result<(), Failed> {
+    let secret = base.settings.garden_client_connection.kubeconfig_secret.as_ref();
+    let secret = secret.ok_or_else(|| {
+        problem(
+            "the agent has no kubeconfig Secret (gardenClientConnection.kubeconfigSecret), so its credentials cannot be renewed here: \
+             renew them where they come from, then remove the annotation",
+        )
+    })?;
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: OPERATION_RENEW}}}));
+    base.seed.patch::<Value>(&SECRET, &secret.namespace, &secret.name, "", &patch)?;
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
+    base.garden.patch::<Value>(&GARDENLET, KEY_NAMESPACE, &base.name, "", &patch)?;
+    Ok(())
+}

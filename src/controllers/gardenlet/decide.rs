@@ -1,0 +1,250 @@
+//! What is asked for, when it is done, and with which values. Pure.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::api::gardener::OPERATION;
+use crate::api::meta::{ObjectMeta, annotation, text};
+use crate::base::clock::Mono;
+use crate::deployer::values::{self, Access};
+use crate::deployer::{NAME, NAMESPACE};
+
+/// The annotation of the Deployment in our own chart: the values that a Gardenlet object has no fields for, by which the next version
+/// is deployed. Another program's chart does not have it.
+pub(super) const VALUES: &str = "edge.gardenlet/values";
+/// The annotation of a Gardenlet object by which its chart may bring another program.
+pub(super) const REPLACE: &str = "edge.gardenlet/replace-program";
+/// Asks for another certificate.
+pub(super) const RENEW: &str = "renew-kubeconfig";
+/// Where the chart mounts `edge.bootstrap.kubeconfig`.
+const KEPT_BOOTSTRAP: &str = "/etc/gardenlet/kubeconfig-bootstrap/kubeconfig";
+
+/// What is kept of a Gardenlet object.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Head {
+    pub(super) metadata: ObjectMeta,
+}
+
+/// What, when it changes, makes something to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Asked {
+    uid: String,
+    generation: i64,
+    renews: bool,
+    replaces: bool,
+}
+
+impl Head {
+    pub(super) fn asked(&self) -> Asked {
+        let is = |name: &str, word: &str| self.metadata.annotations.get(name).is_some_and(|it| it == word);
+        Asked {
+            uid: self.metadata.uid.clone(),
+            generation: self.metadata.generation,
+            renews: is(OPERATION, RENEW),
+            replaces: is(REPLACE, "true"),
+        }
+    }
+}
+
+/// What was done last, and when it is due again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Last {
+    pub(super) asked: Asked,
+    pub(super) due: Mono,
+}
+
+/// Whether there is something to do.
+pub(super) fn is_due(last: Option<&Last>, asked: &Asked, now: Mono) -> bool {
+    last.is_none_or(|last| last.asked != *asked || last.due <= now)
+}
+
+/// How the next agent gets into the garden: as this one does. `None`: it could not.
+pub(super) fn access(config: &Value, has_secret: bool) -> Option<Access> {
+    let connection = &config["gardenClientConnection"];
+    let has_own = !text(&connection["kubeconfig"]).is_empty();
+    match (has_own, has_secret) {
+        (true, _) if connection["kubeconfigSecret"].is_null() => Some(Access::Own),
+        (_, true) => Some(Access::Certificate),
+        (true, false) => Some(Access::Own),
+        (false, false) => None,
+    }
+}
+
+/// Says in the configuration how the next agent gets into the garden. Where it finds a bootstrap kubeconfig stays known, since it may
+/// need another identity one day.
+pub(super) fn connect(config: &mut Value, access: Access) {
+    let place = config["gardenClientConnection"]["bootstrapKubeconfig"].clone();
+    let is_own = access == Access::Own;
+    values::connect(config, access);
+    if !is_own && !text(&place["name"]).is_empty() {
+        config["gardenClientConnection"]["bootstrapKubeconfig"] =
+            json!({"secretRef": {"name": place["name"], "namespace": place["namespace"]}});
+    }
+}
+
+/// The own options count unless others are written: a garden drops fields that it does not know.
+pub(super) fn inherit(running: &Value, own: &Value) -> Value {
+    let mut edge = running["edge"].clone();
+    values::merge(&mut edge, &own["edge"].as_object().cloned().unwrap_or_default().into());
+    let mut all = own.clone();
+    if edge.as_object().is_some_and(|edge| !edge.is_empty()) {
+        all["edge"] = edge;
+    }
+    all
+}
+
+/// The file of `edge.bootstrap.kubeconfig` if the chart has mounted it: its content goes into the values.
+pub(super) fn kept_bootstrap(config: &Value) -> Option<&'static str> {
+    (config["edge"]["bootstrap"]["kubeconfig"] == KEPT_BOOTSTRAP).then_some(KEPT_BOOTSTRAP)
+}
+
+/// The values of the chart: `spec.deployment` over what the running Deployment tells.
+pub(super) fn values(spec: &Value, running: &Value, labels: Map<String, Value>, config: Value) -> Value {
+    let kept = serde_json::from_str::<Value>(annotation(running, VALUES)).unwrap_or_default();
+    let mut wanted = if kept.is_object() { kept } else { json!({}) };
+    values::merge(&mut wanted, &spec["deployment"].as_object().cloned().unwrap_or_default().into());
+    let mut take = |name: &str| wanted.as_object_mut().and_then(|wanted| wanted.remove(name));
+    take("helm");
+    let images = ["imageVectorOverwrite", "componentImageVectorOverwrite"];
+    let images = images.map(|name| take(name)?.as_str().map(str::to_owned));
+    // Which version runs is said by the chart, and where its image is by what runs.
+    let image = values::image_of(running).unwrap_or_default();
+    let deployment = values::Deployment {
+        wanted: &wanted,
+        image: values::repository(image),
+        images,
+        labels,
+        ..values::Deployment::default()
+    };
+    let mut values = values::values(&deployment, config);
+    // Nobody makes himself more powerful.
+    values["applier"] = json!({"create": false});
+    values
+}
+
+/// Whether the chart brings this program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Program {
+    Ours,
+    Another,
+    None,
+}
+
+/// Which program the objects of a chart bring.
+pub(super) fn program<'a>(mut objects: impl Iterator<Item = &'a Value>) -> Program {
+    let is_it = |object: &&Value| {
+        let metadata = &object["metadata"];
+        object["kind"] == "Deployment"
+            && metadata["name"] == NAME
+            && (metadata["namespace"].is_null() || metadata["namespace"] == NAMESPACE)
+    };
+    match objects.find(is_it) {
+        Some(deployment) if deployment["metadata"]["annotations"][VALUES].is_string() => Program::Ours,
+        Some(_) => Program::Another,
+        None => Program::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_due_when_something_else_is_asked_for_or_time_has_passed() {
+        let head = |generation, annotations: Value| -> Head {
+            serde_json::from_value(
+                json!({"metadata": {"uid": "u", "generation": generation, "annotations": annotations}}),
+            )
+            .unwrap()
+        };
+        let s = Mono::from_secs;
+        let last = Last { asked: head(1, json!({})).asked(), due: s(100) };
+        let table = [
+            (None, head(1, json!({})), 0, true),
+            (Some(&last), head(1, json!({})), 99, false),
+            (Some(&last), head(1, json!({})), 100, true),
+            (Some(&last), head(2, json!({})), 0, true),
+            (Some(&last), head(1, json!({OPERATION: RENEW})), 0, true),
+            (Some(&last), head(1, json!({OPERATION: "other"})), 0, false),
+            (Some(&last), head(1, json!({REPLACE: "true"})), 0, true),
+            (Some(&last), head(1, json!({REPLACE: "false"})), 0, false),
+        ];
+        for (last, head, now, expected) in table {
+            assert_eq!(is_due(last, &head.asked(), s(now)), expected, "{head:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn the_next_agent_gets_into_the_garden_as_this_one_does() {
+        let secret = json!({"kubeconfigSecret": {"name": "s", "namespace": "n"}});
+        let own = json!({"kubeconfig": "k"});
+        let both = json!({"kubeconfig": "k", "kubeconfigSecret": {"name": "s", "namespace": "n"}});
+        let table = [
+            (&secret, true, Some(Access::Certificate)),
+            (&secret, false, None),
+            (&own, true, Some(Access::Own)),
+            (&own, false, Some(Access::Own)),
+            (&both, true, Some(Access::Certificate)),
+            (&both, false, Some(Access::Own)),
+        ];
+        for (connection, has_secret, expected) in table {
+            let config = json!({"gardenClientConnection": connection});
+            assert_eq!(access(&config, has_secret), expected, "{connection} {has_secret}");
+        }
+        let place = json!({"name": "b", "namespace": "n"});
+        let mut config = json!({"gardenClientConnection": {"bootstrapKubeconfig": place}});
+        connect(&mut config, Access::Certificate);
+        assert_eq!(config["gardenClientConnection"]["bootstrapKubeconfig"], json!({"secretRef": place}));
+        let mut config = json!({"gardenClientConnection": {"bootstrapKubeconfig": place, "kubeconfig": "k"}});
+        connect(&mut config, Access::Own);
+        assert_eq!(config["gardenClientConnection"], json!({"kubeconfig": "k"}));
+    }
+
+    #[test]
+    fn own_options_stay_unless_others_are_written() {
+        let running = json!({"edge": {"workers": 4, "stateDir": "/s"}, "logLevel": "debug"});
+        let table = [
+            (json!({"logLevel": "info"}), json!({"workers": 4, "stateDir": "/s"})),
+            (json!({"edge": {"workers": 2}}), json!({"workers": 2, "stateDir": "/s"})),
+        ];
+        for (own, expected) in table {
+            let found = inherit(&running, &own);
+            assert_eq!((&found["edge"], &found["logLevel"]), (&expected, &own["logLevel"]));
+        }
+        assert_eq!(inherit(&json!({}), &json!({"a": 1})), json!({"a": 1}));
+        assert_eq!(kept_bootstrap(&json!({"edge": {"bootstrap": {"kubeconfig": "/elsewhere"}}})), None);
+        assert!(kept_bootstrap(&json!({"edge": {"bootstrap": {"kubeconfig": KEPT_BOOTSTRAP}}})).is_some());
+    }
+
+    #[test]
+    fn values_of_the_next_version() {
+        let running = json!({"metadata": {"annotations": {VALUES: r#"{"stateVolume":{"hostPath":{"path":"/s"}},"serviceAccountName":"a"}"#}},
+            "spec": {"template": {"spec": {"containers": [{"name": NAME, "image": "r.io:5000/g:1@sha256:0"}]}}}});
+        let spec = json!({"deployment": {"helm": {"ociRepository": {"ref": "x"}}, "replicaCount": 1, "imageVectorOverwrite": "images: []",
+            "componentImageVectorOverwrite": "components: []", "serviceAccountName": "b"}});
+        let expected = json!({"stateVolume": {"hostPath": {"path": "/s"}}, "serviceAccountName": "b", "replicaCount": 1,
+            "image": {"repository": "r.io:5000/g"}, "imageVectorOverwrite": "images: []",
+            "componentImageVectorOverwrites": "components: []", "applier": {"create": false}, "config": {"c": 1}});
+        assert_eq!(values(&spec, &running, Map::new(), json!({"c": 1})), expected);
+        // Nothing is known.
+        let expected = json!({"image": {}, "applier": {"create": false}, "config": {}});
+        assert_eq!(values(&json!({}), &json!({}), Map::new(), json!({})), expected);
+    }
+
+    #[test]
+    fn a_chart_is_known_by_its_deployment() {
+        let deployment = |name: &str, annotations: Value| json!({"kind": "Deployment", "metadata": {"name": name, "annotations": annotations}});
+        let table = [
+            (vec![deployment(NAME, json!({VALUES: "{}"}))], Program::Ours),
+            (vec![deployment(NAME, json!({"a": "b"}))], Program::Another),
+            (vec![deployment(NAME, Value::Null)], Program::Another),
+            (vec![deployment("x", json!({VALUES: "{}"}))], Program::None),
+            (vec![json!({"kind": "Service", "metadata": {"name": NAME}})], Program::None),
+            (vec![], Program::None),
+        ];
+        for (objects, expected) in table {
+            assert_eq!(program(objects.iter()), expected, "{objects:?}");
+        }
+    }
+}

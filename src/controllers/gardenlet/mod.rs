@@ -1,0 +1,174 @@
+//! The agent replaces itself (Gardener's `gardenlet`): it deploys the chart that its Gardenlet object in the garden names, with the
+//! configuration of that object.
+//!
+//! There is no watch: the one object is read once a minute. One that was deployed is not written.
+
+mod act;
+mod decide;
+mod start;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::gardener::GARDENLET;
+use crate::api::meta::{Key, text};
+use crate::base::clock::Mono;
+use crate::base::workers::Workers;
+use crate::chart::child::Renderer;
+use crate::config::settings::Settings;
+use crate::deployer::Parent;
+use crate::deployer::report::{self, Report};
+use crate::format::view;
+use crate::kube::{Garden, Patch, Seed};
+use crate::oci::Puller;
+use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
+use crate::runtime::events::{About, News};
+use crate::runtime::group::Group;
+use crate::runtime::queue::Retry;
+use crate::runtime::write;
+
+use super::Site;
+use decide::{Asked, Head, Last};
+
+/// Whether the object was deployed.
+const RECONCILED: &str = "GardenletReconciled";
+/// Where Gardenlet objects are in the garden.
+const KEY_NAMESPACE: &str = "garden";
+const CONTROLLER: &str = "gardenlet-controller";
+/// How often the object is read.
+const PERIOD: Duration = Duration::from_secs(60);
+/// The same where there is none. What only a change of the object mends is tried again after this time, too.
+const LONG_PERIOD: Duration = Duration::from_secs(300);
+
+/// See the module.
+struct Base {
+    garden: Garden,
+    seed: Seed,
+    renderer: Renderer,
+    workers: Workers,
+    charts: Arc<Puller>,
+    parent: Parent,
+    settings: Arc<Settings>,
+    /// The name of the Seed and of the object.
+    name: String,
+    /// What the chart left for the start was looked at.
+    is_started: AtomicBool,
+    last: Mutex<Option<Last>>,
+}
+
+/// Adds the controller.
+pub fn add(site: &Site, group: &mut Group) {
+    let base = Base {
+        garden: site.garden.clone(),
+        seed: site.seed.clone(),
+        renderer: site.renderer.clone(),
+        workers: site.workers.clone(),
+        charts: Arc::clone(&site.charts),
+        parent: site.parent.clone(),
+        settings: Arc::clone(&site.settings),
+        name: site.seed_name().to_owned(),
+        is_started: AtomicBool::new(false),
+        last: Mutex::default(),
+    };
+    // The object is read each time, so a failure may not keep it waiting for long.
+    let lane = group.lane("gardenlet", 1, Retry { first: Duration::from_secs(5), max: PERIOD });
+    lane.add(Key::new(KEY_NAMESPACE, site.seed_name()));
+    group.run(lane, base);
+}
+
+impl Reconciler for Base {
+    fn reconcile(&self, key: &Key, cx: &Context) -> Result<Outcome, Failure> {
+        if !self.is_started.load(Ordering::Acquire) {
+            if let Some(again) = start::hand_over(self)? {
+                return Ok(again);
+            }
+            self.is_started.store(true, Ordering::Release);
+        }
+        let object = match self.garden.find::<Value>(&GARDENLET, &key.namespace, &key.name) {
+            Ok(Some(object)) => object,
+            Ok(None) => return Ok(Outcome::After(LONG_PERIOD)),
+            Err(error) if error.is_denied() => return Ok(Outcome::After(LONG_PERIOD)),
+            Err(error) => return Err(error.into()),
+        };
+        let head = view::look::<Head>(&object)?;
+        let (asked, now) = (head.asked(), cx.clock.mono());
+        let is_over = head.metadata.deletion_timestamp.is_some();
+        if is_over || !decide::is_due(self.last().as_ref(), &asked, now) {
+            return Ok(Outcome::After(PERIOD));
+        }
+        let mut round = Round { base: self, key, object, cx };
+        let (again, result) = round.reconcile();
+        if let Some(again) = again {
+            self.set_last(asked, now.saturating_add(again));
+        }
+        result.map(|()| Outcome::After(PERIOD))
+    }
+}
+
+impl Base {
+    fn last(&self) -> Option<Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_last(&self, asked: Asked, due: Mono) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Last { asked, due });
+    }
+}
+
+/// One look at the object that has something to do.
+struct Round<'a> {
+    base: &'a Base,
+    key: &'a Key,
+    object: Value,
+    cx: &'a Context,
+}
+
+impl Round<'_> {
+    /// Says how it went, and when it is due again; nothing: as soon as the lane allows.
+    fn reconcile(&mut self) -> (Option<Duration>, Result<(), Failure>) {
+        if self.object["status"]["observedGeneration"] != self.object["metadata"]["generation"] {
+            self.announce(false, "Reconciling", "Deploying gardenlet");
+        }
+        match act::deploy(self.base, &self.object, self.cx) {
+            Ok(message) => {
+                let told = self.tell(&Report::new(RECONCILED, true, "Reconciled", message));
+                if matches!(told, Ok(true)) {
+                    self.announce(false, "Reconciled", "Gardenlet has been deployed");
+                }
+                let period = self.base.settings.controllers.gardenlet_sync_period;
+                (Some(if period.is_zero() { Duration::MAX } else { period }), told.map(drop))
+            }
+            Err(failed) if failed.postponed.is_some() => (None, Err(failed.into())),
+            Err(failed) => {
+                self.announce(true, "ReconcileError", &failed.text);
+                let again = (!failed.codes.is_empty()).then_some(LONG_PERIOD);
+                let told = self.tell(&Report::failed(RECONCILED, "ReconcileError", &failed));
+                (again, told.and_then(|_| Err(failed.into())))
+            }
+        }
+    }
+
+    /// Tells the garden; false if it knows.
+    fn tell(&mut self, report: &Report) -> Result<bool, Failure> {
+        let report = std::slice::from_ref(report);
+        let Some(patch) = report::patch(&self.object, report, self.cx.clock.now()) else { return Ok(false) };
+        match write::status_patch::<Value>(&self.base.garden, &GARDENLET, self.key, &Patch::Strategic(patch))
+        {
+            Ok(object) => self.object = object,
+            // It is gone, and needs no words.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
+    }
+
+    fn announce(&self, warning: bool, reason: &'static str, note: &str) {
+        let uid = text(&self.object["metadata"]["uid"]);
+        let about = About { resource: &GARDENLET, namespace: &self.key.namespace, name: &self.key.name, uid };
+        let news = News { controller: CONTROLLER, warning, reason, action: "Reconcile", note };
+        self.cx.events.tell(&self.base.garden, &self.cx.clock, about, news);
+    }
+}

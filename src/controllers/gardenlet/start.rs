@@ -1,0 +1,111 @@
+//! What the chart leaves for the first start: a ConfigMap with the Gardenlet object, which the agent makes in the garden.
+
+use serde_json::Value;
+
+use crate::api::core::CONFIG_MAP;
+use crate::api::gardener::GARDENLET;
+use crate::api::meta::{Key, text};
+use crate::base::error::chain;
+use crate::format::yaml;
+use crate::runtime::controller::{Failure, Outcome};
+use crate::runtime::write;
+
+use super::{Base, KEY_NAMESPACE, LONG_PERIOD};
+
+const NAME: &str = "gardenlet-selfupgrade-config";
+const FILE: &str = "gardenlet.yaml";
+
+/// Makes the object, if there is one to make, and deletes the ConfigMap. Nothing is left to do, or it is tried again.
+pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
+    let Some(namespace) = base.parent.namespace.as_deref().filter(|namespace| !namespace.is_empty()) else {
+        return Ok(None);
+    };
+    let key = Key::new(namespace, NAME);
+    let map = match base.seed.find::<Value>(&CONFIG_MAP, namespace, NAME) {
+        Ok(Some(map)) => map,
+        Ok(None) => return Ok(None),
+        Err(error) if error.is_denied() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let warn = |why: &str| {
+        log::warn!(
+            configmap:% = key, err = why;
+            "The Gardenlet object of the ConfigMap was not made: correct the values selfUpgrade of the chart, delete the ConfigMap, and \
+             upgrade the release"
+        );
+    };
+    let object = match read(text(&map["data"][FILE]), &base.name) {
+        Ok(object) => object,
+        Err(why) => {
+            warn(&why);
+            return Ok(None);
+        }
+    };
+    let is_there = match base.garden.find::<Value>(&GARDENLET, KEY_NAMESPACE, &base.name) {
+        Err(error) if error.is_denied() => false,
+        found => found?.is_some(),
+    };
+    if !is_there {
+        match base.garden.create::<Value>(&GARDENLET, KEY_NAMESPACE, &object) {
+            Ok(_) => {
+                let name = base.name.as_str();
+                log::info!(gardenlet = name; "Made the Gardenlet object by which this agent upgrades itself");
+            }
+            Err(error) if error.is_already_exists() => {}
+            Err(error) if error.is_not_found() || error.is_denied() => {
+                warn(&format!("the garden takes no Gardenlet objects: {}", chain(&error)));
+                return Ok(Some(Outcome::After(LONG_PERIOD)));
+            }
+            Err(error) if matches!(error.status_code(), Some(400 | 422)) => {
+                warn(&chain(&error));
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    write::delete(&base.seed, &CONFIG_MAP, &key)?;
+    Ok(None)
+}
+
+/// The object, if it is the one of this agent.
+fn read(file: &str, name: &str) -> Result<Value, String> {
+    if file.is_empty() {
+        return Err(format!("it has no {FILE}"));
+    }
+    let object = yaml::parse(file).map_err(|error| format!("{FILE} is no YAML: {error}"))?;
+    let resource = GARDENLET;
+    let version = resource.api_version();
+    if object["apiVersion"] != version.as_str() || object["kind"] != resource.kind.as_ref() {
+        return Err(format!("{FILE} is no {} of {version}", resource.kind));
+    }
+    let found = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+    if found != (KEY_NAMESPACE, name) {
+        return Err(format!("{FILE} is {}/{}, and not {KEY_NAMESPACE}/{name}", found.0, found.1));
+    }
+    Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_own_object_is_made() {
+        let good = "apiVersion: seedmanagement.gardener.cloud/v1alpha1\nkind: Gardenlet\nmetadata: {name: s, namespace: garden}\n";
+        assert!(read(good, "s").is_ok());
+        let table = [
+            (String::new(), "it has no gardenlet.yaml"),
+            ("a: [".to_owned(), "gardenlet.yaml is no YAML: "),
+            (
+                "just words".to_owned(),
+                "gardenlet.yaml is no Gardenlet of seedmanagement.gardener.cloud/v1alpha1",
+            ),
+            (good.replace("Gardenlet", "Seed"), "gardenlet.yaml is no Gardenlet of "),
+            (good.replace("name: s,", "name: t,"), "gardenlet.yaml is garden/t, and not garden/s"),
+        ];
+        for (file, expected) in table {
+            let found = read(&file, "s").unwrap_err();
+            assert!(found.starts_with(expected), "{found}");
+        }
+    }
+}

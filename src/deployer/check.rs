@@ -1,0 +1,70 @@
+//! Whether an agent can be deployed as it is wanted.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::api::core::{CONFIG_MAP, DEPLOYMENT};
+use crate::api::meta::text;
+use crate::config;
+use crate::flow::Failed;
+use crate::kube::{Client, Material};
+
+use super::values::{self, Access};
+use super::{NAME, NAMESPACE, problem};
+
+/// A file of this agent, of the size of a configuration at most.
+///
+/// # Errors
+/// It cannot be read, or is no text.
+pub fn read(path: &Path) -> Result<String, Failed> {
+    let failed = |why: &dyn std::fmt::Display| Failed::new(format!("read {}: {why}", path.display()));
+    let bytes = Material::File(path.to_owned()).load().map_err(|error| failed(&error))?;
+    String::from_utf8(bytes.to_vec()).map_err(|error| failed(&error))
+}
+
+/// The configuration of the new agent, checked as it will check it itself; `place` is where `own` stands. Kubeconfigs are their content.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn configuration(
+    own: &Value,
+    parent: Option<&Value>,
+    seed: &str,
+    place: &'static str,
+) -> Result<Value, Failed> {
+    let mut config = values::configuration(own, parent, seed);
+    let mut checked = config.clone();
+    checked["apiVersion"] = json!("gardenlet.config.gardener.cloud/v1alpha1");
+    checked["kind"] = json!("GardenletConfiguration");
+    // Kubeconfigs are files for whoever reads it, and are not there yet.
+    values::connect(&mut checked, Access::Certificate);
+    config::load(&checked.to_string(), place).map_err(|problems| {
+        let first = problems.first().map(ToString::to_string).unwrap_or_default();
+        problem(format!("{place} is invalid: {first}"))
+    })?;
+    for at in ["gardenClientConnection", "seedClientConnection"] {
+        let path = text(&config[at]["kubeconfig"]).to_owned();
+        if !path.is_empty() {
+            config[at]["kubeconfig"] = json!(read(Path::new(&path))?);
+        }
+    }
+    Ok(config)
+}
+
+/// Two agents of different seeds in one cluster would fight.
+///
+/// # Errors
+/// Another one is there; the cluster's.
+pub fn refuse_another(client: &Client, name: &str) -> Result<(), Failed> {
+    let found = client.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME)?;
+    let Some(map) = found.as_ref().and_then(values::config_map_of) else { return Ok(()) };
+    let found = client.find::<Value>(&CONFIG_MAP, NAMESPACE, map)?;
+    match found.as_ref().and_then(values::seed_of) {
+        Some(other) if other != name => Err(problem(format!(
+            "found existing gardenlet deployment with ConfigMap {map} which uses seed name {other:?} - this seed name doesn't \
+             match to {name:?}: check whether spec.shoot.name is the right Shoot, or remove that gardenlet"
+        ))),
+        _ => Ok(()),
+    }
+}
