@@ -20,6 +20,8 @@ pub mod config;
 
 pub mod net;
 
+pub mod snapshot;
+
 pub mod oci;
 
 pub mod kube;

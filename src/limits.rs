@@ -314,3 +314,22 @@ pub const ROLLOUT_OBJECTS_MAX: u32 = 50;
 pub const ROLLOUT_LOG_LINES: usize = 10;
 /// The same lines in bytes.
 pub const ROLLOUT_LOG_BYTES_MAX: usize = 2 << 10;
+
+/// A small answer of etcd or of a store for snapshots.
+pub const SNAPSHOT_ANSWER_BYTES_MAX: usize = 64 << 10;
+/// A line of etcd's stream: 32 KiB of the database, in base64.
+pub const SNAPSHOT_LINE_BYTES_MAX: usize = 1 << 20;
+/// What S3 takes as a part of an upload, but for the last one, at least. It is held in memory.
+pub const SNAPSHOT_PART_BYTES: usize = 5 << 20;
+/// One page of the list of a bucket: at most 1000 names of at most 1024 bytes.
+pub const SNAPSHOT_LIST_BYTES_MAX: usize = 4 << 20;
+/// Pages of such a list. Nobody keeps so many snapshots: it is the wrong prefix.
+pub const SNAPSHOT_LIST_PAGES_MAX: usize = 50;
+/// Tries of one request to a bucket, and of a download that makes no progress.
+pub const SNAPSHOT_ATTEMPTS_MAX: u32 = 4;
+/// A file of the Secret with the credentials of a bucket.
+pub const SNAPSHOT_CREDENTIAL_BYTES_MAX: usize = 256 << 10;
+/// etcd's configuration file.
+pub const ETCD_CONFIG_BYTES_MAX: usize = 256 << 10;
+/// The database of an etcd: its own advice is 8 GiB at most.
+pub const ETCD_DATABASE_BYTES_MAX: u64 = 64 << 30;

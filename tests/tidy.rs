@@ -21,6 +21,7 @@ const ORDER: &[&str] = &[
     "chart",
     "config",
     "net",
+    "snapshot",
     "oci",
     "kube",
     "identity",

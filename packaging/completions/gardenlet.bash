@@ -15,7 +15,7 @@ _gardenlet() {
     -n | --namespace | --set | --set-string | --kube-version | -a | --api-versions | -s | --show-only) return ;;
     *)
       case ${COMP_WORDS[1]} in
-        "$cur") words="config rebootstrap doctor explain bundle render --config --version --help" ;;
+        "$cur") words="config rebootstrap doctor explain bundle etcd render --config --version --help" ;;
         config) words="validate print-defaults --config --strict" ;;
         rebootstrap) words=--config ;;
         doctor) words="--config -o" ;;
@@ -27,6 +27,7 @@ _gardenlet() {
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return
           fi ;;
+        etcd) words="install start snapshot list --help" ;;
         render)
           words="--values --set --set-string --namespace --kube-version --api-versions --include-crds --show-only
             --no-hooks --as-extension --unlimited --help"

@@ -1,6 +1,6 @@
 # Completions of gardenlet for fish.
 
-set -l commands config rebootstrap doctor explain bundle render
+set -l commands config rebootstrap doctor explain bundle etcd render
 set -l none "not __fish_seen_subcommand_from $commands"
 set -l render "__fish_seen_subcommand_from render"
 set -l looks "__fish_seen_subcommand_from doctor explain"
@@ -11,6 +11,7 @@ complete -c gardenlet -n $none -a rebootstrap -d "let the agent get a new identi
 complete -c gardenlet -n $none -a doctor -d "try each hop from this machine"
 complete -c gardenlet -n $none -a explain -d "say what an object waits for"
 complete -c gardenlet -n $none -a bundle -d "carry charts to where no registry is"
+complete -c gardenlet -n $none -a etcd -d "take, list and restore snapshots of an etcd"
 complete -c gardenlet -n $none -a render -d "render a chart"
 complete -c gardenlet -n $none -l version -d "say which version this is"
 complete -c gardenlet -l help -d "say what there is"
@@ -21,6 +22,9 @@ complete -c gardenlet -n "__fish_seen_subcommand_from config; and not __fish_see
 complete -c gardenlet -n "__fish_seen_subcommand_from config" -l strict -d "warnings fail"
 complete -c gardenlet -n $looks -s o -x -a "json text" -d "form of the answer"
 complete -c gardenlet -n "__fish_seen_subcommand_from explain" -s n -x -d "namespace of the object"
+
+complete -c gardenlet -n "__fish_seen_subcommand_from etcd; and not __fish_seen_subcommand_from install start snapshot list" \
+    -a "install start snapshot list"
 
 set -l bundle "__fish_seen_subcommand_from bundle"
 complete -c gardenlet -n "$bundle; and not __fish_seen_subcommand_from export import list" -a "export import list"

@@ -41,6 +41,8 @@ pub(super) enum Command {
     },
     /// Carry charts; the arguments are read there.
     Bundle(Vec<OsString>),
+    /// What runs in the pods of an etcd; the arguments are read there.
+    Etcd(Vec<OsString>),
     /// Render a chart; the arguments are read there.
     Render(Vec<OsString>),
     /// The process that renders for an agent.
@@ -90,6 +92,7 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Command, Usage> {
     let command = command_of(&args);
     match command.as_str() {
         "bundle" => return Ok(Command::Bundle(args.into_iter().skip(1).collect())),
+        "etcd" => return Ok(Command::Etcd(args.into_iter().skip(1).collect())),
         "render" => return Ok(Command::Render(args.into_iter().skip(1).collect())),
         "render-child" => return Ok(Command::RenderChild(args.into_iter().skip(1).collect())),
         _ => {}
@@ -212,6 +215,7 @@ mod tests {
             ),
             ("render --set a=b x", Command::Render(["--set", "a=b", "x"].map(OsString::from).to_vec())),
             ("bundle list x", Command::Bundle(["list", "x"].map(OsString::from).to_vec())),
+            ("etcd list -h", Command::Etcd(["list", "-h"].map(OsString::from).to_vec())),
             ("render-child", Command::RenderChild(Vec::new())),
             ("-h", Command::Help),
             ("config validate --help", Command::Help),

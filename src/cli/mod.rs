@@ -15,6 +15,7 @@ mod arguments;
 mod bundle;
 mod clusters;
 mod doctor;
+mod etcd;
 mod explain;
 mod render;
 mod visible;
@@ -43,6 +44,7 @@ Usage:
   gardenlet explain KIND [NAMESPACE/]NAME [-n NAMESPACE] --config=FILE [-o json]
                                             say what an object waits for; of a Shoot, how far each task is
   gardenlet bundle ...                      carry charts to where no registry is (see gardenlet bundle --help)
+  gardenlet etcd ...                        take, list and restore snapshots of an etcd (see gardenlet etcd --help)
   gardenlet render ...                      render a chart (see gardenlet render --help)
   gardenlet --version[=true|false|raw]
   gardenlet --help
@@ -120,6 +122,7 @@ pub fn main(
         Command::Version { raw } => print(io, &version(raw)),
         Command::Help => print(io, HELP),
         Command::Bundle(args) => bundle::main(io, args, variable),
+        Command::Etcd(args) => etcd::main(io, args, variable),
         Command::Render(args) => render::main(io, args),
         Command::RenderChild(_) => child::main(io.input, io.output),
     }

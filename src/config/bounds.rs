@@ -186,6 +186,12 @@ pub(super) const TABLE: &[Bounds] = &[
         1 << 44,
         "etcd writes its log in files of 64 MiB and keeps several, and its data are at most 8Gi",
     ),
+    within(
+        "edge.etcd.snapshots.keep",
+        1,
+        1_000,
+        "fewer keep nothing, and all of them are listed at each run",
+    ),
 ];
 
 impl Bounds {

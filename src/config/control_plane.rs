@@ -19,6 +19,21 @@ pub struct Etcd {
     pub main: Volume,
     /// The volume of etcd-events.
     pub events: Volume,
+    /// Snapshots of etcd-main, if they are on.
+    pub snapshots: Option<Snapshots>,
+}
+
+/// `edge.etcd.snapshots`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshots {
+    /// A directory of the node; without one, they are kept in the bucket of the Seed.
+    pub directory: Option<String>,
+    /// How many are kept of each Shoot.
+    pub keep: u32,
+    /// When they are taken, five fields of cron, in UTC; daily in the maintenance time window if it is not said.
+    pub schedule: Option<String>,
+    /// The image of the agent, if it is not that of its own pod.
+    pub image: Option<String>,
 }
 
 /// Who runs the etcds of a Shoot.
@@ -68,7 +83,20 @@ impl Etcd {
             mode: if r.str("mode") == "Druid" { EtcdMode::Druid } else { EtcdMode::Plain },
             main: Volume::read(r.at("main"), MAIN_SIZE, least),
             events: Volume::read(r.at("events"), EVENTS_SIZE, least),
+            snapshots: Snapshots::read(r.at("snapshots")),
         }
+    }
+}
+
+impl Snapshots {
+    fn read(r: Reader<'_>) -> Option<Self> {
+        let store = r.str("store");
+        (store != "None").then(|| Self {
+            directory: text(r.str("directory")).filter(|_| store == "Directory"),
+            keep: r.count("keep"),
+            schedule: text(r.str("schedule")),
+            image: text(r.str("image")),
+        })
     }
 }
 

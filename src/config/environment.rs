@@ -55,4 +55,20 @@ impl Settings {
             kubeconfig for the seed, or runs outside of a cluster): write NodePort or LoadBalancer, or run the agent in the seed";
         Err(Problem::new("edge.exposure.type", message))
     }
+
+    /// Checks that the image of the agent can be known where Shoots need it, once the environment has been applied.
+    ///
+    /// # Errors
+    /// Snapshots are on, and no image is named.
+    pub fn check_snapshots(&self, variable: impl Fn(&str) -> Option<String>) -> Result<(), Problem> {
+        let is_set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
+        let needs_image =
+            self.edge.etcd.snapshots.as_ref().is_some_and(|snapshots| snapshots.image.is_none());
+        if !needs_image || is_set("NAMESPACE") || is_set("IMAGEVECTOR_OVERWRITE") {
+            return Ok(());
+        }
+        let message = "must name an image of this agent: pods of the seed run it to take and restore snapshots, and this agent \
+            is no pod from which it could take its own (variable NAMESPACE is empty)";
+        Err(Problem::new("edge.etcd.snapshots.image", message))
+    }
 }

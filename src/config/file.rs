@@ -47,7 +47,8 @@ impl Loaded {
     pub fn to_run(mut self, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<Problem>> {
         let usable = self.settings.apply_environment(variable).and_then(|()| {
             self.settings.check_garden_access()?;
-            self.settings.check_exposure(variable)
+            self.settings.check_exposure(variable)?;
+            self.settings.check_snapshots(variable)
         });
         usable.map(|()| self).map_err(|problem| vec![problem])
     }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::scalar;
+use crate::format::cron;
 
 /// Requests per second.
 const RATE_MIN: f64 = 0.1;
@@ -29,6 +30,8 @@ pub(super) enum Rule {
     Labels,
     AnnotationKeys,
     LabelSelector,
+    /// Times that repeat.
+    Cron,
 }
 
 impl Rule {
@@ -58,6 +61,9 @@ impl Rule {
             }
             Self::AbsolutePath if !text.starts_with('/') => Some(format!(
                 "{text:?} is not an absolute path: it would depend on the directory in which the agent is started"
+            )),
+            Self::Cron if cron::Cron::parse(text).is_none() => Some(format!(
+                "{text:?} is no schedule: it has five fields of cron (minute, hour, day, month, weekday), such as \"0 */6 * * *\""
             )),
             Self::Ip if text.parse::<IpAddr>().is_err() => Some(format!("{text:?} is not an IP address")),
             Self::DnsLabel => scalar::dns_label_complaint(text),

@@ -8,8 +8,8 @@ use super::bounds::{self, Bounds};
 use super::inert;
 use super::rule::Rule;
 use super::rule::Rule::{
-    AbsolutePath, AnnotationKeys, DnsLabel, Ip, LabelSelector, Labels, OneOf, QualifiedName, Rate, Required,
-    Subdomain,
+    AbsolutePath, AnnotationKeys, Cron, DnsLabel, Ip, LabelSelector, Labels, OneOf, QualifiedName, Rate,
+    Required, Subdomain,
 };
 
 use Type::{Any, Bool, Bools, Duration, Float, Int, Int32, List, Object, Quantities, Quantity, Text, Texts};
@@ -361,6 +361,12 @@ const EDGE: &[Field] = &[
     field("edge.etcd.{main,events}.storageClass", Text).rule(Subdomain),
     // Its default depends on the Seed: `control_plane`.
     field("edge.etcd.{main,events}.size", Quantity),
+    field("edge.etcd.snapshots.store", Text).default(r#""None""#).rule(OneOf(&["None", "Directory", "S3"])),
+    field("edge.etcd.snapshots.directory", Text).rule(AbsolutePath),
+    field("edge.etcd.snapshots.keep", Int).default("7"),
+    // Its default depends on the Shoot.
+    field("edge.etcd.snapshots.schedule", Text).rule(Cron),
+    field("edge.etcd.snapshots.image", Text),
     field("edge.exposure.type", Text).default(r#""NodePort""#).rule(OneOf(&[
         "NodePort",
         "LoadBalancer",

@@ -72,6 +72,7 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
     }
     heartbeat(r, problems);
     exposure(r.at("edge.exposure"), problems);
+    snapshots(r, problems);
 }
 
 fn rotation(r: Reader<'_>, problems: &mut Problems) {
@@ -203,6 +204,29 @@ fn exposure(r: Reader<'_>, problems: &mut Problems) {
     if !address.is_empty() && kind != "NodePort" {
         let message = format!("has no effect with type {kind}, whose address is that of the Service");
         problems.warning("edge.exposure.address", message);
+    }
+}
+
+fn snapshots(document: Reader<'_>, problems: &mut Problems) {
+    let r = document.at("edge.etcd.snapshots");
+    let (store, has_directory) = (r.str("store"), !r.str("directory").is_empty());
+    let mut error =
+        |field: &str, message: &str| problems.error(&format!("edge.etcd.snapshots.{field}"), message);
+    if store != "None" && document.str("edge.etcd.mode") == "Druid" {
+        error("store", "must be None with edge.etcd.mode Druid: a druid takes its own snapshots");
+    }
+    match store {
+        "Directory" if !has_directory => {
+            error("directory", "must name a directory of the node with store Directory");
+        }
+        "S3" if document.at("seedConfig.spec.backup").is_absent() => {
+            error("store", "S3 is the bucket of the Seed: add seedConfig.spec.backup, or write Directory");
+        }
+        _ => {}
+    }
+    if store != "Directory" && has_directory {
+        let message = format!("has no effect with store {store}: write store: Directory");
+        problems.warning("edge.etcd.snapshots.directory", message);
     }
 }
 

@@ -5,8 +5,13 @@
 
 use std::path::PathBuf;
 
+use serde_json::Value;
+
+use crate::api::core::DEPLOYMENT;
+use crate::components::images::Images;
 use crate::extension::CONFIGURATION_PROBLEM;
 use crate::flow::Failed;
+use crate::kube::{Error, Seed};
 
 pub mod apply;
 pub mod check;
@@ -33,4 +38,20 @@ pub struct Parent {
 /// Only a change of the configuration mends it.
 pub fn problem(text: impl Into<String>) -> Failed {
     Failed { codes: vec![CONFIGURATION_PROBLEM.to_owned()], ..Failed::new(text) }
+}
+
+/// The image of this agent: what an overwritten list says, or what its Deployment has; empty if nobody knows.
+///
+/// # Errors
+/// The client's; whoever may not read the Deployment knows nothing.
+pub fn own_image(seed: &Seed, images: &Images, parent: &Parent) -> Result<String, Error> {
+    if let Ok(image) = images.find(NAME, env!("CARGO_PKG_VERSION")) {
+        return Ok(image);
+    }
+    let Some(namespace) = &parent.namespace else { return Ok(String::new()) };
+    match seed.find::<Value>(&DEPLOYMENT, namespace, NAME) {
+        Ok(found) => Ok(found.as_ref().and_then(values::image_of).unwrap_or_default().to_owned()),
+        Err(error) if error.is_denied() => Ok(String::new()),
+        Err(error) => Err(error),
+    }
 }

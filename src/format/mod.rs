@@ -3,6 +3,7 @@
 pub mod base64;
 pub mod brotli;
 pub mod cidr;
+pub mod cron;
 pub mod der;
 pub mod duration;
 pub mod hex;

@@ -16,12 +16,19 @@ const SERVERS: &[&str] = &["etcd", "kube-apiserver", "kube-controller-manager", 
 const NODE: &[&str] =
     &["kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "runc", "ctr", "iptables"];
 /// Programs that run in the node: its cluster DNS, and a control plane.
-const CONTROL_PLANE: &[&str] =
-    &[image::DNS.program, image::ETCD.program, image::API_SERVER.program, image::CONTROLLERS.program];
+const CONTROL_PLANE: &[&str] = &[
+    image::DNS.program,
+    image::ETCD.program,
+    image::RESTORER,
+    image::API_SERVER.program,
+    image::CONTROLLERS.program,
+];
 /// The same in the next minor version.
 const NEXT_CONTROL_PLANE: &[&str] = &[image::NEXT_API_SERVER.program, image::NEXT_CONTROLLERS.program];
 /// The same in the newest minor version: with `--long`.
 const NEWEST_CONTROL_PLANE: &[&str] = &[image::NEWEST_API_SERVER.program, image::NEWEST_CONTROLLERS.program];
+/// Programs of stories about snapshots.
+const SNAPSHOTS: &[&str] = &["etcd-3.5", "etcdutl-3.5"];
 /// Programs of stories about charts in registries.
 const CHARTS: &[&str] = &["helm", "registry"];
 /// Programs of the sandbox.
@@ -166,6 +173,11 @@ impl Environment {
     /// Why a story with a real registry cannot run on this machine.
     pub(crate) fn missing_registry(&self) -> Option<String> {
         self.missing(&[CHARTS])
+    }
+
+    /// Why a story about snapshots cannot run on this machine.
+    pub(crate) fn missing_snapshots(&self) -> Option<String> {
+        self.missing(&[SNAPSHOTS])
     }
 
     /// Why a story with links that die cannot run on this machine.

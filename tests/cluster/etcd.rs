@@ -93,7 +93,8 @@ impl Etcd {
         .map(drop)
     }
 
-    fn call(self, method: &str, body: &Value) -> Result<Value> {
+    /// Asks for a method of the key-value service.
+    pub(crate) fn call(self, method: &str, body: &Value) -> Result<Value> {
         let doing = || format!("ask etcd on port {} for {method}", self.0);
         let mut stream = TcpStream::connect(("127.0.0.1", self.0)).doing(doing)?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).doing(doing)?;

@@ -38,6 +38,8 @@ pub(crate) const ETCD: Component = Component {
     versions: include_str!("tools/etcd-3.5/go.mod"),
     module: "go.etcd.io/etcd/server/v3",
 };
+/// What restores snapshots of [`ETCD`], among the programs of the tools.
+pub(crate) const RESTORER: &str = "etcdutl-3.5";
 pub(crate) const DNS: Component = Component {
     program: "coredns",
     repository: "registry.k8s.io/coredns/coredns",
@@ -100,7 +102,13 @@ impl Component {
         let program = environment.program(self.program);
         let program = program.ok_or_else(|| Failure::new(format!("{} not found", self.program)))?;
         let reference = self.reference();
-        let files = vec![(self.path.to_owned(), program)];
+        let mut files = vec![(self.path.to_owned(), program)];
+        if self.program == ETCD.program {
+            // It is in the image of etcd, too.
+            let restorer = environment.program(RESTORER);
+            let restorer = restorer.ok_or_else(|| Failure::new(format!("{RESTORER} not found")))?;
+            files.push(("/usr/local/bin/etcdutl".to_owned(), restorer));
+        }
         Image { reference: &reference, files, entrypoint: vec![self.path] }.write(folder)
     }
 }

@@ -2,12 +2,15 @@
 //! with nothing else.
 
 use gardenlet::api::coordination::LEASE;
-use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, STATEFUL_SET};
+use gardenlet::api::core::{
+    CONFIG_MAP, CRON_JOB, DEPLOYMENT, EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, STATEFUL_SET,
+};
 use gardenlet::api::extensions::{
     CONTAINER_RUNTIME, CONTROL_PLANE, INFRASTRUCTURE, NETWORK, OPERATING_SYSTEM_CONFIG,
     SELF_HOSTED_SHOOT_EXPOSURE, WORKER,
 };
 use gardenlet::api::meta::{Key, Resource};
+use gardenlet::components::etcd::plain::snapshots::{self, Snapshots, Store};
 use gardenlet::components::etcd::{Input, Role, Secrets, claims, druid};
 use gardenlet::config::control_plane::Volume;
 use gardenlet::extension::HEARTBEAT;
@@ -136,11 +139,46 @@ impl Writer {
         druid::delete(&seed, &Key::new(namespace, Role::Events.name())).doing(|| "delete an Etcd".to_owned())
     }
 
+    /// Writes what takes snapshots, and changes it. What is right is not written again.
+    pub(crate) fn write_snapshots(&self, namespace: &str) -> Result<()> {
+        let seed = Seed(self.client.clone());
+        let volume = Volume { storage_class: None, size: "1Gi".to_owned() };
+        let secrets = Secrets { ca: "ca-etcd", server: "etcd-server", client: "etcd-client" };
+        let input = Input { namespace, role: Role::Main, replicas: 1, secrets, volume: &volume };
+        let mut version = Value::Null;
+        for (store, is_suspended, is_right) in [
+            (Store::Bucket, true, false),
+            (Store::Directory("/s"), false, false),
+            (Store::Directory("/s"), false, true),
+        ] {
+            let snapshots = Snapshots {
+                store,
+                entry: "e",
+                image: "gardenlet:1",
+                keep: 1,
+                schedule: "0 0 1 1 *",
+                window: ("", ""),
+                is_suspended,
+                now: self.client.clock().now(),
+            };
+            snapshots::deploy(&seed, &input, &snapshots).doing(|| "write a CronJob".to_owned())?;
+            let live: Value = self.client.get(&CRON_JOB, namespace, snapshots::NAME)?;
+            let now = live["metadata"]["resourceVersion"].clone();
+            ensure((now == version) == is_right, || format!("a CronJob was written, or not: {live}"))?;
+            version = now;
+        }
+        snapshots::delete(&seed, namespace).doing(|| "delete a CronJob".to_owned())
+    }
+
     /// Reads what the care of Shoots reads, and what a deletion by force looks for.
     pub(crate) fn look_after(&self, namespace: &str) -> Result<()> {
-        for (resource, namespace) in
-            [(&DEPLOYMENT, ""), (&STATEFUL_SET, ""), (&druid::ETCD, ""), (&CONFIG_MAP, namespace)]
-        {
+        for (resource, namespace) in [
+            (&DEPLOYMENT, ""),
+            (&STATEFUL_SET, ""),
+            (&druid::ETCD, ""),
+            (&CRON_JOB, ""),
+            (&CONFIG_MAP, namespace),
+        ] {
             self.client.list::<Value>(resource, namespace, &ListParams::default())?;
         }
         self.client.find::<Value>(&LEASE, namespace, HEARTBEAT)?;

@@ -9,6 +9,7 @@
 //! - `garden/` is what gardener-apiserver, gardener-controller-manager and gardener-scheduler do, as far as an agent sees
 //!   it.
 //! - `player.rs` plays the extensions of some kinds, on this server or on a real one.
+//! - `s3.rs` is a bucket.
 //! - `policies.rs` is who wants to talk to whom in a seed.
 //! - `shoot/` is a seed's share in Shoots without a node: kubelets, and the API servers of the Shoots.
 //! - `keys.rs` hands out RSA keys that nobody has to wait for.
@@ -32,6 +33,7 @@ pub mod api;
 pub mod http;
 pub mod proxy;
 pub mod registry;
+pub mod s3;
 
 pub mod controllers;
 

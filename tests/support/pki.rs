@@ -101,6 +101,15 @@ impl Authority {
         self.issue(&params)
     }
 
+    /// A certificate for both sides on loopback: etcd's own, whose JSON gateway is a client of etcd.
+    pub fn both(&self, common_name: &str, from: Timestamp, until: Timestamp) -> Identity {
+        let mut params = params(common_name, &[], from, until);
+        params.subject_alt_names = vec![SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST))];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(&params)
+    }
+
     fn issue(&self, params: &CertificateParams) -> Identity {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();

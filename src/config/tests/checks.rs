@@ -366,6 +366,61 @@ fn volumes_of_etcd_are_as_large_as_asked_or_as_the_seed_needs() {
 }
 
 #[test]
+fn snapshots_are_off_or_have_a_place() {
+    fn on<'a>(more: &[(&'a str, Value)]) -> Vec<(&'a str, Value)> {
+        let mut changes = vec![
+            ("edge.etcd.snapshots.store", json!("Directory")),
+            ("edge.etcd.snapshots.directory", json!("/var/lib/snapshots")),
+        ];
+        changes.extend_from_slice(more);
+        changes
+    }
+    assert_eq!(usable(&[]).edge.etcd.snapshots, None);
+    let snapshots = usable(&on(&[("edge.etcd.snapshots.schedule", json!("*/30 * * * *"))]));
+    let snapshots = snapshots.edge.etcd.snapshots.unwrap();
+    assert_eq!((snapshots.directory.as_deref(), snapshots.keep), (Some("/var/lib/snapshots"), 7));
+    assert_eq!(snapshots.schedule.as_deref(), Some("*/30 * * * *"));
+    for (path, value, words) in [
+        (
+            "edge.etcd.snapshots.store",
+            json!("Disk"),
+            "edge.etcd.snapshots.store: unknown value \"Disk\"; known: None, ",
+        ),
+        ("edge.etcd.snapshots.store", json!("S3"), "edge.etcd.snapshots.store: S3 is the bucket of the Seed"),
+        (
+            "edge.etcd.snapshots.directory",
+            json!("here"),
+            "edge.etcd.snapshots.directory: \"here\" is not an absolute path",
+        ),
+        ("edge.etcd.snapshots.directory", json!(""), "edge.etcd.snapshots.directory: must name a directory"),
+        ("edge.etcd.snapshots.keep", json!(0), "edge.etcd.snapshots.keep: must be from 1 to 1000, not 0"),
+        (
+            "edge.etcd.snapshots.schedule",
+            json!("daily"),
+            "edge.etcd.snapshots.schedule: \"daily\" is no schedule",
+        ),
+        (
+            "edge.etcd.mode",
+            json!("Druid"),
+            "edge.etcd.snapshots.store: must be None with edge.etcd.mode Druid",
+        ),
+    ] {
+        let found = errors(&on(&[(path, value)]));
+        assert!(found[0].starts_with(words), "{found:?}");
+    }
+
+    let settings = usable(&on(&[]));
+    let problem = settings.check_snapshots(|_| None).unwrap_err();
+    assert!(problem.to_string().starts_with("edge.etcd.snapshots.image: must name an image of this agent"));
+    for known in ["NAMESPACE", "IMAGEVECTOR_OVERWRITE"] {
+        assert_eq!(settings.check_snapshots(|name| (name == known).then(|| "x".to_owned())), Ok(()));
+    }
+    let named = usable(&on(&[("edge.etcd.snapshots.image", json!("registry.example.org/gardenlet:1"))]));
+    assert_eq!(named.check_snapshots(|_| None), Ok(()));
+    assert_eq!(usable(&[]).check_snapshots(|_| None), Ok(()));
+}
+
+#[test]
 fn shoots_are_exposed_at_an_address_that_the_agent_reaches() {
     let of = |changes: &[(&str, Value)]| usable(changes).edge.exposure;
     assert_eq!((of(&[]).kind, of(&[]).address), (ExposureType::NodePort, None));

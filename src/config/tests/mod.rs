@@ -207,6 +207,8 @@ fn every_default() {
         ("edge.bootstrap.keep", json!(false)),
         ("edge.bootstrap.kubeconfig", Value::Null),
         ("edge.etcd.mode", json!("Plain")),
+        ("edge.etcd.snapshots.store", json!("None")),
+        ("edge.etcd.snapshots.keep", json!(7)),
         ("edge.exposure.type", json!("NodePort")),
     ];
     let document = usable(&[("exposureClassHandlers[0].name", json!("internet"))]).document;

@@ -11,7 +11,7 @@ use crate::base::error::chain;
 use crate::chart::child::Objects;
 use crate::components::managed::sha256_hex;
 use crate::deployer::values::{self, Access, Deployment};
-use crate::deployer::{NAME, apply, check, problem, token};
+use crate::deployer::{apply, check, own_image, problem, token};
 use crate::extension::credentials::Reference;
 use crate::flow::Failed;
 use crate::format::time::parse_rfc3339;
@@ -85,7 +85,7 @@ fn render(
     cx: &Context,
 ) -> Result<Objects, Failed> {
     values::connect(&mut config, access);
-    let image = own_image(base)?;
+    let image = own_image(&base.seed, &base.images, &base.parent)?;
     let mut deployment = Deployment { image: &image, ..deployment };
     let read = |path: &Option<PathBuf>| path.as_deref().map(check::read).transpose();
     deployment.images = [read(&base.parent.images)?, read(&base.parent.component_images)?];
@@ -97,19 +97,6 @@ fn render(
         || Failed { postponed: Some(apply::BUSY_AGAIN), ..Failed::new("other charts are being rendered") };
     let _worker = base.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
     apply::render(client, &base.renderer, apply::CHART, values, &cx.stop)
-}
-
-/// The image of this agent: what an overwritten list says, or what its Deployment has; empty if nobody knows.
-fn own_image(base: &Base) -> Result<String, Failed> {
-    if let Ok(image) = base.images.find(NAME, env!("CARGO_PKG_VERSION")) {
-        return Ok(image);
-    }
-    let Some(namespace) = &base.parent.namespace else { return Ok(String::new()) };
-    match base.seed.find::<Value>(&DEPLOYMENT, namespace, NAME) {
-        Ok(found) => Ok(found.as_ref().and_then(values::image_of).unwrap_or_default().to_owned()),
-        Err(error) if error.is_denied() => Ok(String::new()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The Shoot's own VerticalPodAutoscaler would meet another one.

@@ -136,6 +136,7 @@ impl ShootReconciler {
             managed: self.managed.clone(),
             settings: self.settings.clone(),
             images: self.images.clone(),
+            parent: self.parent.clone(),
             connector: self.connector.clone(),
             served: self.served.clone(),
             place,

@@ -19,6 +19,7 @@ mod records;
 mod release;
 mod rotation;
 pub mod sleep;
+mod snapshots;
 pub mod status;
 mod surroundings;
 mod tasks;
@@ -34,6 +35,7 @@ use crate::base::random;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::images::Images;
 use crate::config::settings::Settings;
+use crate::deployer::Parent;
 use crate::kube::{Garden, Seed};
 use crate::pki::keys::RsaKeys;
 use crate::resources::Watched;
@@ -72,6 +74,7 @@ pub fn add(site: &Site, group: &mut Group) {
         managed: site.managed.store().clone(),
         keys: Arc::clone(&site.keys),
         images: site.images.clone(),
+        parent: site.parent.clone(),
         connector: site.shoots.clone(),
         served: site.served.clone(),
         running: Mutex::default(),
@@ -95,6 +98,8 @@ struct ShootReconciler {
     /// Where RSA keys come from.
     keys: Arc<dyn RsaKeys>,
     images: Images,
+    /// What is known of the agent's own pod.
+    parent: Parent,
     /// Makes clients of Shoots.
     connector: Connector,
     /// Which clusters of Shoots the applier serves.

@@ -17,6 +17,7 @@ use crate::components::shoot as managed_resources;
 use crate::components::{etcd, exposure, kube_apiserver, kube_controller_manager, rollout};
 use crate::config::control_plane::EtcdMode;
 use crate::config::settings::Settings;
+use crate::deployer::Parent;
 use crate::extension::{Moment, required, together};
 use crate::flow::{Attempt, Failed, Step};
 use crate::kube::{Garden, ListParams, Patch, Seed};
@@ -35,7 +36,7 @@ use crate::shoot::{
 };
 
 use super::surroundings::Surroundings;
-use super::{encryption, extensions, frame, pods, records, sleep};
+use super::{encryption, extensions, frame, pods, records, sleep, snapshots};
 
 /// What the tasks work with.
 pub(super) struct Work {
@@ -50,6 +51,7 @@ pub(super) struct Work {
     pub(super) managed: Store<Watched>,
     pub(super) settings: Arc<Settings>,
     pub(super) images: Images,
+    pub(super) parent: Parent,
     pub(super) connector: Connector,
     pub(super) served: Served,
     pub(super) place: Place,
@@ -217,6 +219,7 @@ pub(super) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let (view, made, settings) = (&work.view, work.made()?, &work.settings.edge.etcd);
     let image = work.images.find("etcd", &view.kubernetes_version)?;
     let availability = pods::availability(work)?;
+    let snapshots = snapshots::wanted(work)?;
     for role in etcd::Role::ALL {
         let (volume, word) = match role {
             etcd::Role::Main => (&settings.main, "main"),
@@ -234,7 +237,9 @@ pub(super) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
             EtcdMode::Plain => {
                 let finish = |set: &mut Value| pods::set(availability.as_ref(), Some(set));
                 let may_label = || etcd::druid::may_label(&work.seed);
-                etcd::plain::deploy(&work.seed, &input, &image, &finish, &may_label)?;
+                let snapshots = snapshots.as_ref().filter(|_| role == etcd::Role::Main);
+                let snapshots = snapshots.map(|wanted| wanted.input(work));
+                etcd::plain::deploy(&work.seed, &input, (&image, snapshots.as_ref()), &finish, &may_label)?;
             }
             EtcdMode::Druid => {
                 etcd::druid::deploy(&work.seed, &input, &schedule(&work.view), work.place.clock.now())?;

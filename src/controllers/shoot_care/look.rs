@@ -6,6 +6,7 @@ use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Metadata;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::components::etcd::Role;
 use crate::kube::{Client, Error, ListParams};
 use crate::runtime::controller::{Context, Failure};
 use crate::secrets::labels;
@@ -115,7 +116,8 @@ impl CareReconciler {
         };
         let plane = match plane {
             Err(error) if error.postponed().is_some() => return Err(error.into()),
-            other => other.map_err(|error| super::planes::words(&error)),
+            Ok(plane) => Ok(self.with_snapshots(namespace, plane, known.wants_present(), cx)),
+            Err(error) => Err(super::planes::words(&error)),
         };
         let (server, client) = match &plane {
             Ok(plane) if !plane.has_server() => (Server::Stopped, None),
@@ -135,6 +137,16 @@ impl CareReconciler {
         };
         let applier = self.applier(namespace, known, (&server, at));
         Ok(Look { server, plane, inside, applier })
+    }
+
+    /// An etcd whose snapshots fail is not healthy, as upstream has it.
+    fn with_snapshots(&self, namespace: &str, mut plane: Plane, anew: bool, cx: &Context) -> Plane {
+        let trouble =
+            self.snapshots.as_ref().and_then(|all| all.trouble(&self.planes, (namespace, anew), cx));
+        if let (Some(why), Some(health @ Ok(()))) = (trouble, plane.etcds.get_mut(Role::Main.name())) {
+            *health = Err(why);
+        }
+        plane
     }
 
     fn inside(

@@ -19,6 +19,7 @@ mod planes;
 mod remedy;
 mod reports;
 mod schedule;
+mod snapshots;
 mod webhooks;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,7 @@ use super::site::Remarks;
 use act::Known;
 use inside::Doors;
 use planes::Planes;
+use snapshots::Snapshots;
 
 /// Adds the controller.
 pub fn add(site: &Site, group: &mut Group) {
@@ -63,6 +65,7 @@ pub fn add(site: &Site, group: &mut Group) {
     let mode = settings.edge.etcd.mode;
     let reconciler = CareReconciler {
         planes: Planes::new(site.seed.clone(), (mode, has_backup), registrations, installations),
+        snapshots: settings.edge.etcd.snapshots.as_ref().map(|_| Snapshots::default()),
         doors: Doors { served: site.served.clone(), connector: site.shoots.clone() },
         garden: site.garden.clone(),
         seed: site.seed.clone(),
@@ -130,6 +133,8 @@ struct CareReconciler {
     /// What keeps all ManagedResources from being applied, if something does.
     remarks: Remarks,
     planes: Planes,
+    /// What became of the snapshots of etcds, if they are taken.
+    snapshots: Option<Snapshots>,
     doors: Doors,
     asked: Asked,
     known: Mutex<SortedMap<Key, Known>>,

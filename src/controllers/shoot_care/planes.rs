@@ -147,7 +147,8 @@ impl Planes {
         self.list(resource, namespace, &ListParams { label_selector, ..ListParams::default() }, each)
     }
 
-    fn list(
+    /// Reads objects one after the other. `None`: what came before is void.
+    pub(super) fn list(
         &self,
         resource: &Resource,
         namespace: &str,

@@ -74,6 +74,7 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     ensure(!log.is_empty(), || "the log of kube-apiserver is empty".to_owned())?;
     writer.look_for_causes(NAMESPACE, "etcd-main")?;
     writer.write_for_a_druid(NAMESPACE)?;
+    writer.write_snapshots(NAMESPACE)?;
     writer.look_after(NAMESPACE)?;
     is_removed(lab, &seed, &mut writer)?;
     writer.needed_its_role()

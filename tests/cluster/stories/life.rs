@@ -31,6 +31,7 @@ mod outages;
 mod owner;
 mod rotation;
 mod sleep;
+mod snapshots;
 mod stored;
 mod trouble;
 mod upgrade;
@@ -106,7 +107,7 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
 }
 
 /// A Shoot with extensions comes up, and says what is wrong with them. It is said to be healthy, and not while its API server is cut
-/// off. It sleeps and wakes up, gets the next minor version of Kubernetes and new credentials, and goes with everything in it. With
+/// off. It sleeps and wakes up, gets back from a snapshot what it has lost, gets the next minor version of Kubernetes and new credentials, and goes with everything in it. With
 /// `--long` it also gets the minor version after that, and another encryption key while somebody writes.
 pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
     let name = Name("l1");
@@ -129,6 +130,12 @@ pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
         health::follows_a_cut(&site.node, &lab.seed, (&garden, &mut agent), (name, true))?;
     }
     sleep::sleeps_and_wakes_up(lab, &garden, &mut agent, (name, &owner))?;
+    if image::can_be_made() {
+        let cast = snapshots::Cast { lab, garden: &garden, node: &site.node, owner: &owner, name };
+        snapshots::bring_everything_back(&cast, &mut agent)?;
+    } else {
+        println!("       no snapshots: no static program for the image of the agent (cross/build makes one)");
+    }
     let version = upgrade::all_lose_nothing(lab, &garden, &mut agent, &owner)?;
     rotation::begins(lab, &garden, &mut agent, (name, &owner))?;
     rotation::completes(lab, &garden, &mut agent, (&owner, &site.outside, version))?;

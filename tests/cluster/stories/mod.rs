@@ -31,6 +31,7 @@ mod seed;
 mod semantics;
 mod servers;
 mod shoots;
+mod snapshots;
 mod steps;
 mod tokens;
 mod trouble;
@@ -48,6 +49,8 @@ pub(crate) enum Needs {
     Clusters,
     /// Clusters in which nothing happened yet.
     FreshClusters,
+    /// An etcd of its own, and the tool that restores its snapshots.
+    Snapshots,
     /// Fresh clusters, helm and a registry.
     Registry,
     /// Fresh clusters, and a packet filter.
@@ -88,6 +91,13 @@ pub(crate) const STORIES: &[Story] = &[
     story("client: a certificate's own names are kept", Needs::Clusters, client::own_names),
     story("client: a service account gets a token", Needs::Clusters, client::tokens),
     story("the API server does what the stand-in claims", Needs::Clusters, semantics::agree),
+    story(
+        "etcd: what is wiped comes back from the newest whole snapshot, and nothing starts without a store",
+        Needs::Snapshots,
+        snapshots::directory,
+    ),
+    story("etcd: killed while it restores or takes a snapshot", Needs::Snapshots, snapshots::killed),
+    story("etcd: a snapshot comes back from a bucket", Needs::Snapshots, snapshots::bucket),
     story("a reset leaves nothing of an earlier story", Needs::Clusters, servers::reset),
     story("the definitions are installed and repaired", Needs::Clusters, components::definitions),
     story(
@@ -233,6 +243,7 @@ impl Story {
             Needs::ControlPlane => environment.missing_control_plane(),
             Needs::Extension => environment.missing_extension(),
             Needs::Registry => environment.missing_registry(),
+            Needs::Snapshots => environment.missing_snapshots(),
             Needs::Filter => environment.missing_filter(),
             Needs::Clusters | Needs::FreshClusters => None,
         }
@@ -241,7 +252,7 @@ impl Story {
 
 /// Runs a story; a panic in it is a failure like any other.
 pub(crate) fn run(story: &Story, lab: &mut Lab) -> Result<()> {
-    if story.needs != Needs::Clusters {
+    if !matches!(story.needs, Needs::Clusters | Needs::Snapshots) {
         lab.fresh()?;
     }
     lab.begin()?;

@@ -33,7 +33,7 @@ pub(super) fn allows_with_shoots(audit: &mut Audit) -> Result<()> {
 const OF_FLOWS: [&str; 1] = ["validatingwebhookconfigurations"];
 
 /// Kinds that the care of Shoots lists for all of them at once.
-const OF_CARE: [&str; 2] = ["deployments", "statefulsets"];
+const OF_CARE: [&str; 3] = ["cronjobs", "deployments", "statefulsets"];
 
 /// Whether it is in the namespace of a Shoot, has its name, or is what only its flow or its care reads.
 fn is_of_shoot(info: &Info) -> bool {

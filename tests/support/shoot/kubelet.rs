@@ -43,6 +43,10 @@ pub fn look(shared: &Shared, scene: &Scene) -> bool {
                 }
                 continue;
             }
+            // Stories say themselves how a program ends.
+            if pod["spec"]["restartPolicy"] == "Never" {
+                continue;
+            }
             let state = state(shared, scene, pod, &server);
             waits |= state != State::Running { is_ready: true };
             write(hands, pod, &state);

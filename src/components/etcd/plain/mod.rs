@@ -1,4 +1,4 @@
-//! An etcd 3.5 without a druid: one member, without backups. Names, labels and paths are those that an etcd-druid gives its
+//! An etcd 3.5 without a druid: one member, with [`snapshots`] if they are on. Names, labels and paths are those that an etcd-druid gives its
 //! own objects, so that one can take them over. Probes use the listener for metrics, because a kubelet has no client
 //! certificate.
 
@@ -6,10 +6,15 @@ use serde_json::{Value, json};
 
 use super::{Input, Role};
 use crate::api::core::{CONFIG_MAP, POD_DISRUPTION_BUDGET, SERVICE, STATEFUL_SET};
-use crate::api::meta::{Resource, text};
+use crate::api::meta::{Key, Resource, text};
 use crate::components::bring::bring;
 use crate::components::managed::sha256_hex;
 use crate::kube::{Error, Seed};
+use crate::runtime::write;
+
+pub mod snapshots;
+
+use snapshots::Snapshots;
 
 /// Who manages the objects, as their labels say.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -23,14 +28,14 @@ pub type Objects = [(Resource, Value); 5];
 
 /// Writes what differs, and returns the StatefulSet. `finish` may add to it. `may_label` is asked only for an etcd that is not there yet: whether its
 /// objects can have the labels of a druid ([`super::druid::may_label`]). The labels of a live StatefulSet stay, because its
-/// selector cannot change.
+/// selector cannot change. What takes snapshots goes before the StatefulSet does without them.
 ///
 /// # Errors
 /// The client's.
 pub fn deploy(
     seed: &Seed,
     input: &Input<'_>,
-    image: &str,
+    (image, snapshots): (&str, Option<&Snapshots<'_>>),
     finish: &dyn Fn(&mut Value),
     may_label: &dyn Fn() -> Result<bool, Error>,
 ) -> Result<Value, Error> {
@@ -40,14 +45,34 @@ pub fn deploy(
         _ if may_label()? => DRUID.to_owned(),
         _ => AGENT.to_owned(),
     };
+    if snapshots.is_none() && live.as_ref().is_some_and(snapshots::are_on) {
+        snapshots::delete(seed, input.namespace)?;
+    }
     let mut written = Value::Null;
     for (resource, mut desired) in objects(input, image, &manager) {
         if resource == STATEFUL_SET {
+            snapshots.into_iter().for_each(|snapshots| snapshots.add_to(&mut desired));
             finish(&mut desired);
         }
         written = bring(seed, &resource, &desired)?;
     }
+    if let Some(snapshots) = snapshots {
+        snapshots::deploy(seed, input, snapshots)?;
+    }
     Ok(written)
+}
+
+/// Deletes an etcd, first what takes snapshots of it. Its other objects go with the namespace.
+///
+/// # Errors
+/// The client's; what is gone is none.
+pub fn delete(seed: &Seed, namespace: &str, role: Role) -> Result<(), Error> {
+    let live: Option<Value> = seed.find(&STATEFUL_SET, namespace, role.name())?;
+    let Some(live) = live else { return Ok(()) };
+    if snapshots::are_on(&live) {
+        snapshots::delete(seed, namespace)?;
+    }
+    write::delete(seed, &STATEFUL_SET, &Key::new(namespace, role.name())).map(drop)
 }
 
 /// The objects; the StatefulSet is the last one.
@@ -101,6 +126,52 @@ mod tests {
         let all: Vec<Value> = main.into_iter().chain(events).map(|(_, object)| object).collect();
         let golden = include_str!("../../../../tests/fixtures/components/etcd-plain.yaml");
         assert_eq!(archive::golden(&all), golden);
+    }
+
+    #[test]
+    fn snapshots_are_as_in_the_golden_files() {
+        let volume = Volume { storage_class: None, size: "25Gi".to_owned() };
+        let input = input(Role::Main, &volume);
+        let mut all = Vec::new();
+        let of = |store| Snapshots {
+            store,
+            entry: "shoot--p--s2--0a1b",
+            image: "registry.example.org/gardenlet:1",
+            keep: 7,
+            schedule: "12 22 * * *",
+            window: ("220000+0000", "230000+0000"),
+            is_suspended: false,
+            now: crate::base::clock::Timestamp::default(),
+        };
+        for store in [snapshots::Store::Directory("/var/lib/snapshots/"), snapshots::Store::Bucket] {
+            let snapshots = of(store);
+            let [.., (_, mut set)] = objects(&input, IMAGE, DRUID);
+            assert!(!snapshots::are_on(&set));
+            let plain = set.clone();
+            snapshots.add_to(&mut set);
+            assert!(snapshots::are_on(&set));
+            let back = patch(&set, &plain, Keep::default()).unwrap();
+            assert_eq!(back["spec"]["template"]["spec"]["initContainers"], Value::Null);
+            let asleep = Snapshots { is_suspended: true, ..snapshots };
+            let (awake, asleep) = (snapshots.cron_job(&input), asleep.cron_job(&input));
+            let expected = json!({"spec": {"suspend": true}});
+            assert_eq!(patch(&awake, &asleep, Keep::default()), Some(expected));
+            all.extend([set, awake]);
+        }
+        let golden = include_str!("../../../../tests/fixtures/components/etcd-plain-snapshots.yaml");
+        assert_eq!(archive::golden(&all), golden);
+    }
+
+    #[test]
+    fn a_bucket_needs_a_key_of_its_own() {
+        let secret = |keys: &[&str]| {
+            let data: serde_json::Map<_, _> =
+                keys.iter().map(|key| ((*key).to_owned(), json!("eA=="))).collect();
+            json!({"data": data})
+        };
+        assert_eq!(snapshots::lack(&secret(&["accessKeyID", "secretAccessKey", "bucketName"])), None);
+        let why = snapshots::lack(&secret(&["bucketName", "token"])).unwrap();
+        assert!(why.starts_with("Secret etcd-backup has no accessKeyID, secretAccessKey: "), "{why}");
     }
 
     #[test]

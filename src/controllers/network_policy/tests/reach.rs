@@ -161,7 +161,10 @@ fn seed(is_exposed: bool) -> Model {
         "dashboard".to_owned(),
         labelled("dashboard", &["all-shoots-kube-apiserver-tcp-443"]),
     ));
+    let snapshots = include_str!("../../../../tests/fixtures/components/etcd-plain-snapshots.yaml");
+    let job = documents(snapshots).into_iter().rfind(|object| object["kind"] == "CronJob").unwrap();
     for plane in [SHOOT, OTHER] {
+        pods.push((plane, "snapshot".to_owned(), template(&job["spec"]["jobTemplate"])));
         pods.push((plane, "helper".to_owned(), labelled("helper", &["kube-controller-manager-tcp-10257"])));
     }
     pods.push(("kube-system", "dns".to_owned(), json!({"k8s-app": "kube-dns"})));
@@ -225,6 +228,12 @@ const WEBHOOK: (&str, u16) = ("TCP", 10250);
 const NEEDED: &[(&str, &str, (&str, u16))] = &[
     ("kube_apiserver", "etcd-main", ETCD),
     ("kube_apiserver", "etcd-events", ETCD),
+    // Snapshots, into a bucket of the site or elsewhere.
+    ("snapshot", "etcd-main", ETCD),
+    ("other snapshot", "other etcd-main", ETCD),
+    ("snapshot", "dns", ("UDP", 8053)),
+    ("snapshot", "internet", HTTPS),
+    ("snapshot", "site", HTTPS),
     ("kube_controller_manager", "kube_apiserver", HTTPS),
     ("agent", "kube_apiserver", HTTPS),
     ("dashboard", "kube_apiserver", HTTPS),
@@ -312,6 +321,11 @@ const BLOCKED: &[(&str, &str, (&str, u16))] = &[
     ("etcd-main", "kube_apiserver", HTTPS),
     ("etcd-main", "etcd-events", ETCD),
     ("other kube_apiserver", "etcd-main", ETCD),
+    ("snapshot", "etcd-events", ETCD),
+    ("snapshot", "kube_apiserver", HTTPS),
+    ("snapshot", "API server of the seed", SEED),
+    ("other snapshot", "etcd-main", ETCD),
+    ("client", "snapshot", HTTPS),
     ("other kube_controller_manager", "kube_apiserver", HTTPS),
     ("agent", "etcd-main", ETCD),
     ("extension", "etcd-main", ETCD),

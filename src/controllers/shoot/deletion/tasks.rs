@@ -10,7 +10,7 @@ use crate::api::extensions::{CLUSTER, DNS_RECORD};
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
 use crate::base::error::chain;
-use crate::components::etcd::{Role, druid};
+use crate::components::etcd::{Role, druid, plain};
 use crate::components::managed::{self, Removal};
 use crate::components::{exposure, kube_apiserver, shoot as managed_resources};
 use crate::config::control_plane::EtcdMode;
@@ -249,7 +249,7 @@ pub(super) fn etcds(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     for role in Role::ALL {
         let key = Key::new(work.plane(), role.name());
         match work.settings.edge.etcd.mode {
-            EtcdMode::Plain => drop(write::delete(&work.seed, &STATEFUL_SET, &key)?),
+            EtcdMode::Plain => plain::delete(&work.seed, work.plane(), role)?,
             EtcdMode::Druid => druid::delete(&work.seed, &key)?,
         }
     }

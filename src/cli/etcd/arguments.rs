@@ -1,0 +1,306 @@
+//! What the command line says.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use lexopt::Arg::{Long, Short, Value};
+use lexopt::Parser;
+
+use crate::net::Url;
+use crate::shoot::window::Window;
+use crate::snapshot::gateway::Files;
+use crate::snapshot::restore;
+
+/// What is asked for.
+#[derive(Debug)]
+pub(super) enum Task {
+    Help,
+    Install { directory: PathBuf, give: Option<PathBuf> },
+    Start(Start),
+    Snapshot(Run),
+    List { place: Place, as_json: bool },
+}
+
+/// A store.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Directory { root: PathBuf, prefix: String },
+    S3 { credentials: PathBuf, prefix: String },
+}
+
+/// How etcd is to start.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) etcd: PathBuf,
+    pub(super) place: restore::Place,
+    pub(super) store: Place,
+}
+
+/// One run.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) endpoint: String,
+    /// None for plain text.
+    pub(super) files: Option<Files>,
+    pub(super) keep: usize,
+    pub(super) window: Option<Window>,
+    pub(super) result: Option<PathBuf>,
+    pub(super) store: Place,
+}
+
+#[derive(Debug)]
+pub(super) enum Usage {
+    Argument(lexopt::Error),
+    Missing(&'static str),
+    Keep(String),
+    Window(String),
+    Endpoint(String),
+    Output(String),
+    TwoStores,
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Argument(error) => error.fmt(f),
+            Self::Missing(what) => write!(f, "{what} is missing"),
+            Self::Keep(text) => write!(f, "--keep={text}: expected a number of 1 or more"),
+            Self::Window(text) => {
+                write!(f, "--maintenance-window={text}: expected BEGIN,END as 220000+0100,230000+0100")
+            }
+            Self::Endpoint(text) => {
+                write!(
+                    f,
+                    "--endpoint={text}: expected https://HOST:PORT, or http://HOST:PORT without --ca, --cert, --key"
+                )
+            }
+            Self::Output(text) => write!(f, "--output={text}: expected text or json"),
+            Self::TwoStores => f.write_str("give --directory or --s3, and not both"),
+        }
+    }
+}
+
+impl From<lexopt::Error> for Usage {
+    fn from(error: lexopt::Error) -> Self {
+        Self::Argument(error)
+    }
+}
+
+/// All options of all verbs.
+#[derive(Default)]
+struct Options {
+    paths: Vec<(&'static str, PathBuf)>,
+    texts: Vec<(&'static str, String)>,
+    as_json: bool,
+}
+
+const PATHS: [&str; 10] =
+    ["give", "etcd", "etcdutl", "etcd-config", "data-dir", "ca", "cert", "key", "result", "directory"];
+const TEXTS: [&str; 4] = ["endpoint", "keep", "maintenance-window", "prefix"];
+
+/// The options that belong to each verb.
+fn belongs(verb: &str, option: &str) -> bool {
+    let own: &[&str] = match verb {
+        "install" => return option == "give",
+        "start" => &["etcd", "etcdutl", "etcd-config", "data-dir"],
+        "snapshot" => &["endpoint", "ca", "cert", "key", "keep", "maintenance-window", "result"],
+        _ => &[],
+    };
+    own.contains(&option) || ["directory", "s3", "prefix"].contains(&option)
+}
+
+/// Reads the arguments behind `etcd`.
+pub(super) fn parse(args: Vec<OsString>) -> Result<Task, Usage> {
+    let (mut words, mut options) = (Vec::new(), Options::default());
+    let mut parser = Parser::from_args(args);
+    let verb = match parser.next()? {
+        Some(Value(word)) => word.to_string_lossy().into_owned(),
+        Some(Long("help") | Short('h')) => return Ok(Task::Help),
+        Some(other) => return Err(other.unexpected().into()),
+        None => return Err(Usage::Missing("install, start, snapshot or list")),
+    };
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("help") | Short('h') => return Ok(Task::Help),
+            Long("output") | Short('o') if verb == "list" => {
+                let value = parser.value()?.to_string_lossy().into_owned();
+                options.as_json = match value.as_str() {
+                    "json" => true,
+                    "text" => false,
+                    _ => return Err(Usage::Output(value)),
+                };
+            }
+            Long("s3") if belongs(&verb, "s3") => options.paths.push(("s3", parser.value()?.into())),
+            Long(option) if belongs(&verb, option) => {
+                let name = |names: &[&'static str]| names.iter().copied().find(|name| *name == option);
+                if let Some(name) = name(&PATHS) {
+                    options.paths.push((name, parser.value()?.into()));
+                } else if let Some(name) = name(&TEXTS) {
+                    options.texts.push((name, parser.value()?.to_string_lossy().into_owned()));
+                }
+            }
+            Value(word) if verb == "install" && words.is_empty() => words.push(word),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    match verb.as_str() {
+        "help" => Ok(Task::Help),
+        "install" => {
+            let directory = words.into_iter().next().ok_or(Usage::Missing("the directory"))?.into();
+            Ok(Task::Install { directory, give: options.path("give") })
+        }
+        "start" => Ok(Task::Start(options.start()?)),
+        "snapshot" => Ok(Task::Snapshot(options.run()?)),
+        "list" => Ok(Task::List { place: options.store()?, as_json: options.as_json }),
+        _ => Err(Usage::Missing("install, start, snapshot or list")),
+    }
+}
+
+impl Options {
+    /// The last one wins.
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        self.paths.iter().rfind(|(known, _)| *known == name).map(|(_, path)| path.clone())
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.texts.iter().rfind(|(known, _)| *known == name).map(|(_, text)| text.clone())
+    }
+
+    fn store(&self) -> Result<Place, Usage> {
+        let prefix = self.text("prefix").ok_or(Usage::Missing("--prefix"))?;
+        match (self.path("directory"), self.path("s3")) {
+            (Some(root), None) => Ok(Place::Directory { root, prefix }),
+            (None, Some(credentials)) => Ok(Place::S3 { credentials, prefix }),
+            (Some(_), Some(_)) => Err(Usage::TwoStores),
+            (None, None) => Err(Usage::Missing("--directory or --s3")),
+        }
+    }
+
+    fn start(&self) -> Result<Start, Usage> {
+        let need = |name: &str, missing| self.path(name).ok_or(Usage::Missing(missing));
+        Ok(Start {
+            etcd: need("etcd", "--etcd")?,
+            place: restore::Place {
+                etcdutl: need("etcdutl", "--etcdutl")?,
+                config: need("etcd-config", "--etcd-config")?,
+                data: need("data-dir", "--data-dir")?,
+            },
+            store: self.store()?,
+        })
+    }
+
+    fn run(&self) -> Result<Run, Usage> {
+        let endpoint = self.text("endpoint").ok_or(Usage::Missing("--endpoint"))?;
+        let files = match (self.path("ca"), self.path("cert"), self.path("key")) {
+            (Some(ca), Some(certificate), Some(key)) => Some(Files { ca, certificate, key }),
+            (None, None, None) => None,
+            _ => return Err(Usage::Missing("one of --ca, --cert and --key")),
+        };
+        let scheme = if files.is_some() { "https" } else { "http" };
+        if !Url::parse(&endpoint)
+            .is_ok_and(|url| url.scheme == scheme && url.path.is_empty() && url.login.is_none())
+        {
+            return Err(Usage::Endpoint(endpoint));
+        }
+        let keep = self.text("keep").ok_or(Usage::Missing("--keep"))?;
+        let keep = keep.parse().ok().filter(|keep| *keep > 0).ok_or(Usage::Keep(keep))?;
+        let window = |text: String| {
+            let window = text.split_once(',').and_then(|(begin, end)| Window::parse(begin, end));
+            window.ok_or(Usage::Window(text))
+        };
+        Ok(Run {
+            endpoint,
+            files,
+            keep,
+            window: self.text("maintenance-window").map(window).transpose()?,
+            result: self.path("result"),
+            store: self.store()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Task, String> {
+        parse(line.split_whitespace().map(OsString::from).collect()).map_err(|usage| usage.to_string())
+    }
+
+    #[test]
+    fn command_lines_say_what_to_do() {
+        let directory = || Place::Directory { root: "d".into(), prefix: "p/q".to_owned() };
+        let s3 = || Place::S3 { credentials: "c".into(), prefix: "p".to_owned() };
+        let Ok(Task::Install { directory: to, give }) = parsed("install /agent --give=/data") else {
+            panic!()
+        };
+        assert_eq!((to, give), ("/agent".into(), Some("/data".into())));
+        let line = "start --etcd=e --etcdutl=u --etcd-config=f --data-dir=d --directory=d --prefix=p/q";
+        let Ok(Task::Start(start)) = parsed(line) else { panic!() };
+        let place = restore::Place { etcdutl: "u".into(), config: "f".into(), data: "d".into() };
+        assert_eq!((start.etcd, start.place, start.store), ("e".into(), place, directory()));
+        let line = "snapshot --endpoint=https://etcd-main-client:2379 --ca=a --cert=b --key=c --keep=7 \
+                    --maintenance-window=220000+0100,230000+0100 --result=r --s3=c --prefix p";
+        let Ok(Task::Snapshot(run)) = parsed(line) else { panic!() };
+        assert_eq!((run.endpoint.as_str(), run.keep, run.store), ("https://etcd-main-client:2379", 7, s3()));
+        assert_eq!((run.window, run.result), (Window::parse("210000+0000", "220000+0000"), Some("r".into())));
+        assert_eq!(run.files.map(|files| files.key), Some("c".into()));
+        let line = "snapshot --endpoint=http://127.0.0.1:2379 --keep 1 --s3 c --prefix=p";
+        let Ok(Task::Snapshot(run)) = parsed(line) else { panic!() };
+        assert!(run.files.is_none() && run.window.is_none() && run.result.is_none());
+        let Ok(Task::List { place, as_json }) = parsed("list --directory=d --prefix=p/q -o json") else {
+            panic!()
+        };
+        assert_eq!((place, as_json), (directory(), true));
+        for line in ["--help", "help", "list -h", "start --help"] {
+            assert!(matches!(parsed(line), Ok(Task::Help)), "{line}");
+        }
+    }
+
+    #[test]
+    fn command_lines_without_meaning_say_why() {
+        let verbs = "install, start, snapshot or list is missing";
+        let snapshot = "snapshot --directory=d --prefix=p";
+        let endpoint = "expected https://HOST:PORT, or http://HOST:PORT without --ca, --cert, --key";
+        let table = [
+            ("".to_owned(), verbs.to_owned()),
+            ("x".to_owned(), verbs.to_owned()),
+            ("--keep=1".to_owned(), "invalid option '--keep'".to_owned()),
+            ("install".to_owned(), "the directory is missing".to_owned()),
+            ("install a b".to_owned(), "unexpected argument \"b\"".to_owned()),
+            ("install a --keep=1".to_owned(), "invalid option '--keep'".to_owned()),
+            ("list".to_owned(), "--prefix is missing".to_owned()),
+            ("list --prefix=p".to_owned(), "--directory or --s3 is missing".to_owned()),
+            (
+                "list --prefix=p --s3=a --directory=b".to_owned(),
+                "give --directory or --s3, and not both".to_owned(),
+            ),
+            ("list --prefix=p --s3=a -o yaml".to_owned(), "--output=yaml: expected text or json".to_owned()),
+            ("list --prefix=p --s3=a --scratch=x".to_owned(), "invalid option '--scratch'".to_owned()),
+            ("start --prefix=p --s3=a".to_owned(), "--etcd is missing".to_owned()),
+            (snapshot.to_owned(), "--endpoint is missing".to_owned()),
+            (format!("{snapshot} --endpoint=https://h"), format!("--endpoint=https://h: {endpoint}")),
+            (
+                format!("{snapshot} --endpoint=http://h/x --keep=1"),
+                format!("--endpoint=http://h/x: {endpoint}"),
+            ),
+            (format!("{snapshot} --endpoint=http://h"), "--keep is missing".to_owned()),
+            (
+                format!("{snapshot} --endpoint=http://h --keep=0"),
+                "--keep=0: expected a number of 1 or more".to_owned(),
+            ),
+            (
+                format!("{snapshot} --endpoint=http://h --keep=1 --maintenance-window=22,23"),
+                "--maintenance-window=22,23: expected BEGIN,END as 220000+0100,230000+0100".to_owned(),
+            ),
+            (
+                format!("{snapshot} --endpoint=https://h --ca=x"),
+                "one of --ca, --cert and --key is missing".to_owned(),
+            ),
+        ];
+        for (line, expected) in table {
+            assert_eq!(parsed(&line).map(drop), Err(expected), "{line}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! `gardenlet etcd`: what runs in the pods of an etcd, and beside it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::clusters::{proxy_env, system_cas};
+use super::{Io, SUCCESS, Variable, fail, print, say};
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::error::chain;
+use crate::base::stop::Stop;
+use crate::format::time::rfc3339;
+use crate::net::{Anonymous, Party, ProxyPolicy, SystemDialer};
+use crate::snapshot::directory::Directory;
+use crate::snapshot::gateway::Gateway;
+use crate::snapshot::name::{Kind, Snapshot};
+use crate::snapshot::restore::{self, Ready};
+use crate::snapshot::s3::credentials::Bucket;
+use crate::snapshot::s3::{Network, S3};
+use crate::snapshot::take::{self, Outcome};
+use crate::snapshot::{Error, Store};
+
+mod arguments;
+mod install;
+
+use arguments::{Place, Run, Start, Task, parse};
+
+/// It did not work.
+const FAILED: u8 = 1;
+/// What a kubelet shows of the reason.
+const REASON_BYTES_MAX: usize = 1_000;
+
+const HELP: &str = "\
+Usage:
+  gardenlet etcd install DIRECTORY [--give=DIR]
+  gardenlet etcd start --etcd=PROGRAM --etcdutl=PROGRAM --etcd-config=FILE --data-dir=DIR STORE
+  gardenlet etcd snapshot --endpoint=URL [--ca=FILE --cert=FILE --key=FILE] --keep=N
+                          [--maintenance-window=BEGIN,END] [--result=FILE] STORE
+  gardenlet etcd list STORE [-o json]
+
+STORE is --directory=DIR or --s3=DIR, with --prefix=PREFIX. Snapshots are in PREFIX/v2, and named as etcd-backup-restore names
+them. The folder of --s3 is a mounted Secret with accessKeyID, secretAccessKey, region, bucketName and, if needed, endpoint,
+s3ForcePathStyle, trustedCaCert, insecureSkipVerify.
+
+install copies this program to DIRECTORY/gardenlet; --give makes DIR and gives it to user 65532.
+start becomes etcd. Before, it restores the newest whole snapshot if there are no data. It does not start an empty etcd
+unless the store answers and has no snapshots.
+snapshot takes one if something was written since the newest one, keeps the N newest, and lets etcd give unused room back if
+now is in the window (as 220000+0100,230000+0100).
+list shows the snapshots of a store.
+Exit codes: 0, or 1 if it did not work, or 2 for a command line that makes no sense.
+";
+
+/// Runs the command and returns the exit code.
+pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, variable: Variable<'_>) -> u8 {
+    let done = match parse(args) {
+        Err(usage) => return fail(io, format_args!("gardenlet etcd: {usage}\nTry gardenlet etcd --help.")),
+        Ok(Task::Help) => return print(io, HELP),
+        Ok(Task::Install { directory, give }) => {
+            install::install(&directory, give.as_deref()).map(|()| SUCCESS)
+        }
+        Ok(Task::Start(task)) => start(io, &task, variable),
+        Ok(Task::Snapshot(task)) => snapshot(io, &task, variable),
+        Ok(Task::List { place, as_json }) => list(io, &place, as_json, variable),
+    };
+    done.unwrap_or_else(|error| {
+        say(io, format_args!("gardenlet etcd: {}\n", chain(&error)));
+        FAILED
+    })
+}
+
+fn store(place: &Place, variable: Variable<'_>) -> Result<Box<dyn Store>, Error> {
+    let folder = match place {
+        Place::Directory { root, prefix } => return Ok(Box::new(Directory::new(root.clone(), prefix))),
+        Place::S3 { credentials, .. } => credentials,
+    };
+    let Place::S3 { prefix, .. } = place else { return Err(Error::Unusable(String::new())) };
+    let network = Network {
+        dialer: Arc::new(SystemDialer),
+        proxy: ProxyPolicy::from_env(&proxy_env(variable)).map_err(Error::Unusable)?,
+        system_cas: system_cas(variable),
+        clock: Clock::system(),
+        stop: Stop::new(),
+    };
+    Ok(Box::new(S3::new(Bucket::read(folder)?, prefix, &network)))
+}
+
+/// Prepares the data directory and becomes etcd.
+fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Error> {
+    let store = store(&task.store, variable)?;
+    let mut tell = |text: &str| say(io, format_args!("gardenlet etcd start: {text}\n"));
+    match restore::prepare(&task.place, &*store, &mut tell)? {
+        Ready::Member => {}
+        Ready::New => tell(&format!("{} has no snapshots: etcd starts empty", store.place())),
+        Ready::Restored { snapshot, revision } => {
+            tell(&format!("{snapshot} (revision {revision}) is restored"))
+        }
+    }
+    let mut etcd = Command::new(&task.etcd);
+    etcd.arg(format!("--config-file={}", task.place.config.display()));
+    // It comes back only if it failed.
+    let source = etcd.exec();
+    Err(Error::Io { doing: format!("start {}", task.etcd.display()), source })
+}
+
+fn snapshot(io: &mut Io<'_>, task: &Run, variable: Variable<'_>) -> Result<u8, Error> {
+    let clock = Clock::system();
+    let begun = clock.now();
+    let taken = take_one(task, variable, &clock);
+    let result = match &taken {
+        Ok(outcome) => told(outcome, begun),
+        Err(error) => json!({"error": cut(&chain(error)), "time": rfc3339(begun)}),
+    };
+    if let Some(path) = &task.result
+        && let Err(error) = fs::write(path, result.to_string())
+    {
+        say(io, format_args!("gardenlet etcd snapshot: cannot write {}: {error}\n", path.display()));
+    }
+    let outcome = taken?;
+    for warning in &outcome.warnings {
+        say(io, format_args!("gardenlet etcd snapshot: {warning}\n"));
+    }
+    Ok(print(io, &format!("{result}\n")))
+}
+
+fn take_one(task: &Run, variable: Variable<'_>, clock: &Clock) -> Result<Outcome, Error> {
+    let store = store(&task.store, variable)?;
+    let party: Arc<dyn Party> = match &task.files {
+        Some(files) => Arc::new(files.clone()),
+        None => Arc::new(Anonymous { system_cas: system_cas(variable) }),
+    };
+    let etcd = Gateway::new(&task.endpoint, party, Arc::new(SystemDialer), clock.clone());
+    let may_defragment = task.window.is_some_and(|window| window.contains(clock.now()));
+    take::run(&etcd, &*store, take::Order { keep: task.keep, may_defragment }, clock)
+}
+
+/// What the agent reads.
+fn told(outcome: &Outcome, begun: Timestamp) -> Value {
+    json!({
+        "snapshot": outcome.snapshot.text,
+        "revision": outcome.snapshot.revision,
+        "bytes": outcome.bytes,
+        "databaseBytes": outcome.status.bytes,
+        "databaseBytesInUse": outcome.status.bytes_in_use,
+        "time": rfc3339(begun),
+        "kept": outcome.kept,
+        "taken": outcome.is_taken,
+        "defragmented": outcome.is_defragmented,
+    })
+}
+
+fn cut(text: &str) -> String {
+    let line = text.replace('\n', " ");
+    line.get(..line.floor_char_boundary(REASON_BYTES_MAX)).unwrap_or_default().to_owned()
+}
+
+fn list(io: &mut Io<'_>, place: &Place, as_json: bool, variable: Variable<'_>) -> Result<u8, Error> {
+    let store = store(place, variable)?;
+    let all = store.list()?;
+    let kind = |snapshot: &Snapshot| if snapshot.name.kind == Kind::Full { "full" } else { "delta" };
+    if as_json {
+        let item = |snapshot: &Snapshot| {
+            json!({"name": snapshot.name.text, "kind": kind(snapshot), "revision": snapshot.name.revision,
+                "time": rfc3339(snapshot.name.time), "bytes": snapshot.bytes})
+        };
+        return Ok(print(io, &format!("{}\n", Value::from_iter(all.iter().map(item)))));
+    }
+    let mut text = format!("{} snapshots in {}\n", all.len(), store.place());
+    for snapshot in &all {
+        let (name, kind) = (&snapshot.name, kind(snapshot));
+        text += &format!(
+            "{} {kind} revision {} {} bytes {}\n",
+            rfc3339(name.time),
+            name.revision,
+            snapshot.bytes,
+            name.text
+        );
+    }
+    Ok(print(io, &text))
+}
+
+#[cfg(test)]
+mod tests;

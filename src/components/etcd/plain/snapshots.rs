@@ -1,0 +1,242 @@
+//! Snapshots of an etcd without a druid: what they add to its StatefulSet, which restores the newest one onto a volume without
+//! data, and the CronJob that takes them. Both run the agent's own program; the pod of etcd gets it by an init container, because
+//! it has to start etcd in the image of etcd.
+
+use serde_json::{Value, json};
+
+use super::Input;
+use crate::api::core::CRON_JOB;
+use crate::api::meta::{Key, text};
+use crate::base::clock::Timestamp;
+use crate::components::bring::{Keep, patch};
+use crate::format::time::rfc3339;
+use crate::kube::{Error, Patch, Seed};
+use crate::runtime::write;
+
+/// The label of the CronJob and of its pods, by which all of a seed are found.
+pub const SELECTOR: &str = "app=etcd-main-snapshot";
+/// The name of the CronJob.
+pub const NAME: &str = "etcd-main-snapshot";
+/// The Secret in which the extension of a BackupEntry says how its bucket is reached.
+pub const SECRET: &str = "etcd-backup";
+
+/// Since when they are taken, or taken at these times: an annotation of the CronJob.
+pub const SINCE: &str = "snapshots.gardenlet.gardener.cloud/since";
+
+const INSTALLER: &str = "agent";
+const DIRECTORY: &str = "/var/etcd/snapshots";
+const BUCKET: &str = "/var/etcd/backup";
+/// A restoration comes first: as many looks as half an hour has.
+const STARTS_MAX: u64 = 900;
+
+/// Where snapshots are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Store<'a> {
+    /// In a directory of the node.
+    Directory(&'a str),
+    /// In the bucket that [`SECRET`] names.
+    Bucket,
+}
+
+/// How snapshots are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Snapshots<'a> {
+    /// Where they are kept.
+    pub store: Store<'a>,
+    /// Whose they are: no other Shoot ever has this name, not even a later one of the same name.
+    pub entry: &'a str,
+    /// The image of the agent.
+    pub image: &'a str,
+    /// How many are kept.
+    pub keep: u32,
+    /// When they are taken, in the form of cron, in UTC.
+    pub schedule: &'a str,
+    /// When etcd may be defragmented: begin and end of the maintenance time window.
+    pub window: (&'a str, &'a str),
+    /// There is no etcd to take them from.
+    pub is_suspended: bool,
+    /// The present time.
+    pub now: Timestamp,
+}
+
+impl Snapshots<'_> {
+    /// The directory of this Shoot on the node: its pods see no other one.
+    fn volume(&self) -> (Value, &'static str, String) {
+        match self.store {
+            Store::Directory(path) => {
+                let path = format!("{}/{}", path.trim_end_matches('/'), self.entry);
+                let volume =
+                    json!({"name": "snapshots", "hostPath": {"path": path, "type": "DirectoryOrCreate"}});
+                (volume, DIRECTORY, "etcd-main".to_owned())
+            }
+            Store::Bucket => {
+                let secret = json!({"secretName": SECRET, "defaultMode": 416});
+                let volume = json!({"name": "snapshots", "secret": secret});
+                (volume, BUCKET, format!("{}/etcd-main", self.entry))
+            }
+        }
+    }
+
+    fn arguments(&self) -> [String; 2] {
+        let (_, path, prefix) = self.volume();
+        let store = match self.store {
+            Store::Directory(_) => "directory",
+            Store::Bucket => "s3",
+        };
+        [format!("--{store}={path}"), format!("--prefix={prefix}")]
+    }
+
+    /// Lets the pod of a StatefulSet restore what its volume has lost.
+    pub(super) fn add_to(&self, set: &mut Value) {
+        let pod = &mut set["spec"]["template"]["spec"];
+        let (volume, path, _) = self.volume();
+        let program = |is_read_only: bool| {
+            let mut mount = json!({"name": INSTALLER, "mountPath": "/agent"});
+            if is_read_only {
+                mount["readOnly"] = json!(true);
+            }
+            mount
+        };
+        let mut store = json!({"name": "snapshots", "mountPath": path});
+        let mut installer = json!({
+            "name": INSTALLER, "image": self.image, "imagePullPolicy": "IfNotPresent",
+            "args": ["etcd", "install", "/agent"],
+            "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}},
+            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+                "readOnlyRootFilesystem": true},
+            "volumeMounts": [program(false)],
+        });
+        match self.store {
+            // The node makes the directory for root. Nothing else of the pod may change its owner.
+            Store::Directory(_) => {
+                push(&mut installer["args"], json!(format!("--give={path}")));
+                push(&mut installer["volumeMounts"], store.clone());
+                let context = &mut installer["securityContext"];
+                context["capabilities"]["add"] = json!(["CHOWN"]);
+                (context["runAsNonRoot"], context["runAsUser"]) = (json!(false), json!(0));
+            }
+            Store::Bucket => store["readOnly"] = json!(true),
+        }
+        pod["initContainers"] = json!([installer]);
+        for volume in [json!({"name": INSTALLER, "emptyDir": {}}), volume] {
+            push(&mut pod["volumes"], volume);
+        }
+        let etcd = &mut pod["containers"][0];
+        let mut command: Vec<String> = [
+            "/agent/gardenlet",
+            "etcd",
+            "start",
+            "--etcd=/usr/local/bin/etcd",
+            "--etcdutl=/usr/local/bin/etcdutl",
+            "--etcd-config=/var/etcd/config/etcd.conf.yaml",
+            "--data-dir=/var/etcd/data/new.etcd",
+        ]
+        .map(str::to_owned)
+        .into();
+        command.extend(self.arguments());
+        etcd["command"] = json!(command);
+        etcd["startupProbe"]["failureThreshold"] = json!(STARTS_MAX);
+        for mount in [program(true), store] {
+            push(&mut etcd["volumeMounts"], mount);
+        }
+    }
+
+    /// The CronJob.
+    pub(super) fn cron_job(&self, input: &Input<'_>) -> Value {
+        let names = [("agent", self.image), ("schedule", self.schedule)];
+        let mut job = input.manifest("etcd/plain/cron-job.yaml", &names);
+        job["spec"]["suspend"] = json!(self.is_suspended);
+        let template = &mut job["spec"]["jobTemplate"]["spec"]["template"];
+        let pod = &mut template["spec"];
+        let (volume, path, _) = self.volume();
+        push(&mut pod["volumes"], volume);
+        let mut mount = json!({"name": "snapshots", "mountPath": path});
+        match self.store {
+            // The directory is where the volume of etcd is.
+            Store::Directory(_) => {
+                let etcd = json!({"topologyKey": "kubernetes.io/hostname",
+                    "labelSelector": {"matchLabels": {"app": "etcd-statefulset", "role": "main"}}});
+                let required = "requiredDuringSchedulingIgnoredDuringExecution";
+                pod["affinity"] = json!({"podAffinity": {required: [etcd]}});
+            }
+            Store::Bucket => {
+                mount["readOnly"] = json!(true);
+                for to in ["public", "private"] {
+                    let label = format!("networking.gardener.cloud/to-{to}-networks");
+                    template["metadata"]["labels"][label] = json!("allowed");
+                }
+            }
+        }
+        let container = &mut template["spec"]["containers"][0];
+        push(&mut container["volumeMounts"], mount);
+        let mut more = vec![format!("--keep={}", self.keep)];
+        let (begin, end) = self.window;
+        if !begin.is_empty() && !end.is_empty() {
+            more.push(format!("--maintenance-window={begin},{end}"));
+        }
+        more.extend(self.arguments());
+        more.into_iter().for_each(|argument| push(&mut container["args"], json!(argument)));
+        job
+    }
+}
+
+fn push(list: &mut Value, item: Value) {
+    if let Value::Array(list) = list {
+        list.push(item);
+    }
+}
+
+/// Whether a live StatefulSet restores snapshots.
+pub(super) fn are_on(set: &Value) -> bool {
+    let mut first = set["spec"]["template"]["spec"]["initContainers"].as_array().into_iter().flatten();
+    first.any(|container| container["name"] == INSTALLER)
+}
+
+/// Writes the CronJob. Its StatefulSet is there, so that whoever finds that one knows of this one.
+///
+/// # Errors
+/// The client's.
+pub fn deploy(seed: &Seed, input: &Input<'_>, snapshots: &Snapshots<'_>) -> Result<(), Error> {
+    let mut desired = snapshots.cron_job(input);
+    let Some(live) = seed.find::<Value>(&CRON_JOB, input.namespace, NAME)? else {
+        return seed.create::<Value>(&CRON_JOB, input.namespace, &desired).map(drop);
+    };
+    begin_anew(&live, &mut desired, snapshots.now);
+    match patch(&live, &desired, Keep::default()) {
+        None => Ok(()),
+        Some(patch) => {
+            seed.patch::<Value>(&CRON_JOB, input.namespace, NAME, "", &Patch::Merge(patch)).map(drop)
+        }
+    }
+}
+
+/// Whoever begins now, or at other times, is not late before the next time.
+fn begin_anew(live: &Value, desired: &mut Value, now: Timestamp) {
+    let (before, after) = (&live["spec"], &desired["spec"]);
+    let wakes = before["suspend"] == true && after["suspend"] != true;
+    if wakes || before["schedule"] != after["schedule"] {
+        desired["metadata"]["annotations"][SINCE] = json!(rfc3339(now));
+    }
+}
+
+/// Deletes the CronJob and its jobs.
+///
+/// # Errors
+/// The client's; a missing one is none.
+pub fn delete(seed: &Seed, namespace: &str) -> Result<(), Error> {
+    write::delete(seed, &CRON_JOB, &Key::new(namespace, NAME)).map(drop)
+}
+
+/// What is missing in the Secret of a bucket.
+pub fn lack(secret: &Value) -> Option<String> {
+    let is_missing = |key: &&str| text(&secret["data"][*key]).is_empty();
+    let missing: Vec<&str> =
+        ["accessKeyID", "secretAccessKey", "bucketName"].into_iter().filter(is_missing).collect();
+    (!missing.is_empty()).then(|| {
+        format!(
+            "Secret {SECRET} has no {}: the agent keeps snapshots in storage that speaks S3, with a key of its own; use a \
+             provider of backups that is such, or edge.etcd.snapshots.store: Directory",
+            missing.join(", ")
+        )
+    })
+}

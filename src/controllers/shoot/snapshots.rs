@@ -1,0 +1,102 @@
+//! The snapshots of a Shoot's etcd-main, where the configuration asks for them.
+
+use serde_json::Value;
+
+use crate::api::core::SECRET;
+use crate::backup::garden;
+use crate::components::etcd::plain::snapshots::{self, Snapshots, Store};
+use crate::config::control_plane;
+use crate::deployer;
+use crate::flow::Failed;
+use crate::format::time::time_of_day;
+use crate::shoot::View;
+
+use super::tasks::Work;
+
+/// What is known of them.
+pub(super) struct Wanted<'a> {
+    settings: &'a control_plane::Snapshots,
+    entry: String,
+    image: String,
+    schedule: String,
+}
+
+/// How they are taken; nothing if they are off. What is missing is no problem of the Shoot's owner, so it has no code with which the
+/// flow would not be tried again.
+pub(super) fn wanted(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
+    let Some(settings) = &work.settings.edge.etcd.snapshots else { return Ok(None) };
+    let view = &work.view;
+    let image = match &settings.image {
+        Some(image) => image.clone(),
+        None => deployer::own_image(&work.seed, &work.images, &work.parent)?,
+    };
+    if image.is_empty() {
+        return Err(Failed::new(
+            "edge.etcd.snapshots of the gardenlet's configuration is on, but the gardenlet does not know its own image: name it \
+             in edge.etcd.snapshots.image",
+        ));
+    }
+    if settings.directory.is_none() {
+        let secret: Option<Value> = work.seed.find(&SECRET, work.plane(), snapshots::SECRET)?;
+        let lack = match &secret {
+            None => Some(format!(
+                "Secret {}/{} is not there: the extension of BackupEntries makes it, and the Seed needs spec.backup for that",
+                work.plane(),
+                snapshots::SECRET
+            )),
+            Some(secret) => snapshots::lack(secret),
+        };
+        lack.map_or(Ok(()), |why| Err(Failed::new(why)))?;
+    }
+    Ok(Some(Wanted {
+        settings,
+        entry: garden::entry_name(work.plane(), &view.status_uid),
+        image,
+        schedule: settings.schedule.clone().unwrap_or_else(|| daily(view)),
+    }))
+}
+
+impl Wanted<'_> {
+    /// As the components need it.
+    pub(super) fn input<'a>(&'a self, work: &'a Work) -> Snapshots<'a> {
+        let view = &work.view;
+        Snapshots {
+            store: self.settings.directory.as_deref().map_or(Store::Bucket, Store::Directory),
+            entry: &self.entry,
+            image: &self.image,
+            keep: self.settings.keep,
+            schedule: &self.schedule,
+            window: (&view.maintenance_begin, &view.maintenance_end),
+            is_suspended: view.wants_hibernation,
+            now: work.place.clock.now(),
+        }
+    }
+}
+
+/// Once a day, in the first hour of the maintenance time window, as upstream. Shoots of one window do not all begin in the same
+/// minute.
+fn daily(view: &View) -> String {
+    let spread = view.status_uid.bytes().map(i64::from).sum::<i64>() % 60;
+    let minute = (time_of_day(&view.maintenance_begin).unwrap_or(0) / 60 + spread) % (24 * 60);
+    format!("{} {} * * *", minute % 60, minute / 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_has_one_time_in_the_window() {
+        let at = |begin: &str, uid: &str| {
+            daily(&View {
+                maintenance_begin: begin.to_owned(),
+                status_uid: uid.to_owned(),
+                ..View::default()
+            })
+        };
+        assert_eq!(at("220000+0000", ""), "0 22 * * *");
+        assert_eq!(at("220000+0100", ""), "0 21 * * *");
+        assert_eq!(at("233000+0000", "+"), "13 0 * * *");
+        assert_eq!(at("", "<"), "0 0 * * *");
+    }
+}

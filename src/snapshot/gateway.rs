@@ -1,0 +1,296 @@
+//! etcd's API as JSON: its state, a stream of its database, and defragmentation.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::error::Error;
+use crate::base::capped;
+use crate::base::clock::Clock;
+use crate::format::{base64, view};
+use crate::limits;
+use crate::net::{
+    self, Body, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Request, Response, Roots, SystemCas,
+    TlsError, Traffic,
+};
+
+/// A question that etcd answers from memory.
+const SMALL: Limits = limits_of(Duration::from_secs(30), Some(Duration::from_secs(60)));
+/// A stream of the database, however long it is.
+const STREAM: Limits = limits_of(Duration::from_secs(60), None);
+/// etcd answers nobody while it defragments.
+const DEFRAGMENT: Limits = limits_of(Duration::from_secs(300), Some(Duration::from_secs(300)));
+
+const fn limits_of(silence: Duration, total: Option<Duration>) -> Limits {
+    Limits { connect: Duration::from_secs(10), total, response: Some(silence), read: Some(silence) }
+}
+
+/// Files with who we are and whom we believe.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// CAs of etcd's server certificate.
+    pub ca: PathBuf,
+    /// Our certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+impl Party for Files {
+    fn roots(&self) -> Result<Roots, TlsError> {
+        Ok(Roots::Pem(read(&self.ca)?))
+    }
+
+    fn certificate(&self) -> Result<Option<CertificatePair>, TlsError> {
+        Ok(Some(CertificatePair { chain_pem: read(&self.certificate)?, key_pem: read(&self.key)? }))
+    }
+}
+
+fn read(path: &Path) -> Result<Arc<[u8]>, TlsError> {
+    match capped::read_file(path, limits::OCI_PEM_BYTES_MAX) {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(error) => Err(TlsError::Material(format!("{}: {error}", path.display()))),
+    }
+}
+
+/// One etcd.
+#[derive(Debug)]
+pub struct Gateway {
+    http: Http,
+    endpoint: String,
+}
+
+/// What etcd says about itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// The revision of its last write.
+    pub revision: u64,
+    /// The size of its database file.
+    pub bytes: u64,
+    /// How much of it is used.
+    pub bytes_in_use: u64,
+}
+
+impl Gateway {
+    /// The etcd at a URL. It is in the same cluster, so no proxy leads to it.
+    pub fn new(endpoint: &str, party: Arc<dyn Party>, dialer: Arc<dyn Dial>, clock: Clock) -> Self {
+        let http = Http::new(net::Settings {
+            dialer,
+            party,
+            server_name: None,
+            proxy: ProxyPolicy::none(),
+            system_cas: SystemCas::default(),
+            clock,
+            second_clock: None,
+            user_agent: concat!("gardenlet/", env!("CARGO_PKG_VERSION")).to_owned(),
+            idle_connections_max: 1,
+            traffic: Traffic::default(),
+        });
+        Self { http, endpoint: endpoint.trim_end_matches('/').to_owned() }
+    }
+
+    /// How etcd is.
+    ///
+    /// # Errors
+    /// If it does not say.
+    pub fn status(&self) -> Result<Status, Error> {
+        let doing = "ask etcd for its status";
+        let mut response = self.call("status", doing, &SMALL)?;
+        let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX);
+        let body = body.map_err(|source| Error::Net { doing: doing.to_owned(), source })?;
+        let answer: StatusAnswer = view::parse(&body).map_err(|error| refused(doing, &error.to_string()))?;
+        let number =
+            |text: &str| text.parse::<u64>().map_err(|_| refused(doing, "its answer has no numbers"));
+        Ok(Status {
+            revision: number(&answer.header.revision)?,
+            bytes: number(&answer.size)?,
+            bytes_in_use: number(&answer.in_use)?,
+        })
+    }
+
+    /// The database with its digest behind it, as it is at this moment.
+    ///
+    /// # Errors
+    /// If etcd does not begin. Whoever reads must check the digest: a stream may end early.
+    pub fn snapshot(&self) -> Result<impl Read, Error> {
+        let response = self.call("snapshot", "ask etcd for a snapshot", &STREAM)?;
+        Ok(Chunks::new(response.body))
+    }
+
+    /// Gives unused room of the database back. Until then nobody gets an answer.
+    ///
+    /// # Errors
+    /// If etcd does not say that it has done it.
+    pub fn defragment(&self) -> Result<(), Error> {
+        let doing = "defragment etcd";
+        let mut response = self.call("defragment", doing, &DEFRAGMENT)?;
+        let read = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX);
+        read.map(drop).map_err(|source| Error::Net { doing: doing.to_owned(), source })
+    }
+
+    fn call(&self, method: &str, doing: &str, limits: &Limits) -> Result<Response, Error> {
+        let url = format!("{}/v3/maintenance/{method}", self.endpoint);
+        let headers = [("Content-Type", "application/json")];
+        let request =
+            Request { method: "POST", url: &url, headers: &headers, body: Some(b"{}"), gzip: false };
+        let failed = |source| Error::Net { doing: format!("{doing} ({})", self.endpoint), source };
+        let mut response = self.http.send(&request, limits).map_err(failed)?;
+        if response.status == 200 {
+            return Ok(response);
+        }
+        let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX).unwrap_or_default();
+        let message = view::parse::<Refusal>(&body).map(|refusal| refusal.message).unwrap_or_default();
+        Err(refused(doing, &format!("status {} {message}", response.status)))
+    }
+}
+
+fn refused(doing: &str, why: &str) -> Error {
+    Error::Refused { doing: doing.to_owned(), why: why.trim_end().to_owned() }
+}
+
+/// What is left out is 0: JSON of protocol buffers leaves it out.
+#[derive(Deserialize)]
+struct StatusAnswer {
+    header: Header,
+    #[serde(rename = "dbSize", default = "zero")]
+    size: String,
+    #[serde(rename = "dbSizeInUse", default = "zero")]
+    in_use: String,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    #[serde(default = "zero")]
+    revision: String,
+}
+
+fn zero() -> String {
+    "0".to_owned()
+}
+
+#[derive(Deserialize, Default)]
+struct Refusal {
+    #[serde(default)]
+    message: String,
+}
+
+/// A line of the stream.
+#[derive(Deserialize)]
+struct Line {
+    result: Option<Piece>,
+    error: Option<Refusal>,
+}
+
+#[derive(Deserialize)]
+struct Piece {
+    #[serde(default)]
+    blob: String,
+}
+
+/// The bytes in a stream of JSON lines.
+struct Chunks<R> {
+    lines: BufReader<R>,
+    line: Vec<u8>,
+    chunk: Vec<u8>,
+    /// Bytes of the chunk that were handed out.
+    done: usize,
+}
+
+impl<R: Read> Chunks<R> {
+    fn new(from: R) -> Self {
+        let lines = BufReader::with_capacity(16 << 10, from);
+        Self { lines, line: Vec::new(), chunk: Vec::new(), done: 0 }
+    }
+
+    /// Reads the next chunk; false at the end.
+    fn advance(&mut self) -> io::Result<bool> {
+        self.line.clear();
+        let max = u64::try_from(limits::SNAPSHOT_LINE_BYTES_MAX).unwrap_or(u64::MAX);
+        if (&mut self.lines).take(max).read_until(b'\n', &mut self.line)? == 0 {
+            return Ok(false);
+        }
+        let bad = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        let line: Line = view::parse(&self.line).map_err(|error| bad(format!("etcd's stream: {error}")))?;
+        if let Some(refusal) = line.error {
+            return Err(bad(format!("etcd ended the stream: {}", refusal.message)));
+        }
+        let blob = line.result.map(|piece| piece.blob).unwrap_or_default();
+        self.chunk =
+            base64::decode(blob.as_bytes()).map_err(|error| bad(format!("etcd's stream: {error}")))?;
+        self.done = 0;
+        Ok(true)
+    }
+}
+
+impl Read for Chunks<Body> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        read_chunk(self, buffer)
+    }
+}
+
+fn read_chunk<R: Read>(chunks: &mut Chunks<R>, buffer: &mut [u8]) -> io::Result<usize> {
+    while chunks.done == chunks.chunk.len() {
+        if !chunks.advance()? {
+            return Ok(0);
+        }
+    }
+    let left = chunks.chunk.get(chunks.done..).unwrap_or_default();
+    let count = left.len().min(buffer.len());
+    if let (Some(to), Some(from)) = (buffer.get_mut(..count), left.get(..count)) {
+        to.copy_from_slice(from);
+    }
+    chunks.done += count;
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(stream: &str) -> Result<Vec<u8>, String> {
+        let mut chunks = Chunks::new(stream.as_bytes());
+        let (mut all, mut buffer) = (Vec::new(), [0; 3]);
+        loop {
+            match read_chunk(&mut chunks, &mut buffer) {
+                Ok(0) => return Ok(all),
+                Ok(count) => all.extend_from_slice(&buffer[..count]),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_is_the_bytes_of_its_lines() {
+        let table = [
+            ("", Ok(&b""[..])),
+            (
+                "{\"result\":{\"remaining_bytes\":\"3\",\"blob\":\"aGVsbG8=\"}}\n{\"result\":{\"blob\":\"IQ==\"}}\n",
+                Ok(b"hello!"),
+            ),
+            ("{\"result\":{}}\n{\"result\":{\"blob\":\"IQ==\"}}", Ok(b"!")),
+            (
+                "{\"result\":{\"blob\":\"IQ==\"}}\n{\"error\":{\"grpc_code\":14,\"message\":\"shutting down\"}}\n",
+                Err("etcd ended the stream: shutting down"),
+            ),
+            ("{\"result\":{\"blob\":\"!\"}}\n", Err("etcd's stream: illegal base64 data at input byte 0")),
+        ];
+        for (stream, expected) in table {
+            assert_eq!(bytes(stream), expected.map(<[u8]>::to_vec).map_err(str::to_owned), "{stream}");
+        }
+        assert!(bytes("{\"result\":{\"blob\":\"aGVs").unwrap_err().starts_with("etcd's stream: EOF"));
+        assert!(bytes(&"x".repeat(limits::SNAPSHOT_LINE_BYTES_MAX + 10)).is_err());
+    }
+
+    #[test]
+    fn numbers_that_are_left_out_are_zero() {
+        let answer: StatusAnswer =
+            view::parse(b"{\"header\":{\"revision\":\"7\"},\"dbSize\":\"20480\"}").unwrap();
+        assert_eq!(
+            (answer.header.revision.as_str(), answer.size.as_str(), answer.in_use.as_str()),
+            ("7", "20480", "0")
+        );
+    }
+}

@@ -1,0 +1,315 @@
+use std::cell::{Cell, RefCell};
+use std::os::unix::fs::symlink;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use ring::digest::{SHA256, digest};
+
+use super::*;
+use crate::base::clock::Timestamp;
+use crate::base::error::chain;
+use crate::base::random;
+use crate::snapshot::directory::Directory;
+use crate::snapshot::store::Upload;
+
+/// A data directory that does not exist, a store without snapshots, and an `etcdutl` that copies.
+struct Scene {
+    root: PathBuf,
+    place: Place,
+    said: RefCell<Vec<String>>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let root = std::env::temp_dir().join(format!("gardenlet-restore-{}", random::hex(12)));
+        fs::create_dir_all(root.join("store/p/v2")).unwrap();
+        fs::create_dir_all(root.join("volume")).unwrap();
+        let (config, data) = (root.join("etcd.yaml"), root.join("volume/new.etcd"));
+        let etcdutl = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/etcdutl");
+        let scene = Self { place: Place { etcdutl, config, data }, said: RefCell::default(), root };
+        scene.configure("initial-cluster-token: t\n");
+        scene
+    }
+
+    fn configure(&self, more: &str) {
+        let text = format!(
+            "name: etcd-main-0\ndata-dir: {}\ninitial-cluster: etcd-main-0=http://p:2380\ninitial-advertise-peer-urls: http://p:2380\n{more}",
+            self.place.data.display()
+        );
+        fs::write(&self.place.config, text).unwrap();
+    }
+
+    fn store(&self) -> Directory {
+        Directory::new(self.root.join("store"), "p")
+    }
+
+    /// Puts a snapshot with that beginning into the store. The time of its name is its revision.
+    fn keep(&self, revision: u64, begin: &str) -> PathBuf {
+        let path = self.root.join(format!("store/p/v2/Full-00000000-{revision:08}-{revision}.gz"));
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(&sealed(begin)).unwrap();
+        fs::write(&path, packed.finish().unwrap()).unwrap();
+        path
+    }
+
+    fn prepare_from(&self, store: &dyn Store) -> Result<Ready, String> {
+        let mut say = |text: &str| self.said.borrow_mut().push(text.to_owned());
+        prepare(&self.place, store, &mut say).map_err(|error| chain(&error))
+    }
+
+    fn prepare(&self) -> Result<Ready, String> {
+        self.prepare_from(&self.store())
+    }
+
+    fn said(&self) -> String {
+        self.said.take().join("\n")
+    }
+
+    /// The first bytes of the database.
+    fn data(&self) -> String {
+        let bytes = fs::read(self.place.data.join("member/snap/db")).unwrap_or_default();
+        String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap()).into_owned()
+    }
+
+    /// What is in the volume.
+    fn volume(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.root.join("volume")).unwrap();
+        let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+fn sealed(begin: &str) -> Vec<u8> {
+    // Nothing repeats, so that each bit of what is packed counts.
+    let mut all = random::vec(64 << 10);
+    all[..begin.len()].copy_from_slice(begin.as_bytes());
+    all[begin.len()] = 0;
+    let seal = digest(&SHA256, &all);
+    all.extend_from_slice(seal.as_ref());
+    all
+}
+
+fn restored(revision: u64) -> Result<Ready, String> {
+    Ok(Ready::Restored { snapshot: format!("Full-00000000-{revision:08}-{revision}.gz"), revision })
+}
+
+#[test]
+fn an_etcd_with_data_is_left_alone_whatever_the_store_says() {
+    let scene = Scene::new();
+    fs::create_dir_all(scene.place.data.join("member")).unwrap();
+    fs::remove_dir_all(scene.root.join("store")).unwrap();
+    assert_eq!(scene.prepare(), Ok(Ready::Member));
+    // What an earlier start has left goes.
+    fs::create_dir_all(scene.root.join("volume/new.etcd.restoring-1/data/member")).unwrap();
+    fs::write(scene.root.join("volume/new.etcd.restoring-2"), "half").unwrap();
+    // A link that somebody left there leads nowhere.
+    symlink(scene.root.join("etcd.yaml"), scene.root.join("volume/new.etcd.restoring-3")).unwrap();
+    fs::create_dir_all(scene.root.join("volume/lost+found")).unwrap();
+    assert_eq!(scene.prepare(), Ok(Ready::Member));
+    assert_eq!(scene.volume(), ["lost+found", "new.etcd"]);
+    assert!(scene.root.join("etcd.yaml").is_file());
+}
+
+#[test]
+fn only_a_store_that_answers_lets_an_etcd_begin_empty() {
+    let scene = Scene::new();
+    assert_eq!(scene.prepare(), Ok(Ready::New));
+    fs::create_dir(&scene.place.data).unwrap();
+    assert_eq!(scene.prepare(), Ok(Ready::New));
+    fs::write(scene.place.data.join(".touch"), "").unwrap();
+    assert_eq!(scene.prepare(), Ok(Ready::New));
+    fs::rename(scene.root.join("store"), scene.root.join("elsewhere")).unwrap();
+    assert!(scene.prepare().unwrap_err().starts_with("read the store "));
+    fs::rename(scene.root.join("elsewhere"), scene.root.join("store")).unwrap();
+    fs::write(scene.place.data.join("notes"), "").unwrap();
+    let error = scene.prepare().unwrap_err();
+    assert!(
+        error.contains("holds \"notes\", and no member: it is not the data of an etcd; move it away"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_newest_whole_snapshot_is_restored() {
+    let scene = Scene::new();
+    scene.keep(5, "five");
+    scene.keep(12, "twelve");
+    scene.keep(7, "seven");
+    fs::create_dir(&scene.place.data).unwrap();
+    fs::write(scene.place.data.join(".touch"), "").unwrap();
+    fs::write(scene.root.join("store/p/v2/Incr-00000013-00000020-20.gz"), "x").unwrap();
+    fs::write(scene.root.join("store/p/v2/Incr-00000006-00000012-11.gz"), "x").unwrap();
+    assert_eq!(scene.prepare(), restored(12));
+    assert_eq!((scene.data(), scene.volume()), ("twelve".to_owned(), vec!["new.etcd".to_owned()]));
+    let said = scene.said();
+    assert!(said.contains("changes up to revision 20 are in delta snapshots"), "{said}");
+    let called = fs::read_to_string(scene.place.data.join("member/called")).unwrap();
+    let expected = "--name=etcd-main-0 --initial-cluster=etcd-main-0=http://p:2380 --initial-advertise-peer-urls=http://p:2380 \
+                    --initial-cluster-token=t --bump-revision=1000000000 --mark-compacted\n";
+    assert_eq!(called, expected);
+    assert_eq!(scene.prepare(), Ok(Ready::Member));
+}
+
+#[test]
+fn broken_snapshots_are_passed_over_and_named() {
+    let scene = Scene::new();
+    scene.keep(1, "one");
+    let broken: [&dyn Fn(Vec<u8>) -> Vec<u8>; 6] = [
+        &|_| Vec::new(),
+        &|all| all[..all.len() / 2].to_vec(),
+        &|mut all| {
+            let middle = all.len() / 2;
+            all[middle] ^= 0x10;
+            all
+        },
+        &|mut all| {
+            let crc = all.len() - 6;
+            all[crc] ^= 1;
+            all
+        },
+        // gzip is right, and etcd's digest is not.
+        &|_| {
+            let mut content = sealed("changed");
+            content[100] = 1;
+            let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+            packed.write_all(&content).unwrap();
+            packed.finish().unwrap()
+        },
+        &|_| b"not packed".to_vec(),
+    ];
+    for (revision, break_it) in (2..).zip(broken) {
+        let path = scene.keep(revision, "broken");
+        fs::write(&path, break_it(fs::read(&path).unwrap())).unwrap();
+    }
+    fs::write(scene.root.join("store/p/v2/Full-00000000-00000009-9.zlib"), "x").unwrap();
+    assert_eq!(scene.prepare(), restored(1));
+    assert_eq!(scene.data(), "one");
+    let said = scene.said();
+    for revision in 2..=7 {
+        let text = format!("snapshot Full-00000000-{revision:08}-{revision}.gz is broken: ");
+        assert!(said.contains(&text), "{text}: {said}");
+    }
+    assert!(said.contains("Full-00000000-00000009-9.zlib is broken: it is packed in a way"), "{said}");
+    // One without a good one keeps etcd from starting.
+    fs::remove_dir_all(&scene.place.data).unwrap();
+    fs::remove_file(scene.root.join("store/p/v2/Full-00000000-00000001-1.gz")).unwrap();
+    let error = scene.prepare().unwrap_err();
+    assert!(
+        error.contains("(7 full ones are broken, 0 are deltas)") && error.contains("move them all away"),
+        "{error}"
+    );
+    assert!(!scene.place.data.exists());
+}
+
+#[test]
+fn deltas_alone_are_no_empty_store() {
+    let scene = Scene::new();
+    fs::write(scene.root.join("store/p/v2/Incr-00000013-00000020-20.gz"), "x").unwrap();
+    let error = scene.prepare().unwrap_err();
+    assert!(error.contains("(0 full ones are broken, 1 are deltas)"), "{error}");
+}
+
+#[test]
+fn a_restoration_that_ends_early_is_begun_anew() {
+    let scene = Scene::new();
+    for order in ["fail", "kill"] {
+        let path = scene.keep(9, order);
+        let error = scene.prepare().unwrap_err();
+        assert!(error.contains("etcdutl: it ended with "), "{error}");
+        assert!(!scene.place.data.exists());
+        fs::remove_file(path).unwrap();
+    }
+    scene.keep(9, "nine");
+    assert!(scene.volume()[0].starts_with("new.etcd.restoring-"), "{:?}", scene.volume());
+    assert_eq!((scene.prepare(), scene.data()), (restored(9), "nine".to_owned()));
+    assert_eq!(scene.volume(), ["new.etcd"]);
+}
+
+/// A store that fails in the middle of the newest snapshot, so many times.
+#[derive(Debug)]
+struct Flaky(Directory, Cell<u32>);
+
+struct Cut(Box<dyn Read>, usize);
+
+impl Read for Cut {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.1 == 0 {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let count = self.1.min(buffer.len());
+        let read = self.0.read(&mut buffer[..count])?;
+        self.1 -= read;
+        Ok(read)
+    }
+}
+
+impl Store for Flaky {
+    fn place(&self) -> String {
+        "flaky".to_owned()
+    }
+
+    fn list(&self) -> Result<Vec<Snapshot>, Error> {
+        self.0.list()
+    }
+
+    fn open(&self, snapshot: &Snapshot) -> Result<Box<dyn Read + '_>, Error> {
+        if self.1.replace(self.1.get().saturating_sub(1)) == 0 {
+            return self.0.open(snapshot);
+        }
+        let mut all = Vec::new();
+        self.0.open(snapshot)?.read_to_end(&mut all).map_err(Error::io("read"))?;
+        let half = all.len() / 2;
+        Ok(Box::new(Cut(Box::new(io::Cursor::new(all)), half)))
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn Upload + '_>, Error> {
+        self.0.create(name)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        self.0.remove(name)
+    }
+
+    fn sweep(&self, now: Timestamp) -> Result<(), Error> {
+        self.0.sweep(now)
+    }
+}
+
+#[test]
+fn a_store_that_fails_is_no_broken_snapshot() {
+    let scene = Scene::new();
+    scene.keep(1, "one");
+    scene.keep(2, "two");
+    let store = Flaky(scene.store(), Cell::new(1));
+    let error = scene.prepare_from(&store).unwrap_err();
+    assert_eq!(error, "read Full-00000000-00000002-2.gz of flaky: connection reset");
+    assert_eq!((scene.prepare_from(&store), scene.data()), (restored(2), "two".to_owned()));
+}
+
+#[test]
+fn a_configuration_that_disagrees_keeps_etcd_from_starting() {
+    let scene = Scene::new();
+    let table = [
+        ("name: x\n", "data-dir is \"\", and --data-dir"),
+        ("data-dir: /elsewhere\n", "they must be the same"),
+        ("- x\n", "data-dir is \"\""),
+        ("\tx: [", "etcd.yaml: "),
+    ];
+    for (text, expected) in table {
+        fs::write(&scene.place.config, text).unwrap();
+        let error = scene.prepare().unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    let data = scene.place.data.display().to_string();
+    fs::write(&scene.place.config, format!("name: x\ndata-dir: {data}\ninitial-cluster: ''\n")).unwrap();
+    assert!(scene.prepare().unwrap_err().ends_with("initial-cluster is missing"));
+    fs::remove_file(&scene.place.config).unwrap();
+    assert!(scene.prepare().unwrap_err().starts_with("read "));
+}

@@ -1,0 +1,334 @@
+//! A bucket of S3, or of what speaks as S3, as a store.
+
+pub mod credentials;
+pub mod sign;
+mod transfer;
+pub mod xml;
+
+use std::fmt;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::Error;
+use super::name::{self, Snapshot};
+use super::store::{LEFTOVER_S, Store, Upload};
+use crate::base::backoff::Backoff;
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::stop::Stop;
+use crate::format::time::{self, rfc3339};
+use crate::limits;
+use crate::net::{
+    self, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Request, Response, Roots, SystemCas,
+    TlsError, Traffic,
+};
+use credentials::Bucket;
+use sign::{Unsigned, sha256_hex};
+use transfer::{Download, Parts};
+
+/// Servers may take their time, but not without a byte.
+const SILENCE: Duration = Duration::from_secs(60);
+const LIMITS: Limits =
+    Limits { connect: Duration::from_secs(15), total: None, response: Some(SILENCE), read: Some(SILENCE) };
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(8);
+
+/// How the machine reaches others.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// Opens sockets.
+    pub dialer: Arc<dyn Dial>,
+    /// Which connection goes through which proxy.
+    pub proxy: ProxyPolicy,
+    /// Where the CAs of the system stand.
+    pub system_cas: SystemCas,
+    /// Signs, and judges certificates.
+    pub clock: Clock,
+    /// Ends waits before another try.
+    pub stop: Stop,
+}
+
+/// See the module.
+pub struct S3 {
+    http: Http,
+    bucket: Bucket,
+    /// Of all names, without a slash in front and with one behind.
+    folder: String,
+    clock: Clock,
+    stop: Stop,
+}
+
+impl fmt::Debug for S3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "S3({})", self.place())
+    }
+}
+
+/// What is asked of the bucket.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    doing: &'a str,
+    method: &'a str,
+    /// Of the object; none is the bucket.
+    key: &'a str,
+    query: &'a [(&'a str, &'a str)],
+    range: Option<&'a str>,
+    body: &'a [u8],
+}
+
+impl<'a> Question<'a> {
+    const fn new(doing: &'a str, method: &'a str, key: &'a str) -> Self {
+        Self { doing, method, key, query: &[], range: None, body: b"" }
+    }
+}
+
+impl S3 {
+    /// The snapshots of a bucket below `prefix`.
+    pub fn new(bucket: Bucket, prefix: &str, network: &Network) -> Self {
+        let http = Http::new(net::Settings {
+            dialer: Arc::clone(&network.dialer),
+            party: Arc::new(Server {
+                roots: match &bucket.ca {
+                    _ if bucket.is_insecure => Roots::Insecure,
+                    Some(pem) => Roots::Pem(Arc::clone(pem)),
+                    None => Roots::System(network.system_cas.clone()),
+                },
+            }),
+            server_name: None,
+            proxy: network.proxy.clone(),
+            system_cas: network.system_cas.clone(),
+            clock: network.clock.clone(),
+            second_clock: None,
+            user_agent: concat!("gardenlet/", env!("CARGO_PKG_VERSION")).to_owned(),
+            idle_connections_max: 1,
+            traffic: Traffic::default(),
+        });
+        let folder = format!("{}/{}/", prefix.trim_matches('/'), name::VERSION);
+        let folder = folder.trim_start_matches('/').to_owned();
+        Self { http, bucket, folder, clock: network.clock.clone(), stop: network.stop.clone() }
+    }
+
+    /// Asks until there is an answer that is no trouble of the moment, and returns that if it is a good one.
+    fn ask(&self, question: Question<'_>) -> Result<Response, Error> {
+        let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
+        loop {
+            let (error, may_pass) = match self.send(question) {
+                Ok(response) if matches!(response.status, 200 | 204 | 206) => return Ok(response),
+                Ok(mut response) => {
+                    let may_pass = matches!(response.status, 429 | 500 | 502 | 503 | 504);
+                    (self.refusal(question.doing, &mut response), may_pass)
+                }
+                Err(source) => {
+                    let may_pass = !matches!(
+                        source,
+                        net::Error::Tls(_)
+                            | net::Error::Closed
+                            | net::Error::Request(_)
+                            | net::Error::Proxy(_)
+                    );
+                    (Error::Net { doing: self.doing(question.doing), source }, may_pass)
+                }
+            };
+            let is_last = backoff.failures() + 1 >= limits::SNAPSHOT_ATTEMPTS_MAX;
+            if !may_pass || is_last || self.stop.wait(&self.clock, backoff.next_delay()) {
+                return Err(error);
+            }
+        }
+    }
+
+    fn doing(&self, doing: &str) -> String {
+        format!("{doing} (bucket {} at {})", self.bucket.name, self.bucket.endpoint)
+    }
+
+    /// One try.
+    fn send(&self, question: Question<'_>) -> Result<Response, net::Error> {
+        let (host, digest) = (self.bucket.host(), sha256_hex(question.body));
+        let (path, query) = (sign::path(&self.bucket.path(question.key)), sign::query(question.query));
+        let unsigned = Unsigned {
+            method: question.method,
+            host: &host,
+            path: &path,
+            query: &query,
+            digest: &digest,
+            at: self.clock.now(),
+        };
+        let (authorization, date) = sign::sign(&self.bucket.key, &unsigned);
+        let mark = if query.is_empty() { "" } else { "?" };
+        let url = format!("{}{path}{mark}{query}", self.bucket.origin());
+        let mut headers = vec![
+            ("Host", host.as_str()),
+            ("X-Amz-Content-Sha256", &digest),
+            ("X-Amz-Date", &date),
+            ("Authorization", &authorization),
+        ];
+        headers.extend(question.range.map(|range| ("Range", range)));
+        let body = (!question.body.is_empty()).then_some(question.body);
+        let request = Request { method: question.method, url: &url, headers: &headers, body, gzip: false };
+        self.http.send(&request, &LIMITS)
+    }
+
+    /// What an answer says that is no good one.
+    fn refusal(&self, doing: &str, response: &mut Response) -> Error {
+        let date = response.header("date").map(str::to_owned);
+        // A body that breaks off takes nothing from the status.
+        let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX).unwrap_or_default();
+        self.sorted(doing, response.status, &String::from_utf8_lossy(&body), date.as_deref())
+    }
+
+    fn sorted(&self, doing: &str, status: u16, body: &str, date: Option<&str>) -> Error {
+        let code = xml::text(body, "Code").filter(|code| is_word(code)).unwrap_or_default();
+        let region = xml::text(body, "Region").filter(|region| is_word(region));
+        let bucket = &self.bucket;
+        let why = match code.as_str() {
+            "RequestTimeTooSkewed" => {
+                let theirs = date.map(|date| format!(", that of the store {date}")).unwrap_or_default();
+                format!(
+                    "the clock of this machine is wrong: it shows {}{theirs}; set it (code RequestTimeTooSkewed)",
+                    rfc3339(self.clock.now())
+                )
+            }
+            "NoSuchBucket" => {
+                format!("there is no bucket {:?}; correct bucketName, endpoint or region", bucket.name)
+            }
+            "NoSuchKey" => "it is not there any more".to_owned(),
+            "InvalidAccessKeyId" => "the store does not know the key; correct accessKeyID".to_owned(),
+            "SignatureDoesNotMatch" => "the key has another secret; correct secretAccessKey".to_owned(),
+            "AccessDenied" => "the key has no right to do this (AccessDenied)".to_owned(),
+            _ if matches!(status, 301 | 302 | 307 | 308) || code == "AuthorizationHeaderMalformed" => {
+                match region {
+                    Some(region) => format!("the bucket is in region {region}; correct region"),
+                    None => format!(
+                        "the bucket is elsewhere (status {status} {code}); correct region or endpoint"
+                    ),
+                }
+            }
+            _ => format!("status {status} {code}").trim_end().to_owned(),
+        };
+        Error::Refused { doing: self.doing(doing), why }
+    }
+
+    /// An answer that is read whole.
+    fn text(&self, question: Question<'_>, bytes_max: usize) -> Result<String, Error> {
+        let mut response = self.ask(question)?;
+        let date = response.header("date").map(str::to_owned);
+        let body = response.body.read_all(bytes_max);
+        let body = body.map_err(|source| Error::Net { doing: self.doing(question.doing), source })?;
+        let text = String::from_utf8_lossy(&body).into_owned();
+        // Errors of what takes long come with status 200.
+        if xml::elements(&text, "Error").next().is_some() {
+            return Err(self.sorted(question.doing, 200, &text, date.as_deref()));
+        }
+        Ok(text)
+    }
+
+    /// The entries of all pages of a list.
+    fn pages(
+        &self,
+        doing: &str,
+        fixed: &[(&str, &str)],
+        next: &[(&str, &str)],
+        entry: &mut dyn FnMut(&str),
+        element: &str,
+    ) -> Result<(), Error> {
+        let mut more: Vec<(String, String)> = Vec::new();
+        for _ in 0..limits::SNAPSHOT_LIST_PAGES_MAX {
+            let mut query = fixed.to_vec();
+            query.extend(more.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            let question = Question { query: &query, ..Question::new(doing, "GET", "") };
+            let text = self.text(question, limits::SNAPSHOT_LIST_BYTES_MAX)?;
+            match xml::text(&text, "IsTruncated").as_deref() {
+                Some("true") => xml::elements(&text, element).for_each(&mut *entry),
+                Some("false") => {
+                    xml::elements(&text, element).for_each(&mut *entry);
+                    return Ok(());
+                }
+                // A proxy may say anything, and no snapshots would mean that etcd may start empty.
+                _ => {
+                    let why = "its answer is no list".to_owned();
+                    return Err(Error::Refused { doing: self.doing(doing), why });
+                }
+            }
+            let following = next.iter().filter_map(|(parameter, element)| {
+                Some(((*parameter).to_owned(), xml::text(&text, element)?))
+            });
+            more = following.collect();
+            if more.is_empty() {
+                break;
+            }
+        }
+        let why = "its list has no end".to_owned();
+        Err(Error::Refused { doing: self.doing(doing), why })
+    }
+}
+
+/// Whether a text of the server may be shown.
+fn is_word(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_".contains(&c))
+}
+
+impl Store for S3 {
+    fn place(&self) -> String {
+        format!("bucket {} at {}, {}", self.bucket.name, self.bucket.endpoint, self.folder)
+    }
+
+    fn list(&self) -> Result<Vec<Snapshot>, Error> {
+        let mut found: Vec<(String, u64)> = Vec::new();
+        let fixed = [("list-type", "2"), ("prefix", self.folder.as_str())];
+        let next = [("continuation-token", "NextContinuationToken")];
+        let mut entry = |entry: &str| {
+            let name =
+                xml::text(entry, "Key").and_then(|key| Some(key.strip_prefix(&self.folder)?.to_owned()));
+            let bytes = xml::text(entry, "Size").and_then(|size| size.parse().ok());
+            found.extend(name.zip(bytes));
+        };
+        self.pages("list snapshots", &fixed, &next, &mut entry, "Contents")?;
+        Ok(name::snapshots(found))
+    }
+
+    fn open(&self, snapshot: &Snapshot) -> Result<Box<dyn Read + '_>, Error> {
+        Ok(Box::new(Download::begin(self, snapshot)?))
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn Upload + '_>, Error> {
+        Ok(Box::new(Parts::new(self, format!("{}{name}", self.folder))))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        let key = format!("{}{name}", self.folder);
+        self.ask(Question::new("delete a snapshot", "DELETE", &key)).map(drop)
+    }
+
+    fn sweep(&self, now: Timestamp) -> Result<(), Error> {
+        let mut old: Vec<(String, String)> = Vec::new();
+        let fixed = [("uploads", ""), ("prefix", self.folder.as_str())];
+        let next = [("key-marker", "NextKeyMarker"), ("upload-id-marker", "NextUploadIdMarker")];
+        let mut entry = |entry: &str| {
+            let begun = xml::text(entry, "Initiated").and_then(|text| time::parse_rfc3339(&text).ok());
+            let is_old = begun.is_some_and(|begun| now.unix().saturating_sub(begun.unix()) > LEFTOVER_S);
+            let names = xml::text(entry, "Key").zip(xml::text(entry, "UploadId"));
+            old.extend(names.filter(|(key, _)| is_old && key.starts_with(&self.folder)));
+        };
+        self.pages("list uploads that were not finished", &fixed, &next, &mut entry, "Upload")?;
+        for (key, id) in old {
+            let query = [("uploadId", id.as_str())];
+            self.ask(Question { query: &query, ..Question::new("end an upload", "DELETE", &key) })?;
+        }
+        Ok(())
+    }
+}
+
+/// Whom we believe to be the server.
+#[derive(Debug)]
+struct Server {
+    roots: Roots,
+}
+
+impl Party for Server {
+    fn roots(&self) -> Result<Roots, TlsError> {
+        Ok(self.roots.clone())
+    }
+
+    fn certificate(&self) -> Result<Option<CertificatePair>, TlsError> {
+        Ok(None)
+    }
+}

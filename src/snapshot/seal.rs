@@ -1,0 +1,111 @@
+//! The SHA-256 that etcd appends to each of its snapshots.
+
+use std::fmt;
+
+use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
+
+/// A database has whole sectors; what is beyond them is the digest.
+const SECTOR_BYTES: u64 = 512;
+const SEAL_BYTES: u64 = 32;
+
+/// Why a snapshot is not whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unsealed {
+    /// So long a file has no digest at its end.
+    Length(u64),
+    /// The digest is that of something else.
+    Digest,
+}
+
+impl fmt::Display for Unsealed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(bytes) => {
+                write!(f, "its {bytes} bytes are no database with a SHA-256 behind it; it was cut off")
+            }
+            Self::Digest => f.write_str("its SHA-256 is not that of its content"),
+        }
+    }
+}
+
+/// Reads a snapshot as it passes by: all but the last 32 bytes are hashed.
+pub(super) struct Seal {
+    context: Context,
+    /// The last bytes so far; there are never more than those of a digest.
+    held: Vec<u8>,
+    bytes: u64,
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Seal({} bytes)", self.bytes)
+    }
+}
+
+impl Default for Seal {
+    fn default() -> Self {
+        Self { context: Context::new(&SHA256), held: Vec::with_capacity(2 * SHA256_OUTPUT_LEN), bytes: 0 }
+    }
+}
+
+impl Seal {
+    /// The next bytes.
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.bytes = self.bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        let body = bytes.len().saturating_sub(SHA256_OUTPUT_LEN);
+        let (body, last) = bytes.split_at(body);
+        // What is held is content if enough came behind it.
+        let free = (self.held.len() + last.len()).saturating_sub(SHA256_OUTPUT_LEN);
+        self.context.update(&self.held[..free.min(self.held.len())]);
+        self.held.drain(..free.min(self.held.len()));
+        self.context.update(body);
+        self.held.extend_from_slice(last);
+    }
+
+    /// The size of the whole snapshot, digest included, if that is right.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn check(self) -> Result<u64, Unsealed> {
+        if self.bytes % SECTOR_BYTES != SEAL_BYTES || self.bytes == SEAL_BYTES {
+            return Err(Unsealed::Length(self.bytes));
+        }
+        let is_right = self.context.finish().as_ref() == self.held.as_slice();
+        if is_right { Ok(self.bytes) } else { Err(Unsealed::Digest) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot of so many sectors.
+    fn sealed(sectors: usize) -> Vec<u8> {
+        let mut all: Vec<u8> = (0..sectors * 512).map(|n| u8::try_from(n % 251).unwrap()).collect();
+        let digest = ring::digest::digest(&SHA256, &all);
+        all.extend_from_slice(digest.as_ref());
+        all
+    }
+
+    fn check(all: &[u8], piece: usize) -> Result<u64, Unsealed> {
+        let mut seal = Seal::default();
+        all.chunks(piece).for_each(|piece| seal.update(piece));
+        seal.check()
+    }
+
+    #[test]
+    fn a_seal_is_found_however_the_bytes_come() {
+        let whole = sealed(3);
+        for piece in [1, 7, 31, 32, 33, 64, 511, 512, 1_000, 5_000] {
+            assert_eq!(check(&whole, piece), Ok(1_568), "{piece}");
+            let mut broken = whole.clone();
+            broken[700] ^= 1;
+            assert_eq!(check(&broken, piece), Err(Unsealed::Digest), "{piece}");
+        }
+        for end in [0, 1, 32, 512, 1_536, 1_567] {
+            let found = check(&whole[..end], 100);
+            assert_eq!(found, Err(Unsealed::Length(u64::try_from(end).unwrap())), "{end}");
+        }
+        assert_eq!(check(&whole[..1_056], 100), Err(Unsealed::Digest));
+    }
+}

@@ -1,0 +1,360 @@
+//! One run: a snapshot if something has changed, then old ones go, then room is given back.
+
+use std::io::{self, Read, Write as _};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::error::Error;
+use super::gateway::{Gateway, Status};
+use super::name::{self, Kind, Name, Snapshot};
+use super::retention;
+use super::seal::Seal;
+use super::store::Store;
+use crate::base::clock::Clock;
+use crate::base::error::chain;
+
+/// What is read and packed at once.
+const PIECE_BYTES: usize = 32 << 10;
+/// Less is not worth a pause of etcd.
+const GAIN_BYTES_MIN: u64 = 1 << 20;
+/// So much always is.
+const GAIN_BYTES: u64 = 16 << 20;
+
+/// What a run needs of an etcd.
+pub trait Etcd {
+    /// How it is.
+    ///
+    /// # Errors
+    /// If it does not say.
+    fn status(&self) -> Result<Status, Error>;
+
+    /// Its database, with a digest behind it.
+    ///
+    /// # Errors
+    /// If it does not begin.
+    fn snapshot(&self) -> Result<Box<dyn Read + '_>, Error>;
+
+    /// Gives unused room back.
+    ///
+    /// # Errors
+    /// If it may not have done it.
+    fn defragment(&self) -> Result<(), Error>;
+}
+
+impl Etcd for Gateway {
+    fn status(&self) -> Result<Status, Error> {
+        Self::status(self)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Read + '_>, Error> {
+        Ok(Box::new(Self::snapshot(self)?))
+    }
+
+    fn defragment(&self) -> Result<(), Error> {
+        Self::defragment(self)
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Full snapshots that stay.
+    pub keep: usize,
+    /// Whether etcd may pause for a defragmentation.
+    pub may_defragment: bool,
+}
+
+/// What a run did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// The newest snapshot.
+    pub snapshot: Name,
+    /// Its size as it is stored.
+    pub bytes: u64,
+    /// Whether this run has taken it.
+    pub is_taken: bool,
+    /// etcd at the end of the run.
+    pub status: Status,
+    /// Full snapshots that are there.
+    pub kept: usize,
+    /// Whether room was given back.
+    pub is_defragmented: bool,
+    /// What did not work, and is no reason to call the run a failure.
+    pub warnings: Vec<String>,
+}
+
+/// Does it.
+///
+/// # Errors
+/// If the newest state of etcd is not in the store at the end.
+pub fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Clock) -> Result<Outcome, Error> {
+    let mut status = etcd.status()?;
+    let mut all = store.list()?;
+    let mut warnings = Vec::new();
+    let mut warn = |doing: &str, result: Result<(), Error>| {
+        let problem = result.err();
+        warnings.extend(problem.as_ref().map(|error| format!("{doing}: {}", chain(error))));
+        problem.is_none()
+    };
+    warn("look for leftovers", store.sweep(clock.now()));
+    let is_taken = !is_known(&all, status.revision);
+    if is_taken {
+        let name = Name::new(status.revision, name::next_time(&all, clock.now()));
+        let bytes = write(etcd, store, &name)?;
+        all.push(Snapshot { name, bytes });
+        let gone: Vec<String> =
+            retention::superfluous(&all, order.keep).iter().map(|old| old.name.text.clone()).collect();
+        for name in gone {
+            if warn("remove an old snapshot", store.remove(&name)) {
+                all.retain(|snapshot| snapshot.name.text != name);
+            }
+        }
+    }
+    let mut is_defragmented = false;
+    if order.may_defragment && is_worthwhile(&status) {
+        is_defragmented = warn("defragment", etcd.defragment());
+        status = etcd.status().unwrap_or(status);
+    }
+    let is_full = |snapshot: &&Snapshot| snapshot.name.kind == Kind::Full;
+    let kept = all.iter().filter(is_full).count();
+    let newest = all.into_iter().rfind(|snapshot| snapshot.name.kind == Kind::Full);
+    let Some(Snapshot { name: snapshot, bytes }) = newest else {
+        return Err(Error::Unusable("there is no snapshot".to_owned()));
+    };
+    Ok(Outcome { snapshot, bytes, is_taken, status, kept, is_defragmented, warnings })
+}
+
+/// Whether the newest full snapshot holds this revision.
+fn is_known(all: &[Snapshot], revision: u64) -> bool {
+    let newest = all.iter().rfind(|snapshot| snapshot.name.kind == Kind::Full);
+    newest.is_some_and(|newest| newest.name.revision == revision && newest.bytes > 0)
+}
+
+/// Whether so much room would be given back that a pause of etcd is worth it.
+fn is_worthwhile(status: &Status) -> bool {
+    let gain = status.bytes.saturating_sub(status.bytes_in_use);
+    gain >= GAIN_BYTES || (gain >= GAIN_BYTES_MIN && gain >= status.bytes / 4)
+}
+
+/// Streams the database into the store. It counts only if its digest is right.
+fn write(etcd: &dyn Etcd, store: &dyn Store, name: &Name) -> Result<u64, Error> {
+    let failed = |error: io::Error| match error.downcast::<Error>() {
+        Ok(ours) => ours,
+        Err(source) => Error::Io { doing: format!("write {} to {}", name.text, store.place()), source },
+    };
+    let mut from = etcd.snapshot()?;
+    let mut packed = GzEncoder::new(store.create(&name.text)?, Compression::fast());
+    let (mut seal, mut piece) = (Seal::default(), vec![0; PIECE_BYTES]);
+    loop {
+        let count = match from.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Error::io("read the snapshot from etcd")(error)),
+        };
+        let read = piece.get(..count).unwrap_or_default();
+        seal.update(read);
+        packed.write_all(read).map_err(failed)?;
+    }
+    let upload = packed.finish().map_err(failed)?;
+    let broken = |why: String| Error::Broken { name: name.text.clone(), why };
+    seal.check().map_err(|why| broken(format!("etcd's stream broke off: {why}")))?;
+    upload.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+    use crate::base::clock::Timestamp;
+    use crate::snapshot::store::Upload;
+
+    #[test]
+    fn room_is_given_back_if_it_is_worth_a_pause() {
+        let mib = |n: u64| n << 20;
+        let table = [
+            (0, 0, false),
+            (mib(1) / 2, 0, false),
+            (mib(1), 0, true),
+            (mib(4), mib(3), true),
+            (mib(5), mib(4), false),
+            (mib(100), mib(85), false),
+            (mib(100), mib(84), true),
+            (mib(1), mib(2), false),
+        ];
+        for (bytes, bytes_in_use, expected) in table {
+            assert_eq!(
+                is_worthwhile(&Status { revision: 1, bytes, bytes_in_use }),
+                expected,
+                "{bytes} {bytes_in_use}"
+            );
+        }
+    }
+
+    /// An etcd whose stream is so many sectors, of which so many bytes arrive.
+    struct Fake {
+        revision: Cell<u64>,
+        in_use: Cell<u64>,
+        arrives: Cell<usize>,
+        defragments: Cell<Option<bool>>,
+    }
+
+    impl Etcd for Fake {
+        fn status(&self) -> Result<Status, Error> {
+            Ok(Status { revision: self.revision.get(), bytes: 40 << 20, bytes_in_use: self.in_use.get() })
+        }
+
+        fn snapshot(&self) -> Result<Box<dyn Read + '_>, Error> {
+            let mut all = vec![7; 4_096];
+            let digest = ring::digest::digest(&ring::digest::SHA256, &all);
+            all.extend_from_slice(digest.as_ref());
+            all.truncate(self.arrives.get());
+            Ok(Box::new(io::Cursor::new(all)))
+        }
+
+        fn defragment(&self) -> Result<(), Error> {
+            self.in_use.set(40 << 20);
+            match self.defragments.get() {
+                Some(true) => Ok(()),
+                _ => Err(Error::Unusable("no".to_owned())),
+            }
+        }
+    }
+
+    /// A store in memory, in which uploads may fail at their end and nothing may be removed.
+    #[derive(Debug, Default)]
+    struct Memory {
+        all: RefCell<Vec<(String, Vec<u8>)>>,
+        is_full: Cell<bool>,
+        is_locked: Cell<bool>,
+    }
+
+    struct Put<'a>(&'a Memory, String, Vec<u8>);
+
+    impl io::Write for Put<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.0.is_full.get() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.2.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Upload for Put<'_> {
+        fn finish(self: Box<Self>) -> Result<u64, Error> {
+            let bytes = u64::try_from(self.2.len()).unwrap();
+            self.0.all.borrow_mut().push((self.1, self.2));
+            Ok(bytes)
+        }
+    }
+
+    impl Store for Memory {
+        fn place(&self) -> String {
+            "memory".to_owned()
+        }
+
+        fn list(&self) -> Result<Vec<Snapshot>, Error> {
+            let all = self.all.borrow();
+            Ok(name::snapshots(
+                all.iter().map(|(name, all)| (name.clone(), u64::try_from(all.len()).unwrap())),
+            ))
+        }
+
+        fn open(&self, _: &Snapshot) -> Result<Box<dyn Read + '_>, Error> {
+            Err(Error::Unusable("closed".to_owned()))
+        }
+
+        fn create(&self, name: &str) -> Result<Box<dyn Upload + '_>, Error> {
+            Ok(Box::new(Put(self, name.to_owned(), Vec::new())))
+        }
+
+        fn remove(&self, name: &str) -> Result<(), Error> {
+            if self.is_locked.get() {
+                return Err(Error::Unusable("locked".to_owned()));
+            }
+            self.all.borrow_mut().retain(|(other, _)| other != name);
+            Ok(())
+        }
+
+        fn sweep(&self, _: Timestamp) -> Result<(), Error> {
+            if self.is_locked.get() { Err(Error::Unusable("locked".to_owned())) } else { Ok(()) }
+        }
+    }
+
+    fn fake() -> Fake {
+        let (arrives, in_use) = (Cell::new(usize::MAX), Cell::new(20 << 20));
+        Fake { revision: Cell::new(5), in_use, arrives, defragments: Cell::new(Some(true)) }
+    }
+
+    const ORDER: Order = Order { keep: 2, may_defragment: false };
+
+    #[test]
+    fn each_change_is_taken_once_and_old_ones_go() {
+        let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
+        let take = || run(&etcd, &store, ORDER, &clock).unwrap();
+        let first = take();
+        assert_eq!(
+            (first.snapshot.revision, first.kept, first.is_taken, first.is_defragmented),
+            (5, 1, true, false)
+        );
+        let again = take();
+        assert_eq!(
+            (again.snapshot, again.bytes, again.is_taken, again.kept),
+            (first.snapshot.clone(), first.bytes, false, 1)
+        );
+        for revision in [6, 3, 4] {
+            // An etcd that began anew is taken, too.
+            etcd.revision.set(revision);
+            assert!(take().is_taken);
+        }
+        let left: Vec<u64> = store.list().unwrap().iter().map(|s| s.name.revision).collect();
+        assert_eq!(left, [3, 4]);
+        let times: Vec<i64> = store.list().unwrap().iter().map(|s| s.name.time.unix()).collect();
+        assert!(times[0] < times[1] && first.snapshot.time.unix() < times[0], "{times:?}");
+    }
+
+    #[test]
+    fn what_is_not_whole_does_not_count() {
+        let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
+        for bytes in [0, 31, 512, 4_096, 4_127] {
+            etcd.arrives.set(bytes);
+            let error = chain(&run(&etcd, &store, ORDER, &clock).unwrap_err());
+            assert!(error.contains("etcd's stream broke off"), "{error}");
+        }
+        etcd.arrives.set(usize::MAX);
+        store.is_full.set(true);
+        let error = chain(&run(&etcd, &store, ORDER, &clock).unwrap_err());
+        assert!(error.contains("make room there, or keep fewer snapshots"), "{error}");
+        assert_eq!(store.list().unwrap(), []);
+    }
+
+    #[test]
+    fn a_snapshot_that_is_there_is_a_success_whatever_else_fails() {
+        let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
+        for revision in 1..=3 {
+            etcd.revision.set(revision);
+            run(&etcd, &store, ORDER, &clock).unwrap();
+        }
+        etcd.revision.set(4);
+        etcd.defragments.set(Some(false));
+        store.is_locked.set(true);
+        let outcome = run(&etcd, &store, Order { may_defragment: true, ..ORDER }, &clock).unwrap();
+        assert_eq!((outcome.snapshot.revision, outcome.kept, outcome.is_defragmented), (4, 3, false));
+        let expected = ["look for leftovers: locked", "remove an old snapshot: locked", "defragment: no"];
+        assert_eq!(outcome.warnings, expected);
+        // Once it works, everything is made good.
+        etcd.in_use.set(20 << 20);
+        etcd.revision.set(5);
+        etcd.defragments.set(Some(true));
+        store.is_locked.set(false);
+        let outcome = run(&etcd, &store, Order { may_defragment: true, ..ORDER }, &clock).unwrap();
+        assert_eq!((outcome.kept, outcome.is_defragmented, outcome.status.bytes_in_use), (2, true, 40 << 20));
+        assert_eq!(outcome.warnings, [""; 0]);
+    }
+}

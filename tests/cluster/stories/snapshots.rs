@@ -1,0 +1,337 @@
+//! A real etcd 3.5 that `gardenlet etcd start` starts, the snapshots that `gardenlet etcd snapshot` takes of it over TLS, and
+//! what comes back when its data are gone.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use gardenlet::base::clock::{Clock, Timestamp};
+use gardenlet::base::random;
+use gardenlet::format::base64;
+use serde_json::{Value, json};
+
+use crate::etcd::Etcd;
+use crate::failure::{Doing, Failure, Result, ensure, equal};
+use crate::lab::Lab;
+use crate::process::{Process, run};
+use crate::support::pki::Authority;
+use crate::support::s3::S3Server;
+use crate::wait;
+
+/// Of plain text, for the story; the next one is that of TLS, and the one after it that of peers.
+const PORT: u16 = 32_379;
+/// How long anything may take on a busy machine.
+const PATIENCE_S: u64 = 60;
+/// What a restoration adds to the revision.
+const ADDED: u64 = 1_000_000_000;
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// An etcd with its volume and its store.
+struct Site {
+    place: PathBuf,
+    program: PathBuf,
+    tools: [PathBuf; 2],
+    store: Vec<String>,
+    starts: u32,
+}
+
+impl Site {
+    fn new(lab: &Lab) -> Result<Self> {
+        let tool = |name: &str| {
+            lab.environment.program(name).ok_or_else(|| Failure::new(format!("{name} not found")))
+        };
+        let place = lab.place.clone();
+        let site = Self {
+            store: vec![
+                format!("--directory={}", place.join("store").display()),
+                "--prefix=entry/etcd-main".to_owned(),
+            ],
+            tools: [tool("etcd-3.5")?, tool("etcdutl-3.5")?],
+            program: lab.environment.agent(),
+            starts: 0,
+            place,
+        };
+        for folder in ["store", "volume"] {
+            fs::create_dir_all(site.place.join(folder))?;
+        }
+        site.write_certificates()?;
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let file = |name: &str| site.place.join(name).display().to_string();
+        let config = json!({
+            "name": "etcd-main-0",
+            "data-dir": site.data(),
+            "enable-v2": false,
+            "listen-client-urls": format!("{},https://127.0.0.1:{}", url(PORT), PORT + 1),
+            "advertise-client-urls": url(PORT),
+            "listen-peer-urls": url(PORT + 2),
+            "initial-advertise-peer-urls": url(PORT + 2),
+            "initial-cluster": format!("etcd-main-0={}", url(PORT + 2)),
+            "initial-cluster-token": "etcd-cluster",
+            "initial-cluster-state": "new",
+            "client-transport-security": {
+                "client-cert-auth": true,
+                "trusted-ca-file": file("ca.crt"),
+                "cert-file": file("server.crt"),
+                "key-file": file("server.key"),
+            },
+        });
+        fs::write(site.place.join("etcd.yaml"), config.to_string())?;
+        Ok(site)
+    }
+
+    fn write_certificates(&self) -> Result<()> {
+        let now = Clock::system().now();
+        let authority = Authority::new("etcd", now);
+        let (from, until): (Timestamp, Timestamp) = (now.minus(DAY), now.plus(DAY));
+        let (server, client) =
+            (authority.both("etcd-server", from, until), authority.client("etcd-client", &[], from, until));
+        let files = [
+            ("ca.crt", authority.certificate()),
+            ("server.crt", server.certificate),
+            ("server.key", server.key),
+            ("client.crt", client.certificate),
+            ("client.key", client.key),
+        ];
+        files.iter().try_for_each(|(name, text)| Ok(fs::write(self.place.join(name), text)?))
+    }
+
+    fn data(&self) -> PathBuf {
+        self.place.join("volume/new.etcd")
+    }
+
+    fn wipe(&self) -> Result<()> {
+        Ok(fs::remove_dir_all(self.data())?)
+    }
+
+    fn command(&self, verb: &str) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["etcd", verb]).args(&self.store);
+        command
+    }
+
+    /// Lets it prepare the volume and become etcd.
+    fn begin(&mut self) -> Result<Process> {
+        let mut command = self.command("start");
+        let [etcd, etcdutl] = &self.tools;
+        command
+            .arg(format!("--etcd={}", etcd.display()))
+            .arg(format!("--etcdutl={}", etcdutl.display()))
+            .arg(format!("--etcd-config={}", self.place.join("etcd.yaml").display()))
+            .arg(format!("--data-dir={}", self.data().display()));
+        self.starts += 1;
+        Process::start(&format!("etcd-{}", self.starts), &self.place, command)
+    }
+
+    /// The same, until it answers.
+    fn start(&mut self) -> Result<Process> {
+        let mut process = self.begin()?;
+        wait::until("etcd to answer", PATIENCE_S, || {
+            process.ensure_running()?;
+            Ok::<_, Failure>(revision().ok())
+        })?;
+        Ok(process)
+    }
+
+    fn snapshot_command(&self) -> Command {
+        let mut command = self.command("snapshot");
+        let file = |name: &str| self.place.join(name).display().to_string();
+        command
+            .arg(format!("--endpoint=https://127.0.0.1:{}", PORT + 1))
+            .args([format!("--ca={}", file("ca.crt")), format!("--cert={}", file("client.crt"))])
+            .args([format!("--key={}", file("client.key")), format!("--result={}", file("result"))])
+            .args(["--keep=2", "--maintenance-window=000000+0000,235959+0000"]);
+        command
+    }
+
+    /// What a run says, which is what it wrote for the kubelet.
+    fn snapshot(&self) -> Result<Value> {
+        let told: Value = serde_json::from_str(&run(&mut self.snapshot_command())?)?;
+        let written: Value = serde_json::from_slice(&fs::read(self.place.join("result"))?)?;
+        equal("the result", &written, &told)?;
+        Ok(told)
+    }
+
+    /// The names in the store, the oldest first.
+    fn names(&self) -> Result<Vec<String>> {
+        let list: Value = serde_json::from_str(&run(self.command("list").args(["-o", "json"]))?)?;
+        let names = list.as_array().into_iter().flatten();
+        Ok(names.map(|entry| entry["name"].as_str().unwrap_or_default().to_owned()).collect())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.place.join("store/entry/etcd-main/v2").join(name)
+    }
+}
+
+fn call(method: &str, body: &Value) -> Result<Value> {
+    Etcd(PORT).call(method, body)
+}
+
+fn key(name: &str) -> String {
+    base64::encode(name.as_bytes())
+}
+
+fn put(name: &str, value: &[u8]) -> Result<()> {
+    call("put", &json!({"key": key(name), "value": base64::encode(value)})).map(drop)
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or_default()
+}
+
+fn revision() -> Result<u64> {
+    Ok(number(&call("range", &json!({"key": key("x")}))?["header"]["revision"]))
+}
+
+/// Whether a key is there.
+fn has(name: &str) -> Result<bool> {
+    Ok(number(&call("range", &json!({"key": key(name), "count_only": true}))?["count"]) == 1)
+}
+
+/// Some megabytes, of which a part is not used any more.
+fn fill() -> Result<()> {
+    for n in 0..24 {
+        put(&format!("large-{n}"), &random::vec(256 << 10))?;
+    }
+    for n in 0..12 {
+        call("deleterange", &json!({"key": key(&format!("large-{n}"))}))?;
+    }
+    let now = revision()?;
+    call("compaction", &json!({"revision": now, "physical": true})).map(drop)
+}
+
+/// A wiped etcd comes back from its newest whole snapshot, with revisions that nobody has seen, and does not start while its store
+/// is away.
+pub(crate) fn directory(lab: &mut Lab) -> Result<()> {
+    let mut site = Site::new(lab)?;
+    let mut etcd = site.start()?;
+    put("first", b"1")?;
+    fill()?;
+    let first = site.snapshot()?;
+    equal(
+        "whether it was taken, and room given back",
+        &json!([first["taken"], first["defragmented"]]),
+        &json!([true, true]),
+    )?;
+    ensure(number(&first["databaseBytes"]) < 5 << 20, || format!("the database was made smaller: {first}"))?;
+    let again = site.snapshot()?;
+    equal(
+        "without a change",
+        &json!([again["taken"], again["snapshot"]]),
+        &json!([false, first["snapshot"]]),
+    )?;
+    put("later", b"2")?;
+    let before = revision()?;
+    etcd.kill();
+    site.wipe()?;
+    etcd = site.start()?;
+    equal(
+        "keys of before and after the snapshot",
+        &[has("first")?, has("large-23")?, has("later")?],
+        &[true, true, false],
+    )?;
+    let after = revision()?;
+    ensure(after > before && after >= number(&first["revision"]) + ADDED, || {
+        format!("{after} is after {before}")
+    })?;
+    // Whoever watches from an old revision is sent back to the beginning.
+    let old = call("range", &json!({"key": key("first"), "revision": before.to_string()}));
+    let refused = old.err().map(|failure| failure.to_string()).unwrap_or_default();
+    ensure(refused.contains("compacted"), || format!("an old revision is compacted: {refused}"))?;
+
+    put("second", b"1")?;
+    let second = site.snapshot()?;
+    put("third", b"1")?;
+    let third = site.snapshot()?;
+    let names = site.names()?;
+    equal("the names in the store", &json!(names), &json!([second["snapshot"], third["snapshot"]]))?;
+    let newest = site.file(names.last().map_or("", String::as_str));
+    let whole = fs::read(&newest)?;
+    fs::write(&newest, &whole[..whole.len() / 2])?;
+    etcd.kill();
+    site.wipe()?;
+    etcd = site.start()?;
+    ensure(etcd.log_text().contains("is broken: "), || "the broken one is named".to_owned())?;
+    equal(
+        "keys of the older snapshot",
+        &[has("first")?, has("second")?, has("third")?],
+        &[true, true, false],
+    )?;
+
+    etcd.kill();
+    site.wipe()?;
+    fs::rename(site.place.join("store"), site.place.join("away"))?;
+    let mut refused = site.begin()?;
+    let status =
+        wait::until("the end of a start without a store", PATIENCE_S, || Ok::<_, Failure>(refused.ended()))?;
+    equal("its exit code", &status.code(), &Some(1))?;
+    ensure(!site.data().exists(), || "nothing was made without a store".to_owned())?;
+    fs::rename(site.place.join("away"), site.place.join("store"))?;
+    let _etcd = site.start()?;
+    equal("keys with the store", &[has("second")?, has("third")?], &[true, false])
+}
+
+/// Killed anywhere while it restores, or while it takes a snapshot, it does it the next time.
+pub(crate) fn killed(lab: &mut Lab) -> Result<()> {
+    let mut site = Site::new(lab)?;
+    let mut etcd = site.start()?;
+    put("first", b"1")?;
+    fill()?;
+    // A snapshot takes longer each time that it is killed, until one gets through.
+    for tries in 0.. {
+        let mut snapshot = site
+            .snapshot_command()
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .doing(|| "start".to_owned())?;
+        wait::pause(Duration::from_millis(20 * tries));
+        snapshot.kill()?;
+        if snapshot.wait()?.success() || tries == 20 {
+            break;
+        }
+        let halves = site.names()?;
+        ensure(halves.len() <= 1, || format!("what is there is whole: {halves:?}"))?;
+    }
+    site.snapshot()?;
+    equal("whole snapshots", &site.names()?.len(), &1)?;
+    etcd.kill();
+    for tries in 0..8 {
+        if site.data().exists() {
+            site.wipe()?;
+        }
+        let mut etcd = site.begin()?;
+        // Not a wait for something: the moment is any.
+        wait::pause(Duration::from_millis(25 * tries));
+        etcd.kill();
+        let mut etcd = site.start()?;
+        equal("keys after a kill", &[has("first")?, has("large-23")?], &[true, true])?;
+        etcd.kill();
+    }
+    Ok(())
+}
+
+/// The same with a bucket.
+pub(crate) fn bucket(lab: &mut Lab) -> Result<()> {
+    let server = S3Server::start(&Clock::system());
+    let mut site = Site::new(lab)?;
+    let secret = site.place.join("secret");
+    fs::create_dir_all(&secret)?;
+    for (name, text) in server.credentials() {
+        fs::write(secret.join(name), text)?;
+    }
+    site.store = vec![format!("--s3={}", secret.display()), "--prefix=entry/etcd-main".to_owned()];
+    let mut etcd = site.start()?;
+    for n in 0..24 {
+        put(&format!("large-{n}"), &random::vec(256 << 10))?;
+    }
+    let taken = site.snapshot()?;
+    ensure(number(&taken["bytes"]) > 5 << 20, || format!("it has more than one part: {taken}"))?;
+    equal("names", &json!(site.names()?), &json!([taken["snapshot"]]))?;
+    etcd.kill();
+    site.wipe()?;
+    let _etcd = site.start()?;
+    equal("a key", &has("large-23")?, &true)?;
+    ensure(revision()? >= number(&taken["revision"]) + ADDED, || "its revision is a new one".to_owned())
+}
