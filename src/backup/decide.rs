@@ -13,7 +13,7 @@ use crate::base::clock::Timestamp;
 use crate::extension::credentials::is_same_spec;
 use crate::extension::{TIMESTAMP, last_error};
 use crate::flow::Failed;
-use crate::format::time::parse_rfc3339;
+use crate::format::time::{parse_rfc3339, rfc3339};
 
 /// The Secret of the seed with the credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +58,8 @@ pub struct Facts<'a> {
 pub enum State {
     /// It has not come to an end.
     Pending,
+    /// It has not begun for too long.
+    Unheard,
     /// What went wrong.
     Failed(Failed),
     /// It has done what the object says.
@@ -73,17 +75,24 @@ pub struct Plan {
     pub asks: bool,
     /// What is to be said.
     pub state: State,
+    /// When to look again, whether or not the object has changed.
+    pub again: Option<Duration>,
 }
 
 /// See the module.
 pub fn plan(facts: &Facts<'_>) -> Plan {
     let writes_copy = !matches!(facts.copy, Copy::Same(Some(_)));
-    let (asks, state) = judge(facts);
-    Plan { writes_copy, asks, state }
+    let (asks, state, again) = judge(facts);
+    Plan { writes_copy, asks, state, again }
 }
 
-fn judge(facts: &Facts<'_>) -> (bool, State) {
-    let asked = (true, State::Pending);
+/// How long an extension may take to begin.
+const BEGINS_WITHIN: Duration = Duration::from_secs(30);
+/// How often an extension is asked whose last answer is none, or which has given up. It may answer at once each time.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+fn judge(facts: &Facts<'_>) -> (bool, State, Option<Duration>) {
+    let asked = (true, State::Pending, Some(BEGINS_WITHIN));
     let Some(object) = facts.object else { return asked };
     let (status, operation) = (&object["status"], annotation(object, OPERATION));
     if operation == "wait-for-state" {
@@ -91,13 +100,18 @@ fn judge(facts: &Facts<'_>) -> (bool, State) {
         return asked;
     }
     let is_other = !matches!(facts.copy, Copy::Same(_)) || !is_same_spec(&object["spec"], facts.spec);
-    let Some(last) = status["lastOperation"].as_object() else {
-        if is_other {
-            return asked;
-        }
-        let why = "extension did not record a last operation yet";
-        return (operation.is_empty(), State::Failed(Failed::new(why)));
+    let asked_at = parse_rfc3339(annotation(object, TIMESTAMP)).ok();
+    let age = asked_at.map_or(Duration::MAX, |at| facts.now.since(at));
+    // It is asked again, or has begun, as soon as this is over.
+    let left = |time: Duration| Some(time.saturating_sub(age)).filter(|left| !left.is_zero());
+    let unbegun = |asks: bool| match left(BEGINS_WITHIN) {
+        Some(left) => (false, State::Pending, Some(left)),
+        None => (asks, State::Unheard, None),
     };
+    let Some(last) = status["lastOperation"].as_object() else {
+        return if is_other { asked } else { unbegun(operation.is_empty()) };
+    };
+    let again = left(ASK_AGAIN);
     let field = |name: &str| last.get(name).and_then(Value::as_str).unwrap_or_default();
     let updated = parse_rfc3339(field("lastUpdateTime")).unwrap_or_default();
     let written = match facts.copy {
@@ -106,8 +120,16 @@ fn judge(facts: &Facts<'_>) -> (bool, State) {
     };
     if is_other || updated < written {
         // Whoever has been asked since the credentials were written need not be asked again.
-        let is_asked = !is_other && operation == "reconcile" && is_asked_since(object, written);
-        return (!is_asked, State::Pending);
+        if is_other || asked_at.is_none_or(|asked| asked < written) {
+            return asked;
+        }
+        return match (operation, again) {
+            ("reconcile", _) => unbegun(false),
+            (_, None) if is_ended(field("state")) => {
+                (true, State::Failed(older(field("lastUpdateTime"), written)), Some(ASK_AGAIN))
+            }
+            _ => (false, State::Pending, again.or(Some(ASK_AGAIN))),
+        };
     }
     let has_begun = match operation {
         "reconcile" => false,
@@ -115,21 +137,31 @@ fn judge(facts: &Facts<'_>) -> (bool, State) {
         _ => true,
     };
     if !has_begun {
-        return (false, State::Pending);
+        return unbegun(false);
     }
     match field("state") {
-        state @ ("Error" | "Failed") => (state == "Failed", State::Failed(why(object, state))),
-        state if !status["lastError"].is_null() => (false, State::Failed(why(object, state))),
+        "Failed" => (again.is_none(), State::Failed(why(object, "Failed")), again.or(Some(ASK_AGAIN))),
+        "Error" => (false, State::Failed(why(object, "Error")), None),
+        state if !status["lastError"].is_null() => (false, State::Failed(why(object, state)), None),
         "Succeeded" => {
             let is_old = facts.refresh.is_some_and(|period| facts.now.since(updated) > period);
-            (is_old, State::Succeeded)
+            (is_old, State::Succeeded, None)
         }
-        _ => (false, State::Pending),
+        _ => (false, State::Pending, None),
     }
 }
 
-fn is_asked_since(object: &Value, written: Timestamp) -> bool {
-    parse_rfc3339(annotation(object, TIMESTAMP)).is_ok_and(|asked| asked >= written)
+fn is_ended(state: &str) -> bool {
+    ["Succeeded", "Error", "Failed"].contains(&state)
+}
+
+/// An extension has answered, and says that it did so before it was asked.
+fn older(updated: &str, written: Timestamp) -> Failed {
+    let written = rfc3339(written);
+    Failed::new(format!(
+        "the last operation of the extension is of {updated}, and its credentials were written at {written}: it has not seen them, or \
+         its clock is late: look at the log of the extension, and at its clock"
+    ))
 }
 
 /// What an extension says, or that it has failed.
@@ -194,9 +226,10 @@ mod tests {
         let spec = json!({"type": "lab"});
         let now = at("2026-01-01T20:00:00Z");
         let facts = Facts { copy, object, spec: &spec, refresh: Some(Duration::from_secs(12 * 3_600)), now };
-        let Plan { writes_copy, asks, state } = plan(&facts);
+        let Plan { writes_copy, asks, state, .. } = plan(&facts);
         let state = match state {
             State::Pending => "pending".to_owned(),
+            State::Unheard => "unheard".to_owned(),
             State::Succeeded => "done".to_owned(),
             State::Failed(failed) => failed.text,
         };
@@ -211,7 +244,6 @@ mod tests {
         wrong.as_mut().unwrap()["status"]["lastError"] = json!({"description": "no quota"});
         let mut other = done();
         other.as_mut().unwrap()["spec"]["type"] = json!("old");
-        let none = "extension did not record a last operation yet";
         let failed = "extension state is not Succeeded but Failed";
         let with = |operation, last| Some(object(operation, last));
         let table = [
@@ -234,13 +266,13 @@ mod tests {
                 with("reconcile", Some(("Reconcile", "Succeeded", BEFORE))),
                 (false, true, "pending"),
             ),
-            ("nobody has begun", same, with("reconcile", None), (false, false, none)),
-            ("nobody was asked", same, with("", None), (false, true, none)),
+            ("nobody has begun", same, with("reconcile", None), (false, false, "unheard")),
+            ("nobody was asked", same, with("", None), (false, true, "unheard")),
             (
                 "not picked up",
                 same,
                 with("reconcile", Some(("Reconcile", "Succeeded", AFTER))),
-                (false, false, "pending"),
+                (false, false, "unheard"),
             ),
             (
                 "it goes on",
@@ -261,7 +293,7 @@ mod tests {
                 "to be restored",
                 same,
                 with("restore", Some(("Create", "Succeeded", AFTER))),
-                (false, false, "pending"),
+                (false, false, "unheard"),
             ),
             (
                 "is being restored",
@@ -281,12 +313,56 @@ mod tests {
         }
     }
 
+    /// An extension may answer at once: nobody may ask it again for each answer.
+    #[test]
+    fn who_was_asked_a_moment_ago_is_not_asked_again() {
+        let spec = json!({"type": "lab"});
+        let look = |operation: &str, state: &str, updated: &str, age_s: u64| {
+            let last = (!state.is_empty()).then_some(("Reconcile", state, updated));
+            let mut object = object(operation, last);
+            object["metadata"]["annotations"][TIMESTAMP] = json!("2026-01-01T10:00:02Z");
+            let now = at("2026-01-01T10:00:02Z").plus(Duration::from_secs(age_s));
+            let copy = Copy::Same(Some(at(WRITTEN)));
+            let Plan { asks, state, again, .. } =
+                plan(&Facts { copy, object: Some(&object), spec: &spec, refresh: None, now });
+            let words = match state {
+                State::Failed(failed) => failed.text,
+                state => format!("{state:?}"),
+            };
+            (asks, words, again.map(|again| again.as_secs()))
+        };
+        let older = "the last operation of the extension is of 2026-01-01T09:00:00Z, and its credentials were written at \
+            2026-01-01T10:00:00Z: it has not seen them";
+        let table = [
+            ("", "Failed", AFTER, 20, false, "extension state is not Succeeded but Failed", Some(40)),
+            ("", "Failed", AFTER, 60, true, "extension state is not Succeeded but Failed", Some(60)),
+            ("", "Error", AFTER, 600, false, "extension state is not Succeeded but Error", None),
+            ("", "Succeeded", BEFORE, 20, false, "Pending", Some(40)),
+            ("", "Succeeded", BEFORE, 60, true, older, Some(60)),
+            ("", "Processing", BEFORE, 60, false, "Pending", Some(60)),
+            ("", "Succeeded", AFTER, 60, false, "Succeeded", None),
+            ("", "", "", 20, false, "Pending", Some(10)),
+            ("", "", "", 30, true, "Unheard", None),
+            ("reconcile", "", "", 20, false, "Pending", Some(10)),
+            ("reconcile", "", "", 30, false, "Unheard", None),
+            ("reconcile", "Succeeded", BEFORE, 20, false, "Pending", Some(10)),
+            ("reconcile", "Succeeded", BEFORE, 30, false, "Unheard", None),
+            ("reconcile", "Succeeded", AFTER, 20, false, "Pending", Some(10)),
+            ("reconcile", "Succeeded", AFTER, 30, false, "Unheard", None),
+        ];
+        for (operation, state, updated, age_s, asks, words, again) in table {
+            let found = look(operation, state, updated, age_s);
+            assert!(found.1.starts_with(words), "{operation} {state} {age_s}: {}", found.1);
+            assert_eq!((found.0, found.2), (asks, again), "{operation} {state} {updated} {age_s}");
+        }
+    }
+
     #[test]
     fn a_request_counts_from_its_second_on() {
         let same = Copy::Same(Some(at("2026-01-01T10:00:00.9Z")));
         let mut live = object("reconcile", Some(("Reconcile", "Succeeded", BEFORE)));
         live["metadata"]["annotations"][TIMESTAMP] = json!("2026-01-01T10:00:00.95Z");
-        assert_eq!(planned(same, Some(&live)), (false, false, "pending".to_owned()));
+        assert_eq!(planned(same, Some(&live)), (false, false, "unheard".to_owned()));
         let live = object("", Some(("Reconcile", "Succeeded", WRITTEN)));
         assert_eq!(planned(same, Some(&live)), (false, false, "done".to_owned()));
     }

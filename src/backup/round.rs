@@ -5,22 +5,28 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::api::core::SECRET;
+use crate::api::gardener::{BACKUP_BUCKET, ControllerInstallation, ControllerRegistration};
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::error::chain;
-use crate::extension::credentials::{self, Credentials};
+use crate::extension::credentials::{self, Credentials, problem};
+use crate::extension::required::unheard;
 use crate::extension::{TIMESTAMP, Target, Wish};
 use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;
 use crate::format::view;
-use crate::kube::{Error, Garden, Patch, Seed};
-use crate::runtime::controller::{Context, Failure};
+use crate::kube::{Error, Garden, Patch, Seed, Verdict};
+use crate::runtime::controller::{Context, Failure, Outcome};
 use crate::runtime::events::{About, News};
+use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::FINALIZER;
 use super::decide::{self, Copy, Facts, Plan};
 use super::status::{self, Report, Way};
+
+/// Characters of a name in the seed, as its API server counts them.
+const NAME_MAX: usize = 253;
 
 /// Of which kind the object is.
 #[derive(Debug)]
@@ -35,6 +41,15 @@ pub struct Kind {
     pub secret_prefix: &'static str,
 }
 
+/// The extensions of the garden, and those of the seed.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// All of the garden.
+    pub registrations: Store<ControllerRegistration>,
+    /// Those of the seed.
+    pub installations: Store<ControllerInstallation>,
+}
+
 /// See the module.
 pub struct Round<'a> {
     /// The clusters.
@@ -45,6 +60,8 @@ pub struct Round<'a> {
     pub object: Value,
     /// What a controller is handed.
     pub cx: &'a Context,
+    /// Whether something has been told that went wrong.
+    is_told: bool,
 }
 
 impl std::fmt::Debug for Round<'_> {
@@ -54,6 +71,16 @@ impl std::fmt::Debug for Round<'_> {
 }
 
 impl<'a> Round<'a> {
+    /// A look at an object.
+    pub const fn new(
+        clusters: (&'a Garden, &'a Seed),
+        kind: &'static Kind,
+        object: Value,
+        cx: &'a Context,
+    ) -> Self {
+        Self { clusters, kind, object, cx, is_told: false }
+    }
+
     /// The garden.
     pub const fn garden(&self) -> &'a Garden {
         self.clusters.0
@@ -80,9 +107,32 @@ impl<'a> Round<'a> {
         Key::new(GARDEN_NAMESPACE, format!("{}{}", self.kind.secret_prefix, self.key().name))
     }
 
+    /// Whether what is made for it can have its name.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn check_name(&self) -> Result<(), Failed> {
+        let (secret, kind) = (self.secret(), &self.kind.core.kind);
+        if secret.name.len() <= NAME_MAX {
+            return Ok(());
+        }
+        Err(problem(format!(
+            "the name of the {kind} is too long: Secret {secret} of the seed would have {} characters, and {} are allowed; make a \
+             {kind} with a shorter name",
+            secret.name.len(),
+            NAME_MAX
+        )))
+    }
+
     /// Whether somebody has asked to delete it.
     pub fn is_deleting(&self) -> bool {
         !self.object["metadata"]["deletionTimestamp"].is_null()
+    }
+
+    /// Nobody has begun with the object of the extension, of this type.
+    pub fn unheard(&self, type_name: &Value, known: &Known) -> Failed {
+        let kind = if self.kind.core == BACKUP_BUCKET { "BackupBucket" } else { "BackupEntry" };
+        unheard(kind, text(type_name), &known.registrations.values(), &known.installations.values())
     }
 
     /// Whether it waits for us.
@@ -180,6 +230,7 @@ impl<'a> Round<'a> {
         failed: Failed,
         description: String,
     ) -> Result<(), Error> {
+        self.is_told = true;
         let (about, note) = (self.about(), failed.text.clone());
         let report = Report { operation, way: Way::Error(failed), description };
         let Some(patch) = status::patch(&self.object, &report, Map::new(), self.cx.clock.now()) else {
@@ -198,13 +249,41 @@ impl<'a> Round<'a> {
 
     /// Reports an error that is not the extension's. The reconciliation is tried again.
     pub fn fail(&mut self, operation: &'static str, failed: Failed) -> Failure {
-        if failed.postponed.is_none()
-            && let Err(error) = self.tell(operation, failed.clone(), failed.text.clone())
+        if failed.postponed.is_none() {
+            self.try_to_tell(operation, failed.clone());
+        }
+        failed.into()
+    }
+
+    /// How a look ended: what went wrong, and does not pass by itself, is told if it has not been.
+    ///
+    /// # Errors
+    /// As it was.
+    pub fn end(
+        &mut self,
+        operation: &'static str,
+        result: Result<Outcome, Failure>,
+    ) -> Result<Outcome, Failure> {
+        if let Err(failure) = &result
+            && !self.is_told
+            && !failure.passes()
+        {
+            let is_wrong = failure.verdict() == Some(Verdict::Invalid);
+            let text = failure.text();
+            self.try_to_tell(operation, if is_wrong { problem(text) } else { Failed::new(text) });
+        }
+        result
+    }
+
+    fn try_to_tell(&mut self, operation: &'static str, failed: Failed) {
+        let description = failed.text.clone();
+        if let Err(error) = self.tell(operation, failed, description)
+            // Otherwise it is gone meanwhile.
+            && !error.is_not_found()
         {
             let (object, err) = (self.key().to_string(), chain(&error));
             log::warn!(kind = &*self.kind.core.kind, object = object.as_str(), err = err.as_str(); "What went wrong was not told");
         }
-        failed.into()
     }
 
     fn about(&self) -> (String, String, String) {

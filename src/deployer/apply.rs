@@ -213,12 +213,15 @@ fn cover(under: &mut Value, over: &Value) {
     }
 }
 
-/// Deletes all objects.
+/// Deletes all objects, the Deployment last: as long as it is there, somebody knows that there is more to delete.
 ///
 /// # Errors
 /// The cluster's.
 pub fn remove(client: &Client, objects: Objects) -> Result<(), Failed> {
-    for (resource, object) in sorted(objects)?.iter().rev() {
+    let all = sorted(objects)?;
+    let (last, first): (Vec<_>, Vec<_>) =
+        all.iter().rev().partition(|(resource, _)| resource.kind == DEPLOYMENT.kind);
+    for (resource, object) in first.into_iter().chain(last) {
         write::delete(client, resource, &key(resource, object))?;
     }
     Ok(())

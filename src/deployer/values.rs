@@ -63,11 +63,18 @@ pub fn configuration(own: &Value, parent: Option<&Value>, seed: &str) -> Value {
     for field in ["apiVersion", "kind"] {
         config.as_object_mut().into_iter().for_each(|config| drop(config.remove(field)));
     }
-    if config["seedConfig"].is_object() {
-        config["seedConfig"]["metadata"]["name"] = json!(seed);
+    if let Some(own) = config.get_mut("seedConfig").and_then(Value::as_object_mut) {
+        set(own.entry("metadata").or_insert(Value::Null), "name", seed);
     }
-    config["leaderElection"]["resourceNamespace"] = json!(NAMESPACE);
+    set(&mut config["leaderElection"], "resourceNamespace", NAMESPACE);
     config
+}
+
+/// Sets a field of an object that may be missing. Whoever reads the configuration complains of anything else that is there.
+fn set(object: &mut Value, field: &str, text: &str) {
+    if object.is_object() || object.is_null() {
+        object[field] = json!(text);
+    }
 }
 
 /// The Secret of the new agent's own kubeconfig: name and namespace.
@@ -225,6 +232,23 @@ mod tests {
         assert_eq!(configuration(&own, None, "child"), alone);
         let kept = configuration(&json!({}), Some(&parent()), "child");
         assert_eq!((&kept["edge"], &kept["seedConfig"]), (&json!({"workers": 4}), &Value::Null));
+    }
+
+    /// Whoever reads it complains.
+    #[test]
+    fn fields_of_another_shape_are_left_as_they_are() {
+        for own in [
+            json!({"seedConfig": {"metadata": "m"}, "leaderElection": ["l"], "gardenClientConnection": 1, "edge": "e"}),
+            json!({"seedConfig": "s", "leaderElection": "l", "seedClientConnection": [], "server": 7}),
+        ] {
+            let mut config = configuration(&own, Some(&parent()), "child");
+            for field in own.as_object().unwrap().keys() {
+                assert_eq!(config[field], own[field], "{field}");
+            }
+            for access in [Access::Own, Access::Certificate, Access::Bootstrap("k".to_owned())] {
+                connect(&mut config, access);
+            }
+        }
     }
 
     #[test]

@@ -74,12 +74,17 @@ impl Reference {
     /// # Errors
     /// The client's.
     pub fn look(&self, garden: &Client) -> Result<Option<Credentials>, Error> {
+        if self.key.namespace.is_empty() || self.key.name.is_empty() {
+            // That would be asking for a list.
+            return Ok(None);
+        }
         let found = garden.find::<Value>(self.resource, &self.key.namespace, &self.key.name)?;
         Ok(found.map(|object| Credentials { resource: self.resource, object }))
     }
 }
 
-fn problem(text: String) -> Failed {
+/// What people have to mend, with its code.
+pub fn problem(text: String) -> Failed {
     Failed { codes: vec![CONFIGURATION_PROBLEM.to_owned()], ..Failed::new(text) }
 }
 

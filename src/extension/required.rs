@@ -12,7 +12,9 @@ use crate::api::gardener::{ControllerInstallation, ControllerRegistration, Contr
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
 
+use super::credentials::problem;
 use super::enabled::{Class, types};
+use crate::flow::Failed;
 
 /// A kind of extension objects and the type of an object, such as `Infrastructure` and `local`.
 pub type Required = SortedSet<(&'static str, String)>;
@@ -94,6 +96,20 @@ pub fn missing(
     }
     (!complaints.is_empty())
         .then(|| format!("extension controllers missing or unready: {}", complaints.join("; ")))
+}
+
+/// Nobody has begun to work on an object of this kind and type, and why that may be.
+pub fn unheard(
+    kind: &'static str,
+    type_name: &str,
+    registrations: &[Arc<ControllerRegistration>],
+    installations: &[Arc<ControllerInstallation>],
+) -> Failed {
+    let why = "extension did not record a last operation yet";
+    match missing(&Required::from([(kind, type_name.to_owned())]), registrations, installations) {
+        None => Failed::new(format!("{why}; it is installed and healthy, so look at its log")),
+        Some(missing) => problem(format!("{why}; {missing}")),
+    }
 }
 
 fn installations_of<'a>(

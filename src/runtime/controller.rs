@@ -71,6 +71,20 @@ impl Failure {
         matches!(self, Self::Retry(cause) if find_request(&**cause).is_some_and(kube::Error::is_conflict))
     }
 
+    /// What to do about the request that failed, if it was one.
+    pub fn verdict(&self) -> Option<Verdict> {
+        find_request(&**self.cause()).map(kube::Error::verdict)
+    }
+
+    /// Whether it passes without anybody's help: it was not tried, somebody else was first, or a server gives no answer.
+    pub fn passes(&self) -> bool {
+        let helps_itself = match self.verdict() {
+            Some(Verdict::NotFound | Verdict::Denied | Verdict::Invalid) | None => false,
+            Some(_) => true,
+        };
+        helps_itself || self.postponed().is_some()
+    }
+
     const fn cause(&self) -> &Cause {
         let (Self::Retry(cause) | Self::Terminal(cause) | Self::Later(_, cause)) = self;
         cause
@@ -192,6 +206,29 @@ mod tests {
         ];
         for (failure, expected) in table {
             assert_eq!(failure.is_conflict(), expected, "{failure}");
+        }
+    }
+
+    #[test]
+    fn what_passes_is_not_told() {
+        let refused = |code, reason: &str| {
+            let reason = reason.to_owned();
+            kube::Error::Api(Box::new(kube::Failure { code, reason, ..kube::Failure::default() }))
+        };
+        let table = [
+            (Failure::from(refused(409, "Conflict")), true),
+            (Failure::from(refused(409, "AlreadyExists")), true),
+            (Failure::from(refused(503, "")), true),
+            (Failure::from(kube::Error::Stopped), true),
+            (Failure::later(Duration::ZERO, "words"), true),
+            (Failure::from(Wrapped(refused(422, "Invalid"))), false),
+            (Failure::from(refused(403, "Forbidden")), false),
+            (Failure::from(refused(404, "NotFound")), false),
+            (Failure::retry("words"), false),
+            (Failure::terminal("words"), false),
+        ];
+        for (failure, expected) in table {
+            assert_eq!(failure.passes(), expected, "{failure}");
         }
     }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::client::Opened;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
@@ -73,7 +75,7 @@ struct Inner {
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Served(Arc<Mutex<Inner>>, Listeners<String>);
+pub struct Served(Arc<Mutex<Inner>>, Listeners<Value>);
 
 impl fmt::Debug for Served {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,8 +89,8 @@ impl Served {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the name of a `Cluster` whenever it was written.
-    pub const fn clusters(&self) -> &Listeners<String> {
+    /// Tells of each `Cluster` that the agent has written, or has found right.
+    pub const fn clusters(&self) -> &Listeners<Value> {
         &self.1
     }
 

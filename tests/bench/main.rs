@@ -15,6 +15,7 @@ mod support;
 mod agent;
 mod care;
 mod charts;
+mod objects;
 mod render;
 mod report;
 mod scene;
@@ -83,11 +84,12 @@ impl Plan {
     }
 }
 
-/// `bench PROGRAM FOLDER [--short | --long] [--care | --idle | --render | --shoot | --stores] [--helm=HELM] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program
+/// `bench PROGRAM FOLDER [--short | --long] [--care | --idle | --objects | --render | --shoot | --stores] [--helm=HELM] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program
 /// to run, a folder for files, helm to compare with, and programs of which only the size is asked. With `--render`,
 /// nothing else is done than that comparison; with `--stores`, nothing else than what an object in a store takes; with
 /// `--idle`, nothing else than what an agent does that has nothing to do; with `--shoot`, nothing else than what a Shoot
-/// takes; with `--care`, nothing else than what the care of many Shoots takes.
+/// takes; with `--care`, nothing else than what the care of many Shoots takes; with `--objects`, nothing else than what objects for
+/// extensions take.
 fn main() -> ExitCode {
     // `cargo bench` adds an option of its own.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -118,7 +120,7 @@ fn main() -> ExitCode {
         clock: Clock::system(),
     };
     let only = |word: &str| rest.iter().any(|argument| argument == word);
-    let is_part = ["--stores", "--idle", "--shoot", "--care"].into_iter().any(only);
+    let is_part = ["--stores", "--idle", "--shoot", "--care", "--objects"].into_iter().any(only);
     if only("--stores") {
         bench.stores(&mut report);
     } else if only("--idle") {
@@ -127,6 +129,8 @@ fn main() -> ExitCode {
         shoot::measure(&bench, &mut report);
     } else if only("--care") {
         care::measure(&bench, &mut report);
+    } else if only("--objects") {
+        objects::measure(&bench, &mut report);
     } else if !only("--render") {
         bench.run(&mut report);
     }
@@ -198,6 +202,7 @@ impl Bench {
         drop(scene);
         self.crowd(report);
         self.stores(report);
+        objects::measure(self, report);
         shoot::measure(self, report);
         care::measure(self, report);
     }

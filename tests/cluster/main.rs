@@ -30,6 +30,7 @@ mod registry;
 mod sandbox;
 mod secrets;
 mod site;
+mod size;
 mod snapshot;
 mod storage;
 mod stories;

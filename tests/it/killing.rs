@@ -70,7 +70,9 @@ impl Kill {
 
     fn count(&self, seen: &Seen) {
         if self.at == Some(self.writes.fetch_add(1, Ordering::SeqCst)) {
-            self.agent.cable().cut();
+            // It may just have been stopped, because the story is over.
+            let Some(cable) = self.agent.present_cable() else { return };
+            cable.cut();
             *self.hit() = Some(format!("{} {}", seen.method, seen.path));
             self.is_due.store(true, Ordering::SeqCst);
         }

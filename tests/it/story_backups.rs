@@ -8,6 +8,7 @@ use gardenlet::extension::TIMESTAMP;
 use serde_json::{Value, json};
 
 use crate::player::{GROUP, Manners, Player};
+use crate::story_operating::Desk;
 use crate::support::api::store::Id;
 use crate::support::encoding::base64;
 use crate::support::garden::prepare;
@@ -47,7 +48,7 @@ impl Lab {
     }
 
     /// Whatever becomes of the bucket.
-    fn prepare(name: &'static str, garden: &[Value], change: impl FnOnce(&mut Value)) -> Self {
+    pub(crate) fn prepare(name: &'static str, garden: &[Value], change: impl FnOnce(&mut Value)) -> Self {
         let lab = Self::prepare_and(name, garden, change, |_, _| {});
         lab.world.wait_until_ready();
         lab
@@ -252,6 +253,29 @@ fn what_is_right_is_not_written_and_other_credentials_are_brought() {
     lab.end();
 }
 
+/// `explain` names what bucket and entry wait for.
+fn is_explained(lab: &Lab) {
+    let desk = Desk::new(&lab.world, |_| {});
+    let missing = "refers to Secret garden/backup, which the garden does not have: create it";
+    let told = desk.explain(&["backupbucket", &lab.bucket]);
+    let begin = format!("BackupBucket {} (garden): not done: last operation Create is Error", lab.bucket);
+    assert!(
+        told.starts_with(&begin)
+            && told.contains(&format!("- its credentials: spec.credentialsRef {missing}")),
+        "{told}"
+    );
+    assert!(
+        told.contains(&format!("the seed has no BackupBucket {} for the extension", lab.bucket)),
+        "{told}"
+    );
+    let told = desk.explain(&["backupentry", &entry_name(1), "-n", PROJECT]);
+    let of_bucket = format!("- its BackupBucket {}: not done: last operation Create is Error", lab.bucket);
+    assert!(
+        told.contains(&of_bucket) && told.contains("last error: error during reconciliation of associated"),
+        "{told}"
+    );
+}
+
 #[test]
 fn what_goes_wrong_is_told_with_its_code_and_is_over_when_it_is() {
     let lab = Lab::prepare("troubled", &[], |_| {});
@@ -271,6 +295,7 @@ fn what_goes_wrong_is_told_with_its_code_and_is_over_when_it_is() {
     let error =
         lab.wait_for("the entry to wait", || says(lab.entry(&entry_name(1))?, "of associated BackupBucket"));
     assert_eq!(error["codes"], json!(["ERR_CONFIGURATION_PROBLEM"]));
+    is_explained(&lab);
     lab.world.garden.wait_for("an event", |garden| {
         let events = garden.store().list("events.k8s.io", "events", PROJECT);
         let is_it = |e: &Value| e["reason"] == "ReconcileError" && e["regarding"]["kind"] == "BackupEntry";

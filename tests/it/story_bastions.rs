@@ -9,6 +9,7 @@ use gardenlet::api::gardener::OPERATION;
 use serde_json::{Value, json};
 
 use crate::player::{GROUP, Manners, Player};
+use crate::story_operating::Desk;
 use crate::support::api::failure::Failure;
 use crate::support::api::store::Id;
 use crate::support::encoding::from_base64;
@@ -290,6 +291,18 @@ fn what_goes_wrong_with_a_bastion_is_told_with_its_code() {
     let words = text(&condition, "/message");
     assert!(words.contains("no ControllerInstallation of this seed supports Bastion/nobody"), "{words}");
     assert_eq!(condition["codes"], json!(["ERR_CONFIGURATION_PROBLEM"]));
+    let desk = Desk::new(&lab.world, |_| {});
+    let told = desk.explain(&["bastion", "b3", "-n", PROJECT]);
+    let object = format!("- its Bastion for the extension in the seed, {}/b3: ", plane("s1"));
+    let why = "- extension did not record a last operation yet; extension controllers missing or unready: no \
+        ControllerInstallation of this seed supports Bastion/nobody: register an extension";
+    assert!(
+        told.contains(&object) && told.contains(why) && told.contains("- its Shoot garden-p/s1: "),
+        "{told}"
+    );
+    let of_seed = ["bastions.extensions.gardener.cloud", "b3", "-n", &plane("s1")];
+    let told = desk.explain(&of_seed);
+    assert!(told.starts_with(&format!("Bastion {}/b3 (seed): ", plane("s1"))), "{told}");
     lab.make("b4", |bastion| bastion["spec"]["providerType"] = Value::Null);
     let condition = lab.wait_for_condition("b4", "FailedReconciling", "spec.providerType is empty");
     assert_eq!(condition["codes"], json!(["ERR_CONFIGURATION_PROBLEM"]));

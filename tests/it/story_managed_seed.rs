@@ -1,12 +1,15 @@
 //! ManagedSeeds: agents that are deployed into the clusters of Shoots. These are servers of the test, since a Shoot without workers
 //! cannot become a seed.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
+use crate::story_operating::Desk;
 use crate::support::TestCluster;
 use crate::support::api::failure::Failure;
 use crate::support::api::store::Id;
@@ -19,21 +22,23 @@ use crate::support::json::{entry, text};
 use crate::support::shoot::object;
 use crate::world::{Agent, CORE, Options, World, cluster_admin, condition, wait_for};
 
-const MANAGEMENT: &str = "seedmanagement.gardener.cloud";
-const GARDEN: &str = "garden";
+pub(crate) const MANAGEMENT: &str = "seedmanagement.gardener.cloud";
+pub(crate) const GARDEN: &str = "garden";
 /// The Shoot, the ManagedSeed and the Seed.
-const NAME: &str = "s1";
+pub(crate) const NAME: &str = "s1";
+/// Where the Service of its kube-apiserver is, in the range of the seed's Services: a route leads from there to the server of the test.
+const ADDRESS: &str = "10.52.7.7";
 const USE_AS_SEED: &str = "shoot.gardener.cloud/use-as-seed";
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A seed with an agent, and a Shoot with a cluster.
-struct Lab {
-    world: World,
-    agent: Agent,
-    target: TestCluster,
+pub(crate) struct Lab {
+    pub(crate) world: World,
+    pub(crate) agent: Arc<Agent>,
+    pub(crate) target: TestCluster,
 }
 
-fn plane() -> String {
+pub(crate) fn plane() -> String {
     format!("shoot--garden--{NAME}")
 }
 
@@ -47,7 +52,16 @@ fn secret(namespace: &str, config: &str, data: &Value) -> Value {
 }
 
 impl Lab {
-    fn start(name: &'static str, change: impl FnOnce(&World, &mut Value)) -> Self {
+    pub(crate) fn start(name: &'static str, change: impl FnOnce(&World, &mut Value)) -> Self {
+        Self::start_and(name, change, |_, _, _| {})
+    }
+
+    /// The same; `begin` is called before the agent starts.
+    pub(crate) fn start_and(
+        name: &'static str,
+        change: impl FnOnce(&World, &mut Value),
+        begin: impl FnOnce(&World, &TestCluster, &Arc<Agent>),
+    ) -> Self {
         let world = World::start(&Options::new(name));
         object::prepare_garden(&world.garden);
         object::prepare_seed(&world.seed);
@@ -59,16 +73,18 @@ impl Lab {
         config["leaderElection"] = json!({"leaderElect": false});
         config["controllers"]["managedSeed"] = json!({"syncJitterPeriod": "1m"});
         change(&world, &mut config);
-        let agent = world.agent_with(&config);
-        let lab = Self { world, agent, target };
-        lab.world.wait_until_ready();
-        // A seed with this Service would not fit its configured networks.
-        prepare_plane(&lab.world, &lab.target);
-        lab
+        prepare_plane(&world, &target);
+        let mut agent = Agent::new(&world, "host-1", &config, world.pod());
+        agent.routes.insert(format!("{ADDRESS}:443"), address(&target));
+        let agent = Arc::new(agent);
+        begin(&world, &target, &agent);
+        agent.launch();
+        world.wait_until_ready();
+        Self { world, agent, target }
     }
 
     /// The Shoot as the garden has it.
-    fn put_shoot(&self, more: impl FnOnce(&mut Value)) {
+    pub(crate) fn put_shoot(&self, more: impl FnOnce(&mut Value)) {
         let mut shoot = prepare::shoot(NAME);
         shoot["metadata"]["namespace"] = json!(GARDEN);
         shoot["metadata"]["uid"] = json!("uid-of-s1");
@@ -94,7 +110,7 @@ impl Lab {
         self.world.garden.merge_status(CORE, "shoots", (GARDEN, NAME), &observed);
     }
 
-    fn make(&self, more: impl FnOnce(&mut Value)) {
+    pub(crate) fn make(&self, more: impl FnOnce(&mut Value)) {
         let mut managed = json!({"metadata": {"namespace": GARDEN, "name": NAME,
                 "labels": {format!("name.seed.gardener.cloud/{}", self.world.name): "true"}},
             "spec": {"shoot": {"name": NAME}, "gardenlet": {
@@ -107,20 +123,20 @@ impl Lab {
     }
 
     /// ManagedSeeds are listed once a minute.
-    fn pass_list(&self) {
+    pub(crate) fn pass_list(&self) {
         self.world.time.advance(MINUTE);
     }
 
-    fn managed(&self) -> Option<Value> {
+    pub(crate) fn managed(&self) -> Option<Value> {
         self.world.garden.get(MANAGEMENT, "managedseeds", GARDEN, NAME)
     }
 
-    fn change(&self, patch: &Value) {
+    pub(crate) fn change(&self, patch: &Value) {
         self.world.garden.merge(MANAGEMENT, "managedseeds", (GARDEN, NAME), patch);
         self.pass_list();
     }
 
-    fn wait_for(&self, kind: &str, reason: &str, words: &str) -> Value {
+    pub(crate) fn wait_for(&self, kind: &str, reason: &str, words: &str) -> Value {
         self.world.garden.wait_for(&format!("{kind} {reason} {words}"), |_| {
             let managed = self.managed()?;
             let found = condition(&managed, kind)?;
@@ -128,16 +144,16 @@ impl Lab {
         })
     }
 
-    fn of_target(&self, group: &str, plural: &str, name: &str) -> Option<Value> {
+    pub(crate) fn of_target(&self, group: &str, plural: &str, name: &str) -> Option<Value> {
         self.target.get(group, plural, GARDEN, name)
     }
 
-    fn deployment(&self) -> Option<Value> {
+    pub(crate) fn deployment(&self) -> Option<Value> {
         self.of_target("apps", "deployments", "gardenlet")
     }
 
     /// The configuration that the deployed agent reads.
-    fn config(&self) -> Value {
+    pub(crate) fn config(&self) -> Value {
         let deployment = self.deployment().unwrap();
         let volumes = &deployment["spec"]["template"]["spec"]["volumes"];
         let map = volumes.as_array().unwrap().iter().find(|it| it["name"] == "gardenlet-config").unwrap();
@@ -146,7 +162,7 @@ impl Lab {
     }
 
     /// The bootstrap token that the deployed agent has.
-    fn token(&self) -> Option<String> {
+    pub(crate) fn token(&self) -> Option<String> {
         let secret = self.of_target("", "secrets", "gardenlet-kubeconfig-bootstrap")?;
         let text = String::from_utf8(from_base64(secret["data"]["kubeconfig"].as_str()?)?).ok()?;
         let kubeconfig = yaml::parse(&text).unwrap();
@@ -154,13 +170,13 @@ impl Lab {
     }
 
     /// Objects of the target that the agent wrote since `mark`.
-    fn writes(&self, mark: usize) -> Vec<String> {
+    pub(crate) fn writes(&self, mark: usize) -> Vec<String> {
         let all = self.target.requests_since(mark);
         let ours = all.iter().filter(|r| r.is_write() && r.user.ends_with(":gardener-internal"));
         ours.map(Recorded::line).collect()
     }
 
-    fn has_event(&self, kind: &str, words: &str) {
+    pub(crate) fn has_event(&self, kind: &str, words: &str) {
         self.world.garden.wait_for(&format!("an event {words}"), |garden| {
             let events = garden.store().list("events.k8s.io", "events", GARDEN);
             let is_it = |e: &Value| e["regarding"]["kind"] == kind && text(e, "/note").contains(words);
@@ -168,7 +184,7 @@ impl Lab {
         });
     }
 
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.agent.stop();
     }
 }
@@ -188,10 +204,13 @@ impl Drop for Lab {
 }
 
 /// The way to the cluster.
-fn service(target: &TestCluster) -> Value {
-    let port: u16 = target.url().rsplit_once(':').unwrap().1.parse().unwrap();
+fn service() -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kube-apiserver", "namespace": plane()},
-        "spec": {"clusterIP": "127.0.0.1", "clusterIPs": ["127.0.0.1"], "ports": [{"port": port}]}})
+        "spec": {"clusterIP": ADDRESS, "clusterIPs": [ADDRESS], "ports": [{"port": 443}]}})
+}
+
+fn address(target: &TestCluster) -> SocketAddr {
+    World::address(target).parse().unwrap()
 }
 
 /// What the namespace of the control plane holds for whoever calls the cluster.
@@ -212,7 +231,7 @@ fn prepare_plane(world: &World, target: &TestCluster) {
         "users": [{"name": "c", "user": {"token": token}}]});
     world.seed.apply(&[
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
-        service(target),
+        service(),
         secret(&namespace, "ca-bundle", &json!({"bundle.crt": authority.certificate()})),
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "gardener-internal", "namespace": namespace},
             "stringData": {"kubeconfig": config.to_string()}}),
@@ -279,6 +298,11 @@ fn a_managed_seed_gets_an_agent_that_joins_the_garden_and_goes_again() {
         };
         assert!(role("roles").is_some() && role("rolebindings").is_some(), "{namespace}");
     }
+    let told = Desk::new(&lab.world, |_| {}).explain(&["managedseed", NAME]);
+    assert!(
+        told.contains("- its Seed \"s1\" is not in the garden: the agent in the Shoot registers it"),
+        "{told}"
+    );
 
     // Nothing has changed: nothing is written, and the token stays.
     let mark = lab.target.request_count();
@@ -443,7 +467,7 @@ fn the_older_annotation_of_shoots_works_without_a_managed_seed() {
         let all = garden.requests_since(mark);
         all.iter().any(|r| r.info.resource == "shoots" && r.info.verb == "watch").then_some(())
     });
-    lab.world.seed.apply(&[service(&lab.target)]);
+    lab.world.seed.apply(&[service()]);
     lab.world.garden.wait_for("the end of the Seed", |garden| {
         let seed = garden.seed(NAME);
         if seed.as_ref().is_some_and(|seed| !seed["metadata"]["deletionTimestamp"].is_null()) {

@@ -667,7 +667,12 @@ impl Agent {
 
     /// The network of the present life.
     pub fn cable(&self) -> Arc<Cable> {
-        self.life.lock().unwrap().as_ref().unwrap().cable.clone()
+        self.present_cable().unwrap()
+    }
+
+    /// The same, if there is one.
+    pub fn present_cable(&self) -> Option<Arc<Cable>> {
+        self.life.lock().unwrap().as_ref().map(|life| life.cable.clone())
     }
 
     /// Whether the program still runs.

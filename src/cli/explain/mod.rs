@@ -20,6 +20,7 @@ use self::decide::{Gathered, Related, explain, name, when};
 use self::objects::Survey;
 use super::{Io, Variable, clusters, fail, print};
 
+mod asked;
 mod decide;
 mod finalizers;
 mod objects;
@@ -78,7 +79,9 @@ impl Explainer<'_> {
             |connection| Client::new(connection, clusters::options(self.variable)).map_err(|e| chain(&e));
         let seed = client(clusters::seed(self.settings, self.variable).map_err(|(text, _)| text)?)?;
         let wanted = question.kind.to_ascii_lowercase();
-        let known = OF_GARDEN.into_iter().find(|r| is_called(r, &wanted));
+        // Some kinds of extensions are called as those of the garden by which they are asked for.
+        let of_seed = wanted.strip_suffix(".extensions.gardener.cloud");
+        let known = OF_GARDEN.into_iter().chain(asked::KINDS).find(|r| is_called(r, &wanted));
         let (cluster, client, resource) = match known {
             Some(resource) => {
                 let garden =
@@ -86,7 +89,7 @@ impl Explainer<'_> {
                 ("garden", client(garden.connection)?, resource)
             }
             None => {
-                let found = find_kind(&seed, &wanted).map_err(|e| chain(&e))?;
+                let found = find_kind(&seed, of_seed.unwrap_or(&wanted)).map_err(|e| chain(&e))?;
                 let unknown = || format!("the seed serves no kind {:?}", question.kind);
                 ("seed", seed.clone(), found.ok_or_else(unknown)?)
             }
@@ -106,6 +109,8 @@ impl Explainer<'_> {
             self.seed(&seed, &client, &question.name);
         } else if resource == MANAGED_RESOURCE {
             self.managed(&seed, &object);
+        } else if cluster == "garden" && asked::KINDS.contains(&resource) {
+            self.asked(&seed, &client, &resource, &object);
         }
         let now = Clock::system().now();
         let mut told = shoot::Told::default();

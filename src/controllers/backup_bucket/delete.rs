@@ -33,14 +33,14 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
         // Nobody can mend the reference any more, and it has never led to anything.
         Err(_) => None,
     };
-    if let Some(credentials) = &credentials
-        && !matches!(round.copy_of(credentials)?, Copy::Same(_))
-    {
-        // They may have changed since.
-        round.bring(credentials)?;
-    }
     let target = round.target();
     if let Some(object) = target.find(round.seed())? {
+        if let Some(credentials) = &credentials
+            && !matches!(round.copy_of(credentials)?, Copy::Same(_))
+        {
+            // They may have changed since.
+            round.bring(credentials)?;
+        }
         if object["metadata"]["deletionTimestamp"].is_null() {
             target.delete(round.seed(), round.cx.clock.now())?;
         }

@@ -17,11 +17,12 @@ use crate::api::resources::GARDEN_NAMESPACE;
 use crate::backup::decide::{Plan, State};
 use crate::backup::round::finalize;
 use crate::backup::status::{self, Report, Way};
-use crate::backup::{Kind, Round};
+use crate::backup::{Kind, Known, Round};
 use crate::base::random;
 use crate::extension::Wish;
 use crate::extension::changed::{Head, has_ended};
-use crate::extension::credentials::{Credentials, Reference};
+use crate::extension::credentials::{Credentials, Reference, problem};
+use crate::flow::Failed;
 use crate::kube::{Garden, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
@@ -67,6 +68,10 @@ pub fn add(site: &Site, group: &mut Group) {
         garden: site.garden.clone(),
         seed: site.seed.clone(),
         seed_name: site.seed_name().to_owned(),
+        known: Known {
+            registrations: site.registrations.store().clone(),
+            installations: site.installations.store().clone(),
+        },
     };
     group.run(lane, reconciler);
 }
@@ -75,6 +80,7 @@ struct BucketReconciler {
     garden: Garden,
     seed: Seed,
     seed_name: String,
+    known: Known,
 }
 
 impl Reconciler for BucketReconciler {
@@ -85,25 +91,38 @@ impl Reconciler for BucketReconciler {
         if object["spec"]["seedName"] != self.seed_name.as_str() {
             return Ok(Outcome::Done);
         }
-        let mut round = Round { clusters: (&self.garden, &self.seed), kind: &KIND, object, cx };
-        if round.is_deleting() { delete::step(&mut round) } else { reconcile(&mut round) }
+        let operation = status::operation(&object);
+        let mut round = Round::new((&self.garden, &self.seed), &KIND, object, cx);
+        let result =
+            if round.is_deleting() { delete::step(&mut round) } else { reconcile(&mut round, &self.known) };
+        round.end(operation, result)
     }
 }
 
-fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
+fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<Outcome, Failure> {
     round.finalize(true)?;
     let operation = status::operation(&round.object);
+    if let Err(failed) = round.check_name() {
+        // Nobody can change it.
+        return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| Outcome::Done)?);
+    }
     let found = Reference::read(&round.object["spec"]["credentialsRef"])
         .and_then(|reference| reference.find(round.garden(), "spec.credentialsRef"));
     let credentials = match found {
         Ok(credentials) => credentials,
         Err(failed) => return Err(round.fail(operation, failed)),
     };
-    claim(round.garden(), &credentials)?;
+    if let Err(failed) = claim(round.garden(), &credentials)? {
+        return Err(round.fail(operation, failed));
+    }
     let wish = wish(round);
-    let (Plan { asks, state, .. }, object) = round.prepare(&credentials, &wish, Some(REFRESH))?;
+    let (Plan { asks, state, again, .. }, object) = round.prepare(&credentials, &wish, Some(REFRESH))?;
     let is_done = state == State::Succeeded;
     match state {
+        State::Unheard => {
+            let failed = round.unheard(&wish.spec["type"], known);
+            round.tell(operation, failed.clone(), failed.text)?;
+        }
         State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
         State::Pending => {
             let description = format!("{} of BackupBucket state initialized.", status::noun(operation));
@@ -119,19 +138,28 @@ fn reconcile(round: &mut Round<'_>) -> Result<Outcome, Failure> {
         round.target().deploy(round.seed(), &wish, round.cx.clock.now())?;
     }
     // Upstream looks each minute. In the other states, a change of the extension's object wakes this controller.
-    Ok(if is_done { Outcome::After(PERIOD.mul_f64(0.9 + 0.2 * random::unit())) } else { Outcome::Done })
+    let period = is_done.then(|| PERIOD.mul_f64(0.9 + 0.2 * random::unit()));
+    Ok(again.or(period).map_or(Outcome::Done, Outcome::After))
 }
 
-/// Nobody may delete the credentials as long as the bucket is there.
-fn claim(garden: &Garden, credentials: &Credentials) -> Result<(), Failure> {
+/// Nobody may delete the credentials as long as the bucket is there. Those that somebody has deleted already cannot be held.
+fn claim(garden: &Garden, credentials: &Credentials) -> Result<Result<(), Failed>, Failure> {
     let (resource, object) = (credentials.resource(), &credentials.object);
+    let metadata = &object["metadata"];
+    if !metadata["deletionTimestamp"].is_null() && !has(object, FINALIZER) {
+        return Ok(Err(problem(format!(
+            "spec.credentialsRef refers to {} {}/{}, which is being deleted: create it anew as soon as it is gone",
+            resource.kind,
+            text(&metadata["namespace"]),
+            text(&metadata["name"])
+        ))));
+    }
     finalize(garden, resource, object, (FINALIZER, true))?;
     if !has(object, FINALIZER_BEFORE) {
-        return Ok(());
+        return Ok(Ok(()));
     }
-    let metadata = &object["metadata"];
     let live = garden.find::<Value>(resource, text(&metadata["namespace"]), text(&metadata["name"]))?;
-    live.map_or(Ok(()), |live| finalize(garden, resource, &live, (FINALIZER_BEFORE, false)))
+    live.map_or(Ok(()), |live| finalize(garden, resource, &live, (FINALIZER_BEFORE, false))).map(Ok)
 }
 
 fn has(object: &Value, finalizer: &str) -> bool {
@@ -163,14 +191,13 @@ fn generated(bucket: &str) -> Key {
 fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>, Failure> {
     let reference = &status["generatedSecretRef"];
     if reference.is_object() {
+        let made = made(round, reference)?;
         let secret = generated(&round.key().name);
         let named = json!({"name": secret.name, "namespace": secret.namespace});
         if round.object["status"]["generatedSecretRef"] != named {
             // First: whoever authorizes us knows by it that the Secret is ours.
             round.write_status(json!({"status": {"generatedSecretRef": named}}))?;
         }
-        let (namespace, name) = (text(&reference["namespace"]), text(&reference["name"]));
-        let made = round.seed().get::<Value>(&SECRET, namespace, name)?;
         let metadata = &round.object["metadata"];
         let owner = json!({"apiVersion": BACKUP_BUCKET.api_version(), "kind": BACKUP_BUCKET.kind, "name": metadata["name"],
             "uid": metadata["uid"], "controller": true, "blockOwnerDeletion": true});
@@ -186,4 +213,18 @@ fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>
     }
     let state = &status["providerStatus"];
     Ok((!state.is_null()).then(|| ("providerStatus".to_owned(), state.clone())).into_iter().collect())
+}
+
+/// The Secret of the seed with credentials that the extension has made.
+fn made(round: &Round<'_>, reference: &Value) -> Result<Value, Failure> {
+    let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
+    let is_whole = !key.namespace.is_empty() && !key.name.is_empty();
+    let found = if is_whole { round.seed().find(&SECRET, &key.namespace, &key.name)? } else { None::<Value> };
+    found.ok_or_else(|| {
+        Failure::retry(format!(
+            "status.generatedSecretRef of the extension's BackupBucket {} names Secret {key}, which the seed does not have: its \
+             extension has to make it, or to remove the reference",
+            round.key().name
+        ))
+    })
 }

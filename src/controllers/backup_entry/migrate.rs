@@ -19,7 +19,7 @@ use super::{started, succeeded};
 
 /// How often to look whether the object of the extension is gone, in case nobody tells.
 const PERIOD: Duration = Duration::from_secs(30);
-const OPERATION_TYPE: &str = "Migrate";
+pub(super) const OPERATION_TYPE: &str = "Migrate";
 
 /// What is to be done with the object of the extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,8 +66,11 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<Outcome, Failure> {
     let state = text(&object["status"]["lastOperation"]["state"]);
     match next {
         Next::Unknown => {
-            round.report(&started(OPERATION_TYPE))?;
-            return Err(Failure::retry("extension object did not record a lastOperation yet"));
+            return Err(Failure::retry(format!(
+                "the extension has not said anything of BackupEntry {} yet, so nobody knows whether it would let go of it: look \
+                 whether the extension of its type is installed and works",
+                target.name
+            )));
         }
         Next::Failed => {
             let failed = why(&object, state);

@@ -18,11 +18,11 @@ use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION
 use crate::api::meta::{Key, ObjectMeta, annotation, or_default, text};
 use crate::backup::decide::{self, Plan, State};
 use crate::backup::status::{self, Report, Way};
-use crate::backup::{Kind, Round};
+use crate::backup::{Kind, Known, Round};
 use crate::config::backup::BackupEntryController;
 use crate::config::settings::Settings;
 use crate::extension::changed::{Head, has_ended};
-use crate::extension::credentials::{Credentials, Reference};
+use crate::extension::credentials::{Credentials, Reference, problem};
 use crate::extension::{Memory, Wish};
 use crate::flow::Failed;
 use crate::format::view;
@@ -133,6 +133,10 @@ pub fn add(site: &Site, group: &mut Group) {
         seed_name,
         settings: Arc::clone(&site.settings),
         buckets: site.buckets.store().clone(),
+        known: Known {
+            registrations: site.registrations.store().clone(),
+            installations: site.installations.store().clone(),
+        },
     };
     group.run(lane, reconciler);
 }
@@ -151,6 +155,7 @@ struct EntryReconciler {
     settings: Arc<Settings>,
     /// The BackupBuckets of this seed.
     buckets: Store<Head>,
+    known: Known,
 }
 
 impl EntryReconciler {
@@ -174,18 +179,21 @@ impl Reconciler for EntryReconciler {
             return Ok(Outcome::Done);
         }
         let patience = self.patience(&head);
-        let mut round = Round { clusters: (&self.garden, &self.seed), kind: &KIND, object, cx };
-        if round.is_deleting() {
-            delete::step(&mut round, self.grace(), patience)
-        } else if head.is_leaving() {
+        let leaves = object["metadata"]["deletionTimestamp"].is_null() && head.is_leaving();
+        let operation = if leaves { migrate::OPERATION_TYPE } else { status::operation(&object) };
+        let mut round = Round::new((&self.garden, &self.seed), &KIND, object, cx);
+        let result = if leaves {
             migrate::step(&mut round)
+        } else if round.is_deleting() {
+            delete::step(&mut round, self.grace(), patience)
         } else {
-            reconcile(&mut round, patience)
-        }
+            reconcile(&mut round, patience, &self.known)
+        };
+        round.end(operation, result)
     }
 }
 
-fn reconcile(round: &mut Round<'_>, patience: Duration) -> Result<Outcome, Failure> {
+fn reconcile(round: &mut Round<'_>, patience: Duration, known: &Known) -> Result<Outcome, Failure> {
     round.finalize(true)?;
     let operation = status::operation(&round.object);
     if round.object["status"]["seedName"].is_null() {
@@ -193,13 +201,21 @@ fn reconcile(round: &mut Round<'_>, patience: Duration) -> Result<Outcome, Failu
         let seed = round.object["spec"]["seedName"].clone();
         round.write_status(json!({"status": {"seedName": seed}}))?;
     }
+    if let Err(failed) = round.check_name() {
+        // Nobody can change it.
+        return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| Outcome::Done)?);
+    }
     let Some((bucket, credentials)) = usable(round, operation)? else {
         return Ok(Outcome::After(patience));
     };
     let wish = wish(round, &bucket);
-    let (Plan { asks, state, .. }, _) = round.prepare(&credentials, &wish, None)?;
+    let (Plan { asks, state, again, .. }, _) = round.prepare(&credentials, &wish, None)?;
     let is_done = state == State::Succeeded;
     match state {
+        State::Unheard => {
+            let failed = round.unheard(&wish.spec["type"], known);
+            round.tell(operation, failed.clone(), failed.text)?;
+        }
         State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
         State::Pending => round.report(&started(operation))?,
         State::Succeeded => round.report(&succeeded(operation))?,
@@ -211,7 +227,7 @@ fn reconcile(round: &mut Round<'_>, patience: Duration) -> Result<Outcome, Failu
         let Key { namespace, name } = round.key();
         round.garden().patch::<Value>(&BACKUP_ENTRY, &namespace, &name, "", &patch)?;
     }
-    Ok(Outcome::Done)
+    Ok(again.map_or(Outcome::Done, Outcome::After))
 }
 
 fn started(operation: &'static str) -> Report {
@@ -243,10 +259,14 @@ fn usable(round: &mut Round<'_>, operation: &'static str) -> Result<Option<(Valu
 /// The bucket of the entry, or why it cannot be used now.
 fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, Failure> {
     let name = text(&round.object["spec"]["bucketName"]);
-    let found = round.garden().find::<Value>(&BACKUP_BUCKET, "", name)?;
+    // Without a name that would be asking for a list.
+    let found =
+        if name.is_empty() { None } else { round.garden().find::<Value>(&BACKUP_BUCKET, "", name)? };
     Ok(match found {
         Some(bucket) => decide::check_bucket(&bucket).map(|()| bucket),
-        None => Err(Failed::new(format!("failed getting associated BackupBucket {name:?}: not found"))),
+        None => Err(problem(format!(
+            "failed getting associated BackupBucket {name:?}: not found: create it, or delete the BackupEntry"
+        ))),
     })
 }
 
@@ -289,7 +309,14 @@ fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), Failure> {
     let owners = round.object["metadata"]["ownerReferences"].as_array();
     let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Shoot");
     let shoot = owner.map(|owner| text(&owner["name"])).unwrap_or_default();
-    let state = round.garden().get::<Value>(&SHOOT_STATE, &round.key().namespace, shoot)?;
+    let namespace = round.key().namespace;
+    let found = if shoot.is_empty() { None } else { round.garden().find(&SHOOT_STATE, &namespace, shoot)? };
+    let Some(state) = found else {
+        return Err(Failure::retry(format!(
+            "the garden has no ShootState {namespace}/{shoot}, from which the BackupEntry is to be restored: the seed that it has left \
+             makes it; if that cannot do so any more, create one with an empty spec"
+        )));
+    };
     Ok(target.restore(seed, wish, &memory(&state, &target.name), now)?)
 }
 

@@ -11,7 +11,7 @@ use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
-use crate::extension::{CONFIGURATION_PROBLEM, TIMESTAMP, check, last_error};
+use crate::extension::{CONFIGURATION_PROBLEM, TIMESTAMP, Unready, check, last_error};
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::format::time::parse_rfc3339;
@@ -51,14 +51,24 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
     let asked = Plan { asks: true, again: Some(BEGINS_WITHIN), ..pending.clone() };
     let Some(object) = object else { return asked };
     if !object["metadata"]["deletionTimestamp"].is_null() {
-        // Somebody has deleted it: when it is gone, there will be another one.
-        return pending;
+        let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+        let finalizers: Vec<&str> = finalizers.map(text).collect();
+        let why = format!(
+            "somebody has deleted it in the seed: there will be another one when it is gone; it is held by {}",
+            if finalizers.is_empty() { "nobody".to_owned() } else { finalizers.join(", ") }
+        );
+        return Plan { state: State::Failed(Failed::new(why)), ..pending };
     }
     if difference(&object["spec"], spec).is_some() {
         return asked;
     }
     let last = &object["status"]["lastOperation"];
-    let requested = parse_rfc3339(annotation(object, TIMESTAMP)).ok();
+    let stamp = annotation(object, TIMESTAMP);
+    let requested = parse_rfc3339(stamp).ok();
+    if requested.is_none() && !stamp.is_empty() {
+        // Somebody has written it, and nobody can tell what the extension has heard of.
+        return asked;
+    }
     let age = requested.map_or(Duration::MAX, |at| now.since(at));
     if annotation(object, OPERATION) == "reconcile" || last.is_null() {
         let left = BEGINS_WITHIN.saturating_sub(age);
@@ -69,11 +79,20 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
         };
     }
     let updated = parse_rfc3339(text(&last["lastUpdateTime"])).unwrap_or_default();
+    let state = text(&last["state"]);
+    // An extension that has come to an end says so for what it was asked, and does so soon.
+    let lags = || match BEGINS_WITHIN.saturating_sub(age) {
+        Duration::ZERO => {
+            let why = check(object).err().map(Unready::into_failed).unwrap_or_default();
+            let text = format!("{}: look at the log of the extension, and at its clock", why.text);
+            Plan { state: State::Failed(Failed { text, ..why }), ..pending.clone() }
+        }
+        left => Plan { again: Some(left), ..pending.clone() },
+    };
     // The status knows no fractions.
     if requested.is_some_and(|at| updated < Timestamp::from_unix(at.unix())) {
-        return pending;
+        return if state == "Processing" { pending } else { lags() };
     }
-    let state = text(&last["state"]);
     if state == "Failed" {
         let left = ASK_AGAIN.saturating_sub(age);
         let again = Some(if left.is_zero() { ASK_AGAIN } else { left });
@@ -82,7 +101,11 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Plan
     if state == "Error" || !object["status"]["lastError"].is_null() {
         return Plan { state: State::Failed(why(object, state)), ..pending };
     }
-    if check(object).is_ok() { Plan { state: State::Succeeded, ..pending } } else { pending }
+    match (check(object), state) {
+        (Ok(()), _) => Plan { state: State::Succeeded, ..pending },
+        (Err(_), "Succeeded") => lags(),
+        (Err(_), _) => pending,
+    }
 }
 
 /// What an extension says, or that it has failed.
@@ -167,6 +190,9 @@ mod tests {
         let operation = "/metadata/annotations/gardener.cloud~1operation";
         let state = "/status/lastOperation/state";
         let last = "/status/lastOperation";
+        let updated = "/status/lastOperation/lastUpdateTime";
+        let lags =
+            |why: &str| failed(&format!("{why}: look at the log of the extension, and at its clock"), &[]);
         let error = json!({"description": "no quota", "codes": ["ERR_INFRA_QUOTA_EXCEEDED"]});
         let quota = || failed("error during reconciliation: no quota", &["ERR_INFRA_QUOTA_EXCEEDED"]);
         let gave_up = || failed("extension state is not Succeeded but Failed", &[]);
@@ -174,9 +200,15 @@ mod tests {
             ("right", vec![], false, State::Succeeded, None),
             (
                 "goes",
-                vec![("/metadata/deletionTimestamp", json!(ASKED)), ("/spec/type", json!("x"))],
+                vec![
+                    ("/metadata/deletionTimestamp", json!(ASKED)),
+                    ("/metadata/finalizers", json!(["a", "b"])),
+                ],
                 false,
-                State::Pending,
+                failed(
+                    "somebody has deleted it in the seed: there will be another one when it is gone; it is held by a, b",
+                    &[],
+                ),
                 None,
             ),
             ("another type", vec![("/spec/type", json!("x"))], true, State::Pending, Some(s(30))),
@@ -223,9 +255,37 @@ mod tests {
                 vec![(asked, json!("2026-01-01T00:01:36Z"))],
                 false,
                 State::Pending,
+                Some(s(26)),
+            ),
+            (
+                "at work, and older than the request",
+                vec![(asked, json!("2026-01-01T00:01:36Z")), (state, json!("Processing"))],
+                false,
+                State::Pending,
                 None,
             ),
-            ("another generation", vec![("/metadata/generation", json!(2))], false, State::Pending, None),
+            (
+                "older than the request for long",
+                vec![(asked, json!(long_ago)), (updated, json!("2025-12-31T23:00:00Z"))],
+                false,
+                lags("last operation is older than the request for it"),
+                None,
+            ),
+            (
+                "another generation",
+                vec![("/metadata/generation", json!(2))],
+                false,
+                State::Pending,
+                Some(Duration::from_millis(20_500)),
+            ),
+            (
+                "another generation for long",
+                vec![("/metadata/generation", json!(2)), (asked, json!(long_ago))],
+                false,
+                lags("observed generation outdated (1/2)"),
+                None,
+            ),
+            ("asked at no time", vec![(asked, json!("yesterday"))], true, State::Pending, Some(s(30))),
             ("an error", vec![("/status/lastError", error.clone())], false, quota(), None),
             (
                 "tries again after an error",

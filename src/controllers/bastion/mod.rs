@@ -17,11 +17,12 @@ use crate::api::gardener::{BASTION, ControllerInstallation, ControllerRegistrati
 use crate::api::meta::{Key, text};
 use crate::api::patch::difference;
 use crate::base::error::chain;
-use crate::extension::required::{Required, missing};
+use crate::extension::credentials::problem;
+use crate::extension::required::unheard;
 use crate::extension::{CONFIGURATION_PROBLEM, Target, Wish};
 use crate::flow::Failed;
 use crate::format::view;
-use crate::kube::{DeleteParams, Error, Garden, ListParams, Patch, Seed};
+use crate::kube::{DeleteParams, Error, Garden, ListParams, Patch, Seed, Verdict};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
 use crate::runtime::group::Group;
 use crate::runtime::informer::Options;
@@ -159,7 +160,9 @@ impl Round<'_> {
         }
         if asks && let Err(error) = target.deploy(&self.controller.seed, &Wish::new(spec), now) {
             if error.postponed().is_none() {
-                self.tell(&Report::Failed(Failed::new(chain(&error))))?;
+                let failed = Failed::new(chain(&error));
+                let is_wrong = error.verdict() == Verdict::Invalid;
+                self.tell(&Report::Failed(if is_wrong { problem(failed.text) } else { failed }))?;
             }
             return Err(error.into());
         }
@@ -288,17 +291,9 @@ impl Round<'_> {
 
     /// Nobody has begun.
     fn unheard(&self, provider: &str) -> Failed {
-        let why = "extension did not record a last operation yet";
-        let required = Required::from([("Bastion", provider.to_owned())]);
         let (registrations, installations) =
             (self.controller.registrations.values(), self.controller.installations.values());
-        match missing(&required, &registrations, &installations) {
-            None => Failed::new(why),
-            Some(missing) => Failed {
-                codes: vec![CONFIGURATION_PROBLEM.to_owned()],
-                ..Failed::new(format!("{why}; {missing}"))
-            },
-        }
+        unheard("Bastion", provider, &registrations, &installations)
     }
 
     fn finalize(&self, present: bool) -> Result<(), Error> {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::extensions::CLUSTER;
-use crate::api::meta::{Key, ObjectMeta};
+use crate::api::meta::{Key, ObjectMeta, text};
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::hosting;
@@ -65,7 +65,7 @@ pub struct NetworkPolicies {
     networks: Networks,
     additional: Vec<Value>,
     lane: Lane,
-    /// By namespace, as read from `Cluster` objects.
+    /// By namespace, as `Cluster` objects say.
     shoots: Arc<Mutex<SortedMap<String, ShootNetworks>>>,
 }
 
@@ -149,7 +149,7 @@ fn is_news(pods: &Alike, altered: &Altered) -> bool {
     count(&altered.old) == Some(0) || count(&altered.new) == Some(1)
 }
 
-/// Whoever writes the `Cluster` of a Shoot says so.
+/// Whoever writes the `Cluster` of a Shoot hands it over, so that nobody has to read it.
 fn wake_by_clusters(
     served: &Served,
     lane: &Lane,
@@ -157,10 +157,13 @@ fn wake_by_clusters(
     group: &mut Group,
 ) {
     let (waking, shoots) = (lane.clone(), Arc::clone(shoots));
-    group.keep(served.clusters().add(move |name: &String| {
-        // Nobody has asked for what is not there.
-        if shoots.lock().unwrap_or_else(PoisonError::into_inner).remove(name).is_some() {
-            waking.add(Key::new("", name.as_str()));
+    group.keep(served.clusters().add(move |cluster: &Value| {
+        let (name, networks) = (text(&cluster["metadata"]["name"]), ShootNetworks::read(cluster));
+        let mut shoots = shoots.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = shoots.insert(name.to_owned(), networks.clone());
+        // Its namespace comes later, and is news by itself.
+        if before.is_some_and(|before| before != networks) {
+            waking.add(Key::new("", name));
         }
     }));
 }

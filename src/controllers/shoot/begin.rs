@@ -190,12 +190,12 @@ pub(super) fn sync_cluster(
 ) -> Result<(), Failed> {
     let wanted = cluster::fill(shoot, &around.seed, &around.profile);
     let key = Key::new("", text(&wanted["metadata"]["name"]));
-    write::ensure(seed, &CLUSTER, &key, |cluster| {
+    let written = write::ensure(seed, &CLUSTER, &key, |cluster| {
         for (field, value) in wanted["spec"].as_object().into_iter().flatten() {
             cluster["spec"][field] = value.clone();
         }
     })?;
-    served.clusters().tell(&key.name);
+    served.clusters().tell(&written);
     Ok(())
 }
 

@@ -70,20 +70,14 @@ pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
     let place = Place { garden: lab.garden.client()?, seed: lab.seed.client()? };
-    prepare(lab, &world, &place)?;
+    prepare(lab, &world, &place.garden)?;
     let player = Player::of(&["bastions"]);
     player.behave("bastions", reached_at("192.0.2.10"));
     let _playing = player.start(lab.seed.client()?);
 
     let (mut garden, mut seed) = (lab.garden.audit(), lab.seed.audit());
     let begun = wait::now();
-    let bastion = |n: usize| {
-        json!({"apiVersion": BASTION.api_version(), "kind": BASTION.kind,
-            "metadata": {"namespace": PROJECT, "name": name(n)},
-            "spec": {"shootRef": {"name": "s1"}, "seedName": world::SEED, "providerType": "local",
-                "sshPublicKey": "ssh-ed25519 AAAA me", "ingress": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}})
-    };
-    let items: Vec<Value> = (1..=BASTIONS).map(bastion).collect();
+    let items: Vec<Value> = (1..=BASTIONS).map(|n| prepare::bastion(&name(n), world::SEED)).collect();
     lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
     place.wait_for_all(&mut agent, "fifty Bastions", |bastion| is_at(bastion, "192.0.2.10"))?;
     let made_in = wait::seconds_since(begun);
@@ -118,21 +112,16 @@ pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
 }
 
 /// The Shoot with its control plane.
-fn prepare(lab: &Lab, world: &World, place: &Place) -> Result<()> {
+pub(crate) fn prepare(lab: &Lab, world: &World, garden: &Client) -> Result<()> {
     lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": prepare::for_shoots()}))?;
-    wait::until("the namespace of the project", 30, || place.garden.find::<Value>(&NAMESPACE, "", PROJECT))?;
-    let mut shoot = prepare::shoot("s1");
-    shoot["metadata"]["uid"] = json!("uid-of-s1");
-    shoot["metadata"]["labels"] = json!({format!("name.seed.gardener.cloud/{}", world::SEED): "true"});
-    shoot["spec"]["seedName"] = json!(world::SEED);
-    shoot["spec"]["provider"]["workers"] = json!([{"name": "pool"}]);
-    shoot["status"] = json!({"seedName": world::SEED, "technicalID": PLANE});
+    wait::until("the namespace of the project", 30, || garden.find::<Value>(&NAMESPACE, "", PROJECT))?;
+    let shoot = prepare::shoot_with_nodes(world::SEED, PLANE);
     let id = Id::new("core.gardener.cloud", "shoots", PROJECT, "s1");
     world.gardener.store().write(|state| drop(state.put(id, shoot)));
     lab.seed.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PLANE}}))
 }
 
-fn is_of_agent(request: &Request) -> bool {
+pub(crate) fn is_of_agent(request: &Request) -> bool {
     let user = request.user.username.as_str();
     user == AGENT || user.starts_with("gardener.cloud:system:seed:")
 }

@@ -2,18 +2,13 @@
 //! Shoot. One of these servers cannot be reached, in the beginning and once more in the end.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::api::core::{NAMESPACE, SECRET, SERVICE};
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::base::clock::Clock;
-use gardenlet::base::stop::Stop;
-use gardenlet::base::thread;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, ListParams, Patch, Seed};
 use gardenlet::secrets::{Config, Data, Options, Place, Rotation, Secrets};
@@ -22,6 +17,7 @@ use serde_json::{Value, json};
 use crate::agent::Agent;
 use crate::failure::{Failure, Result, ensure};
 use crate::lab::Lab;
+use crate::size::{Bounds, Size};
 use crate::stories::steps::{ready, while_running};
 use crate::support::garden::prepare;
 use crate::support::keys::FixtureKeys;
@@ -37,8 +33,7 @@ const LOST: &str = "s7";
 /// How much longer the others may take because of it.
 const DELAY_S_MAX: f64 = 10.0;
 /// Bounds for the whole agent, at any moment.
-const THREADS_MAX: u64 = 44;
-const PSS_BYTES_MAX: u64 = 20 << 20;
+const MOST: Bounds = Bounds { threads: 44, bytes: 20 << 20 };
 /// Until all are created that can be: `minReadySeconds` of the API server alone are half a minute.
 const CREATED_WITHIN_S: u64 = 300;
 const RECONCILED_WITHIN_S: u64 = 120;
@@ -98,7 +93,7 @@ pub(crate) fn come_up(lab: &mut Lab) -> Result<()> {
     ensure(last[1] <= last[0] + DELAY_S_MAX, || {
         format!("without a lost Shoot the others took {:.1} s, with one {:.1} s", last[0], last[1])
     })?;
-    size.ensure_small(lab.environment.has_agent())?;
+    size.ensure_small(&MOST, lab.environment.has_agent())?;
     agent.ensure_running()
 }
 
@@ -209,84 +204,4 @@ fn lender(config: &str, data: &Data) -> Value {
         data.iter().map(|(key, value)| (key.as_str(), base64::encode(value))).collect();
     json!({"apiVersion": "v1", "kind": "Secret", "data": data, "metadata": {"name": format!("lent-{config}"),
         "labels": {"secrets-manager-use-data-for-name": config}}})
-}
-
-/// How large the agent was at most.
-struct Size {
-    stop: Stop,
-    most: Arc<Most>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Most {
-    threads: AtomicU64,
-    pss: AtomicU64,
-    anonymous: AtomicU64,
-    names: Mutex<BTreeMap<String, usize>>,
-}
-
-impl Size {
-    /// Looks at a process until dropped.
-    fn watch(process: u32) -> Result<Self> {
-        let (stop, most) = (Stop::new(), Arc::new(Most::default()));
-        let (stopped, seen) = (stop.clone(), most.clone());
-        let folder = format!("/proc/{process}");
-        let thread = thread::spawn("size", 256 << 10, move || {
-            let clock = Clock::system();
-            while !stopped.wait(&clock, Duration::from_millis(100)) {
-                seen.look(&folder);
-            }
-        })?;
-        Ok(Self { stop, most, thread: Some(thread) })
-    }
-
-    fn print(&self, when: &str) {
-        let Most { threads, pss, anonymous, .. } = &*self.most;
-        let megabytes = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed) as f64 / f64::from(1 << 20);
-        println!(
-            "                         until {when}: {} threads, {:.1} MB, of them {:.1} MB that no file backs",
-            threads.load(Ordering::Relaxed),
-            megabytes(pss),
-            megabytes(anonymous)
-        );
-    }
-
-    /// Of a program that is not made to be shipped, its own file does not count: it is several times as large.
-    fn ensure_small(&self, is_shipped: bool) -> Result<()> {
-        let Most { threads, pss, anonymous, names } = &*self.most;
-        let names = names.lock().unwrap_or_else(PoisonError::into_inner);
-        ensure(threads.load(Ordering::Relaxed) <= THREADS_MAX, || format!("too many threads: {names:?}"))?;
-        let bytes = if is_shipped { pss } else { anonymous }.load(Ordering::Relaxed);
-        ensure(bytes <= PSS_BYTES_MAX, || format!("too large: {} kB", bytes >> 10))
-    }
-}
-
-impl Drop for Size {
-    fn drop(&mut self) {
-        self.stop.stop();
-        // A panic in it has been printed.
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-impl Most {
-    fn look(&self, process: &str) {
-        let tasks = fs::read_dir(format!("{process}/task")).into_iter().flatten().flatten();
-        let mut names: BTreeMap<String, usize> = BTreeMap::new();
-        // A thread may end between the listing and here.
-        for name in tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok()) {
-            *names.entry(name.trim().to_owned()).or_default() += 1;
-        }
-        let count = names.values().sum::<usize>() as u64;
-        if self.threads.fetch_max(count, Ordering::Relaxed) < count {
-            *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
-        }
-        let text = fs::read_to_string(format!("{process}/smaps_rollup")).unwrap_or_default();
-        for (label, most) in [("Pss:", &self.pss), ("Pss_Anon:", &self.anonymous)] {
-            let line = text.lines().find_map(|line| line.strip_prefix(label));
-            let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-            most.fetch_max(kilobytes.unwrap_or_default() << 10, Ordering::Relaxed);
-        }
-    }
 }

@@ -21,6 +21,7 @@ mod link;
 mod managed_seed;
 mod many;
 mod moves;
+mod objects;
 mod oci;
 mod own;
 mod pod;
@@ -164,6 +165,11 @@ pub(crate) const STORIES: &[Story] = &[
         "agent: a Shoot becomes a seed and ceases to be one",
         Needs::FreshClusters,
         managed_seed::lives_and_goes,
+    ),
+    story(
+        "agent: five hundred objects of extensions at once live and die",
+        Needs::FreshClusters,
+        objects::five_hundred,
     ),
     story("agent: both kubeconfigs come from files", Needs::FreshClusters, identity::from_files),
     story("agent: its certificate is renewed while it runs", Needs::FreshClusters, identity::rotates),

@@ -279,3 +279,31 @@ fn cluster_role_binding(role: &str, subject: &Value) -> Value {
 fn group(name: &str) -> Value {
     json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name})
 }
+
+/// The namespace of the project in which [`bastion`] and [`backup_entry`] are.
+pub const PROJECT: &str = "garden-p";
+
+/// A Bastion for Shoot `s1`.
+pub fn bastion(name: &str, seed: &str) -> Value {
+    json!({"apiVersion": "operations.gardener.cloud/v1alpha1", "kind": "Bastion",
+        "metadata": {"namespace": PROJECT, "name": name},
+        "spec": {"shootRef": {"name": "s1"}, "seedName": seed, "providerType": "local", "sshPublicKey": "ssh-ed25519 AAAA me",
+            "ingress": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}})
+}
+
+/// Shoot `s1` with a control plane and nodes, as the API server keeps it.
+pub fn shoot_with_nodes(seed: &str, plane: &str) -> Value {
+    let mut shoot = shoot("s1");
+    shoot["metadata"]["uid"] = json!("uid-of-s1");
+    shoot["metadata"]["labels"] = json!({format!("name.seed.gardener.cloud/{seed}"): "true"});
+    shoot["spec"]["seedName"] = json!(seed);
+    shoot["spec"]["provider"]["workers"] = json!([{"name": "pool"}]);
+    shoot["status"] = json!({"seedName": seed, "technicalID": plane});
+    shoot
+}
+
+/// A BackupEntry in a bucket.
+pub fn backup_entry(name: &str, seed: &str, bucket: &str) -> Value {
+    json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "BackupEntry",
+        "metadata": {"namespace": PROJECT, "name": name}, "spec": {"bucketName": bucket, "seedName": seed}})
+}

@@ -1,0 +1,138 @@
+//! Objects of the garden for which an extension of the seed has work to do, or another agent: what they wait for.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::api::extensions;
+use crate::api::gardener::{
+    BACKUP_BUCKET, BACKUP_ENTRY, BASTION, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, MANAGED_SEED,
+    OPERATION, SEED, SHOOT,
+};
+use crate::api::meta::{Resource, text};
+use crate::base::error::chain;
+use crate::extension::credentials::Reference;
+use crate::extension::required::unheard;
+use crate::format::view;
+use crate::kube::Client;
+
+use super::decide::Related;
+use super::{Explainer, objects};
+
+/// The kinds that this is about.
+pub(super) const KINDS: [Resource; 4] = [BACKUP_BUCKET, BACKUP_ENTRY, BASTION, MANAGED_SEED];
+
+impl Explainer<'_> {
+    /// See the module.
+    pub(super) fn asked(&mut self, seed: &Client, garden: &Client, resource: &Resource, object: &Value) {
+        let (metadata, spec) = (&object["metadata"], &object["spec"]);
+        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+        let ours = self.settings.seed_config.name.clone();
+        let place = if *resource == BACKUP_ENTRY && object["status"]["seedName"].is_string() {
+            &object["status"]["seedName"]
+        } else {
+            &spec["seedName"]
+        };
+        if *resource != MANAGED_SEED && place != ours.as_str() {
+            return self.tell(format!(
+                "it is of seed {:?}, and this agent is of seed {ours:?}: ask there",
+                text(place)
+            ));
+        }
+        if *resource == BACKUP_BUCKET {
+            let reference = Reference::read(&spec["credentialsRef"]);
+            if let Err(failed) = reference.and_then(|it| it.find(garden, "spec.credentialsRef")) {
+                self.tell(format!("its credentials: {}", failed.text));
+            }
+            self.extension(seed, garden, (&extensions::BACKUP_BUCKET, "BackupBucket"), ("", name));
+        } else if *resource == BACKUP_ENTRY {
+            self.other(garden, &BACKUP_BUCKET, ("", text(&spec["bucketName"])), "create it");
+            self.extension(seed, garden, (&extensions::BACKUP_ENTRY, "BackupEntry"), ("", name));
+        } else if *resource == BASTION {
+            let shoot = text(&spec["shootRef"]["name"]);
+            let shoot = self.other(garden, &SHOOT, (namespace, shoot), "delete the Bastion");
+            let plane = text(&shoot.unwrap_or_default()["status"]["technicalID"]).to_owned();
+            if !plane.is_empty() {
+                self.extension(seed, garden, (&extensions::BASTION, "Bastion"), (&plane, name));
+            }
+        } else if *resource == MANAGED_SEED {
+            self.other(garden, &SHOOT, (namespace, text(&spec["shoot"]["name"])), "create it");
+            let remedy = "the agent in the Shoot registers it; look at its log";
+            self.other(garden, &SEED, ("", name), remedy);
+        }
+    }
+
+    /// Another object of the garden, as far as it is there.
+    fn other(
+        &mut self,
+        garden: &Client,
+        resource: &Resource,
+        (namespace, name): (&str, &str),
+        remedy: &str,
+    ) -> Option<Value> {
+        let what = format!("its {}", resource.kind);
+        let found = if name.is_empty() { Ok(None) } else { garden.find::<Value>(resource, namespace, name) };
+        match found {
+            Ok(Some(object)) => {
+                self.related.push(Related { what, object: Some(object.clone()) });
+                return Some(object);
+            }
+            Ok(None) => self.tell(format!("{what} {name:?} is not in the garden: {remedy}")),
+            Err(error) => self.unread.push(format!("{what}: {}", chain(&error))),
+        }
+        None
+    }
+
+    /// The object of the extension in the seed, and whether there is an extension for it.
+    fn extension(
+        &mut self,
+        seed: &Client,
+        garden: &Client,
+        (resource, kind): (&Resource, &'static str),
+        (namespace, name): (&str, &str),
+    ) {
+        match seed.find::<Value>(resource, namespace, name) {
+            Ok(Some(object)) => {
+                let is_unheard = object["status"]["lastOperation"].is_null()
+                    || object["metadata"]["annotations"][OPERATION] == "reconcile";
+                let type_name = text(&object["spec"]["type"]).to_owned();
+                let what = format!("its {kind} for the extension in the seed,");
+                self.related.push(Related { what, object: Some(object) });
+                if is_unheard {
+                    self.unheard(garden, kind, &type_name);
+                }
+            }
+            Ok(None) => self.tell(format!(
+                "the seed has no {kind} {name} for the extension: the agent makes it when nothing above is in its way"
+            )),
+            Err(error) => self.unread.push(format!("{kind} of the extension: {}", chain(&error))),
+        }
+    }
+
+    /// It has not begun.
+    fn unheard(&mut self, garden: &Client, kind: &'static str, type_name: &str) {
+        let of = format!("spec.seedRef.name={}", self.settings.seed_config.name);
+        let (registrations, installations) =
+            (all(garden, &CONTROLLER_REGISTRATION, ""), all(garden, &CONTROLLER_INSTALLATION, &of));
+        match (registrations, installations) {
+            (Ok(registrations), Ok(installations)) => {
+                let failed = unheard(kind, type_name, &registrations, &installations);
+                self.tell(failed.text);
+            }
+            (Err(why), _) | (_, Err(why)) => self.unread.push(format!("extensions: {why}")),
+        }
+    }
+}
+
+fn all<T: DeserializeOwned>(
+    client: &Client,
+    resource: &Resource,
+    fields: &str,
+) -> Result<Vec<Arc<T>>, String> {
+    let mut found = Vec::new();
+    let listed = objects(client, resource, "", ("", fields), &mut |object| {
+        found.extend(view::read(object).map(Arc::new));
+    });
+    listed.map(|()| found).map_err(|error| chain(&error))
+}

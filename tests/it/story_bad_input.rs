@@ -1,0 +1,453 @@
+//! Bad input for the controllers of backups, Bastions and ManagedSeeds: each is told with its place and its remedy, nothing that
+//! is not the agent's is deleted, and nobody spins.
+
+use std::time::Duration;
+
+use gardenlet::api::gardener::OPERATION;
+use gardenlet::base::clock::Mono;
+use gardenlet::extension::TIMESTAMP;
+use serde_json::{Value, json};
+
+use crate::player::{GROUP, Manners};
+use crate::story_backups::{Lab as Backups, PROJECT, credentials, entry_name, finalizers, is};
+use crate::story_bastions::{self, Lab as Bastions, OPERATIONS, reached_at};
+use crate::story_managed_seed::{self, Lab as Managed};
+use crate::support::http::record::Recorded;
+use crate::support::json::text;
+use crate::world::{CORE, World};
+
+const PROBLEM: &str = "ERR_CONFIGURATION_PROBLEM";
+/// An object of somebody else.
+const MINE: &str = "example.org/mine";
+/// How long nobody may spin.
+const WHILE: Duration = Duration::from_secs(300);
+/// Requests of the agent for an object whose trouble has been told: retries with pauses that grow to five minutes, each of few
+/// requests, or a look in half a minute.
+const REQUESTS_MAX: u64 = 60;
+const REQUESTS_A_MINUTE_MAX: u64 = 16;
+/// An extension that answers at once is asked once a minute at most, and for the first time.
+const ASKED_A_MINUTE_MAX: u64 = 1;
+
+/// Counts what the agent does for an object.
+struct Watched<'w> {
+    world: &'w World,
+    since: Mono,
+    marks: (usize, usize),
+}
+
+impl<'w> Watched<'w> {
+    fn begin(world: &'w World) -> Self {
+        let marks = (world.garden.request_count(), world.seed.request_count());
+        Self { world, since: world.clock.mono(), marks }
+    }
+
+    /// Requests that name the object, to both servers.
+    fn requests(&self, name: &str) -> Vec<Recorded> {
+        let all =
+            [self.world.garden.requests_since(self.marks.0), self.world.seed.requests_since(self.marks.1)];
+        let is_it = |r: &Recorded| {
+            r.user_agent.starts_with("gardenlet/") && r.info.name.ends_with(name) && !name.is_empty()
+        };
+        all.concat().into_iter().filter(is_it).collect()
+    }
+
+    /// So much time has passed that more may have happened: on a busy machine more than was waited for.
+    fn minutes(&self) -> u64 {
+        self.world.clock.mono().saturating_sub(self.since).as_secs() / 60 + 1
+    }
+
+    /// Nobody spins for these.
+    fn ensure_calm(&self, names: &[&str]) {
+        self.world.skip(WHILE);
+        let max = REQUESTS_MAX + REQUESTS_A_MINUTE_MAX * self.minutes();
+        for name in names {
+            let count = self.requests(name).len() as u64;
+            assert!(count <= max, "{count} requests for {name}, {max} are enough");
+        }
+    }
+
+    /// Nobody has deleted anything for this.
+    fn ensure_nothing_deleted(&self, name: &str) {
+        let deletes = self.requests(name).into_iter().filter(|r| r.method == "DELETE");
+        assert_eq!(deletes.map(|r| r.line()).collect::<Vec<_>>(), Vec::<String>::new());
+    }
+}
+
+/// A trouble: what is wrong, with whom, the words that tell it, its code.
+struct Row {
+    name: String,
+    more: Value,
+    words: &'static str,
+    codes: Value,
+}
+
+fn row(name: impl Into<String>, more: Value, words: &'static str, code: &str) -> Row {
+    let codes = if code.is_empty() { Value::Null } else { json!([code]) };
+    Row { name: name.into(), more, words, codes }
+}
+
+fn secret(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": name})
+}
+
+impl Backups {
+    fn put_bucket(&self, name: &str, more: &Value) {
+        let mut bucket = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "BackupBucket", "metadata": {"name": name},
+            "spec": {"provider": {"type": "local", "region": "north"}, "credentialsRef": secret("backup"), "seedName": self.world.name}});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            bucket["spec"][field] = value.clone();
+        }
+        self.world.garden.apply(&[bucket]);
+    }
+
+    fn any_bucket(&self, name: &str) -> Option<Value> {
+        self.world.garden.get(CORE, "backupbuckets", "", name)
+    }
+
+    /// Waits for `lastError` and gives it. Time passes quickly.
+    fn wait_for_error(&self, what: &str, words: &str, object: impl Fn() -> Option<Value>) -> Value {
+        self.wait_for(&format!("{what}: {words}"), || {
+            self.world.time.advance(Duration::from_secs(1));
+            let error = object()?["status"]["lastError"].clone();
+            text(&error, "/description").contains(words).then_some(error)
+        })
+    }
+}
+
+#[test]
+fn bad_buckets_and_entries() {
+    let lab = Backups::start("bad-backups", |_| {});
+    let world = &lab.world;
+    // Somebody else holds credentials that are deleted.
+    let mut going = credentials("going");
+    going["metadata"]["name"] = json!("going");
+    going["metadata"]["finalizers"] = json!([MINE]);
+    world.garden.apply(&[going]);
+    world.garden.delete("", "secrets", "garden", "going");
+    let mut empty = credentials("");
+    empty["metadata"]["name"] = json!("empty");
+    empty.as_object_mut().unwrap().remove("data");
+    world.garden.apply(&[empty]);
+    let kind = |version: &str, kind: &str, name: &str| json!({"credentialsRef": {"apiVersion": version, "kind": kind, "namespace": "garden", "name": name}});
+    let long = "b".repeat(250);
+    let buckets = [
+        row(
+            "of-no-kind",
+            kind("v1", "ConfigMap", "backup"),
+            "garden/backup, v1 ConfigMap: set credentialsRef to a v1 Secret",
+            PROBLEM,
+        ),
+        row(
+            "of-an-identity",
+            kind("security.gardener.cloud/v1alpha1", "WorkloadIdentity", "backup"),
+            "spec.credentialsRef refers to WorkloadIdentity garden/backup, which the garden does not have: create it",
+            PROBLEM,
+        ),
+        row(
+            "of-nobody",
+            kind("v1", "Secret", ""),
+            "refers to Secret garden/, which the garden does not have",
+            PROBLEM,
+        ),
+        row(
+            "of-the-going",
+            kind("v1", "Secret", "going"),
+            "refers to Secret garden/going, which is being deleted: create it anew",
+            PROBLEM,
+        ),
+        row(&long, json!({}), "the name of the BackupBucket is too long: Secret garden/bucket-bbb", PROBLEM),
+    ];
+    let entries = [
+        row(
+            "in-nothing",
+            json!({"spec": {"bucketName": "nothing"}}),
+            "BackupBucket \"nothing\": not found: create it",
+            PROBLEM,
+        ),
+        row(&long, json!({}), "the name of the BackupEntry is too long: Secret garden/entry-bbb", PROBLEM),
+        row(
+            "of-nowhere",
+            json!({"metadata": {"annotations": {OPERATION: "restore"}}}),
+            "the garden has no ShootState garden-p/s1",
+            "",
+        ),
+    ];
+    buckets.iter().for_each(|row| lab.put_bucket(&row.name, &row.more));
+    entries.iter().for_each(|row| lab.apply_entry(&row.name, &row.more));
+    for Row { name, words, codes, .. } in &buckets {
+        let error = lab.wait_for_error(name, words, || lab.any_bucket(name));
+        assert_eq!(error["codes"], *codes, "{name}");
+    }
+    for Row { name, words, codes, .. } in &entries {
+        let error = lab.wait_for_error(name, words, || lab.entry(name));
+        assert_eq!(error["codes"], *codes, "{name}");
+    }
+    // A Secret without data is for the extension to judge: some providers need none.
+    lab.put_bucket("of-no-data", &kind("v1", "Secret", "empty"));
+    lab.wait_for("the bucket without data", || {
+        lab.any_bucket("of-no-data").filter(|bucket| is(bucket, "Succeeded"))
+    });
+    // Nobody serves this type.
+    lab.player.behave("backupbuckets", Manners { is_silent: true, ..Manners::default() });
+    lab.player.behave("backupentries", Manners { is_silent: true, ..Manners::default() });
+    lab.put_bucket("of-no-type", &json!({"provider": {"type": "nobody", "region": "north"}}));
+    let unsupported =
+        "no ControllerInstallation of this seed supports BackupBucket/nobody: register an extension";
+    let error = lab.wait_for_error("of-no-type", unsupported, || lab.any_bucket("of-no-type"));
+    assert_eq!(error["codes"], json!([PROBLEM]));
+    lab.apply_entry("unheard", &json!({}));
+    lab.wait_for_error("unheard", "supports BackupEntry/local", || lab.entry("unheard"));
+    // Somebody takes the entry away while its extension works: its object stays, since nobody knows what is in the bucket.
+    lab.apply_entry("taken", &json!({}));
+    lab.wait_for("the object", || lab.object("backupentries", "taken"));
+    world.garden.merge(CORE, "backupentries", (PROJECT, "taken"), &json!({"metadata": {"finalizers": null}}));
+    world.garden.delete(CORE, "backupentries", PROJECT, "taken");
+
+    let watched = Watched::begin(world);
+    let names: Vec<&str> = buckets.iter().chain(&entries).map(|row| row.name.as_str()).collect();
+    watched.ensure_calm(&[names.as_slice(), &["of-no-type", "unheard", "taken"]].concat());
+    watched.ensure_nothing_deleted("taken");
+    assert!(lab.object("backupentries", "taken").is_some());
+    let going = world.garden.get("", "secrets", "garden", "going").unwrap();
+    assert_eq!(finalizers(&going), [MINE]);
+    // The names that are too long can be deleted.
+    world.garden.delete(CORE, "backupbuckets", "", &long);
+    world.garden.delete(CORE, "backupentries", PROJECT, &long);
+    lab.wait_for("the end of both", || {
+        (lab.any_bucket(&long).is_none() && lab.entry(&long).is_none()).then_some(())
+    });
+    lab.end();
+}
+
+/// What an extension says of its last operation, at a time of its own.
+fn last(state: &str, at: &str) -> Value {
+    json!({"type": "Reconcile", "state": state, "progress": 100, "description": "by the test", "lastUpdateTime": at})
+}
+
+#[test]
+fn bad_answers_of_extensions_for_backups() {
+    let lab = Backups::start("bad-answers", |_| {});
+    let world = &lab.world;
+    let asked = |name: &str| lab.player.asked().iter().filter(|(_, of, _)| of == name).count() as u64;
+    let is_asked_seldom = |watched: &Watched<'_>, name: &str| {
+        let mut count = asked(name);
+        let until = world.clock.mono() + WHILE;
+        lab.wait_for("five minutes", || {
+            world.time.advance(Duration::from_secs(1));
+            (world.clock.mono() >= until).then_some(())
+        });
+        count += asked(name);
+        let max = 2 + ASKED_A_MINUTE_MAX * watched.minutes();
+        assert!(count <= max, "{name} was asked {count} times, {max} are enough");
+    };
+    // It answers at once, and its clock is late by years.
+    lab.player.asked();
+    let late = json!({"lastOperation": last("Succeeded", "2020-01-01T00:00:00Z")});
+    lab.player.behave("backupentries", Manners { status: late, ..Manners::default() });
+    let watched = Watched::begin(world);
+    lab.apply_entry("late", &json!({}));
+    lab.wait_for_error("late", "the last operation of the extension is of 2020-01-01T00:00:00Z", || {
+        lab.entry("late")
+    });
+    is_asked_seldom(&watched, "late");
+    // It gives up at once.
+    let refused = json!({"description": "no quota", "codes": ["ERR_INFRA_QUOTA_EXCEEDED"]});
+    lab.player.behave("backupentries", Manners { error: Some(("Failed", refused)), ..Manners::default() });
+    let watched = Watched::begin(world);
+    lab.apply_entry("given-up", &json!({}));
+    let error = lab.wait_for_error("given-up", "no quota", || lab.entry("given-up"));
+    assert_eq!(error["codes"], json!(["ERR_INFRA_QUOTA_EXCEEDED"]));
+    is_asked_seldom(&watched, "given-up");
+    // It names credentials that are not there.
+    lab.player.behave("backupentries", Manners::default());
+    for (name, reference, words) in [
+        ("half", json!({"name": "nowhere"}), "half names Secret nowhere, which the seed does not have"),
+        ("none", json!({}), "none names Secret , which the seed does not have"),
+        (
+            "lost",
+            json!({"name": "nowhere", "namespace": "garden"}),
+            "lost names Secret garden/nowhere, which the seed does not have: its extension has to make it",
+        ),
+    ] {
+        let status = json!({"generatedSecretRef": reference});
+        lab.player.behave("backupbuckets", Manners { status, ..Manners::default() });
+        lab.put_bucket(name, &json!({}));
+        lab.wait_for_error(name, words, || lab.any_bucket(name));
+        assert!(world.garden.get("", "secrets", "garden", &format!("generated-bucket-{name}")).is_none());
+    }
+    Watched::begin(world).ensure_calm(&["half", "none", "lost"]);
+    lab.player.behave("backupbuckets", Manners::default());
+    // An object of another owner becomes what the garden says, and keeps what it has of others.
+    let theirs = json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "BackupEntry",
+        "metadata": {"name": entry_name(1), "labels": {"owner": "somebody"}, "annotations": {"seed": "another"}},
+        "spec": {"type": "other", "region": "south", "bucketName": "theirs", "secretRef": {"name": "x", "namespace": "y"}}});
+    world.seed.apply(&[theirs]);
+    lab.apply_entry(&entry_name(1), &json!({}));
+    lab.wait_for_entry(&entry_name(1), "Succeeded");
+    let object = lab.object("backupentries", &entry_name(1)).unwrap();
+    assert_eq!(
+        (
+            &object["metadata"]["labels"]["owner"],
+            &object["metadata"]["annotations"]["seed"],
+            &object["spec"]["type"]
+        ),
+        (&json!("somebody"), &json!("another"), &json!("local"))
+    );
+    // Somebody else holds it when it goes. The bucket of another seed is left alone.
+    lab.put_bucket("leaves", &json!({}));
+    lab.wait_for("the bucket", || lab.any_bucket("leaves").filter(|bucket| is(bucket, "Succeeded")));
+    lab.player.behave("backupentries", Manners { is_silent: true, ..Manners::default() });
+    let held = json!({"metadata": {"finalizers": [MINE]}});
+    world.seed.merge(GROUP, "backupentries", ("", &entry_name(1)), &held);
+    world.garden.delete(CORE, "backupentries", PROJECT, &entry_name(1));
+    lab.wait_for("the deletion", || {
+        let entry = lab.entry(&entry_name(1))?;
+        (entry["status"]["lastOperation"]["type"] == "Delete").then_some(())
+    });
+    world.garden.merge(CORE, "backupbuckets", ("", "leaves"), &json!({"spec": {"seedName": "elsewhere"}}));
+    world.garden.delete(CORE, "backupbuckets", "", "leaves");
+    let watched = Watched::begin(world);
+    watched.ensure_calm(&[&entry_name(1), "leaves"]);
+    watched.ensure_nothing_deleted("leaves");
+    assert!(lab.object("backupbuckets", "leaves").is_some() && lab.secret("bucket-leaves").is_some());
+    assert_eq!(finalizers(&lab.any_bucket("leaves").unwrap()), ["gardener"]);
+    world.seed.merge(
+        GROUP,
+        "backupentries",
+        ("", &entry_name(1)),
+        &json!({"metadata": {"finalizers": null}}),
+    );
+    lab.wait_for("the end of the entry", || {
+        world.time.advance(Duration::from_secs(1));
+        lab.entry(&entry_name(1)).is_none().then_some(())
+    });
+    lab.end();
+}
+
+#[test]
+fn bad_answers_of_extensions_for_bastions() {
+    let lab = Bastions::start("bad-bastions", |_, _| {});
+    let world = &lab.world;
+    let plane = story_bastions::plane("s1");
+    let wait_for = |name: &str, words: &str| {
+        lab.wait_for(&format!("{name}: {words}"), || {
+            world.time.advance(Duration::from_secs(1));
+            let condition = story_bastions::ready(&lab.bastion(name)?)?.clone();
+            (condition["status"] == "False" && text(&condition, "/message").contains(words)).then_some(())
+        });
+    };
+    lab.player.asked();
+    for (name, status, words) in [
+        (
+            "late",
+            json!({"lastOperation": last("Succeeded", "2020-01-01T00:00:00Z")}),
+            "last operation is older than the request for it: look at the log of the extension, and at its clock",
+        ),
+        ("ahead", json!({"observedGeneration": 7}), "observed generation outdated (7/1): look at the log"),
+    ] {
+        lab.player.behave("bastions", Manners { status, ..Manners::default() });
+        lab.make(name, |_| {});
+        wait_for(name, words);
+    }
+    // Somebody writes into the object what nobody can read: the extension is asked again.
+    lab.player.behave("bastions", reached_at("192.0.2.10"));
+    lab.make("stamped", |_| {});
+    lab.wait_until_works("stamped");
+    lab.player.asked();
+    let stamp = json!({"metadata": {"annotations": {TIMESTAMP: "yesterday"}}});
+    world.seed.merge(GROUP, "bastions", (&plane, "stamped"), &stamp);
+    lab.wait_for("another request", || {
+        world.time.advance(Duration::from_secs(1));
+        lab.player.asked().iter().any(|(_, name, _)| name == "stamped").then_some(())
+    });
+    lab.wait_until_works("stamped");
+    // Somebody deletes the object, and somebody else holds it.
+    lab.player.behave("bastions", Manners { is_silent: true, ..Manners::default() });
+    let held = json!({"metadata": {"finalizers": [MINE]}});
+    world.seed.merge(GROUP, "bastions", (&plane, "stamped"), &held);
+    world.seed.delete(GROUP, "bastions", &plane, "stamped");
+    wait_for(
+        "stamped",
+        "somebody has deleted it in the seed: there will be another one when it is gone; it is held by example.org/mine",
+    );
+    // One is another seed's from now on, another one is taken away.
+    for name in ["leaves", "taken"] {
+        lab.make(name, |_| {});
+        lab.wait_for("its object", || lab.object(name));
+    }
+    lab.change("leaves", &json!({"spec": {"seedName": "elsewhere"}}));
+    lab.change("taken", &json!({"metadata": {"finalizers": null}}));
+    world.garden.delete(OPERATIONS, "bastions", story_bastions::PROJECT, "taken");
+    let watched = Watched::begin(world);
+    watched.ensure_calm(&["late", "ahead", "stamped", "leaves", "taken"]);
+    for name in ["leaves", "taken"] {
+        watched.ensure_nothing_deleted(name);
+        assert!(lab.object(name).is_some(), "{name}");
+    }
+    assert_eq!(lab.player.asked(), [], "nobody was asked, as nobody answers");
+    lab.player.behave("bastions", reached_at("192.0.2.10"));
+    world.seed.merge(GROUP, "bastions", (&plane, "stamped"), &json!({"metadata": {"finalizers": null}}));
+    lab.wait_for("another object that works", || {
+        world.time.advance(Duration::from_secs(1));
+        lab.bastion("stamped").filter(story_bastions::works)
+    });
+    lab.end();
+}
+
+#[test]
+fn bad_managed_seeds() {
+    let lab = Managed::start("bad-parent", |_, _| {});
+    let (world, name, garden) = (&lab.world, story_managed_seed::NAME, story_managed_seed::GARDEN);
+    lab.put_shoot(|_| {});
+    let mut right = Value::Null;
+    lab.make(|managed| right = managed["spec"]["gardenlet"]["config"].take());
+    let code = |managed: &Value| {
+        let all = managed["status"]["conditions"].as_array().unwrap();
+        all.iter().find(|it| it["type"] == "SeedRegistered").unwrap()["codes"].clone()
+    };
+    let told = |words: &str| {
+        let managed = world.garden.wait_for(&format!("the condition: {words}"), |_| {
+            world.time.advance(Duration::from_secs(1));
+            let managed = lab.managed()?;
+            let (status, _, message) = crate::world::condition(&managed, "SeedRegistered")?;
+            (status == "False" && message.contains(words)).then_some(managed)
+        });
+        assert_eq!(code(&managed), json!([PROBLEM]), "{words}");
+    };
+    let of = |pointer: &str, value: Value| {
+        let mut config = right.clone();
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        config.pointer_mut(parent).unwrap()[field] = value;
+        // The patch would merge tables.
+        json!({"spec": {"gardenlet": {"config": config}}})
+    };
+    let backup = json!({"provider": "local", "region": "north",
+        "credentialsRef": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "garden", "name": "backup"}});
+    for (pointer, value, words) in [
+        ("/seedConfig/metadata", json!("x"), "spec.gardenlet.config is invalid: seedConfig.metadata: "),
+        ("/leaderElection", json!(["x"]), "spec.gardenlet.config is invalid: leaderElection: "),
+        (
+            "/seedConfig/spec/backup",
+            backup,
+            "spec.gardenlet.config is invalid: seedConfig.spec.backup.credentialsRef",
+        ),
+    ] {
+        lab.change(&of(pointer, value));
+        told(words);
+        lab.change(&json!({"spec": {"gardenlet": {"config": null}}}));
+    }
+    let watched = Watched::begin(world);
+    watched.ensure_calm(&[name]);
+    assert_eq!(lab.target.get("", "namespaces", "", garden), None);
+    // It belongs to another seed from now on: what was deployed stays.
+    lab.change(&json!({"spec": {"gardenlet": {"config": right}}}));
+    lab.wait_for("SeedRegistered", "Reconciled", "");
+    let label = format!("name.seed.gardener.cloud/{}", world.name);
+    lab.change(&json!({"metadata": {"labels": {label: null}}}));
+    let mark = lab.target.request_count();
+    let watched = Watched::begin(world);
+    watched.ensure_calm(&[name]);
+    assert_eq!(lab.writes(mark), Vec::<String>::new());
+    assert!(lab.deployment().is_some());
+    lab.end();
+}
