@@ -32,7 +32,8 @@ mod tests {
                 (format!("{kind}-00000000-{time:08}-{time}.gz"), *bytes)
             }))
         };
-        let table: [(&[(u64, u64)], usize, &[u64]); 8] = [
+        type Case = (&'static [(u64, u64)], usize, &'static [u64]);
+        let table: [Case; 8] = [
             (&[], 3, &[]),
             (&[(1, 9)], 3, &[]),
             (&[(1, 9), (2, 9), (3, 9)], 3, &[]),

@@ -442,8 +442,12 @@ fn run(at: Option<usize>) -> Outcome {
     wait("the first version", "gardenlet:0.2.0@");
     lab.change_chart(&lab.push("0.3.0", with_more_roles));
     wait("the second version", "gardenlet:0.3.0@");
-    kill.restart_if_due();
-    lab.world.wait_until_ready();
+    // What was written last is seen before the kill is told of it: an agent whose heart beats on was not killed.
+    let seen = lab.world.beat();
+    lab.world.garden.wait_for("the next heartbeat", |_| {
+        kill.restart_if_due();
+        (lab.world.beat() > seen).then_some(())
+    });
     let words = Words::new(&[]);
     let own = |id: &Id| {
         let is_near = id.namespace.is_empty() || id.namespace == GARDEN;
@@ -464,7 +468,7 @@ fn run(at: Option<usize>) -> Outcome {
             object["spec"]["clusterIPs"] = Value::Null;
         }
     }
-    lab.agent.stop();
+    lab.agent.crash();
     Outcome { objects: all, kill }
 }
 

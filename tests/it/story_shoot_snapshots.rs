@@ -62,6 +62,7 @@ fn snapshots_are_taken_and_told_and_end() {
     });
     config["edge"]["etcd"]["snapshots"]["image"] = json!(IMAGE);
     agent.reload(&config);
+    reconcile(&world);
     wait_for_success(&world.garden, PLACE);
     wait_until_well(&world);
     let entry = format!("{}--{}", technical_id(NAME), text(&shoot(), "/status/uid"));

@@ -177,6 +177,8 @@ pub(crate) const OCI_WORDS: &[&str] = &[
     "[::1]:1/",
 ];
 pub(crate) const FORMATS: &[&str] = &[
+    "Full-00000000-00001234-1600000000.gz",
+    "<R xmlns=\"x\"><IsTruncated>false</IsTruncated><Contents><Key>a&amp;b&#x2F;</Key><Size>1</Size></Contents><Contents/></R>",
     "1h2m3.5s",
     "-1.5ms",
     "100us",

@@ -24,6 +24,8 @@ use gardenlet::limits::{RENDER_STACK_BYTES, WATCH_STACK_BYTES, WORKER_STACK_BYTE
 use gardenlet::net::{Dial, ProxyPolicy, SystemCas, Url};
 use gardenlet::oci::{Cache, Digest, Keychain, Network, Order, Puller, Reference, SILENCE};
 use gardenlet::pki::{Certificate, PrivateKey, request};
+use gardenlet::snapshot::name::Name;
+use gardenlet::snapshot::s3::xml;
 use serde_json::Value;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
@@ -392,6 +394,10 @@ fn formats(input: &[u8], _: &Path) -> Result<(), String> {
     let _ = (layout::parse(&text, "2001-02-03"), layout::parse("2006-01-02T15:04:05.999Z07:00", &text));
     let _ = set::apply(&text, set::Words::Typed, &mut Table::new());
     let _ = set::apply(&text, set::Words::Text, &mut Table::new());
+    for name in ["Contents", "Key", "Error"] {
+        let _ = xml::elements(&text, name).filter_map(|element| xml::text(element, "Key")).count();
+    }
+    let _ = Name::parse(&text);
     let _ = Url::parse(&text).map(|url| (url.authority(), url.base()));
     let _ = (ProxyPolicy::fixed(&text), KubeVersion::of_flag(&text), manifest::split(&text).len());
     Ok(())

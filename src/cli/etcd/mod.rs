@@ -74,19 +74,19 @@ pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, variable: Variable<'_>)
 }
 
 fn store(place: &Place, variable: Variable<'_>) -> Result<Box<dyn Store>, Error> {
-    let folder = match place {
-        Place::Directory { root, prefix } => return Ok(Box::new(Directory::new(root.clone(), prefix))),
-        Place::S3 { credentials, .. } => credentials,
-    };
-    let Place::S3 { prefix, .. } = place else { return Err(Error::Unusable(String::new())) };
-    let network = Network {
-        dialer: Arc::new(SystemDialer),
-        proxy: ProxyPolicy::from_env(&proxy_env(variable)).map_err(Error::Unusable)?,
-        system_cas: system_cas(variable),
-        clock: Clock::system(),
-        stop: Stop::new(),
-    };
-    Ok(Box::new(S3::new(Bucket::read(folder)?, prefix, &network)))
+    match place {
+        Place::Directory { root, prefix } => Ok(Box::new(Directory::new(root.clone(), prefix))),
+        Place::S3 { credentials, prefix } => {
+            let network = Network {
+                dialer: Arc::new(SystemDialer),
+                proxy: ProxyPolicy::from_env(&proxy_env(variable)).map_err(Error::Unusable)?,
+                system_cas: system_cas(variable),
+                clock: Clock::system(),
+                stop: Stop::new(),
+            };
+            Ok(Box::new(S3::new(Bucket::read(credentials)?, prefix, &network)))
+        }
+    }
 }
 
 /// Prepares the data directory and becomes etcd.
@@ -97,7 +97,7 @@ fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Er
         Ready::Member => {}
         Ready::New => tell(&format!("{} has no snapshots: etcd starts empty", store.place())),
         Ready::Restored { snapshot, revision } => {
-            tell(&format!("{snapshot} (revision {revision}) is restored"))
+            tell(&format!("{snapshot} (revision {revision}) is restored"));
         }
     }
     let mut etcd = Command::new(&task.etcd);
@@ -155,7 +155,11 @@ fn told(outcome: &Outcome, begun: Timestamp) -> Value {
 
 fn cut(text: &str) -> String {
     let line = text.replace('\n', " ");
-    line.get(..line.floor_char_boundary(REASON_BYTES_MAX)).unwrap_or_default().to_owned()
+    if line.len() <= REASON_BYTES_MAX {
+        return line;
+    }
+    let end = (0..=REASON_BYTES_MAX).rev().find(|end| line.is_char_boundary(*end));
+    line.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
 }
 
 fn list(io: &mut Io<'_>, place: &Place, as_json: bool, variable: Variable<'_>) -> Result<u8, Error> {

@@ -134,7 +134,9 @@ fn read(planes: &Planes, namespace: &str) -> Result<All, Error> {
         Some(pod) => {
             let state = all.get_mut(text(&pod["metadata"]["namespace"]));
             if let (Some(state), Some(run)) = (state, Run::read(&pod)) {
-                let is_newer = state.last.as_ref().is_none_or(|last| last.ended < run.ended);
+                // Of two in the same second, the success was the later one: it ends the attempts.
+                let rank = |run: &Run| (run.ended, run.result.is_ok());
+                let is_newer = state.last.as_ref().is_none_or(|last| rank(last) <= rank(&run));
                 state.last = if is_newer { Some(run) } else { state.last.take() };
             }
         }

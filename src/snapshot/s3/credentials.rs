@@ -153,9 +153,11 @@ mod tests {
         found
     }
 
+    type Keys = &'static [(&'static str, &'static str)];
+
     #[test]
     fn a_secret_names_bucket_and_endpoint() {
-        let table: [(&[(&str, &str)], &str, &str); 9] = [
+        let table: [(Keys, &str, &str); 9] = [
             (&[], "https://b-1.s3.eu-west-1.amazonaws.com", "/k"),
             (&[("region", "cn-north-1")], "https://b-1.s3.cn-north-1.amazonaws.com.cn", "/k"),
             (&[("bucketName", "b.1")], "https://s3.eu-west-1.amazonaws.com", "/b.1/k"),
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_secret_that_cannot_be_used_says_why() {
-        let table: [(&[(&str, &str)], &str); 9] = [
+        let table: [(Keys, &str); 9] = [
             (&[("accessKeyID", "")], "accessKeyID is missing or empty"),
             (&[("secretAccessKey", " \n")], "secretAccessKey is missing or empty"),
             (&[("region", "")], "region is missing or empty"),
