@@ -300,6 +300,8 @@ fn what_goes_wrong_with_a_bastion_is_told_with_its_code() {
         told.contains(&object) && told.contains(why) && told.contains("- its Shoot garden-p/s1: "),
         "{told}"
     );
+    // It asks for Events that only people may read.
+    lab.world.expect_refusals();
     let of_seed = ["bastions.extensions.gardener.cloud", "b3", "-n", &plane("s1")];
     let told = desk.explain(&of_seed);
     assert!(told.starts_with(&format!("Bastion {}/b3 (seed): ", plane("s1"))), "{told}");
