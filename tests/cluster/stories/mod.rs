@@ -38,6 +38,7 @@ mod tokens;
 mod trouble;
 mod two;
 mod upgrade;
+mod vpa;
 
 use crate::environment::Environment;
 use crate::failure::{Failure, Result};
@@ -160,6 +161,7 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::FreshClusters,
         deletion::in_full,
     ),
+    story("agent: pods become smaller in their window or never", Needs::FreshClusters, vpa::restricts),
     story("agent: fifty Bastions at once live and die", Needs::FreshClusters, bastions::fifty),
     story(
         "agent: a Shoot becomes a seed and ceases to be one",
