@@ -25,19 +25,17 @@ const MONTHS: [&str; 12] =
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 impl Cron {
-    /// Reads five fields; nothing if they are none.
+    /// Reads five fields; nothing if they are none that a CronJob may have: Sunday is 0 only, and ranges do not run backwards.
     pub fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else { return None };
-        let is_any = |field: &str| field.starts_with(['*', '?']);
-        let of_week = bits(weekdays, 0, 7, &WEEKDAYS, 0)?;
+        let is_any = |field: &str| matches!(field, "*" | "?");
         Some(Self {
             minutes: bits(minutes, 0, 59, &[], 0)?,
             hours: bits(hours, 0, 23, &[], 0)?,
             days: bits(days, 1, 31, &[], 0)?,
             months: bits(months, 1, 12, &MONTHS, 1)?,
-            // Seven is Sunday, too.
-            weekdays: of_week | (of_week >> 7 & 1),
+            weekdays: bits(weekdays, 0, 6, &WEEKDAYS, 0)?,
             is_any_day: is_any(days) || is_any(weekdays),
         })
     }
@@ -94,6 +92,9 @@ fn bits(field: &str, least: u32, most: u32, names: &[&str], first_name: u32) -> 
             },
         };
         let step: usize = step.map_or(Some(1), |step| step.parse().ok()).filter(|step| *step > 0)?;
+        if from > to {
+            return None;
+        }
         all |= (from..=to).step_by(step).fold(0, |all, n| all | 1_u64 << n);
     }
     Some(all)
@@ -138,7 +139,7 @@ mod tests {
         }
         let sunday =
             |text: &str| Cron::parse(text).unwrap().next(at("07-04T00:00:00"), "", AHEAD).map(rfc3339);
-        assert_eq!(sunday("0 8 * * 7"), sunday("0 8 * * sun"));
+        assert_eq!(sunday("0 8 * * 0"), sunday("0 8 * * sun"));
     }
 
     #[test]
@@ -151,7 +152,9 @@ mod tests {
             "* 24 * * *",
             "* * 0 * *",
             "* * * 13 *",
-            "* * * * 8",
+            "* * * * 7",
+            "* * * * fri-tue",
+            "* 5-2 * * *",
             "a * * * *",
             "*/0 * * * *",
         ] {

@@ -307,7 +307,8 @@ fn what_keeps_an_agent_from_its_upgrade_is_told_and_nothing_is_deployed() {
     let elsewhere = json!({"gardenClientConnection": {"kubeconfigSecret": {"name": "elsewhere"}}});
     lab.change(&json!({"spec": {"config": {"logLevel": "info"}}}));
     lab.change(&json!({"spec": {"config": elsewhere}}));
-    let object = lab.wait_for("ReconcileError", "there is no Secret garden/elsewhere in the seed");
+    let object =
+        lab.wait_for("ReconcileError", "Secret garden/elsewhere is not in the seed, or is not the one");
     assert_eq!(Lab::code(&object), problem);
     let back = json!({"gardenClientConnection": {"kubeconfigSecret": {"name": "gardenlet-kubeconfig"}}});
     lab.change(&json!({"spec": {"config": back}}));

@@ -182,7 +182,7 @@ def run(binary, packages, newer, target):
     with tempfile.TemporaryDirectory() as empty:
         check(unknown_targets_and_missing_binaries_are_told, pathlib.Path(empty))
     check(the_manual_is_well_formed)
-    commands = "config rebootstrap doctor explain bundle render"
+    commands = "config rebootstrap doctor explain bundle etcd render"
     check(bash_completes, "gardenlet ''", f"{commands} --config --version --help")
     check(bash_completes, "gardenlet re", "rebootstrap render")
     check(bash_completes, "gardenlet --config = po", "postinst postrm")

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
@@ -45,6 +46,8 @@ pub(super) struct Run {
     pub(super) files: Option<Files>,
     pub(super) keep: usize,
     pub(super) window: Option<Window>,
+    /// How long an etcd that does not answer is waited for.
+    pub(super) patience: Duration,
     pub(super) result: Option<PathBuf>,
     pub(super) store: Place,
 }
@@ -54,6 +57,7 @@ pub(super) enum Usage {
     Argument(lexopt::Error),
     Missing(&'static str),
     Keep(String),
+    Wait(String),
     Window(String),
     Endpoint(String),
     Output(String),
@@ -66,6 +70,7 @@ impl fmt::Display for Usage {
             Self::Argument(error) => error.fmt(f),
             Self::Missing(what) => write!(f, "{what} is missing"),
             Self::Keep(text) => write!(f, "--keep={text}: expected a number of 1 or more"),
+            Self::Wait(text) => write!(f, "--wait={text}: expected seconds"),
             Self::Window(text) => {
                 write!(f, "--maintenance-window={text}: expected BEGIN,END as 220000+0100,230000+0100")
             }
@@ -97,14 +102,14 @@ struct Options {
 
 const PATHS: [&str; 10] =
     ["give", "etcd", "etcdutl", "etcd-config", "data-dir", "ca", "cert", "key", "result", "directory"];
-const TEXTS: [&str; 4] = ["endpoint", "keep", "maintenance-window", "prefix"];
+const TEXTS: [&str; 5] = ["endpoint", "keep", "maintenance-window", "prefix", "wait"];
 
 /// The options that belong to each verb.
 fn belongs(verb: &str, option: &str) -> bool {
     let own: &[&str] = match verb {
         "install" => return option == "give",
         "start" => &["etcd", "etcdutl", "etcd-config", "data-dir"],
-        "snapshot" => &["endpoint", "ca", "cert", "key", "keep", "maintenance-window", "result"],
+        "snapshot" => &["endpoint", "ca", "cert", "key", "keep", "maintenance-window", "result", "wait"],
         _ => &[],
     };
     own.contains(&option) || ["directory", "s3", "prefix"].contains(&option)
@@ -209,11 +214,14 @@ impl Options {
             let window = text.split_once(',').and_then(|(begin, end)| Window::parse(begin, end));
             window.ok_or(Usage::Window(text))
         };
+        let seconds = |text: String| text.parse().map_err(|_| Usage::Wait(text));
+        let seconds = self.text("wait").map(seconds).transpose()?.unwrap_or(0);
         Ok(Run {
             endpoint,
             files,
             keep,
             window: self.text("maintenance-window").map(window).transpose()?,
+            patience: Duration::from_secs(seconds),
             result: self.path("result"),
             store: self.store()?,
         })
@@ -241,14 +249,16 @@ mod tests {
         let place = restore::Place { etcdutl: "u".into(), config: "f".into(), data: "d".into() };
         assert_eq!((start.etcd, start.place, start.store), ("e".into(), place, directory()));
         let line = "snapshot --endpoint=https://etcd-main-client:2379 --ca=a --cert=b --key=c --keep=7 \
-                    --maintenance-window=220000+0100,230000+0100 --result=r --s3=c --prefix p";
+                    --maintenance-window=220000+0100,230000+0100 --result=r --s3=c --prefix p --wait=600";
         let Ok(Task::Snapshot(run)) = parsed(line) else { panic!() };
         assert_eq!((run.endpoint.as_str(), run.keep, run.store), ("https://etcd-main-client:2379", 7, s3()));
         assert_eq!((run.window, run.result), (Window::parse("210000+0000", "220000+0000"), Some("r".into())));
         assert_eq!(run.files.map(|files| files.key), Some("c".into()));
+        assert_eq!(run.patience, Duration::from_secs(600));
         let line = "snapshot --endpoint=http://127.0.0.1:2379 --keep 1 --s3 c --prefix=p";
         let Ok(Task::Snapshot(run)) = parsed(line) else { panic!() };
         assert!(run.files.is_none() && run.window.is_none() && run.result.is_none());
+        assert!(run.patience.is_zero());
         let Ok(Task::List { place, as_json }) = parsed("list --directory=d --prefix=p/q -o json") else {
             panic!()
         };
@@ -289,6 +299,10 @@ mod tests {
             (
                 format!("{snapshot} --endpoint=http://h --keep=0"),
                 "--keep=0: expected a number of 1 or more".to_owned(),
+            ),
+            (
+                format!("{snapshot} --endpoint=http://h --keep=1 --wait=10m"),
+                "--wait=10m: expected seconds".to_owned(),
             ),
             (
                 format!("{snapshot} --endpoint=http://h --keep=1 --maintenance-window=22,23"),

@@ -12,8 +12,8 @@ const USER: u32 = 65_532;
 /// This program, also if its file has been replaced.
 const SELF: &str = "/proc/self/exe";
 
-/// Copies this program to `directory/gardenlet`, all at once; then makes `give` and gives it to etcd's user.
-pub(super) fn install(directory: &Path, give: Option<&Path>) -> Result<(), Error> {
+/// Copies this program to `directory/gardenlet`, all at once.
+pub(super) fn install(directory: &Path) -> Result<(), Error> {
     let (to, partial) = (directory.join("gardenlet"), directory.join("gardenlet.partial"));
     let failed = |path: &Path| {
         let doing = format!("copy this program to {}", path.display());
@@ -21,11 +21,13 @@ pub(super) fn install(directory: &Path, give: Option<&Path>) -> Result<(), Error
     };
     fs::copy(SELF, &partial).map_err(failed(&partial))?;
     fs::set_permissions(&partial, fs::Permissions::from_mode(0o755)).map_err(failed(&partial))?;
-    fs::rename(&partial, &to).map_err(failed(&to))?;
-    give.map_or(Ok(()), |path| {
-        let doing = format!("give {} to user {USER}", path.display());
-        hand_over(path, USER).map_err(|source| Error::Io { doing, source })
-    })
+    fs::rename(&partial, &to).map_err(failed(&to))
+}
+
+/// Makes a directory and gives it to etcd's user.
+pub(super) fn give(path: &Path) -> Result<(), Error> {
+    let doing = || format!("give {} to user {USER}", path.display());
+    hand_over(path, USER).map_err(|source| Error::Io { doing: doing(), source })
 }
 
 /// Whoever gives a directory away can change nothing more of it, so that comes last. One that was given away stays as it is.
@@ -54,7 +56,7 @@ mod tests {
         fs::write(folder.join("gardenlet"), "an old one").unwrap();
         fs::write(folder.join("gardenlet.partial"), "half of one").unwrap();
         for _ in 0..2 {
-            install(&folder, None).unwrap();
+            install(&folder).unwrap();
             let found = fs::metadata(folder.join("gardenlet")).unwrap();
             assert_eq!((found.len(), found.mode() & 0o777), (fs::metadata(SELF).unwrap().len(), 0o755));
             assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
@@ -68,7 +70,7 @@ mod tests {
                 assert_eq!((found.uid(), found.gid(), found.mode() & 0o777), (USER, USER, 0o700));
             }
         }
-        assert!(install(&folder.join("nowhere"), None).is_err());
+        assert!(install(&folder.join("nowhere")).is_err() && give(&folder.join("no/where")).is_err());
         fs::remove_dir_all(&folder).unwrap();
     }
 }

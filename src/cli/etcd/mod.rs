@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -31,6 +33,8 @@ use arguments::{Place, Run, Start, Task, parse};
 
 /// It did not work.
 const FAILED: u8 = 1;
+/// How often to ask an etcd that does not answer.
+const LOOK: Duration = Duration::from_secs(5);
 /// What a kubelet shows of the reason.
 const REASON_BYTES_MAX: usize = 1_000;
 
@@ -39,18 +43,18 @@ Usage:
   gardenlet etcd install DIRECTORY [--give=DIR]
   gardenlet etcd start --etcd=PROGRAM --etcdutl=PROGRAM --etcd-config=FILE --data-dir=DIR STORE
   gardenlet etcd snapshot --endpoint=URL [--ca=FILE --cert=FILE --key=FILE] --keep=N
-                          [--maintenance-window=BEGIN,END] [--result=FILE] STORE
+                          [--maintenance-window=BEGIN,END] [--wait=SECONDS] [--result=FILE] STORE
   gardenlet etcd list STORE [-o json]
 
 STORE is --directory=DIR or --s3=DIR, with --prefix=PREFIX. Snapshots are in PREFIX/v2, and named as etcd-backup-restore names
 them. The folder of --s3 is a mounted Secret with accessKeyID, secretAccessKey, region, bucketName and, if needed, endpoint,
 s3ForcePathStyle, trustedCaCert, insecureSkipVerify.
 
-install copies this program to DIRECTORY/gardenlet; --give makes DIR and gives it to user 65532.
+install copies this program to DIRECTORY/gardenlet; --give makes DIR and gives it to user 65532, or says why it cannot.
 start becomes etcd. Before, it restores the newest whole snapshot if there are no data. It does not start an empty etcd
 unless the store answers and has no snapshots.
 snapshot takes one if something was written since the newest one, keeps the N newest, and lets etcd give unused room back if
-now is in the window (as 220000+0100,230000+0100).
+now is in the window (as 220000+0100,230000+0100). It waits so many seconds for an etcd that does not answer yet.
 list shows the snapshots of a store.
 Exit codes: 0, or 1 if it did not work, or 2 for a command line that makes no sense.
 ";
@@ -60,9 +64,7 @@ pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, variable: Variable<'_>)
     let done = match parse(args) {
         Err(usage) => return fail(io, format_args!("gardenlet etcd: {usage}\nTry gardenlet etcd --help.")),
         Ok(Task::Help) => return print(io, HELP),
-        Ok(Task::Install { directory, give }) => {
-            install::install(&directory, give.as_deref()).map(|()| SUCCESS)
-        }
+        Ok(Task::Install { directory, give }) => install(io, &directory, give.as_deref()),
         Ok(Task::Start(task)) => start(io, &task, variable),
         Ok(Task::Snapshot(task)) => snapshot(io, &task, variable),
         Ok(Task::List { place, as_json }) => list(io, &place, as_json, variable),
@@ -71,6 +73,15 @@ pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, variable: Variable<'_>)
         say(io, format_args!("gardenlet etcd: {}\n", chain(&error)));
         FAILED
     })
+}
+
+fn install(io: &mut Io<'_>, directory: &Path, give: Option<&Path>) -> Result<u8, Error> {
+    install::install(directory)?;
+    // An etcd with data needs no store: it must start also if the disk of the snapshots is broken.
+    if let Some(Err(error)) = give.map(install::give) {
+        say(io, format_args!("gardenlet etcd install: {}\n", chain(&error)));
+    }
+    Ok(SUCCESS)
 }
 
 fn store(place: &Place, variable: Variable<'_>) -> Result<Box<dyn Store>, Error> {
@@ -91,13 +102,16 @@ fn store(place: &Place, variable: Variable<'_>) -> Result<Box<dyn Store>, Error>
 
 /// Prepares the data directory and becomes etcd.
 fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Error> {
-    let store = store(&task.store, variable)?;
     let mut tell = |text: &str| say(io, format_args!("gardenlet etcd start: {text}\n"));
-    match restore::prepare(&task.place, &*store, &mut tell)? {
-        Ready::Member => {}
-        Ready::New => tell(&format!("{} has no snapshots: etcd starts empty", store.place())),
-        Ready::Restored { snapshot, revision } => {
-            tell(&format!("{snapshot} (revision {revision}) is restored"));
+    // Bad credentials, for example, are no reason to stop an etcd that has its data.
+    if !restore::has_data(&task.place, &mut tell)? {
+        let store = store(&task.store, variable)?;
+        match restore::prepare(&task.place, &*store, &mut tell)? {
+            Ready::Member => {}
+            Ready::New => tell(&format!("{} has no snapshots: etcd starts empty", store.place())),
+            Ready::Restored { snapshot, revision } => {
+                tell(&format!("{snapshot} (revision {revision}) is restored"));
+            }
         }
     }
     let mut etcd = Command::new(&task.etcd);
@@ -134,8 +148,17 @@ fn take_one(task: &Run, variable: Variable<'_>, clock: &Clock) -> Result<Outcome
         None => Arc::new(Anonymous { system_cas: system_cas(variable) }),
     };
     let etcd = Gateway::new(&task.endpoint, party, Arc::new(SystemDialer), clock.clone());
+    wait_for(&etcd, task.patience, clock);
     let may_defragment = task.window.is_some_and(|window| window.contains(clock.now()));
     take::run(&etcd, &*store, take::Order { keep: task.keep, may_defragment }, clock)
+}
+
+/// Waits until etcd answers, at most so long: it may just be starting.
+fn wait_for(etcd: &Gateway, patience: Duration, clock: &Clock) {
+    let begun = clock.mono();
+    while clock.mono().saturating_sub(begun) < patience && etcd.status().is_err() {
+        Stop::new().wait(clock, LOOK);
+    }
 }
 
 /// What the agent reads.

@@ -25,6 +25,11 @@ const PLACE: &str = "spec.config";
 /// Deploys what the object asks for. Returns what there is to say about it.
 pub(super) fn deploy(base: &Base, object: &Value, cx: &Context) -> Result<String, Failed> {
     let spec = &object["spec"];
+    if spec["deployment"]["replicaCount"] == 0 {
+        return Err(problem(
+            "spec.deployment.replicaCount is 0: nobody would be left who reads this Gardenlet",
+        ));
+    }
     let running = running(base)?;
     let config = configuration(base, spec, &running)?;
     let mut labels = Map::new();
@@ -57,7 +62,13 @@ fn running(base: &Base) -> Result<Value, Failed> {
         )));
     }
     match base.seed.find::<Value>(&DEPLOYMENT, NAMESPACE, NAME) {
-        Ok(Some(found)) => Ok(found),
+        Ok(Some(found)) => match text(&found["spec"]["template"]["metadata"]["labels"]["release"]) {
+            // Its network policy would leave the present pods out.
+            release if !release.is_empty() && release != NAME => Err(problem(format!(
+                "the agent was installed as Helm release {release:?}, and upgrades are for release {NAME:?}: install it under that name"
+            ))),
+            _ => Ok(found),
+        },
         Ok(None) => Err(problem(format!(
             "there is no Deployment {NAMESPACE}/{NAME} in the seed that could be upgraded: install the agent with its chart"
         ))),
@@ -94,11 +105,15 @@ fn configuration(base: &Base, spec: &Value, running: &Value) -> Result<Value, Fa
         config["edge"]["bootstrap"]["kubeconfig"] = json!(check::read(Path::new(path))?);
     }
     let (name, namespace) = values::kubeconfig_secret(&config);
-    let has_secret = base.seed.find::<Value>(&SECRET, &namespace, &name)?.is_some();
+    // Another one may be a leftover, with which the next version would not get in.
+    let used = base.settings.garden_client_connection.kubeconfig_secret.as_ref();
+    let is_used =
+        used.is_some_and(|used| (used.name.as_str(), used.namespace.as_str()) == (&name, &namespace));
+    let has_secret = is_used && base.seed.find::<Value>(&SECRET, &namespace, &name)?.is_some();
     let access = decide::access(&config, has_secret).ok_or_else(|| {
         problem(format!(
-            "spec.config: the next version would not get into the garden, because there is no Secret {namespace}/{name} in the seed: name \
-             the one that this agent has in gardenClientConnection.kubeconfigSecret"
+            "spec.config: the next version would not get into the garden, because Secret {namespace}/{name} is not in the seed, or is not the \
+             one that this agent uses: name that one in gardenClientConnection.kubeconfigSecret"
         ))
     })?;
     decide::connect(&mut config, access);

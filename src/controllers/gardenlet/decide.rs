@@ -83,13 +83,22 @@ pub(super) fn connect(config: &mut Value, access: Access) {
     }
 }
 
-/// The own options count unless others are written: a garden drops fields that it does not know.
+/// The own options count unless others are written: a garden drops fields that it does not know. It takes no kubeconfig, so an agent
+/// that has its own keeps that.
 pub(super) fn inherit(running: &Value, own: &Value) -> Value {
     let mut edge = running["edge"].clone();
     values::merge(&mut edge, &own["edge"].as_object().cloned().unwrap_or_default().into());
     let mut all = own.clone();
     if edge.as_object().is_some_and(|edge| !edge.is_empty()) {
         all["edge"] = edge;
+    }
+    let ours = &running["gardenClientConnection"];
+    let has_own = !text(&ours["kubeconfig"]).is_empty() && ours["kubeconfigSecret"].is_null();
+    if has_own && text(&all["gardenClientConnection"]["kubeconfig"]).is_empty() {
+        if !all["gardenClientConnection"].is_object() {
+            all["gardenClientConnection"] = json!({});
+        }
+        all["gardenClientConnection"]["kubeconfig"] = ours["kubeconfig"].clone();
     }
     all
 }
@@ -213,6 +222,14 @@ mod tests {
             assert_eq!((&found["edge"], &found["logLevel"]), (&expected, &own["logLevel"]));
         }
         assert_eq!(inherit(&json!({}), &json!({"a": 1})), json!({"a": 1}));
+        let running = json!({"gardenClientConnection": {"kubeconfig": "/k"}});
+        let kept =
+            inherit(&running, &json!({"gardenClientConnection": {"kubeconfigSecret": {"name": "left"}}}));
+        assert_eq!(kept["gardenClientConnection"]["kubeconfig"], "/k");
+        assert_eq!(access(&kept, false), Some(Access::Own));
+        let running =
+            json!({"gardenClientConnection": {"kubeconfig": "/k", "kubeconfigSecret": {"name": "s"}}});
+        assert_eq!(inherit(&running, &json!({})), json!({}));
         assert_eq!(kept_bootstrap(&json!({"edge": {"bootstrap": {"kubeconfig": "/elsewhere"}}})), None);
         assert!(kept_bootstrap(&json!({"edge": {"bootstrap": {"kubeconfig": KEPT_BOOTSTRAP}}})).is_some());
     }

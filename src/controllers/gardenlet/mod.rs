@@ -139,13 +139,15 @@ impl Round<'_> {
                     self.announce(false, "Reconciled", "Gardenlet has been deployed");
                 }
                 let period = self.base.settings.controllers.gardenlet_sync_period;
-                (Some(if period.is_zero() { Duration::MAX } else { period }), told.map(drop))
+                let period = if period.is_zero() { Duration::MAX } else { period };
+                // What the garden has not heard is told again.
+                (told.is_ok().then_some(period), told.map(drop))
             }
             Err(failed) if failed.postponed.is_some() => (None, Err(failed.into())),
             Err(failed) => {
                 self.announce(true, "ReconcileError", &failed.text);
-                let again = (!failed.codes.is_empty()).then_some(LONG_PERIOD);
                 let told = self.tell(&Report::failed(RECONCILED, "ReconcileError", &failed));
+                let again = (told.is_ok() && !failed.codes.is_empty()).then_some(LONG_PERIOD);
                 (again, told.and_then(|_| Err(failed.into())))
             }
         }

@@ -63,7 +63,14 @@ pub(super) fn hand_over(base: &Base) -> Result<Option<Outcome>, Failure> {
             Err(error) => return Err(error.into()),
         }
     }
-    write::delete(&base.seed, &CONFIG_MAP, &key)?;
+    match write::delete(&base.seed, &CONFIG_MAP, &key) {
+        // It is read again at the next start, and changes nothing then.
+        Err(error) if error.is_denied() => {
+            let err = chain(&error);
+            log::warn!(configmap:% = key, err = err.as_str(); "The ConfigMap of a Gardenlet object that was made stays: delete it");
+        }
+        other => drop(other?),
+    }
     Ok(None)
 }
 

@@ -13,6 +13,9 @@ use crate::shoot::View;
 
 use super::tasks::Work;
 
+/// What a pod takes to start, in minutes.
+const STARTS_WITHIN: i64 = 5;
+
 /// What is known of them.
 pub(super) struct Wanted<'a> {
     settings: &'a control_plane::Snapshots,
@@ -73,11 +76,15 @@ impl Wanted<'_> {
     }
 }
 
-/// Once a day, in the first hour of the maintenance time window, as upstream. Shoots of one window do not all begin in the same
-/// minute.
+/// Once a day, in the first hour of the maintenance time window, as upstream, and early enough to defragment in it. Shoots of one
+/// window do not all begin in the same minute.
 fn daily(view: &View) -> String {
-    let spread = view.status_uid.bytes().map(i64::from).sum::<i64>() % 60;
-    let minute = (time_of_day(&view.maintenance_begin).unwrap_or(0) / 60 + spread) % (24 * 60);
+    const DAY: i64 = 24 * 60;
+    let minute = |time: &str| time_of_day(time).map(|seconds| seconds / 60);
+    let begin = minute(&view.maintenance_begin).unwrap_or(0);
+    let lasts = minute(&view.maintenance_end).map_or(DAY, |end| (end - begin).rem_euclid(DAY));
+    let spread = view.status_uid.bytes().map(i64::from).sum::<i64>() % (lasts - STARTS_WITHIN).clamp(1, 60);
+    let minute = (begin + spread) % DAY;
     format!("{} {} * * *", minute % 60, minute / 60)
 }
 
@@ -98,5 +105,12 @@ mod tests {
         assert_eq!(at("220000+0100", ""), "0 21 * * *");
         assert_eq!(at("233000+0000", "+"), "13 0 * * *");
         assert_eq!(at("", "<"), "0 0 * * *");
+        let short = View {
+            maintenance_begin: "234500+0000".to_owned(),
+            maintenance_end: "001500+0000".to_owned(),
+            status_uid: "z".to_owned(),
+            ..View::default()
+        };
+        assert_eq!(daily(&short), "7 0 * * *");
     }
 }

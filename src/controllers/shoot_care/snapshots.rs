@@ -38,7 +38,7 @@ const IN_USE: (&str, &str) = (
 );
 const OLDEST: (&str, &str) = (
     "gardenlet_etcd_snapshot_timestamp_seconds",
-    "When the last snapshot was taken of the etcd-main that has waited for the next one for longest.",
+    "When the last snapshot was taken of the etcd-main that has waited for one for longest; since when, if it has none.",
 );
 
 /// See the module.
@@ -154,7 +154,9 @@ fn measure(all: &All, metrics: &Metrics) {
     }
     let awake = all.values().filter(|state| state.job.as_ref().is_some_and(|job| !job.is_suspended));
     #[expect(clippy::cast_precision_loss)]
-    if let Some(oldest) = awake.filter_map(State::succeeded).min() {
+    if let Some(oldest) =
+        awake.filter_map(|state| state.succeeded().or(Some(state.job.as_ref()?.since))).min()
+    {
         metrics.set(OLDEST.0, OLDEST.1, &[], oldest.unix() as f64);
     }
 }

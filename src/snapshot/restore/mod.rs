@@ -56,6 +56,16 @@ pub enum Ready {
     },
 }
 
+/// Whether etcd has its data, and needs no store.
+///
+/// # Errors
+/// If etcd must not start.
+pub fn has_data(place: &Place, say: &mut dyn FnMut(&str)) -> Result<bool, Error> {
+    flags(place)?;
+    sweep(&place.data, say);
+    has_member(&place.data)
+}
+
 /// Prepares the data directory. `say` is told what is worth a line.
 ///
 /// # Errors

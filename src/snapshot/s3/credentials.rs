@@ -30,7 +30,7 @@ pub struct Bucket {
 }
 
 /// Keys of credentials that we cannot use.
-const UNKNOWN: [&str; 4] = ["roleARN", "sseCustomerKey", "sseCustomerKeyConf", "sseCustomerAlgorithm"];
+pub const UNKNOWN: [&str; 4] = ["roleARN", "sseCustomerKey", "sseCustomerKeyConf", "sseCustomerAlgorithm"];
 
 impl Bucket {
     /// Reads the files of a folder.
@@ -64,8 +64,14 @@ impl Bucket {
         if !name.bytes().all(is_name) {
             return Err(Error::Unusable(format!("{}: no name of a bucket", place("bucketName"))));
         }
-        let region = need("region")?;
-        let endpoint = endpoint(&find("endpoint")?, &region)
+        // What is no AWS has no regions, as a rule, and takes the first one that AWS had.
+        let configured = find("endpoint")?;
+        let region = match find("region")? {
+            region if region.is_empty() && !configured.is_empty() => "us-east-1".to_owned(),
+            region if region.is_empty() => need("region")?,
+            region => region,
+        };
+        let endpoint = endpoint(&configured, &region)
             .map_err(|why| Error::Unusable(format!("{}: {why}", place("endpoint"))))?;
         let is_in_path = flag("s3ForcePathStyle")? || !can_be_host(&endpoint, &name);
         let ca = find("trustedCaCert")?;

@@ -169,9 +169,18 @@ mod tests {
                 keys.iter().map(|key| ((*key).to_owned(), json!("eA=="))).collect();
             json!({"data": data})
         };
-        assert_eq!(snapshots::lack(&secret(&["accessKeyID", "secretAccessKey", "bucketName"])), None);
+        let with = |more: &str| {
+            snapshots::lack(&secret(&["accessKeyID", "secretAccessKey", "bucketName", more]))
+                .unwrap_or_default()
+        };
+        assert_eq!((with("region"), with("endpoint")), (String::new(), String::new()));
+        assert!(with("s3ForcePathStyle").starts_with("Secret etcd-backup has no region: "));
+        let why =
+            snapshots::lack(&secret(&["accessKeyID", "secretAccessKey", "bucketName", "region", "roleARN"]))
+                .unwrap();
+        assert!(why.starts_with("Secret etcd-backup has roleARN, which is not supported: "), "{why}");
         let why = snapshots::lack(&secret(&["bucketName", "token"])).unwrap();
-        assert!(why.starts_with("Secret etcd-backup has no accessKeyID, secretAccessKey: "), "{why}");
+        assert!(why.starts_with("Secret etcd-backup has no accessKeyID, secretAccessKey, region: "), "{why}");
     }
 
     #[test]

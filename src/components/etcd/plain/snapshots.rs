@@ -12,6 +12,7 @@ use crate::components::bring::{Keep, patch};
 use crate::format::time::rfc3339;
 use crate::kube::{Error, Patch, Seed};
 use crate::runtime::write;
+use crate::snapshot::s3::credentials::UNKNOWN;
 
 /// The label of the CronJob and of its pods, by which all of a seed are found.
 pub const SELECTOR: &str = "app=etcd-main-snapshot";
@@ -28,6 +29,8 @@ const DIRECTORY: &str = "/var/etcd/snapshots";
 const BUCKET: &str = "/var/etcd/backup";
 /// A restoration comes first: as many looks as half an hour has.
 const STARTS_MAX: u64 = 900;
+/// No probe is answered during a defragmentation: as many looks as five minutes have.
+const PAUSES_MAX: u64 = 60;
 
 /// Where snapshots are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +73,8 @@ impl Snapshots<'_> {
                 (volume, DIRECTORY, "etcd-main".to_owned())
             }
             Store::Bucket => {
-                let secret = json!({"secretName": SECRET, "defaultMode": 416});
+                // An etcd that has its data starts also without it.
+                let secret = json!({"secretName": SECRET, "defaultMode": 416, "optional": true});
                 let volume = json!({"name": "snapshots", "secret": secret});
                 (volume, BUCKET, format!("{}/etcd-main", self.entry))
             }
@@ -136,6 +140,7 @@ impl Snapshots<'_> {
         command.extend(self.arguments());
         etcd["command"] = json!(command);
         etcd["startupProbe"]["failureThreshold"] = json!(STARTS_MAX);
+        etcd["livenessProbe"]["failureThreshold"] = json!(PAUSES_MAX);
         for mount in [program(true), store] {
             push(&mut etcd["volumeMounts"], mount);
         }
@@ -227,16 +232,21 @@ pub fn delete(seed: &Seed, namespace: &str) -> Result<(), Error> {
     write::delete(seed, &CRON_JOB, &Key::new(namespace, NAME)).map(drop)
 }
 
-/// What is missing in the Secret of a bucket.
+/// What is wrong with the Secret of a bucket.
 pub fn lack(secret: &Value) -> Option<String> {
-    let is_missing = |key: &&str| text(&secret["data"][*key]).is_empty();
-    let missing: Vec<&str> =
-        ["accessKeyID", "secretAccessKey", "bucketName"].into_iter().filter(is_missing).collect();
-    (!missing.is_empty()).then(|| {
-        format!(
-            "Secret {SECRET} has no {}: the agent keeps snapshots in storage that speaks S3, with a key of its own; use a \
-             provider of backups that is such, or edge.etcd.snapshots.store: Directory",
-            missing.join(", ")
-        )
-    })
+    let is_there = |key: &str| !text(&secret["data"][key]).is_empty();
+    let mut missing: Vec<&str> = vec!["accessKeyID", "secretAccessKey", "bucketName"];
+    // What has an address of its own has no regions, as a rule.
+    missing.extend((!is_there("endpoint")).then_some("region"));
+    missing.retain(|key| !is_there(key));
+    let unknown: Vec<&str> = UNKNOWN.iter().copied().filter(|key| is_there(key)).collect();
+    let what = match (missing.as_slice(), unknown.as_slice()) {
+        ([], []) => return None,
+        ([], unknown) => format!("has {}, which is not supported", unknown.join(", ")),
+        (missing, _) => format!("has no {}", missing.join(", ")),
+    };
+    Some(format!(
+        "Secret {SECRET} {what}: the agent keeps snapshots in storage that speaks S3, with a key of its own; use a provider of \
+         backups that is such, or edge.etcd.snapshots.store: Directory"
+    ))
 }
