@@ -134,8 +134,10 @@ fn the_chart_says_how_the_agent_upgrades_itself() {
     let mut config = gardenlet["spec"]["config"].clone();
     assert_eq!(config["seedConfig"]["metadata"], json!({}));
     config["seedConfig"]["metadata"] = json!({"name": "edge-2"});
-    let own =
+    let mut own =
         yaml::parse(text(find(&all, "ConfigMap", "gardenlet-configmap-"), "/data/config.yaml")).unwrap();
+    // A garden refuses it.
+    assert!(own["gardenClientConnection"].as_object_mut().unwrap().remove("kubeconfig").is_some());
     assert_eq!(config, own);
     let kept =
         text(&find(&all, "Deployment", "gardenlet")["metadata"]["annotations"], "/edge.gardenlet~1values");

@@ -92,13 +92,12 @@ pub(super) fn inherit(running: &Value, own: &Value) -> Value {
     if edge.as_object().is_some_and(|edge| !edge.is_empty()) {
         all["edge"] = edge;
     }
-    let ours = &running["gardenClientConnection"];
-    let has_own = !text(&ours["kubeconfig"]).is_empty() && ours["kubeconfigSecret"].is_null();
-    if has_own && text(&all["gardenClientConnection"]["kubeconfig"]).is_empty() {
+    let ours = &running["gardenClientConnection"]["kubeconfig"];
+    if !text(ours).is_empty() && text(&all["gardenClientConnection"]["kubeconfig"]).is_empty() {
         if !all["gardenClientConnection"].is_object() {
             all["gardenClientConnection"] = json!({});
         }
-        all["gardenClientConnection"]["kubeconfig"] = ours["kubeconfig"].clone();
+        all["gardenClientConnection"]["kubeconfig"] = ours.clone();
     }
     all
 }
@@ -227,9 +226,8 @@ mod tests {
             inherit(&running, &json!({"gardenClientConnection": {"kubeconfigSecret": {"name": "left"}}}));
         assert_eq!(kept["gardenClientConnection"]["kubeconfig"], "/k");
         assert_eq!(access(&kept, false), Some(Access::Own));
-        let running =
-            json!({"gardenClientConnection": {"kubeconfig": "/k", "kubeconfigSecret": {"name": "s"}}});
-        assert_eq!(inherit(&running, &json!({})), json!({}));
+        let other = json!({"gardenClientConnection": {"kubeconfig": "other"}});
+        assert_eq!(inherit(&running, &other), other);
         assert_eq!(kept_bootstrap(&json!({"edge": {"bootstrap": {"kubeconfig": "/elsewhere"}}})), None);
         assert!(kept_bootstrap(&json!({"edge": {"bootstrap": {"kubeconfig": KEPT_BOOTSTRAP}}})).is_some());
     }
