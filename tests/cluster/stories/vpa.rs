@@ -37,7 +37,7 @@ pub(crate) fn restricts(lab: &mut Lab) -> Result<()> {
     // It lists them when it starts, and once a minute.
     agent.kill();
     agent.restart()?;
-    become_such(&seed, &mut agent, [grows_only(), grows_only(), Value::Null, Value::Null])?;
+    become_such(&seed, &mut agent, &[grows_only(), grows_only(), Value::Null, Value::Null])?;
 
     agent.kill();
     let opens = json!({"metadata": {"annotations": in_window(&window(0))}});
@@ -47,7 +47,7 @@ pub(crate) fn restricts(lab: &mut Lab) -> Result<()> {
     let free = json!({"spec": {"updatePolicy": {"evictionRequirements": null}}});
     seed.patch::<Value>(&AUTOSCALER, NAMESPACE, "never", "", &Patch::Merge(free))?;
     agent.restart()?;
-    become_such(&seed, &mut agent, [grows_only(), Value::Null, grows_only(), Value::Null])?;
+    become_such(&seed, &mut agent, &[grows_only(), Value::Null, grows_only(), Value::Null])?;
     let kept: Value = seed.get(&AUTOSCALER, NAMESPACE, "never")?;
     equal("the mode", &kept["spec"]["updatePolicy"]["updateMode"], &json!("Auto"))?;
     agent.ensure_running()
@@ -75,9 +75,9 @@ fn grows_only() -> Value {
 }
 
 /// Waits until each of [`NAMES`] has these requirements.
-fn become_such(seed: &Client, agent: &mut Agent, wanted: [Value; 4]) -> Result<()> {
+fn become_such(seed: &Client, agent: &mut Agent, wanted: &[Value; 4]) -> Result<()> {
     while_running("the requirements", WITHIN_S, agent, || {
-        for (name, wanted) in NAMES.iter().zip(&wanted) {
+        for (name, wanted) in NAMES.iter().zip(wanted) {
             let found: Value = seed.get(&AUTOSCALER, NAMESPACE, name)?;
             let found = &found["spec"]["updatePolicy"]["evictionRequirements"];
             if found != wanted {
