@@ -9,9 +9,9 @@ use crate::api::gardener::{BACKUP_BUCKET, ControllerInstallation, ControllerRegi
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::error::chain;
-use crate::extension::credentials::{self, Credentials, problem};
+use crate::extension::credentials::{self, Credentials};
 use crate::extension::required::unheard;
-use crate::extension::{TIMESTAMP, Target, Wish};
+use crate::extension::{TIMESTAMP, Target, Wish, problem};
 use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;
 use crate::format::view;
@@ -255,7 +255,7 @@ impl<'a> Round<'a> {
         failed.into()
     }
 
-    /// How a look ended: what went wrong, and does not pass by itself, is told if it has not been.
+    /// Ends a look: writes a failure into the status, unless it passes by itself or is already there.
     ///
     /// # Errors
     /// As it was.

@@ -16,15 +16,17 @@ use crate::api::patch::difference;
 use crate::api::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
 use crate::base::error::chain;
 use crate::base::stop::Stop;
+use crate::base::workers::Workers;
 use crate::chart::Table;
 use crate::chart::child::{self, Archive, Objects, Renderer, Request};
 use crate::chart::manifest::install_rank;
 use crate::components::managed::sha256_hex;
+use crate::extension::problem;
 use crate::flow::Failed;
 use crate::kube::{Client, Error, Patch};
 use crate::runtime::write;
 
-use super::{NAME, NAMESPACE, problem};
+use super::{NAME, NAMESPACE};
 
 /// The chart that is part of this program.
 pub static CHART: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/chart.tgz"));
@@ -48,17 +50,19 @@ static KINDS: [Resource; 12] = [
     SERVICE_ACCOUNT,
 ];
 
-/// Renders a chart of an agent for a cluster.
+/// Renders a chart of an agent for a cluster, as soon as one of `workers` may render.
 ///
 /// # Errors
-/// The cluster does not tell its version; the values are refused.
+/// Other charts are being rendered; the cluster does not tell its version; the values are refused.
 pub fn render<'a>(
     client: &Client,
-    renderer: &Renderer,
+    (renderer, workers): (&Renderer, &Workers),
     chart: impl Into<Archive<'a>>,
     values: Value,
     stop: &Stop,
 ) -> Result<Objects, Failed> {
+    let busy = || Failed { postponed: Some(BUSY_AGAIN), ..Failed::new("other charts are being rendered") };
+    let _worker = workers.chart_soon(stop).ok_or_else(busy)?;
     let version = client.version()?;
     let request = Request {
         name: NAME.to_owned(),

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT};
 use crate::api::meta::text;
 use crate::config;
+use crate::extension::problem;
 use crate::flow::Failed;
 use crate::kube::{Client, Material};
 
 use super::values::{self, Access};
-use super::{NAME, NAMESPACE, problem};
+use super::{NAME, NAMESPACE};
 
 /// A file of this agent, of the size of a configuration at most.
 ///

@@ -9,8 +9,6 @@ use serde_json::Value;
 
 use crate::api::core::DEPLOYMENT;
 use crate::components::images::Images;
-use crate::extension::CONFIGURATION_PROBLEM;
-use crate::flow::Failed;
 use crate::kube::{Error, Seed};
 
 pub mod apply;
@@ -33,11 +31,6 @@ pub struct Parent {
     pub component_images: Option<PathBuf>,
     /// The namespace of the seed in which the agent runs, if it runs in a pod.
     pub namespace: Option<String>,
-}
-
-/// Only a change of the configuration mends it.
-pub fn problem(text: impl Into<String>) -> Failed {
-    Failed { codes: vec![CONFIGURATION_PROBLEM.to_owned()], ..Failed::new(text) }
 }
 
 /// The image of this agent: what an overwritten list says, or what its Deployment has; empty if nobody knows.

@@ -12,7 +12,7 @@ use crate::format::base64;
 use crate::kube::{Client, Error};
 use crate::runtime::write;
 
-use super::CONFIGURATION_PROBLEM;
+use super::problem;
 
 /// How annotations and labels about a WorkloadIdentity begin.
 pub const IDENTITY: &str = "workloadidentity.security.gardener.cloud/";
@@ -74,18 +74,9 @@ impl Reference {
     /// # Errors
     /// The client's.
     pub fn look(&self, garden: &Client) -> Result<Option<Credentials>, Error> {
-        if self.key.namespace.is_empty() || self.key.name.is_empty() {
-            // That would be asking for a list.
-            return Ok(None);
-        }
         let found = garden.find::<Value>(self.resource, &self.key.namespace, &self.key.name)?;
         Ok(found.map(|object| Credentials { resource: self.resource, object }))
     }
-}
-
-/// What people have to mend, with its code.
-pub fn problem(text: String) -> Failed {
-    Failed { codes: vec![CONFIGURATION_PROBLEM.to_owned()], ..Failed::new(text) }
 }
 
 /// Credentials as the garden has them.
@@ -234,7 +225,7 @@ mod tests {
         assert_eq!(identity, Ok(("workloadidentities".to_owned(), key())));
         let failed = reference("v1", "ConfigMap").unwrap_err();
         assert!(failed.text.contains("n/x, v1 ConfigMap: set credentialsRef to"), "{failed}");
-        assert_eq!(failed.codes, [CONFIGURATION_PROBLEM]);
+        assert_eq!(failed.codes, [super::super::CONFIGURATION_PROBLEM]);
         assert!(Reference::read(&Value::Null).is_err());
     }
 

@@ -59,6 +59,11 @@ pub const CONFIGURATION_PROBLEM: &str = "ERR_CONFIGURATION_PROBLEM";
 /// Without this annotation, nobody may delete an object of an extension, or a ShootState.
 pub const CONFIRMATION: &str = "confirmation.gardener.cloud/deletion";
 
+/// What only a change of the configuration mends, with the code that says so.
+pub fn problem(text: impl Into<String>) -> Failed {
+    Failed { codes: vec![CONFIGURATION_PROBLEM.to_owned()], ..Failed::new(text) }
+}
+
 /// An object of an extension.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {

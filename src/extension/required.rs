@@ -12,8 +12,8 @@ use crate::api::gardener::{ControllerInstallation, ControllerRegistration, Contr
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
 
-use super::credentials::problem;
 use super::enabled::{Class, types};
+use super::problem;
 use crate::flow::Failed;
 
 /// A kind of extension objects and the type of an object, such as `Infrastructure` and `local`.

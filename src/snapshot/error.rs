@@ -29,7 +29,7 @@ pub enum Error {
         /// Its reason, and what helps.
         why: String,
     },
-    /// What we were given cannot be used, or what is there forbids to go on.
+    /// The input cannot be used, or the present state of a directory or store forbids to go on.
     Unusable(String),
     /// A snapshot is not whole.
     Broken {

@@ -103,16 +103,9 @@ fn store(place: &Place, variable: Variable<'_>) -> Result<Box<dyn Store>, Error>
 /// Prepares the data directory and becomes etcd.
 fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Error> {
     let mut tell = |text: &str| say(io, format_args!("gardenlet etcd start: {text}\n"));
-    // Bad credentials, for example, are no reason to stop an etcd that has its data.
-    if !restore::has_data(&task.place, &mut tell)? {
-        let store = store(&task.store, variable)?;
-        match restore::prepare(&task.place, &*store, &mut tell)? {
-            Ready::Member => {}
-            Ready::New => tell(&format!("{} has no snapshots: etcd starts empty", store.place())),
-            Ready::Restored { snapshot, revision } => {
-                tell(&format!("{snapshot} (revision {revision}) is restored"));
-            }
-        }
+    let ready = restore::prepare(&task.place, || store(&task.store, variable), &mut tell)?;
+    if let Ready::Restored { snapshot, revision } = ready {
+        tell(&format!("{snapshot} (revision {revision}) is restored"));
     }
     let mut etcd = Command::new(&task.etcd);
     etcd.arg(format!("--config-file={}", task.place.config.display()));

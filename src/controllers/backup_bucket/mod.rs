@@ -21,7 +21,8 @@ use crate::backup::{Kind, Known, Round};
 use crate::base::random;
 use crate::extension::Wish;
 use crate::extension::changed::{Head, has_ended};
-use crate::extension::credentials::{Credentials, Reference, problem};
+use crate::extension::credentials::{Credentials, Reference};
+use crate::extension::problem;
 use crate::flow::Failed;
 use crate::kube::{Garden, Seed};
 use crate::runtime::controller::{Context, Failure, Outcome, Reconciler};
@@ -218,9 +219,7 @@ fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>
 /// The Secret of the seed with credentials that the extension has made.
 fn made(round: &Round<'_>, reference: &Value) -> Result<Value, Failure> {
     let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
-    let is_whole = !key.namespace.is_empty() && !key.name.is_empty();
-    let found = if is_whole { round.seed().find(&SECRET, &key.namespace, &key.name)? } else { None::<Value> };
-    found.ok_or_else(|| {
+    round.seed().find(&SECRET, &key.namespace, &key.name)?.ok_or_else(|| {
         Failure::retry(format!(
             "status.generatedSecretRef of the extension's BackupBucket {} names Secret {key}, which the seed does not have: its \
              extension has to make it, or to remove the reference",

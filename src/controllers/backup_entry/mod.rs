@@ -22,7 +22,8 @@ use crate::backup::{Kind, Known, Round};
 use crate::config::backup::BackupEntryController;
 use crate::config::settings::Settings;
 use crate::extension::changed::{Head, has_ended};
-use crate::extension::credentials::{Credentials, Reference, problem};
+use crate::extension::credentials::{Credentials, Reference};
+use crate::extension::problem;
 use crate::extension::{Memory, Wish};
 use crate::flow::Failed;
 use crate::format::view;
@@ -259,9 +260,7 @@ fn usable(round: &mut Round<'_>, operation: &'static str) -> Result<Option<(Valu
 /// The bucket of the entry, or why it cannot be used now.
 fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, Failure> {
     let name = text(&round.object["spec"]["bucketName"]);
-    // Without a name that would be asking for a list.
-    let found =
-        if name.is_empty() { None } else { round.garden().find::<Value>(&BACKUP_BUCKET, "", name)? };
+    let found = round.garden().find::<Value>(&BACKUP_BUCKET, "", name)?;
     Ok(match found {
         Some(bucket) => decide::check_bucket(&bucket).map(|()| bucket),
         None => Err(problem(format!(
@@ -310,7 +309,7 @@ fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), Failure> {
     let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Shoot");
     let shoot = owner.map(|owner| text(&owner["name"])).unwrap_or_default();
     let namespace = round.key().namespace;
-    let found = if shoot.is_empty() { None } else { round.garden().find(&SHOOT_STATE, &namespace, shoot)? };
+    let found = round.garden().find(&SHOOT_STATE, &namespace, shoot)?;
     let Some(state) = found else {
         return Err(Failure::retry(format!(
             "the garden has no ShootState {namespace}/{shoot}, from which the BackupEntry is to be restored: the seed that it has left \

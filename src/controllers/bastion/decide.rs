@@ -11,7 +11,7 @@ use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
-use crate::extension::{CONFIGURATION_PROBLEM, TIMESTAMP, Unready, check, last_error};
+use crate::extension::{TIMESTAMP, Unready, check, last_error, problem};
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::format::time::parse_rfc3339;
@@ -119,10 +119,7 @@ fn why(object: &Value, state: &str) -> Failed {
 /// The Bastion does not say enough.
 pub(super) fn spec_of(bastion: &Value) -> Result<Value, Failed> {
     let spec = &bastion["spec"];
-    let missing = |field: &str, remedy: &str| Failed {
-        codes: vec![CONFIGURATION_PROBLEM.to_owned()],
-        ..Failed::new(format!("spec.{field} is empty: {remedy}"))
-    };
+    let missing = |field: &str, remedy: &str| problem(format!("spec.{field} is empty: {remedy}"));
     let provider = text(&spec["providerType"]);
     if provider.is_empty() {
         return Err(missing("providerType", "the garden sets it from the Shoot, so update the Bastion once"));
@@ -342,7 +339,7 @@ mod tests {
             poor["spec"][field] = Value::Null;
             let failed = spec_of(&poor).unwrap_err();
             assert!(failed.text.starts_with(&format!("spec.{field} is empty: ")), "{failed}");
-            assert_eq!(failed.codes, [CONFIGURATION_PROBLEM]);
+            assert_eq!(failed.codes, [crate::extension::CONFIGURATION_PROBLEM]);
         }
     }
 }

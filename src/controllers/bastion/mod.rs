@@ -17,9 +17,8 @@ use crate::api::gardener::{BASTION, ControllerInstallation, ControllerRegistrati
 use crate::api::meta::{Key, text};
 use crate::api::patch::difference;
 use crate::base::error::chain;
-use crate::extension::credentials::problem;
 use crate::extension::required::unheard;
-use crate::extension::{CONFIGURATION_PROBLEM, Target, Wish};
+use crate::extension::{Target, Wish, problem};
 use crate::flow::Failed;
 use crate::format::view;
 use crate::kube::{DeleteParams, Error, Garden, ListParams, Patch, Seed, Verdict};
@@ -261,12 +260,9 @@ impl Round<'_> {
 
     fn no_shoot(&self) -> Failed {
         let (namespace, name) = (&self.key.namespace, &self.head.spec.shoot_ref.name);
-        Failed {
-            codes: vec![CONFIGURATION_PROBLEM.to_owned()],
-            ..Failed::new(format!(
-                "could not get shoot {namespace}/{name}: the garden does not have it, or it is on another seed; delete the Bastion"
-            ))
-        }
+        problem(format!(
+            "could not get shoot {namespace}/{name}: the garden does not have it, or it is on another seed; delete the Bastion"
+        ))
     }
 
     /// The namespace of an object that is left of a Shoot that is gone. Upstream waits for the Shoot for ever.

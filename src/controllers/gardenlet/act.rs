@@ -8,7 +8,8 @@ use crate::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
 use crate::api::gardener::{GARDENLET, OPERATION, OciRepository};
 use crate::api::meta::{annotation, text};
 use crate::chart::child::Objects;
-use crate::deployer::{NAME, NAMESPACE, apply, check, problem, values};
+use crate::deployer::{NAME, NAMESPACE, apply, check, values};
+use crate::extension::problem;
 use crate::flow::Failed;
 use crate::format::view;
 use crate::identity::secret::OPERATION_RENEW;
@@ -42,7 +43,8 @@ pub(super) fn deploy(base: &Base, object: &Value, cx: &Context) -> Result<String
         found.map_err(|error| problem(format!("spec.deployment.helm.ociRepository: {error}")))?;
     let pulled = pull(base, &repository, cx)?;
     let url = repository.url();
-    let objects = render(base, &pulled, values, cx)?;
+    let objects =
+        apply::render(&base.seed, (&base.renderer, &base.workers), &pulled.chart, values, &cx.stop)?;
     refuse_another_program(object, &objects, &url)?;
     apply::replace(&base.seed, objects)?;
     if annotation(object, OPERATION) == RENEW {
@@ -133,13 +135,6 @@ fn pull(base: &Base, repository: &OciRepository, cx: &Context) -> Result<Pulled,
         let text = crate::base::error::chain(&error);
         Failed { codes, postponed: is_later.then_some(apply::BUSY_AGAIN), ..failed(text) }
     })
-}
-
-fn render(base: &Base, pulled: &Pulled, values: Value, cx: &Context) -> Result<Objects, Failed> {
-    let busy =
-        || Failed { postponed: Some(apply::BUSY_AGAIN), ..Failed::new("other charts are being rendered") };
-    let _worker = base.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
-    apply::render(&base.seed, &base.renderer, &pulled.chart, values, &cx.stop)
 }
 
 /// Another program takes the seed over only if a person says so.

@@ -1,6 +1,5 @@
 //! What is asked for, when it is done, and with which values. Pure.
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::api::gardener::OPERATION;
@@ -19,13 +18,6 @@ pub(super) const RENEW: &str = "renew-kubeconfig";
 /// Where the chart mounts `edge.bootstrap.kubeconfig`.
 const KEPT_BOOTSTRAP: &str = "/etc/gardenlet/kubeconfig-bootstrap/kubeconfig";
 
-/// What is kept of a Gardenlet object.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Head {
-    pub(super) metadata: ObjectMeta,
-}
-
 /// What, when it changes, makes something to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Asked {
@@ -35,12 +27,13 @@ pub(super) struct Asked {
     replaces: bool,
 }
 
-impl Head {
-    pub(super) fn asked(&self) -> Asked {
-        let is = |name: &str, word: &str| self.metadata.annotations.get(name).is_some_and(|it| it == word);
-        Asked {
-            uid: self.metadata.uid.clone(),
-            generation: self.metadata.generation,
+impl Asked {
+    /// By a Gardenlet object.
+    pub(super) fn by(metadata: &ObjectMeta) -> Self {
+        let is = |name: &str, word: &str| metadata.annotations.get(name).is_some_and(|it| it == word);
+        Self {
+            uid: metadata.uid.clone(),
+            generation: metadata.generation,
             renews: is(OPERATION, RENEW),
             replaces: is(REPLACE, "true"),
         }
@@ -160,14 +153,12 @@ mod tests {
 
     #[test]
     fn work_is_due_when_something_else_is_asked_for_or_time_has_passed() {
-        let head = |generation, annotations: Value| -> Head {
-            serde_json::from_value(
-                json!({"metadata": {"uid": "u", "generation": generation, "annotations": annotations}}),
-            )
-            .unwrap()
+        let head = |generation, annotations: Value| -> Asked {
+            let metadata = json!({"uid": "u", "generation": generation, "annotations": annotations});
+            Asked::by(&serde_json::from_value(metadata).unwrap())
         };
         let s = Mono::from_secs;
-        let last = Last { asked: head(1, json!({})).asked(), due: s(100) };
+        let last = Last { asked: head(1, json!({})), due: s(100) };
         let table = [
             (None, head(1, json!({})), 0, true),
             (Some(&last), head(1, json!({})), 99, false),
@@ -179,7 +170,7 @@ mod tests {
             (Some(&last), head(1, json!({REPLACE: "false"})), 0, false),
         ];
         for (last, head, now, expected) in table {
-            assert_eq!(is_due(last, &head.asked(), s(now)), expected, "{head:?} at {now}");
+            assert_eq!(is_due(last, &head, s(now)), expected, "{head:?} at {now}");
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::gardener::GARDENLET;
-use crate::api::meta::{Key, text};
+use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
 use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
@@ -31,7 +31,7 @@ use crate::runtime::queue::Retry;
 use crate::runtime::write;
 
 use super::Site;
-use decide::{Asked, Head, Last};
+use decide::{Asked, Last};
 
 /// Whether the object was deployed.
 const RECONCILED: &str = "GardenletReconciled";
@@ -93,9 +93,9 @@ impl Reconciler for Base {
             Err(error) if error.is_denied() => return Ok(Outcome::After(LONG_PERIOD)),
             Err(error) => return Err(error.into()),
         };
-        let head = view::look::<Head>(&object)?;
-        let (asked, now) = (head.asked(), cx.clock.mono());
-        let is_over = head.metadata.deletion_timestamp.is_some();
+        let metadata = view::look::<Metadata>(&object)?.metadata;
+        let (asked, now) = (Asked::by(&metadata), cx.clock.mono());
+        let is_over = metadata.deletion_timestamp.is_some();
         if is_over || !decide::is_due(self.last().as_ref(), &asked, now) {
             return Ok(Outcome::After(PERIOD));
         }
@@ -140,7 +140,7 @@ impl Round<'_> {
                 }
                 let period = self.base.settings.controllers.gardenlet_sync_period;
                 let period = if period.is_zero() { Duration::MAX } else { period };
-                // What the garden has not heard is told again.
+                // If the status could not be written, the next round writes it soon.
                 (told.is_ok().then_some(period), told.map(drop))
             }
             Err(failed) if failed.postponed.is_some() => (None, Err(failed.into())),

@@ -11,8 +11,9 @@ use crate::base::error::chain;
 use crate::chart::child::Objects;
 use crate::components::managed::sha256_hex;
 use crate::deployer::values::{self, Access, Deployment};
-use crate::deployer::{apply, check, own_image, problem, token};
+use crate::deployer::{apply, check, own_image, token};
 use crate::extension::credentials::Reference;
+use crate::extension::problem;
 use crate::flow::Failed;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Client, Patch, Shoot, kubeconfig};
@@ -93,10 +94,7 @@ fn render(
         deployment.labels.insert(values::TO_GARDEN.to_owned(), json!("allowed"));
     }
     let values = values::values(&deployment, config);
-    let busy =
-        || Failed { postponed: Some(apply::BUSY_AGAIN), ..Failed::new("other charts are being rendered") };
-    let _worker = base.workers.chart_soon(&cx.stop).ok_or_else(busy)?;
-    apply::render(client, &base.renderer, apply::CHART, values, &cx.stop)
+    apply::render(client, (&base.renderer, &base.workers), apply::CHART, values, &cx.stop)
 }
 
 /// The Shoot's own VerticalPodAutoscaler would meet another one.

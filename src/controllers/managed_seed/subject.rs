@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::meta::{Key, ObjectMeta, Resource, or_default, text};
-use crate::deployer::problem;
+use crate::extension::problem;
 use crate::flow::Failed;
 
 /// The older annotation of Shoots in namespace `garden`.

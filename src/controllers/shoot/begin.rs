@@ -6,6 +6,7 @@ use crate::api::extensions::CLUSTER;
 use crate::api::gardener::{OPERATION, SHOOT};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::sorted::SortedMap;
+use crate::extension::problem;
 use crate::flow::{Failed, Flow, Pacer, TaskError};
 use crate::format::view;
 use crate::kube::{Garden, Patch, Seed};
@@ -231,7 +232,7 @@ fn incomplete(view: &View) -> Option<Failed> {
         "spec.dns.domain of the Shoot is {domain}, which lies below no default domain of the garden, and spec.dns.providers names \
          no primary provider: name one, or take the domain out"
     );
-    Some(Failed { codes: vec!["ERR_CONFIGURATION_PROBLEM".to_owned()], ..Failed::new(text) })
+    Some(problem(text))
 }
 
 /// What the flow leaves out.

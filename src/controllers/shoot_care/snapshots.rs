@@ -25,7 +25,7 @@ use super::planes::Planes;
 const GRACE: Duration = Duration::from_secs(3_600);
 /// As far as schedules are looked at.
 const AHEAD: Duration = Duration::from_secs(62 * 24 * 3_600);
-/// What is told of an error.
+/// Characters of an error that a condition shows.
 const WORDS_MAX: usize = 500;
 
 const SIZE: (&str, &str) = (

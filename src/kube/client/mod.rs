@@ -249,7 +249,8 @@ impl Client {
         }))
     }
 
-    /// Reads an object that may be absent; so may its kind.
+    /// Reads an object that may be absent; so may its kind. Nothing has no name, and nothing of a kind with namespaces is in none: a
+    /// server is not asked then, since it would answer with a list.
     ///
     /// # Errors
     /// All of [`Error`] but not found.
@@ -259,6 +260,9 @@ impl Client {
         namespace: &str,
         name: &str,
     ) -> Result<Option<T>, Error> {
+        if name.is_empty() || r.namespaced && namespace.is_empty() {
+            return Ok(None);
+        }
         unless_absent(self.get(r, namespace, name))
     }
 

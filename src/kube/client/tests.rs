@@ -92,6 +92,18 @@ fn each_call_is_the_request_that_the_api_knows() {
 }
 
 #[test]
+fn nobody_is_asked_for_an_object_without_a_name() {
+    let (server, client) = answering(|_| Act::json(200, r#"{"items":[]}"#));
+    let found =
+        |resource: &Resource, namespace, name| client.find::<Value>(resource, namespace, name).unwrap();
+    assert_eq!(found(&SECRET, "a", ""), None);
+    assert_eq!(found(&SECRET, "", "n"), None);
+    assert_eq!(found(&NAMESPACE, "", ""), None);
+    assert_eq!(server.seen().len(), 0);
+    assert!(found(&NAMESPACE, "", "n").is_some());
+}
+
+#[test]
 fn failures_become_errors_with_a_verdict() {
     let (server, client) = answering(|seen| match seen.path.rsplit('/').next().unwrap() {
         "gone" => Act::json(404, r#"{"kind":"Status","status":"Failure","reason":"NotFound","code":404}"#),

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -56,34 +57,31 @@ pub enum Ready {
     },
 }
 
-/// Whether etcd has its data, and needs no store.
+/// Prepares the data directory. `open` opens the store, if there are no data: bad credentials, for example, do not stop an etcd that
+/// has its data. `say` gets what is worth a line.
 ///
 /// # Errors
 /// If etcd must not start.
-pub fn has_data(place: &Place, say: &mut dyn FnMut(&str)) -> Result<bool, Error> {
-    flags(place)?;
-    sweep(&place.data, say);
-    has_member(&place.data)
-}
-
-/// Prepares the data directory. `say` is told what is worth a line.
-///
-/// # Errors
-/// If etcd must not start.
-pub fn prepare(place: &Place, store: &dyn Store, say: &mut dyn FnMut(&str)) -> Result<Ready, Error> {
+pub fn prepare<'a, S: Deref<Target = dyn Store + 'a>>(
+    place: &Place,
+    open: impl FnOnce() -> Result<S, Error>,
+    say: &mut dyn FnMut(&str),
+) -> Result<Ready, Error> {
     let flags = flags(place)?;
     sweep(&place.data, say);
     if has_member(&place.data)? {
         return Ok(Ready::Member);
     }
+    let store = open()?;
     let all = store.list()?;
     if all.is_empty() {
+        say(&format!("{} has no snapshots: etcd starts empty", store.place()));
         return Ok(Ready::New);
     }
     // Its name is a new one: what a killed start has begun may still write into its own.
     let work = beside(&place.data, &format!("{RESTORING}{}", random::hex(8)));
     fs::create_dir(&work).map_err(Error::io(format!("make {}", work.display())))?;
-    let done = restore_newest(place, &flags, store, &all, &work, say);
+    let done = restore_newest(place, &flags, &*store, &all, &work, say);
     if done.is_ok() {
         sweep(&place.data, say);
     }

@@ -54,7 +54,7 @@ impl Scene {
 
     fn prepare_from(&self, store: &dyn Store) -> Result<Ready, String> {
         let mut say = |text: &str| self.said.borrow_mut().push(text.to_owned());
-        prepare(&self.place, store, &mut say).map_err(|error| chain(&error))
+        prepare(&self.place, || Ok(store), &mut say).map_err(|error| chain(&error))
     }
 
     fn prepare(&self) -> Result<Ready, String> {
@@ -106,6 +106,9 @@ fn an_etcd_with_data_is_left_alone_whatever_the_store_says() {
     fs::create_dir_all(scene.place.data.join("member")).unwrap();
     fs::remove_dir_all(scene.root.join("store")).unwrap();
     assert_eq!(scene.prepare(), Ok(Ready::Member));
+    // It is not even opened, so bad credentials do no harm.
+    let refused = || Err::<Box<dyn Store>, _>(Error::Unusable("no key".to_owned()));
+    assert!(matches!(prepare(&scene.place, refused, &mut |_| ()), Ok(Ready::Member)));
     // What an earlier start has left goes.
     fs::create_dir_all(scene.root.join("volume/new.etcd.restoring-1/data/member")).unwrap();
     fs::write(scene.root.join("volume/new.etcd.restoring-2"), "half").unwrap();

@@ -21,7 +21,7 @@ pub struct Bucket {
     pub key: Key,
     /// `https://host[:port]`, without the bucket.
     pub endpoint: String,
-    /// Whether the bucket stands in the path and not in the host.
+    /// Whether requests name the bucket in the path instead of the host.
     pub is_in_path: bool,
     /// CAs of the server, if they are not those of the system.
     pub ca: Option<Arc<[u8]>>,

@@ -46,7 +46,7 @@ pub fn text(of: &str, name: &str) -> Option<String> {
     elements(of, name).next().map(|content| unescape(content.trim()))
 }
 
-/// Text as it may stand in an element.
+/// Text, escaped for an element.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
