@@ -304,6 +304,11 @@ fn what_keeps_an_agent_from_its_upgrade_is_told_and_nothing_is_deployed() {
     lab.change(&json!({"spec": {"config": {"logLevel": "loud"}}}));
     let object = lab.wait_for("ReconcileError", "spec.config is invalid: logLevel: ");
     assert_eq!(Lab::code(&object), problem);
+    // One that is there, but is not the agent's.
+    lab.world.seed.apply(&[
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "elsewhere", "namespace": GARDEN},
+        "stringData": {"kubeconfig": "left"}}),
+    ]);
     let elsewhere = json!({"gardenClientConnection": {"kubeconfigSecret": {"name": "elsewhere"}}});
     lab.change(&json!({"spec": {"config": {"logLevel": "info"}}}));
     lab.change(&json!({"spec": {"config": elsewhere}}));
@@ -311,7 +316,10 @@ fn what_keeps_an_agent_from_its_upgrade_is_told_and_nothing_is_deployed() {
         lab.wait_for("ReconcileError", "Secret garden/elsewhere is not in the seed, or is not the one");
     assert_eq!(Lab::code(&object), problem);
     let back = json!({"gardenClientConnection": {"kubeconfigSecret": {"name": "gardenlet-kubeconfig"}}});
-    lab.change(&json!({"spec": {"config": back}}));
+    lab.change(&json!({"spec": {"config": back, "deployment": {"replicaCount": 0}}}));
+    let object = lab.wait_for("ReconcileError", "spec.deployment.replicaCount is 0");
+    assert_eq!(Lab::code(&object), problem);
+    lab.change(&json!({"spec": {"deployment": {"replicaCount": 1}}}));
     lab.change_chart(&json!({"ref": "nowhere"}));
     let object = lab.wait_for("ReconcileError", "failed pulling Helm chart from OCI repository");
     assert_eq!(Lab::code(&object), problem);
