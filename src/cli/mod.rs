@@ -14,6 +14,8 @@ use crate::format::yaml;
 mod arguments;
 mod bundle;
 mod clusters;
+#[expect(dead_code, reason = "commands take it up one by one")]
+mod colour;
 mod doctor;
 mod etcd;
 mod explain;
