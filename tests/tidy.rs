@@ -1,7 +1,7 @@
-//! Rules that the compiler does not know: who imports whom, how long things are, what may be named where.
+//! Rules that the compiler does not check: imports between modules, lengths of files and functions, forbidden names.
 //!
-//! A rule is a function from files to complaints. It runs on the project, where it lists every place that breaks it, and
-//! on a sample that breaks it, because a rule that cannot fail is none.
+//! A rule is a function from files to complaints. It runs on the project, where it lists every place that breaks it,
+//! and on a sample that breaks it, because a rule must be able to fail.
 
 // Test code outside of test functions: a file that cannot be read ends the run.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The modules from bottom to top: each imports only what stands before it. `lib.rs` cannot say it, because rustfmt
-/// sorts its lines.
+/// The modules from bottom to top: each imports only the ones before it. `lib.rs` cannot show this order, because
+/// rustfmt sorts its lines.
 const ORDER: &[&str] = &[
     "limits",
     "base",
@@ -40,7 +40,7 @@ const ORDER: &[&str] = &[
     "cli",
 ];
 
-/// What the program may be linked with. A new name here needs its reason in Cargo.toml and its size in the bench.
+/// The allowed dependencies of the program. A new name here needs its reason in Cargo.toml and its size in the bench.
 const DEPENDENCIES: &[&str] = &[
     "aes",
     "bcrypt",
@@ -72,8 +72,8 @@ const FILE_LINES_MAX: usize = 500;
 /// Functions and files that are longer, as `path` or `path:fn name`, each with its reason. Better none.
 const LONG: &[(&str, &str)] = &[];
 
-/// Names of package registries, in two halves so that this file does not break its own rule. They are named by the
-/// tools' own files only.
+/// Names of package registries, in two halves so that this file does not break its own rule. Only the tools' own files
+/// name them.
 const REGISTRIES: &[&str] = &[
     concat!("crates", ".io"),
     concat!("proxy.golang", ".org"),
@@ -104,12 +104,12 @@ impl Source {
         Self { path, text, tests }
     }
 
-    /// How many lines are not tests.
+    /// The number of lines that are not tests.
     fn lines(&self) -> usize {
         self.tests.iter().filter(|is_test| !**is_test).count()
     }
 
-    /// Numbered lines without tests.
+    /// The lines with their numbers, without tests.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.text.lines().zip(&self.tests).enumerate();
         lines.filter(|(_, (_, is_test))| !**is_test).map(|(index, (line, _))| (index + 1, line))
@@ -120,8 +120,8 @@ impl Source {
         self.code().filter(|(_, line)| !line.trim_start().starts_with("//"))
     }
 
-    /// Every path that begins with `crate::` or `super::`, as names from the root of the crate on, with its line. A list in
-    /// braces counts as its members, however many lines it has.
+    /// Every path that begins with `crate::` or `super::`, as names from the root of the crate on, with its line. A
+    /// list in braces counts as its members, even over several lines.
     fn paths(&self) -> Vec<(usize, Vec<String>)> {
         let (mut code, mut numbers) = (String::new(), Vec::new());
         for (number, line) in self.statements() {
@@ -158,7 +158,7 @@ impl Source {
         names
     }
 
-    /// The folder below `src`, or the name of the file that stands there.
+    /// The folder below `src`, or the name of the file in `src`.
     fn module(&self) -> String {
         self.below("src")
     }
@@ -177,7 +177,7 @@ impl Source {
 /// Marks the items under `#[cfg(test)]`. rustfmt puts the brace that ends an item below the item's first word.
 fn test_lines(text: &str) -> Vec<bool> {
     let mut marks = Vec::new();
-    // The indentation of the item that is being passed over, and whether its first line was seen.
+    // The indentation of the item that is skipped, and whether its first line was seen.
     let mut item: Option<(usize, bool)> = None;
     for line in text.lines() {
         let trimmed = line.trim_start();
@@ -201,14 +201,14 @@ fn test_lines(text: &str) -> Vec<bool> {
     marks
 }
 
-/// Where the next path begins that starts with `crate::` or `super::`.
+/// The position of the next path that starts with `crate::` or `super::`.
 fn next_path(code: &str, from: usize) -> Option<usize> {
     let starts = ["crate::", "super::"].iter().flat_map(|word| code[from..].match_indices(word));
     let is_inner = |at: usize| code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
     starts.map(|(at, _)| from + at).filter(|at| !is_inner(*at)).min()
 }
 
-/// Reads one path, or a list of them in braces, and returns how much was read.
+/// Reads one path, or a list of them in braces, and returns the number of bytes read.
 fn expand(text: &str, before: &[String], found: &mut Vec<Vec<String>>) -> usize {
     let skip = |at: usize| at + text[at..].len() - text[at..].trim_start().len();
     let mut path = before.to_vec();
@@ -294,8 +294,8 @@ fn wrong_imports(sources: &[Source]) -> Vec<String> {
 }
 
 #[test]
-fn modules_import_only_what_stands_below_them() {
-    assert_none("a module uses what stands above it in the order", &wrong_imports(&sources(&["src"])));
+fn modules_import_only_modules_below_them() {
+    assert_none("a module uses a later one in the order", &wrong_imports(&sources(&["src"])));
     assert_eq!(about(wrong_imports, "src/format/x.rs", "use crate::limits;\nuse crate::format::yaml;\n"), 0);
     assert_eq!(about(wrong_imports, "src/format/x.rs", "use crate::kube::Client;\n"), 1);
     assert_eq!(about(wrong_imports, "src/base.rs", "fn f() {\n    crate::app::run();\n}\n"), 1);
@@ -308,7 +308,7 @@ fn modules_import_only_what_stands_below_them() {
     assert_eq!(about(wrong_imports, "src/api/x.rs", tested), 1);
 }
 
-/// What every controller may use: the list of them all, and what they share.
+/// Modules that every controller may use: the list of all controllers, and shared code.
 const SHARED_BY_CONTROLLERS: &[&str] = &["mod", "site", "charts"];
 
 fn controllers_that_meet(sources: &[Source]) -> Vec<String> {
@@ -349,8 +349,8 @@ fn silent_files(sources: &[Source]) -> Vec<String> {
 }
 
 #[test]
-fn files_say_first_what_they_are_for() {
-    assert_none("a file starts with what it is for", &silent_files(&sources(&["src", "tests"])));
+fn files_start_with_a_module_comment() {
+    assert_none("a file starts with its purpose", &silent_files(&sources(&["src", "tests"])));
     assert_eq!(about(silent_files, "src/x.rs", "//! What it is for.\n"), 0);
     assert_eq!(about(silent_files, "src/x.rs", "use std::fs;\n"), 1);
 }
@@ -426,7 +426,7 @@ fn mixed_modules(sources: &[Source]) -> Vec<String> {
     sources
         .iter()
         .filter(has_folder)
-        .map(|source| source.at(1, "belongs into its folder, as mod.rs"))
+        .map(|source| source.at(1, "move it into its folder, as mod.rs"))
         .collect()
 }
 
@@ -455,7 +455,7 @@ fn network_crates(sources: &[Source]) -> Vec<String> {
 
 #[test]
 fn network_crates_are_named_only_in_net() {
-    assert_none("ureq and rustls are a matter of src/net", &network_crates(&sources(&["src"])));
+    assert_none("only src/net may name ureq and rustls", &network_crates(&sources(&["src"])));
     assert_eq!(about(network_crates, "src/net/tls.rs", "use rustls::ClientConfig;\n"), 0);
     assert_eq!(about(network_crates, "src/kube/client.rs", "use rustls::ClientConfig;\n"), 1);
     assert_eq!(about(network_crates, "src/kube/client.rs", "    ureq::get(url);\n"), 1);
@@ -496,7 +496,7 @@ fn foreign_names(sources: &[Source]) -> Vec<String> {
     complaints
 }
 
-/// Whether `folder` stands in the line from its root on.
+/// Whether `folder` is in the line, as an absolute path.
 fn names_folder(line: &str, folder: &str) -> bool {
     let is_inner = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '}' | ')');
     line.match_indices(folder).any(|(at, _)| !line[..at].ends_with(is_inner))
@@ -504,7 +504,7 @@ fn names_folder(line: &str, folder: &str) -> bool {
 
 #[test]
 fn no_file_names_registries_or_folders_of_one_machine() {
-    assert_none("the project is at home on every machine", &foreign_names(&tracked()));
+    assert_none("the project must not depend on one machine", &foreign_names(&tracked()));
     let registry = REGISTRIES[0];
     assert_eq!(about(foreign_names, "README.md", &format!("see https://{registry}/x\n")), 1);
     assert_eq!(about(foreign_names, "Cargo.lock", &format!("source = \"registry+https://{registry}\"\n")), 0);
@@ -513,7 +513,7 @@ fn no_file_names_registries_or_folders_of_one_machine() {
     assert_eq!(about(foreign_names, "tests/run", &format!("cd \"$dir{}main\"\n", MACHINE[0])), 0);
 }
 
-/// What is linked, on every target or on one of them.
+/// The linked dependencies, on every target or on one of them.
 fn dependencies(manifest: &str) -> Vec<&str> {
     let is_linked = |table: &str| table == "dependencies" || table.ends_with(".dependencies");
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The agent as a process, and what the kernel knows about it.
+//! The agent as a process, and the kernel's figures about it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::pause;
 /// A running agent, killed when dropped.
 pub(crate) struct Agent {
     child: Child,
-    /// Just before the process was made.
+    /// Just before the process was started.
     pub(crate) started: Timestamp,
 }
 
@@ -33,7 +33,7 @@ impl Agent {
         Self { child: command.spawn().unwrap(), started }
     }
 
-    /// SIGTERM, and waits for the end; how long it took.
+    /// SIGTERM, and waits for the end; returns how long it took.
     pub(crate) fn terminate(mut self, clock: &Clock) -> Duration {
         let begin = clock.mono();
         let signal = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.child.id())]).status();
@@ -64,31 +64,31 @@ impl Agent {
         Memory::read(&self.path())
     }
 
-    /// Forgets the peak of resident memory, so that the next one is that of what happens from now on.
+    /// Resets the peak of resident memory, so that the next one covers only the time from now on.
     pub(crate) fn reset_peak(&self) {
         fs::write(self.path().join("clear_refs"), "5").unwrap();
     }
 
-    /// Processor time so far, of its own and of children that have ended.
+    /// Processor time so far, including ended children.
     pub(crate) fn cpu(&self) -> (Duration, Duration) {
         let stat = fs::read_to_string(self.path().join("stat")).unwrap();
-        // The name in parentheses may hold blanks; after it, the state is field 3 of proc(5).
+        // The name in parentheses may contain blanks; after it, the state is field 3 of proc(5).
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks = |field: usize| fields[field - 3].parse::<u64>().unwrap();
-        // USER_HZ is 100 on every Linux that we ship for.
+        // USER_HZ is 100 on every supported Linux.
         let time = |ticks: u64| Duration::from_millis(ticks * 10);
         (time(ticks(14) + ticks(15)), time(ticks(16) + ticks(17)))
     }
 
-    /// Processor time of its present threads so far, by the nanosecond: the ticks of [`Agent::cpu`] are too coarse for
-    /// idleness.
+    /// Processor time of its current threads so far, in nanoseconds: the ticks of [`Agent::cpu`] are too coarse for an
+    /// idle agent.
     pub(crate) fn busy(&self) -> Duration {
         let times =
             self.tasks().into_iter().filter_map(|task| fs::read_to_string(task.join("schedstat")).ok());
         times.filter_map(|text| text.split(' ').next()?.parse().ok()).map(Duration::from_nanos).sum()
     }
 
-    /// How often its threads were put on a processor, so far: wake-ups keep a small host from sleeping.
+    /// How often its threads were scheduled, so far: wake-ups keep a small host from sleeping.
     pub(crate) fn switches(&self) -> u64 {
         self.tasks().iter().map(|task| number(&task.join("status"), "voluntary_ctxt_switches:")).sum()
     }
@@ -97,7 +97,7 @@ impl Agent {
     pub(crate) fn threads(&self) -> BTreeMap<String, usize> {
         let mut names = BTreeMap::new();
         for task in self.tasks() {
-            // A thread may end between the listing and here.
+            // A thread may end between the listing and this read.
             if let Ok(name) = fs::read_to_string(task.join("comm")) {
                 *names.entry(name.trim().to_owned()).or_insert(0) += 1;
             }
@@ -105,7 +105,7 @@ impl Agent {
         names
     }
 
-    /// Its open files, connections included.
+    /// Its open files, including connections.
     #[allow(dead_code)] // not every program that measures asks for it
     pub(crate) fn files(&self) -> usize {
         fs::read_dir(self.path().join("fd")).unwrap().count()
@@ -119,12 +119,12 @@ impl Agent {
         PathBuf::from(format!("/proc/{}", self.child.id()))
     }
 
-    /// Looks at its threads of a name.
+    /// Watches its threads of a name.
     pub(crate) fn watch_threads(&self, name: &'static str) -> Busy {
         Busy::watch(self.path().join("task"), name)
     }
 
-    /// Looks at the processes that it starts.
+    /// Watches the processes that it starts.
     pub(crate) fn watch_children(&self) -> Children {
         Children::watch(self.path())
     }
@@ -136,12 +136,12 @@ impl Drop for Agent {
     }
 }
 
-/// In bytes, as the kernel counts: whole pages, now and then behind by a few.
+/// In bytes, as the kernel counts: whole pages, with small delays.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Memory {
-    /// Its share: pages of its own, and of the shared ones (libc, the program's file) its part.
+    /// Its share: its own pages, and its part of the shared ones (libc, the program's file).
     pub(crate) pss: u64,
-    /// The part of it that no file backs: heap, stacks.
+    /// The part of it without a file: heap, stacks.
     pub(crate) pss_anonymous: u64,
     pub(crate) rss: u64,
     /// The highest resident size so far.
@@ -161,14 +161,14 @@ impl Memory {
     }
 }
 
-/// The first number in the line of a file of /proc that begins with `label`; 0 if there is none.
+/// The first number in the line of a file of /proc that starts with `label`; 0 without such a line.
 pub(crate) fn number(path: &Path, label: &str) -> u64 {
     let text = fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(label));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// The peak of the children of a process, sampled: a short life is seen a few times, and its peak grows until its end.
+/// The peak of the children of a process, sampled: a short life gives a few samples, and its peak grows until its end.
 pub(crate) struct Children {
     done: Arc<AtomicBool>,
     peak: Arc<AtomicU64>,
@@ -194,7 +194,7 @@ impl Children {
         Self { done, peak, thread: thread.unwrap() }
     }
 
-    /// The highest resident size that was seen, in bytes.
+    /// The highest sampled resident size, in bytes.
     pub(crate) fn finish(self) -> u64 {
         self.done.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();
@@ -202,8 +202,8 @@ impl Children {
     }
 }
 
-/// Processor time of threads that begin and end, sampled: what one does after the last look at it is missed. It ends when
-/// dropped.
+/// Processor time of threads that start and end, sampled: the time after the last sample of a thread is missed. It ends
+/// when dropped.
 pub(crate) struct Busy {
     done: Arc<AtomicBool>,
     times: Arc<Mutex<BTreeMap<PathBuf, u64>>>,
@@ -225,7 +225,7 @@ impl Busy {
         busy
     }
 
-    /// All of them together.
+    /// The sum of all of them.
     pub(crate) fn so_far(&self) -> Duration {
         Duration::from_nanos(self.times.lock().unwrap().values().sum())
     }
@@ -270,12 +270,12 @@ pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Waits until something is there; fails with the end of the agent.
+/// Waits for a value; fails if the agent ends.
 pub(crate) fn wait_for<T>(agent: &mut Agent, what: &str, condition: impl Fn() -> Option<T>) -> T {
     wait_within(agent, Duration::from_secs(120), what, condition)
 }
 
-/// The same for so long.
+/// The same with a time limit.
 pub(crate) fn wait_within<T>(
     agent: &mut Agent,
     patience: Duration,

@@ -1,7 +1,7 @@
-//! What the care of many Shoots takes while all of them are well: processor time beside that of an agent that looks at none of
-//! them, and memory.
+//! The cost of the care of many healthy Shoots: memory, and processor time compared with an agent without care.
 //!
-//! One API server answers for all Shoots, so that the machine has time for the agent. Their objects are as large as real ones.
+//! One API server answers for all Shoots, to leave processor time for the agent. Their objects are as large as real
+//! ones.
 
 use std::time::Duration;
 
@@ -23,17 +23,17 @@ const CORE: &str = "core.gardener.cloud";
 /// Budget of processor time, in percent of a core, and of memory.
 const PERCENT_MAX: f64 = 5.0;
 const PSS_MAX: u64 = 20_000_000;
-/// The same while so many flows run.
+/// The same while this many flows run.
 const FLOWS: usize = 10;
 const PSS_WITH_FLOWS_MAX: u64 = 35_000_000;
-/// Requests of a kind in a minute that are worth a line.
+/// Less frequent requests get no line.
 const OFTEN: f64 = 20.0;
-/// A period of care: nothing less is a measurement.
+/// A period of care: a shorter measurement is useless.
 const PERIOD: Duration = Duration::from_secs(60);
-/// All of them are looked at within a period. A busy machine may need longer.
+/// All of them are checked within a period. A busy machine may need longer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Measures an agent that looks at its Shoots once a day, and one that does it as often as by default.
+/// Measures an agent that checks its Shoots once a day, and one with the default period.
 pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     let scene = Scene::new(&bench.folder.join("care"), 0);
     object::prepare_garden(&scene.garden);
@@ -45,7 +45,7 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     scene.leave_alone();
     scene.seed.set_share(Share::none());
     crowd.settle(&scene.garden, &scene.seed, SEED);
-    // What the applier and the Leases take is not care's.
+    // The applier's and the Leases' part does not belong to care.
     let is_served = || (served(&scene) >= SHOOTS).then_some(());
     wait_within(&mut agent, PATIENCE, "all Shoots to be served", is_served);
     let without = Spent::of(bench, &agent).percent;
@@ -60,7 +60,7 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     configure(&scene, "1m");
     let (mut agent, _) = bench.start(&scene);
     let is_settled = || (are_well(&scene) && served(&scene) >= before + SHOOTS).then_some(());
-    wait_within(&mut agent, PATIENCE, "all Shoots to be well", is_settled);
+    wait_within(&mut agent, PATIENCE, "all Shoots to be healthy", is_settled);
     let servers: [(&str, &TestCluster); 3] =
         [("garden", &scene.garden), ("seed", &scene.seed), ("Shoots", &crowd.server)];
     let marks = servers.map(|(_, cluster)| cluster.request_count());
@@ -79,12 +79,12 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     let memory = agent.memory();
     report.check("  PSS", mb(memory.pss), &mb(PSS_MAX), memory.pss <= PSS_MAX);
     report.row("    of it anonymous (heap, stacks)", mb(memory.pss_anonymous), "");
-    peak(report, "  peak while they are looked at", memory);
-    assert!(crowd.server.request_count() > marks[2] + SHOOTS, "not all Shoots were looked at");
+    peak(report, "  peak while they are checked", memory);
+    assert!(crowd.server.request_count() > marks[2] + SHOOTS, "not all Shoots were checked");
     flows(&scene, &mut agent, report);
 }
 
-/// Ten more Shoots are created at the same time, besides. Nobody makes pods from what the agent writes, so it stays at it.
+/// Ten more Shoots are created at the same time. The agent's workloads get no pods, so that the flows continue to wait.
 fn flows(scene: &Scene, agent: &mut Agent, report: &mut Report) {
     let names: Vec<String> = (0..FLOWS).map(|n| format!("f{n}")).collect();
     let shoots = names.iter().map(|name| Workerless::new(name).with("/spec/seedName", SEED).build());
@@ -95,7 +95,7 @@ fn flows(scene: &Scene, agent: &mut Agent, report: &mut Report) {
     };
     wait_within(agent, PATIENCE, "ten flows", || names.iter().all(is_running(scene)).then_some(()));
     agent.reset_peak();
-    // RSA keys are made one after the other; the others wait for theirs.
+    // RSA keys are generated one after the other; the others wait for theirs.
     wait_within(agent, PATIENCE, "the etcds of two", || {
         (names.iter().filter(|name| has_etcd(name)).count() >= 2).then_some(())
     });
@@ -106,7 +106,7 @@ fn flows(scene: &Scene, agent: &mut Agent, report: &mut Report) {
     peak(report, "    peak meanwhile", memory);
 }
 
-/// Whether somebody is at work on a Shoot.
+/// Whether an operation of a Shoot is running.
 fn is_running(scene: &Scene) -> impl Fn(&String) -> bool {
     |name| {
         let shoot = scene.garden.get(CORE, "shoots", PROJECT_NAMESPACE, name).unwrap_or_default();
@@ -114,10 +114,10 @@ fn is_running(scene: &Scene) -> impl Fn(&String) -> bool {
     }
 }
 
-/// What an agent takes that has come to rest.
+/// The resources of an idle agent.
 struct Spent {
     percent: f64,
-    /// From the beginning of the rest on.
+    /// From the start of the idle time on.
     whole: Duration,
 }
 
@@ -151,7 +151,7 @@ fn configure(scene: &Scene, period: &str) {
     std::fs::write(scene.config(), config.to_string()).unwrap();
 }
 
-/// How often the applier has begun to serve a Shoot, as the log says.
+/// How often the applier has started to serve a Shoot, from the log.
 fn served(scene: &Scene) -> usize {
     let log = std::fs::read_to_string(scene.log()).unwrap_or_default();
     log.lines().filter(|line| line.contains("Serving the cluster of the Shoot")).count()

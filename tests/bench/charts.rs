@@ -1,5 +1,5 @@
-//! Charts to measure with: one with a single Deployment, one of the usual size, one with sub-charts, one of 4.5 MB of
-//! CRDs.
+//! Charts for the measurements: one with a single Deployment, one of the usual size, one with sub-charts, one of 4.5 MB
+//! of CRDs.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const COMPONENTS: usize = 4;
 /// Sub-charts of the large one, each of the usual size.
 const CHILDREN: usize = 8;
-/// What the CRDs take together.
+/// The total size of the CRDs.
 const CRD_BYTES: usize = 4_500_000;
 
 pub(crate) struct Chart {

@@ -1,10 +1,10 @@
-//! What the shipped program takes: size, memory, threads, time to start, and what it asks of its servers when nothing
-//! happens. The real binary, as a process of its own, against the stand-ins in this one. And how it renders charts, against
-//! helm.
+//! The resources of the released program: size, memory, threads, start time, and its requests while nothing happens.
+//! The real binary runs as a separate process against the simulated servers in this one. It also compares the rendering
+//! of charts with helm.
 //!
-//! Figures are printed. Only counts and sizes are tests, memory among them: a busy machine must not fail them.
+//! Figures are printed. Only counts and sizes are tests, including memory: a busy machine must not fail them.
 
-// A bench ends at the first thing that does not work, and prints.
+// A bench ends at the first error, and prints.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, unreachable_pub)]
 // Figures are small, and shown with two digits.
 #![allow(clippy::cast_precision_loss)]
@@ -37,37 +37,37 @@ use agent::{Agent, Memory, wait_for};
 use report::{Report, mb, ms};
 use scene::Scene;
 
-/// Extensions on the seed: what the budget of memory is for.
+/// Extensions on the seed: the basis of the memory budget.
 const EXTENSIONS: usize = 10;
-/// On a crowded seed: extensions, and ManagedResources beyond theirs.
+/// On a crowded seed: extensions, and ManagedResources in addition to theirs.
 const CROWD: (usize, usize) = (100, 2_000);
-/// Budget of the crowded seed's memory, and of a peak over what is resident all the time.
+/// Budget of the crowded seed's memory, and of a peak above the resident memory.
 const CROWD_BYTES_MAX: u64 = 20_000_000;
 const PEAK_MAX: f64 = 1.5;
-/// Budget of the shipped binary, and of the one for small boards.
+/// Budget of the released binary, and of the one for small boards.
 const BINARY_BYTES_MAX: u64 = 6_400_000;
 const BOARD_BINARY_BYTES_MAX: u64 = 5_500_000;
-/// Bytes of the binaries when somebody last looked at them.
+/// The recorded bytes of the binaries.
 const SIZES: &str = include_str!("sizes.txt");
-/// How much more a binary may have than then.
+/// The maximum growth since then.
 const GROWTH_PERCENT_MAX: u64 = 5;
-/// Requests to an idle seed in a minute, and those of them that wear its flash.
+/// Requests to an idle seed in a minute, and the writes among them, which wear out its flash.
 const SEED_REQUESTS_MAX: u64 = 70;
 const SEED_WRITES_MAX: u64 = 30;
-/// More that may fall into any stretch of time.
+/// Additional requests that may fall into any period.
 const EDGE_REQUESTS: u64 = 3;
-/// What Linux maps at least.
+/// The minimum that Linux maps.
 const PAGE_BYTES: usize = 4 << 10;
-/// Between two looks at the memory.
+/// The interval between two memory samples.
 const SAMPLE: Duration = Duration::from_secs(10);
 
-/// How much time is taken for what.
+/// The durations of the measurements.
 struct Plan {
-    /// Before anything is called idle.
+    /// The time before the agent counts as idle.
     warm_up: Duration,
-    /// How long idleness is looked at.
+    /// The duration of the idle measurement.
     idle: Duration,
-    /// How often each start is tried.
+    /// The number of attempts for each start.
     starts: usize,
 }
 
@@ -77,24 +77,23 @@ impl Plan {
         let (warm_up, idle, starts) = match length {
             Some("--short") => (5, 20, 1),
             Some("--long") => (300, 600, 10),
-            // Everything that was installed is looked at once more after a minute.
+            // All installed objects are checked once more after a minute.
             _ => (90, 120, 5),
         };
         Self { warm_up: Duration::from_secs(warm_up), idle: Duration::from_secs(idle), starts }
     }
 }
 
-/// `bench PROGRAM FOLDER [--short | --long] [--care | --idle | --objects | --render | --shoot | --stores] [--helm=HELM] [--left-out=WHY] [TARGET=PROGRAM ...]`: the program
-/// to run, a folder for files, helm to compare with, and programs of which only the size is asked. With `--render`,
-/// nothing else is done than that comparison; with `--stores`, nothing else than what an object in a store takes; with
-/// `--idle`, nothing else than what an agent does that has nothing to do; with `--shoot`, nothing else than what a Shoot
-/// takes; with `--care`, nothing else than what the care of many Shoots takes; with `--objects`, nothing else than what objects for
-/// extensions take.
+/// `bench PROGRAM FOLDER [--short | --long] [--care | --idle | --objects | --render | --shoot | --stores] [--helm=HELM]
+/// [--left-out=WHY] [TARGET=PROGRAM ...]`: the program to run, a folder for files, helm for the comparison, and
+/// programs of which only the size is measured. `--render` only compares the rendering of charts; `--stores` only
+/// measures an object in a store; `--idle` only measures an idle agent; `--shoot` only measures a Shoot; `--care` only
+/// measures the care of many Shoots; `--objects` only measures objects for extensions.
 fn main() -> ExitCode {
-    // `cargo bench` adds an option of its own.
+    // `cargo bench` adds its own option.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let [program, folder, rest @ ..] = arguments.as_slice() else {
-        println!("tests/bench/run knows how to start this");
+        println!("start this with tests/bench/run");
         return ExitCode::from(2);
     };
     let plan = Plan::parse(rest.iter().map(String::as_str));
@@ -143,8 +142,8 @@ fn main() -> ExitCode {
     if report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// A copy of a program that was written page by page. Linux maps programs in the pieces in which their files were written, so
-/// one that was written at once would seem to use more memory than it does, and never the same.
+/// A copy of a program, written page by page. Linux maps programs in the pieces in which their files were written, so
+/// one that was written at once would seem to use more memory than it does, and a different amount each time.
 fn page_by_page(program: &Path, copy: &Path) -> PathBuf {
     let bytes = std::fs::read(program).unwrap();
     let mut file = File::create(copy).unwrap();
@@ -172,7 +171,7 @@ fn size(report: &mut Report, target: &str, program: &str) {
     }
 }
 
-/// What the list says about a binary: lines of its name and its bytes.
+/// The recorded size of a binary: lines of its name and its bytes.
 fn recorded(sizes: &str, name: &str) -> Option<u64> {
     sizes.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
@@ -207,7 +206,7 @@ impl Bench {
         care::measure(self, report);
     }
 
-    /// A seed with extensions, and nothing to do.
+    /// A seed with extensions, and without work.
     fn rest(&self, report: &mut Report) {
         let scene = Scene::new(&self.folder.join("main"), EXTENSIONS);
         let (mut agent, _) = self.start(&scene);
@@ -215,7 +214,7 @@ impl Bench {
         self.idle(report, &scene, &mut agent);
     }
 
-    /// A seed in which nobody has work, and thousands of objects that the agent looks at.
+    /// An idle seed, and thousands of objects that the agent watches.
     fn stores(&self, report: &mut Report) {
         let scene = Scene::crowded(&self.folder.join("stores"), 0);
         let (mut agent, _) = self.start(&scene);
@@ -224,7 +223,7 @@ impl Bench {
         stores::measure(report, &scene, &mut agent);
     }
 
-    /// A seed with a hundred extensions and thousands of ManagedResources: what it takes is a test.
+    /// A seed with a hundred extensions and thousands of ManagedResources: its memory is a test.
     fn crowd(&self, report: &mut Report) {
         let scene = Scene::crowded(&self.folder.join("crowd"), CROWD.0);
         let (mut agent, _) = self.start(&scene);
@@ -248,7 +247,7 @@ impl Bench {
         counts(report, &scene, &agent);
     }
 
-    /// Starts the agent; how long it took until the Lease was written.
+    /// Starts the agent; returns how long it took until the Lease was written.
     fn start(&self, scene: &Scene) -> (Agent, Duration) {
         let mark = scene.garden.request_count();
         let mut agent = Agent::start(&self.program, &scene.config(), &scene.log(), &self.clock);
@@ -313,7 +312,7 @@ impl Bench {
         counts(report, scene, agent);
     }
 
-    /// The memory, now and then, until the idle time is over.
+    /// Samples the memory until the idle time is over.
     fn sample(&self, agent: &mut Agent) -> Vec<Memory> {
         let end: Mono = self.clock.mono() + self.plan.idle;
         let mut samples = Vec::new();
@@ -328,7 +327,7 @@ impl Bench {
         }
     }
 
-    /// Every informer lists again, because the servers have forgotten where it stood.
+    /// Every informer lists again, because the servers have dropped its version.
     fn list_again(&self, report: &mut Report, scene: &Scene, agent: &mut Agent) {
         let watches = scene.open_watches().len();
         agent.reset_peak();
@@ -383,7 +382,7 @@ impl Bench {
     }
 }
 
-/// The peak of what was resident, against what is.
+/// The peak of resident memory, compared with the current one.
 fn peak(report: &mut Report, name: &str, memory: Memory) {
     let factor = memory.rss_peak as f64 / memory.rss as f64;
     let value = format!("{}, {factor:.2} times", mb(memory.rss_peak));
@@ -423,7 +422,7 @@ fn counts(report: &mut Report, scene: &Scene, agent: &Agent) {
     report.row(format!("  {}", watches.join(", ")), String::new(), "");
 }
 
-/// Real time for other processes; no figure depends on how exact it is.
+/// Real time for other processes; no figure depends on its precision.
 pub(crate) fn pause(real: Duration) {
     Stop::new().wait(&Clock::system(), real);
 }

@@ -1,4 +1,4 @@
-//! What objects of the garden take for which extensions have work to do: requests for each, and memory. The bench plays the
+//! The cost of the garden's objects that need extensions: requests for each, and memory. The bench plays the
 //! extensions, which are quick.
 
 use gardenlet::api::gardener::SEED as SEEDS;
@@ -18,10 +18,10 @@ use crate::support::shoot::object;
 
 const CORE: &str = "core.gardener.cloud";
 const OPERATIONS: &str = "operations.gardener.cloud";
-/// Bastions alone, then beside so many BackupEntries.
+/// First only Bastions, then together with this many BackupEntries.
 const FEW: usize = 50;
 const MANY: usize = 250;
-/// Budgets: requests for an object until it is ready, and memory while all of them are.
+/// Budgets: requests for an object until it is ready, and memory while all of them exist.
 const REQUESTS_MAX: usize = 18;
 const PSS_MAX: u64 = 16_000_000;
 
@@ -72,7 +72,7 @@ fn is_ready(object: &Value) -> bool {
         && (status["conditions"][0]["status"] == "True" || status["lastOperation"]["state"] == "Succeeded")
 }
 
-/// Makes them all at once, and waits until they are ready.
+/// Creates them all at once, and waits until they are ready.
 fn make(scene: &Scene, agent: &mut Agent, report: &mut Report, objects: &[Value], title: &str) {
     let marks = (scene.garden.request_count(), scene.seed.request_count());
     scene.garden.apply(objects);
@@ -104,7 +104,7 @@ fn place(object: &Value) -> (&'static str, &'static str) {
     if object["kind"] == "Bastion" { (OPERATIONS, "bastions") } else { (CORE, "backupentries") }
 }
 
-/// Whether the agent asked for an object or the Secret of its credentials.
+/// Whether the agent sent a request for an object or the Secret of its credentials.
 fn concerns(request: &Recorded, name: &str) -> bool {
     let named = request.info.name.as_str();
     request.user_agent.starts_with("gardenlet/")

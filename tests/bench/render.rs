@@ -1,8 +1,8 @@
 //! `gardenlet render` against `helm template` on the same charts, in one run.
 //!
-//! Times are medians of runs by turns, so that both meet the same machine. Memory is the highest resident size of a
-//! process that has rendered everything and waits for somebody to read it; of several, the highest, which a machine must
-//! have: Helm's varies by a quarter, with its garbage collection.
+//! Times are medians of alternating runs, so that both programs meet the same machine. Memory is the highest resident
+//! size of a process that has rendered everything and waits for a reader. Of several runs it is the highest, which a
+//! machine must have: Helm's varies by a quarter, with its garbage collection.
 
 use std::fs;
 use std::io::{Read, Write, pipe};
@@ -21,14 +21,14 @@ use crate::report::{Report, mb};
 const ROUNDS: usize = 9;
 /// How often the memory of each is measured.
 const PEAKS: usize = 9;
-/// What a pipe holds, on Linux.
+/// The capacity of a pipe on Linux.
 const PIPE_BYTES: usize = 64 << 10;
 /// A process that has used no processor time for this long waits.
 const QUIET: Duration = Duration::from_millis(100);
-/// Helm's memory by ours, at least.
+/// The minimum ratio of helm's memory to ours.
 const MEMORY_RATIO_MIN: f64 = 10.0;
 
-/// The two programs and where their files are.
+/// The two programs and the folder of their files.
 pub(crate) struct Rival {
     pub(crate) own: PathBuf,
     pub(crate) helm: PathBuf,
@@ -45,7 +45,7 @@ impl Rival {
             let (own, helm) = (output(self.own(&chart.path)), output(self.helm(&chart.path)));
             assert!(helm.status.success(), "{}", String::from_utf8_lossy(&helm.stderr));
             report.check(
-                format!("render, {}: what is printed", chart.name),
+                format!("render, {}: size of the output", chart.name),
                 format!("{} bytes", own.stdout.len()),
                 "the same",
                 own.stdout == helm.stdout,
@@ -79,7 +79,7 @@ impl Rival {
         self.command(&self.helm, "template", chart)
     }
 
-    /// Nothing of the machine's own configuration may count.
+    /// The machine's own configuration must not have an effect.
     fn command(&self, program: &Path, word: &str, chart: &Path) -> Command {
         let mut command = Command::new(program);
         command.args([word, "release"]).arg(chart).env_clear().env("HOME", &self.folder);
@@ -115,7 +115,7 @@ impl Rival {
         let (mut reader, mut writer) = pipe().unwrap();
         writer.write_all(&[b'\n'; PIPE_BYTES]).unwrap();
         let mut child = command.stdout(writer).stderr(Stdio::null()).spawn().unwrap();
-        // It holds an end of the pipe, too.
+        // It has an end of the pipe, too.
         drop(command);
         let process = PathBuf::from(format!("/proc/{}", child.id()));
         let mut busy = u64::MAX;

@@ -9,11 +9,11 @@ struct Row {
     name: String,
     value: String,
     budget: String,
-    /// Of a test: whether it holds.
+    /// Of a test: whether it passed.
     holds: Option<bool>,
 }
 
-/// Rows in the order in which they were found.
+/// Rows in the order of their measurement.
 #[derive(Default)]
 pub(crate) struct Report {
     notes: Vec<String>,
@@ -32,12 +32,12 @@ impl Report {
         self.left_out.push(why.to_owned());
     }
 
-    /// A figure. An empty budget: there is none.
+    /// A figure. An empty budget means that there is none.
     pub(crate) fn row(&mut self, name: impl Into<String>, value: impl Into<String>, budget: &str) {
         self.add(name.into(), value.into(), budget, None);
     }
 
-    /// A figure that must hold.
+    /// A figure that must be within its budget.
     pub(crate) fn check(
         &mut self,
         name: impl Into<String>,
@@ -48,7 +48,7 @@ impl Report {
         self.add(name.into(), value.into(), budget, Some(holds));
     }
 
-    /// Times of the same thing: the middle one, the least and the most.
+    /// Repeated measurements of a time: the median, the minimum and the maximum.
     pub(crate) fn times(&mut self, name: &str, times: &[Duration], budget: &str) {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
@@ -74,12 +74,12 @@ impl Report {
         self.rows.push(Row { name, value, budget: budget.to_owned(), holds });
     }
 
-    /// Tests that do not hold.
+    /// Failed tests.
     pub(crate) fn failed(&self) -> usize {
         self.rows.iter().filter(|row| row.holds == Some(false)).count()
     }
 
-    /// Prints notes, table and the line that counts.
+    /// Prints notes, the table and the summary line.
     pub(crate) fn print(&self) {
         self.notes.iter().for_each(|note| println!("{note}"));
         for Row { name, value, budget, holds } in &self.rows {
@@ -107,7 +107,7 @@ pub(crate) fn ms(time: Duration) -> String {
     format!("{} ms", time.as_millis())
 }
 
-/// What a request asks for, without names that differ.
+/// The request without names that differ.
 fn what(request: &Recorded) -> String {
     let info = &request.info;
     if info.resource.is_empty() {

@@ -1,4 +1,4 @@
-//! Garden and seed, stood in for in this process, and extensions to install.
+//! Garden and seed, simulated in this process, and extensions to install.
 
 use std::path::{Path, PathBuf};
 
@@ -28,24 +28,24 @@ pub(crate) struct Scene {
     pub(crate) seed: TestCluster,
     directory: PathBuf,
     extensions: Vec<String>,
-    /// Where the agent serves its probes and its status page.
+    /// The address of the agent's probes and its status page.
     port: u16,
     /// The agent's own limit of requests per second.
     qps: u32,
 }
 
 impl Scene {
-    /// Prepared for an agent that has never run. `extensions` are installed as soon as it is at home.
+    /// Prepared for the first start of an agent. `extensions` are installed as soon as it is ready.
     pub(crate) fn new(directory: &Path, extensions: usize) -> Self {
         Self::with(directory, extensions, QPS_DEFAULT)
     }
 
-    /// The same for an agent that may ask as often as it likes: there is much to do.
+    /// The same without a limit of requests: there is much to do.
     pub(crate) fn crowded(directory: &Path, extensions: usize) -> Self {
         Self::with(directory, extensions, 5_000)
     }
 
-    /// One at the edge that takes Shoots, and who plays its node.
+    /// A seed at the edge that accepts Shoots, and a simulation of its node.
     pub(crate) fn for_shoots(directory: &Path) -> (Self, Site) {
         let scene = Self::new(directory, 0);
         object::prepare_garden(&scene.garden);
@@ -55,7 +55,7 @@ impl Scene {
         let mut config = scene.configuration();
         object::make_edge(&mut config);
         config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
-        // Its log tells when a task is done.
+        // Its log shows when a task is done.
         config["logLevel"] = json!("debug");
         config["logFormat"] = json!("json");
         std::fs::write(scene.config(), config.to_string()).unwrap();
@@ -94,7 +94,7 @@ impl Scene {
         self.port
     }
 
-    /// Nothing is done for the garden's objects any more.
+    /// Stops all controllers of the garden.
     pub(crate) fn leave_alone(&self) {
         self.garden.set_manager_share(Share::none());
     }
@@ -117,7 +117,7 @@ impl Scene {
             config[connection]["qps"] = json!(self.qps);
             config[connection]["burst"] = json!(2 * self.qps);
         }
-        // Ports that nobody else has: the kernel gives them.
+        // Free ports from the kernel.
         config["server"] = json!({"healthProbes": {"bindAddress": "127.0.0.1", "port": self.port},
             "metrics": {"bindAddress": "127.0.0.1", "port": free_port()}});
         config["resources"] = json!({"capacity": {"shoots": "50"}});
@@ -147,7 +147,7 @@ impl Scene {
             })
     }
 
-    /// Creates ManagedResources, each with a Secret that holds one ConfigMap.
+    /// Creates ManagedResources, each with a Secret that contains one ConfigMap.
     pub(crate) fn manage(&self, count: usize) {
         for n in 0..count {
             let metadata = json!({"name": format!("managed-{n}"), "namespace": "garden"});
@@ -161,13 +161,13 @@ impl Scene {
         }
     }
 
-    /// Whether there are so many ManagedResources beside the Seed's own, all of them applied and healthy.
+    /// Whether there are this many ManagedResources besides the Seed's own, all of them applied and healthy.
     pub(crate) fn are_managed(&self, count: usize) -> bool {
         let is = |managed: &Value, kind: &str| {
             let conditions = list(managed, "/status/conditions");
             conditions.iter().any(|c| text(c, "/type") == kind && text(c, "/status") == "True")
         };
-        // Nothing is copied: this is asked often, and the server waits meanwhile.
+        // Nothing is copied: this is called often, and the server waits meanwhile.
         let state = self.seed.store().read();
         let mut all = state.of(GROUP, "managedresources", "garden");
         all.all(|(_, one)| is(one, "ResourcesApplied") && is(one, "ResourcesHealthy"))
@@ -185,7 +185,7 @@ impl Scene {
         self.garden.requests_since(mark).iter().find(is_beat).map(|request| request.at)
     }
 
-    /// Watches that are open now, at both servers.
+    /// The current watches at both servers.
     pub(crate) fn open_watches(&self) -> Vec<String> {
         let mut open = Vec::new();
         for (name, cluster) in self.clusters() {
@@ -200,7 +200,7 @@ impl Scene {
         [("garden", &self.garden), ("seed", &self.seed)]
     }
 
-    /// Makes both servers forget their history and cuts every connection: all informers list again.
+    /// Makes both servers drop their history and cuts every connection: all informers list again.
     pub(crate) fn forget(&self) {
         for (_, cluster) in self.clusters() {
             cluster.compact();
@@ -227,7 +227,7 @@ fn cluster_admin() -> Value {
         "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]})
 }
 
-/// A chart of the size and shape of an extension's: eight objects, one of them an image vector of a few kilobytes.
+/// A chart of the size and shape of an extension's: eight objects, including an image vector of a few kilobytes.
 fn chart(name: &str) -> Vec<u8> {
     let head = format!("apiVersion: v2\nname: {name}\nversion: 0.1.0\n");
     let mut files = vec![("Chart.yaml", head), ("templates/_helpers.tpl", HELPERS.to_owned())];

@@ -1,7 +1,8 @@
-//! One Shoot, from its object in the garden to its API server: where the time goes, and what the agent takes for it.
+//! One Shoot, from its object in the garden to its API server: the duration of its steps, and the resources that the
+//! agent uses for it.
 //!
-//! The node is a stand-in (`tests/support/shoot`): its pods begin at once, and `minReadySeconds` are waited for as on a real one.
-//! What a real node takes, `tests/cluster` shows.
+//! The node is simulated (`tests/support/shoot`): its pods start at once, and `minReadySeconds` pass as on a real one.
+//! `tests/cluster` shows the times of a real node.
 
 use std::fs;
 use std::time::Duration;
@@ -21,18 +22,18 @@ use crate::{Bench, pause};
 
 const NAME: &str = "s1";
 const CORE: &str = "core.gardener.cloud";
-/// Budget of the agent's own processor time for a Shoot, RSA keys apart.
+/// Budget of the agent's own processor time for a Shoot, without RSA keys.
 const OWN_MAX: Duration = Duration::from_secs(2);
-/// The thread that makes RSA keys.
+/// The thread that generates RSA keys.
 const KEYS: &str = "rsa-keys";
-/// Steps that took less are not worth a line.
+/// Shorter steps get no line.
 const STEP_MIN: Duration = Duration::from_millis(100);
-/// RSA keys are made when nobody else has anything to do, which takes long on a busy machine.
+/// RSA keys are generated only while the processor is idle, which takes long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// The users besides the agent that send requests to the API servers: stand-ins and probes.
+/// The users besides the agent that send requests to the API servers: simulations and probes.
 const OTHERS: [&str; 2] = ["admin", "health-check"];
 
-/// Measures the creation, and a reconciliation that finds everything as it should be.
+/// Measures the creation, and a reconciliation without changes.
 pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     let (scene, site) = Scene::for_shoots(&bench.folder.join("shoot"));
     let (mut agent, _) = bench.start(&scene);
@@ -72,10 +73,10 @@ struct Round<'a> {
     keys: &'a Busy,
 }
 
-/// What an operation took.
+/// The resources of an operation.
 struct Spent {
     time: Duration,
-    /// Processor time without that of RSA keys, and of these.
+    /// Processor time without RSA keys, and that of the keys.
     own: Duration,
     keys: Duration,
     /// By server.
@@ -83,7 +84,7 @@ struct Spent {
 }
 
 impl Round<'_> {
-    /// Waits until nothing is done any more: after an operation keys are made for the next one.
+    /// Waits until the agent is idle: after an operation it generates keys for the next one.
     fn rest(&mut self) {
         pause(Duration::from_secs(3));
         let Self { agent, keys, .. } = self;
@@ -98,7 +99,7 @@ impl Round<'_> {
         }
     }
 
-    /// The API server of the Shoot has none before it is there.
+    /// The API server of the Shoot has none before it exists.
     fn marks(&self) -> [usize; 3] {
         let shoot = self.site.server(&object::technical_id(NAME));
         let of_shoot = shoot.map_or(0, |server| server.cluster.request_count());
@@ -143,8 +144,8 @@ impl Spent {
     }
 }
 
-/// Tasks of the flow as the log tells of them: when each was done, and how long after the one before. Several run at once, so a
-/// step is what the flow waited for, and not what a task took.
+/// Tasks of the flow from the log: the time when each was done, and the time since the one before. Several run at once,
+/// so a step shows how long the flow waited, and not the duration of a task.
 fn steps(log: &str, begin: Timestamp) -> Vec<(Duration, Duration, String)> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let (mut last, mut found) = (begin, Vec::new());

@@ -1,8 +1,9 @@
-//! What one more object costs the agent, for each store that its informers keep, against the bytes that it is on the wire.
+//! The memory of one more object in the agent, for each store of its informers, compared with the object's bytes on the
+//! wire.
 //!
-//! The program as it is shipped, thousands of objects that its controllers leave alone, and its anonymous memory before
-//! and after: what the kernel counts, so these are figures and no tests, but for Secrets, which are many. The objects are as large as real ones, with the
-//! `managedFields` that every API server sends.
+//! The measurement uses the released program, thousands of objects that its controllers ignore, and its anonymous
+//! memory before and after. The kernel counts that memory, so these are figures and not tests, except for Secrets,
+//! which are many. The objects are as large as real ones, with the `managedFields` that every API server sends.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,30 +19,30 @@ use crate::support::TestCluster;
 use crate::support::api::store::Id;
 use crate::support::garden::prepare;
 
-/// Objects of each kind: enough that the pages of anything else do not matter.
+/// Objects of each kind: enough to make other pages irrelevant.
 const OBJECTS: usize = 3_000;
-/// Secrets: a seed with many shoots has so many. Of one, hashes are kept, which take less than its name.
+/// Secrets: a seed with many shoots has this many. The agent keeps hashes of one, which are smaller than its name.
 const SECRETS: usize = 20_000;
-/// What one Secret may take.
+/// The maximum memory for one Secret.
 const SECRET_BYTES_MAX: f64 = 100.0;
-/// Until what was needed on the way is given back.
+/// The time until temporary memory is released.
 const SETTLE: Duration = Duration::from_secs(3);
 const CORE: &str = "core.gardener.cloud";
 const GROUP: &str = "resources.gardener.cloud";
 
-/// A store, and what fills it.
+/// A store, and its objects.
 struct Kind {
-    /// As `/statusz` names it.
+    /// Its name in `/statusz`.
     watch: &'static str,
     group: &'static str,
     plural: &'static str,
     object: fn(usize) -> Value,
     objects: usize,
-    /// Only metadata is asked for, and each object may take so many bytes.
+    /// Only metadata is requested, and each object may use this many bytes.
     bytes_max: Option<f64>,
 }
 
-/// Installations come last: whatever else changes looks through them.
+/// Installations come last: the controllers read them at any other change.
 const KINDS: [Kind; 5] = [
     kind("garden/seeds", CORE, "seeds", seed),
     kind("garden/controllerregistrations", CORE, "controllerregistrations", registration),
@@ -64,7 +65,7 @@ const fn kind(
 }
 
 impl Kind {
-    /// The bytes of an object as they are sent.
+    /// The bytes of an object on the wire.
     fn wire(&self, stored: &Value) -> usize {
         if self.bytes_max.is_none() {
             return stored.to_string().len();
@@ -74,7 +75,7 @@ impl Kind {
     }
 }
 
-/// Fills one store after the other of an agent that has nothing else to do; a row for each.
+/// Fills one store after the other of an idle agent; a row for each.
 pub(crate) fn measure(report: &mut Report, scene: &Scene, agent: &mut Agent) {
     pause(SETTLE);
     for kind in &KINDS {
@@ -99,7 +100,7 @@ fn cluster_of<'a>(scene: &'a Scene, kind: &Kind) -> &'a TestCluster {
     if kind.watch.starts_with("garden/") { &scene.garden } else { &scene.seed }
 }
 
-/// Writes the objects into the storage, all at once; their bytes as a watch sends them, without its frame.
+/// Writes the objects into the storage, all at once; returns their bytes as a watch sends them, without its frame.
 fn fill(cluster: &TestCluster, kind: &Kind) -> usize {
     let objects: Vec<Value> = (0..kind.objects).map(kind.object).collect();
     cluster.store().write(|state| {
@@ -113,7 +114,7 @@ fn fill(cluster: &TestCluster, kind: &Kind) -> usize {
     })
 }
 
-/// How many objects the agent knows, as its status page tells.
+/// The number of objects that the agent knows, from its status page.
 fn objects(scene: &Scene, kind: &Kind) -> usize {
     let mut answer = String::new();
     let mut stream = TcpStream::connect(("127.0.0.1", scene.port())).unwrap();
@@ -124,7 +125,7 @@ fn objects(scene: &Scene, kind: &Kind) -> usize {
     usize::try_from(count.unwrap_or_else(|| panic!("{} is not in {page}", kind.watch))).unwrap()
 }
 
-/// What an API server notes of who wrote which field, for spec and status.
+/// The `managedFields` of an API server, for spec and status.
 fn managed_fields(object: &Value) -> Value {
     let entry = |manager: &str, part: &str, subresource: &str| {
         json!({"manager": manager, "operation": "Update", "apiVersion": object["apiVersion"], "time": TIME,
@@ -139,7 +140,7 @@ fn managed_fields(object: &Value) -> Value {
     std::iter::once(whole).chain(status).collect()
 }
 
-/// The names of fields and, below them, of their own.
+/// The names of fields and, below them, those of their fields.
 fn fields(value: &Value) -> Value {
     let named = |(key, value): (&String, &Value)| (format!("f:{key}"), fields(value));
     value
@@ -162,7 +163,7 @@ fn conditions(of: &[(&str, &str, &str)]) -> Value {
     of.iter().map(condition).collect()
 }
 
-/// A Seed that a shoot of this one is: the agent watches these, too.
+/// A Seed like one made from a shoot of this seed: the agent watches these, too.
 fn seed(n: usize) -> Value {
     let mut metadata = metadata(&format!("managed-seed-{n}"), n);
     metadata["labels"] = json!({"name.seed.gardener.cloud/edge-1": "true", "provider.extensions.gardener.cloud/local": "true",
@@ -201,7 +202,7 @@ fn registration(n: usize) -> Value {
             "deployment": {"policy": "OnDemand", "deploymentRefs": [{"name": format!("provider-{n}")}]}}})
 }
 
-/// An installation that waits for somebody else's finalizer: no controller has work with it.
+/// An installation that waits for a foreign finalizer: no controller has work with it.
 fn installation(n: usize) -> Value {
     let mut metadata = metadata(&format!("provider-{n}-x7k2p"), n);
     metadata["generateName"] = json!(format!("provider-{n}-"));

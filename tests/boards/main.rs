@@ -1,10 +1,10 @@
 //! The first hour of a binary: bootstrap, Lease, a chart that is rendered, applied and healthy, an orderly end. For
-//! binaries of any processor, as they are shipped, natively or in an emulator.
+//! released binaries of any processor, natively or in an emulator.
 //!
-//! `cargo test --test boards [-- PROGRAM [EMULATOR [ARGUMENT ...]]]`; `cross/try` runs it for what `cross/build` has built.
-//! Garden and seed are stand-ins in this process.
+//! `cargo test --test boards [-- PROGRAM [EMULATOR [ARGUMENT ...]]]`; `cross/try` runs it for the output of
+//! `cross/build`. Garden and seed are simulated in this process.
 
-// A test program that talks to people through standard output and ends at the first thing that does not work.
+// A test program that prints to standard output and ends at the first error.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code, unreachable_pub)]
 
@@ -56,7 +56,7 @@ fn live(folder: &Path, binary: &Binary) {
     agent.terminate(&clock);
 }
 
-/// What is started.
+/// The program to start.
 enum Binary {
     /// This machine runs it.
     Native(PathBuf),
@@ -64,9 +64,9 @@ enum Binary {
     Emulated(Emulated),
 }
 
-/// Three files, because the agent starts its own program to render: in an emulator that is the file which the emulator
-/// has loaded, and the kernel, who is asked to start it, cannot. So when the emulator has loaded it, a script that calls the
-/// emulator takes its place.
+/// Three files, because the agent starts its own program to render charts. In an emulator that program is the loaded
+/// file, which the kernel cannot start. So once the emulator has loaded it, a script that calls the emulator replaces
+/// it.
 struct Emulated {
     start: PathBuf,
     loaded: PathBuf,
@@ -95,7 +95,7 @@ impl Binary {
         }
     }
 
-    /// To be called when the emulator has loaded the program, and before a chart is rendered.
+    /// Call it when the emulator has loaded the program, and before a chart is rendered.
     fn has_started(&self) {
         if let Self::Emulated(Emulated { loaded, again, .. }) = self {
             fs::rename(again, loaded).unwrap();
@@ -103,14 +103,15 @@ impl Binary {
     }
 }
 
-/// A script that runs a program in the emulator, which is found by its path: the agent gives no environment on.
+/// A script that runs a program in the emulator, which is found by its path: the agent does not pass on its
+/// environment.
 fn script(path: &Path, emulator: &[String], program: &Path) {
     let words = emulator.join(" ");
     fs::write(path, format!("#!/bin/sh\nexec {words} {} \"$@\"\n", program.display())).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Real time for other processes; no figure depends on how exact it is.
+/// Real time for other processes; no figure depends on its precision.
 pub(crate) fn pause(real: Duration) {
     Stop::new().wait(&Clock::system(), real);
 }

@@ -1,4 +1,4 @@
-//! The agent as a real process: started with a configuration file, watched by its log, ended by signals.
+//! The agent as a real process: started with a configuration file, watched through its log, ended by signals.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -11,22 +11,22 @@ use crate::lab::Lab;
 use crate::process::Process;
 use crate::wait;
 
-/// How to start an agent.
+/// The options of an agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Names its files and its log.
+    /// The name of its files and its log.
     pub(crate) name: String,
     /// The GardenletConfiguration.
     pub(crate) config: Value,
-    /// More arguments than `--config`.
+    /// Arguments besides `--config`.
     pub(crate) arguments: Vec<String>,
     /// The whole environment.
     pub(crate) environment: Vec<(String, String)>,
-    /// What it finds as `/etc/resolv.conf`, if not the machine's.
+    /// The content of its `/etc/resolv.conf`, if it differs from the machine's.
     pub(crate) resolver: Option<PathBuf>,
 }
 
-/// Puts a file in the place of `/etc/resolv.conf`, which may be a link to nowhere in the sandbox, and becomes the agent.
+/// Replaces `/etc/resolv.conf`, which may be a dangling link in the sandbox, by a file, and becomes the agent.
 const WITH_RESOLVER: &str = r#"
 place=$(readlink -m /etc/resolv.conf)
 [ -e "$place" ] || { mkdir -p "${place%/*}" && : > "$place"; } || exit
@@ -77,7 +77,7 @@ impl Agent {
         self.process.kill();
     }
 
-    /// A signal by its name.
+    /// Sends a signal by its name.
     pub(crate) fn signal(&self, signal: &str) -> Result<()> {
         self.process.signal(signal)
     }
@@ -101,8 +101,8 @@ impl Agent {
         self.restart()
     }
 
-    /// Runs another command of the program, with the agent's configuration and environment. It must succeed; what it prints
-    /// is the result.
+    /// Runs another command of the program, with the agent's configuration and environment. It must succeed; returns
+    /// its output.
     pub(crate) fn command(&self, words: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.program);
         command.args(words).arg(format!("--config={}", self.configuration().display()));
@@ -117,8 +117,8 @@ impl Agent {
         self.folder.join(format!("{}.yaml", self.options.name))
     }
 
-    /// Waits until a line that contains `text` is logged, after the line that was last waited for. Fails at once if the
-    /// agent ends before.
+    /// Waits until a line that contains `text` is logged, after the last line for which a caller waited. Fails at once
+    /// if the agent ends before.
     pub(crate) fn wait_log(&mut self, text: &str, seconds: u64) -> Result<String> {
         wait::until(&format!("{text:?} in the log of {}", self.options.name), seconds, || {
             let ended = self.process.ensure_running();
@@ -129,7 +129,7 @@ impl Agent {
         })?
     }
 
-    /// Passes over what is in the log: [`Agent::wait_log`] waits for what comes from now on.
+    /// Skips the current log: [`Agent::wait_log`] waits for later lines.
     pub(crate) fn skip_log(&mut self) {
         self.read = self.log().rfind('\n').map_or(0, |end| end + 1);
     }
@@ -146,7 +146,7 @@ impl Agent {
     fn next_line_with(&mut self, text: &str) -> Option<String> {
         let log = self.log();
         let unread = log.get(self.read..)?;
-        // A line that is still being written has no end yet.
+        // A line without an end is still being written.
         let mut position = 0;
         for line in unread.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             position += line.len();
@@ -170,7 +170,7 @@ fn spawn(program: &Path, folder: &Path, options: &Options) -> Result<Process> {
     };
     command.arg(format!("--config={}", folder.join(format!("{}.yaml", options.name)).display()));
     command.args(&options.arguments);
-    // Nothing of the developer's own environment reaches the agent.
+    // The agent gets nothing of the developer's own environment.
     command.env_clear().envs(options.environment.iter().map(|(name, value)| (name, value)));
     Process::start(&options.name, folder, command)
 }

@@ -1,4 +1,4 @@
-//! What agents asked of a real API server, from its audit log.
+//! The requests of agents to a real API server, from its audit log.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -23,7 +23,7 @@ pub(crate) struct Request {
     response_status: Status,
 }
 
-/// What was asked for, as the server understood it; empty if that is no object.
+/// The object of the request, as the server understood it; empty if it is not an object.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Object {
@@ -50,7 +50,7 @@ impl Request {
         self.response_status.code
     }
 
-    /// As the server authorizes it.
+    /// The request as the server authorizes it.
     pub(crate) fn info(&self) -> Info {
         let object = self.object_ref.clone();
         Info {
@@ -65,13 +65,13 @@ impl Request {
         }
     }
 
-    /// Whether it could change something.
+    /// Whether it could change an object.
     pub(crate) fn is_write(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch")
     }
 }
 
-/// A reader of the log that continues where it stopped.
+/// A reader of the log that continues at its last position.
 #[derive(Debug)]
 pub(crate) struct Audit {
     path: PathBuf,
@@ -79,13 +79,13 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Reads what is written to the log from now on.
+    /// Reads new entries of the log from now on.
     pub(crate) fn from_now(path: &Path) -> Self {
         let read = fs::metadata(path).map_or(0, |metadata| metadata.len());
         Self { path: path.to_owned(), read }
     }
 
-    /// Reads everything that was written to the log.
+    /// Reads all entries of the log.
     pub(crate) fn of_all(path: &Path) -> Self {
         Self { path: path.to_owned(), read: 0 }
     }

@@ -1,5 +1,5 @@
-//! Addresses for Services of type LoadBalancer, as a cloud or MetalLB gives them. kube-proxy takes packets to them, once they
-//! are in the status of a Service.
+//! Addresses for Services of type LoadBalancer, like those of a cloud or MetalLB. kube-proxy accepts packets to them
+//! once they are in the status of a Service.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -13,12 +13,12 @@ use crate::failure::{Failure, Result};
 use crate::process;
 use crate::sandbox::ADDRESS;
 
-/// For documentation: no network has them.
+/// For documentation: no network uses them.
 pub(crate) const RANGE: &str = "203.0.113.0/24";
 const FIRST: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const COUNT: u32 = 254;
 
-/// Makes the sandbox itself send packets to these addresses; they are translated after routing, as those of services.
+/// Makes the sandbox itself send packets to these addresses; they are translated after routing, like those of services.
 pub(crate) fn prepare() -> Result<()> {
     process::run(Command::new("ip").args(["route", "replace", RANGE, "dev", "lo", "src", ADDRESS])).map(drop)
 }
@@ -33,7 +33,7 @@ pub(crate) fn look(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Namespace, name and address of the Services that wait: each gets the lowest one that nobody has.
+/// Namespace, name and address of the waiting Services: each gets the lowest free one.
 fn assignments(services: &[Value]) -> Result<Vec<(&str, &str, Ipv4Addr)>> {
     let given =
         |service: &Value| service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str()?.parse().ok();

@@ -1,4 +1,4 @@
-//! The chart of an extension, as it travels in a ControllerDeployment, and the agent's own one in another version.
+//! The chart of an extension, as it is stored in a ControllerDeployment, and the agent's own one in another version.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(crate) fn extension() -> Result<Vec<u8>> {
     archive(EXTENSION)
 }
 
-/// A chart that is none: its template ends within an action.
+/// An invalid chart: its template ends within an action.
 pub(crate) fn broken() -> Result<Vec<u8>> {
     archive(&[
         ("Chart.yaml", include_str!("chart/Chart.yaml")),
@@ -44,7 +44,7 @@ pub(crate) fn broken() -> Result<Vec<u8>> {
     ])
 }
 
-/// A chart with two objects in the extension's own namespace, of which a seed can have many.
+/// A chart with two objects in the extension's own namespace, for many installations in a seed.
 pub(crate) fn small() -> Result<Vec<u8>> {
     archive(&[("Chart.yaml", include_str!("chart/Chart.yaml")), ("templates/objects.yaml", SMALL)])
 }
@@ -59,7 +59,7 @@ metadata: {name: small, namespace: {{ .Release.Namespace }}}
 data: {number: {{ .Values.number | quote }}}
 ";
 
-/// The agent's own chart as another version, whose roles allow more than those of this one.
+/// The agent's own chart in another version, with more permissions than this one.
 pub(crate) fn agent(version: &str) -> Result<Vec<u8>> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/chart"));
     let head = format!("apiVersion: v2\nname: gardenlet\nversion: {version}\nappVersion: {version}\n");

@@ -23,25 +23,26 @@ use crate::sandbox::ADDRESS;
 use crate::support::pki::{Authority, Identity};
 use crate::wait;
 
-/// What differs between the clusters.
+/// The differences between the clusters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Role {
     pub(crate) name: &'static str,
-    /// etcd's port; the next is its peers'.
+    /// etcd's port; the next one is its peer port.
     etcd_port: u16,
     /// The API server's port; the next is the controller manager's, then the scheduler's.
     pub(crate) api_port: u16,
     pub(crate) service_range: &'static str,
     /// The address of the service `kubernetes`.
     service_address: &'static str,
-    /// More names by which the API server is called.
+    /// More names of the API server.
     server_names: &'static [&'static str],
     arguments: &'static [&'static str],
     controllers: &'static str,
     scheduler: bool,
 }
 
-/// The aggregated API of the stand-in garden is a service of type ExternalName, so no aggregator routing here.
+/// The aggregated API of the in-process garden is a service of type ExternalName, so this cluster has no aggregator
+/// routing.
 pub(crate) const GARDEN: Role = Role {
     name: "garden",
     etcd_port: 12_379,
@@ -70,7 +71,7 @@ pub(crate) const SEED: Role = Role {
     scheduler: true,
 };
 
-/// The cluster of a Shoot that becomes a seed. A story starts it. Its API server has a node port of the seed, under which the
+/// The cluster of a Shoot that becomes a seed. A story starts it. Its API server has a node port of the seed, where the
 /// agent of the seed finds it.
 pub(crate) const SHOOT: Role = Role {
     name: "shoot",
@@ -83,10 +84,10 @@ pub(crate) const SHOOT: Role = Role {
     ..SEED
 };
 
-/// The name by which an API server shows itself to aggregated APIs.
+/// The name in the client certificate that an API server shows to aggregated APIs.
 pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
 
-/// Requests that are written to `<cluster>/audit.log`: those of agents, what anybody decides about their CSRs, and the
+/// Requests that are written to `<cluster>/audit.log`: those of agents, the decisions about their CSRs, and the
 /// heartbeats of extensions.
 const AUDIT_POLICY: &str = r"
 apiVersion: audit.k8s.io/v1
@@ -108,13 +109,13 @@ pub(crate) struct Cluster {
     state: PathBuf,
     environment: Environment,
     pub(crate) authority: Authority,
-    /// Signs what the API server shows to aggregated APIs.
+    /// Signs the client certificate for aggregated APIs.
     pub(crate) front_proxy: Authority,
-    /// In the order of their start; ended in the opposite order.
+    /// In the order of their start; they end in reverse order.
     servers: Vec<(Server, Process)>,
-    /// What was stored when the cluster had started.
+    /// The stored objects after the start of the cluster.
     pristine: Stored,
-    /// Where kubeconfigs of agents say that the API server is, if not where it is.
+    /// The address of the API server in the kubeconfigs of agents, if it differs from the real one.
     pub(crate) front: Option<String>,
 }
 
@@ -176,7 +177,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Where the API server listens.
+    /// The address of the API server.
     pub(crate) fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.role.api_port)
     }
@@ -190,7 +191,8 @@ impl Cluster {
         server_identity(&self.authority, &self.role)
     }
 
-    /// What the API server shows to aggregated APIs, and believes when it is shown: whoever has it speaks for others.
+    /// The client certificate that the API server shows to aggregated APIs and trusts itself: its owner can impersonate
+    /// others.
     pub(crate) fn front_proxy_identity(&self) -> Identity {
         let (from, until) = validity();
         self.front_proxy.client(FRONT_PROXY, &[], from, until)
@@ -232,7 +234,7 @@ impl Cluster {
         .to_string()
     }
 
-    /// What agents ask of this cluster from now on.
+    /// Requests of agents to this cluster from now on.
     pub(crate) fn audit(&self) -> Audit {
         Audit::from_now(&self.audit_log())
     }
@@ -253,7 +255,7 @@ impl Cluster {
         Client::new(connection, kube::Options::default()).doing(|| format!("client of {user}"))
     }
 
-    /// A client of whoever a bearer token belongs to.
+    /// A client with a bearer token.
     pub(crate) fn client_with_token(&self, token: &str) -> Result<Client> {
         let connection = self.connection().with_token(token);
         Client::new(connection, kube::Options::default()).doing(|| "client with a token".to_owned())
@@ -291,13 +293,13 @@ impl Cluster {
         self.kubectl(&["apply", "--filename", &file.display().to_string()]).map(drop)
     }
 
-    /// Waits until a workload such as `deployment/coredns` runs as it is now described.
+    /// Waits until a workload such as `deployment/coredns` runs as its current spec describes.
     pub(crate) fn rolled_out(&self, namespace: &str, workload: &str, seconds: u32) -> Result<()> {
         let timeout = format!("--timeout={seconds}s");
         self.kubectl(&["rollout", "status", workload, "--namespace", namespace, &timeout]).map(drop)
     }
 
-    /// Starts one server; the others keep running.
+    /// Starts one server; the others continue to run.
     pub(crate) fn start(&mut self, server: Server) -> Result<()> {
         let mut command = self.environment.command(server.program())?;
         command.args(self.arguments(server));
@@ -306,7 +308,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes the CA bundle that the cluster publishes a longer one, as the first step of a change of CA does.
+    /// Adds a CA to the CA bundle that the cluster publishes, which is the first step of a change of CA.
     pub(crate) fn add_authority(&mut self) -> Result<()> {
         let (from, _) = validity();
         let bundle = self.authority.certificate() + &Authority::new("new-ca", from).certificate();
@@ -332,7 +334,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends one server at once; the others keep running.
+    /// Ends one server at once; the others continue to run.
     pub(crate) fn kill(&mut self, server: Server) {
         self.servers.retain(|(running, _)| *running != server);
     }
@@ -342,17 +344,17 @@ impl Cluster {
         self.servers.iter_mut().find(|(running, _)| *running == server).map(|(_, process)| process)
     }
 
-    /// Whether the API server says that it is ready.
+    /// Whether the API server reports that it is ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.client().is_ok_and(|client| is_ready(&client))
     }
 
-    /// Waits until the API server says that it is ready and the controller manager has done its first work.
+    /// Waits until the API server reports that it is ready and the controller manager has done its first work.
     pub(crate) fn wait_ready(&mut self) -> Result<()> {
         let what = format!("the {} API server", self.role.name);
         let client = self.client()?.with_deadline(Duration::from_secs(2));
         wait::until(&what, 90, || {
-            // A server that has ended will not become ready: no use in waiting.
+            // A server that has ended will not become ready: waiting is useless.
             let running = self.servers.iter_mut().try_for_each(|(_, process)| process.ensure_running());
             if running.is_err() {
                 return Ok(Some(running));
@@ -372,14 +374,14 @@ impl Cluster {
         wanted.into_iter().try_for_each(|server| self.start(server))
     }
 
-    /// Remembers what is stored, once the servers have done all that they do at their start.
+    /// Stores a snapshot, once the servers have done all their work at the start.
     pub(crate) fn remember(&mut self) -> Result<()> {
         self.pristine = self.etcd().settled()?;
         Ok(())
     }
 
-    /// Everything as [`Cluster::remember`] found it. Servers that go on keep what is in their memory: caches of objects,
-    /// which follow, and of tokens, which are never the same in two stories.
+    /// Restores the state of [`Cluster::remember`]. Running servers keep their memory: caches of objects, which follow
+    /// the change, and of tokens, which two stories never share.
     pub(crate) fn rewind(&mut self) -> Result<()> {
         self.restore_authority()?;
         self.start_servers()?;
@@ -387,7 +389,7 @@ impl Cluster {
         self.etcd().rewind(&self.pristine)
     }
 
-    /// Everything as at the start, by a new start.
+    /// Restores the state at the start by a new start.
     pub(crate) fn renew(&mut self) -> Result<()> {
         self.stop();
         self.forget()?;
@@ -406,7 +408,7 @@ impl Cluster {
         }
     }
 
-    /// Makes a backup of everything that is stored, as the files of an etcd that was stopped; the API server waits.
+    /// Makes a backup of the whole storage, as the files of a stopped etcd; the API server waits.
     pub(crate) fn back_up(&mut self) -> Result<()> {
         self.kill(Server::Etcd);
         let (data, copy) = (self.path("etcd"), self.path("etcd-backup"));
@@ -421,7 +423,7 @@ impl Cluster {
         self.wait_ready()
     }
 
-    /// Puts the backup back, as the manual of etcd has it: everything is stopped meanwhile.
+    /// Restores the backup as the manual of etcd describes: everything is stopped meanwhile.
     pub(crate) fn restore(&mut self) -> Result<()> {
         self.stop();
         self.forget()?;
@@ -430,7 +432,7 @@ impl Cluster {
         self.wait_ready()
     }
 
-    /// Forgets everything that was stored.
+    /// Deletes the whole storage.
     fn forget(&self) -> Result<()> {
         let data = self.folder.join("etcd");
         fs::remove_dir_all(&data).doing(|| format!("remove {}", data.display()))
@@ -517,7 +519,8 @@ impl Cluster {
             "--leader-elect=false".to_owned(),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", self.role.api_port + 2),
-            // It sometimes misses that a claim has got a class. It looks at such a pod again after this time and half a minute.
+            // It sometimes misses that a claim has got a class. It retries such a pod after this time and half a
+            // minute.
             "--pod-max-in-unschedulable-pods-duration=15s".to_owned(),
         ]
     }
@@ -533,7 +536,7 @@ fn is_ready(client: &Client) -> bool {
     client.raw(Method::Get, "/readyz", None, "").is_ok_and(|response| response.is_success())
 }
 
-/// From an hour ago, for clocks that differ, for a year.
+/// Valid since an hour ago, for clocks that differ, and for a year.
 pub(crate) fn validity() -> (Timestamp, Timestamp) {
     let now = Clock::system().now();
     (now.minus(Duration::from_secs(3_600)), now.plus(Duration::from_secs(365 * 86_400)))

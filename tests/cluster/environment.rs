@@ -1,4 +1,4 @@
-//! What the harness was asked to do, and what it found on this machine. Read once, at the start.
+//! The options of the harness, and the programs on this machine. Read once, at the start.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::process::Command;
 use crate::failure::{Failure, Result};
 use crate::image;
 
-/// The folder that the sandboxed second start of this program uses; unset outside.
+/// The folder for the second start of this program in the sandbox; unset outside.
 pub(crate) const STATE_VARIABLE: &str = "GARDENLET_CLUSTER_STATE";
 
-/// Programs without which no story runs.
+/// Programs that all stories need.
 const SERVERS: &[&str] = &["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
 /// Programs of the node.
 const NODE: &[&str] =
@@ -37,16 +37,16 @@ const SANDBOX: &[&str] = &["unshare", "nsenter", "ip", "mount"];
 /// Where distributions install CNI plugins.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin"];
 
-/// The stories in two parts that take about the same time. Each has its own sandbox, so that both can run at once.
+/// The stories in two halves that take about the same time. Each has its own sandbox, so that both can run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Half {
-    /// Those whose Shoots run in a node.
+    /// The stories whose Shoots run in a node.
     Shoots,
     Others,
 }
 
 impl Half {
-    /// The half that an argument asks for.
+    /// The half that an argument selects.
     fn of(argument: &str) -> Option<Self> {
         match argument {
             "--shoots" => Some(Self::Shoots),
@@ -60,18 +60,18 @@ impl Half {
 pub(crate) struct Environment {
     /// Words of which one must be in a story's name; all stories if empty.
     words: Vec<String>,
-    /// The only half of the stories that is to run; both if none.
+    /// The selected half of the stories; both if none.
     half: Option<Half>,
     pub(crate) list: bool,
     pub(crate) keep: bool,
     pub(crate) ci: bool,
-    /// Whether what takes long is wanted, too.
+    /// Whether long stories run, too.
     pub(crate) long: bool,
     /// Set inside the sandbox.
     pub(crate) state: Option<PathBuf>,
-    /// Where logs of failed stories go.
+    /// Where the logs of failed stories are stored.
     pub(crate) logs: PathBuf,
-    /// Folders with programs, first match wins.
+    /// Folders with programs; the first match is used.
     path: Vec<PathBuf>,
     temporary: PathBuf,
     /// Another build of the agent than the one that cargo made for this test.
@@ -107,7 +107,7 @@ impl Environment {
         }
     }
 
-    /// Whether the arguments ask for a story of that name, whose Shoots run in a node or not.
+    /// Whether the arguments select a story of that name, whose Shoots run in a node or not.
     pub(crate) fn wants(&self, story: &str, has_shoots: bool) -> bool {
         let half = if has_shoots { Half::Shoots } else { Half::Others };
         let is_in_half = self.half.is_none_or(|wanted| wanted == half);
@@ -128,7 +128,7 @@ impl Environment {
         self.path.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
     }
 
-    /// A command with the path of a program, and with a `PATH` in which it finds the others.
+    /// A command with the path of a program, and with a `PATH` that contains the others.
     pub(crate) fn command(&self, name: &str) -> Result<Command> {
         let path = self.program(name).ok_or_else(|| Failure::new(format!("{name} not found")))?;
         let mut command = Command::new(path);
@@ -150,7 +150,7 @@ impl Environment {
         self.agent.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_gardenlet")))
     }
 
-    /// Whether the agent's program is one that somebody has built elsewhere: as it is shipped, for example.
+    /// Whether the agent's program comes from another build, for example a released one.
     pub(crate) fn has_agent(&self) -> bool {
         self.agent.is_some()
     }
@@ -165,7 +165,7 @@ impl Environment {
         let root =
             std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
         if !root {
-            return Some("needs root for namespaces of its own".to_owned());
+            return Some("needs root for its own namespaces".to_owned());
         }
         self.missing(&[SANDBOX, SERVERS])
     }
@@ -180,7 +180,7 @@ impl Environment {
         self.missing(&[SNAPSHOTS])
     }
 
-    /// Why a story with links that die cannot run on this machine.
+    /// Why a story with dead links cannot run on this machine.
     pub(crate) fn missing_filter(&self) -> Option<String> {
         self.missing(&[&["iptables"]])
     }

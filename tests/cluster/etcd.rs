@@ -1,8 +1,8 @@
-//! What a cluster stores, key by key, past its API server: takes a running cluster back to an earlier state in less than a
-//! second, where starting it anew costs nine.
+//! The storage of a cluster, key by key, without its API server: resets a running cluster to an earlier state in less
+//! than a second, while a new start takes nine.
 //!
-//! Server and controllers see it as if somebody had deleted and changed objects, finalizers or not. etcd serves its API
-//! as JSON, too, with keys and values in base64.
+//! Server and controllers see this as deletions and changes of objects, regardless of finalizers. etcd also serves its
+//! API as JSON, with keys and values in base64.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -15,27 +15,27 @@ use serde_json::{Value, json};
 use crate::failure::{Doing, Failure, Result};
 use crate::wait;
 
-/// Below this are all objects; the end of the range is the first key after them.
+/// The prefix of all objects; the end of the range is the first key after them.
 const RANGE: (&str, &str) = ("/registry/", "/registry0");
-/// What lives by itself: servers say that they are there, and their controllers get accounts when they first need them.
+/// Keys that change independently: leases of servers, and accounts that their controllers create at first use.
 const OF_SERVERS: &[&str] = &[
     "/registry/events/",
     "/registry/masterleases/",
     "/registry/leases/kube-system/apiserver-",
     "/registry/serviceaccounts/kube-system/",
 ];
-/// What has to go before the rest: without a namespace or a definition nothing of it is made again.
+/// Keys to delete first: without a namespace or a definition none of its objects is created again.
 const FIRST: &[&str] = &[
     "/registry/namespaces/",
     "/registry/apiextensions.k8s.io/customresourcedefinitions/",
     "/registry/apiregistration.k8s.io/apiservices/",
 ];
-/// How many looks in a row find nothing new before a state counts as settled: controllers answer what they see within
+/// The number of reads in a row without a change until a state counts as settled: controllers react within
 /// milliseconds.
 const QUIET_LOOKS: u32 = 10;
 const SETTLING_S: u64 = 30;
 
-/// All keys and values, in base64, without those that live by themselves.
+/// All keys and values, in base64, without those that change independently.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Stored(BTreeMap<String, String>);
 
@@ -44,7 +44,7 @@ pub(crate) struct Stored(BTreeMap<String, String>);
 pub(crate) struct Etcd(pub(crate) u16);
 
 impl Etcd {
-    /// What is stored, once nothing changes any more.
+    /// The stored data, once nothing changes any longer.
     pub(crate) fn settled(self) -> Result<Stored> {
         let (mut before, mut quiet) = (Stored::default(), 0);
         wait::until("the cluster to settle", SETTLING_S, || {
@@ -55,7 +55,7 @@ impl Etcd {
         })
     }
 
-    /// Makes everything as it was, again and again until nothing is done against it any more. The failure names what was.
+    /// Restores a state, again and again until no controller changes it any longer. The failure names the last changes.
     pub(crate) fn rewind(self, to: &Stored) -> Result<()> {
         let mut quiet = 0;
         let mut last = String::new();
@@ -84,7 +84,7 @@ impl Etcd {
         Ok(Stored(all.filter(|(key, _)| !begins(&text(key), OF_SERVERS)).collect()))
     }
 
-    /// Each key is a revision of its own, as an API server writes them.
+    /// Each key is a separate revision, as with an API server.
     fn write(self, key: &str, value: Option<&str>) -> Result<()> {
         match value {
             Some(value) => self.call("put", &json!({"key": key, "value": value})),
@@ -93,7 +93,7 @@ impl Etcd {
         .map(drop)
     }
 
-    /// Asks for a method of the key-value service.
+    /// Calls a method of the key-value service.
     pub(crate) fn call(self, method: &str, body: &Value) -> Result<Value> {
         let doing = || format!("ask etcd on port {} for {method}", self.0);
         let mut stream = TcpStream::connect(("127.0.0.1", self.0)).doing(doing)?;

@@ -1,4 +1,4 @@
-//! Why a story failed: a sentence for the person who reads the summary.
+//! Why a story failed: a sentence for the summary.
 
 use std::fmt;
 use std::io;
@@ -62,7 +62,7 @@ impl From<rcgen::Error> for Failure {
     }
 }
 
-/// Says what was being done when an error came.
+/// Adds what the program was doing when an error occurred.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }

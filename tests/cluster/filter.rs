@@ -1,4 +1,4 @@
-//! The packet filter of the sandbox: addresses from which nothing comes back.
+//! The packet filter of the sandbox: addresses that drop all packets.
 
 use std::net::Ipv4Addr;
 
@@ -6,7 +6,7 @@ use crate::environment::Environment;
 use crate::failure::{Failure, Result};
 use crate::process;
 
-/// The packet filter swallows what goes to a server and what comes from it, until dropped.
+/// A packet filter that drops the packets to and from a server, until it is dropped itself.
 pub(crate) struct Swallowed {
     environment: Environment,
     address: Ipv4Addr,
@@ -20,7 +20,7 @@ impl Swallowed {
         Ok(swallowed)
     }
 
-    /// How many packets to the server were swallowed.
+    /// The number of dropped packets to the server.
     pub(crate) fn count(&self) -> Result<u64> {
         let mut command = self.environment.command("iptables")?;
         let table = process::run(command.args(["--wait", "--list-rules", "INPUT", "--verbose"]))?;
@@ -45,7 +45,7 @@ impl Swallowed {
 impl Drop for Swallowed {
     fn drop(&mut self) {
         if let Err(error) = self.rules("--delete") {
-            println!("       the packet filter stays: {error}");
+            println!("       the packet filter was not removed: {error}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Stands between an agent and a real API server, and does to connections and requests what a story orders.
+//! A proxy between an agent and a real API server, which changes connections and requests as a story orders.
 //!
-//! Two layers: a TCP proxy that slows, holds, resets and cuts (`support/proxy.rs`), and behind it the end of the agent's
-//! TLS, where requests can be refused, answered wrongly and recorded ([`Faults`]). Who asks is told to the server as any
-//! front proxy tells it; tokens pass as they are.
+//! Two layers: a TCP proxy that slows, holds, resets and cuts (`support/proxy.rs`), and behind it the end of the
+//! agent's TLS, where requests can be refused, answered wrongly and recorded ([`Faults`]). The gate passes the user on
+//! to the server as any front proxy does; tokens are passed on unchanged.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -29,10 +29,10 @@ use crate::support::proxy::Proxy;
 use crate::wait;
 
 const STACK_BYTES: usize = 512 << 10;
-/// How often a connection that waits for the server looks whether the agent is still there.
+/// How often a connection that waits for the server checks whether the agent is still connected.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A request that was passed on: when, and what.
+/// A request that was passed on, with its time.
 #[derive(Clone, Debug)]
 pub(crate) struct Passed {
     pub(crate) at: Mono,
@@ -41,7 +41,7 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// Whether it could change something that is not a Lease of a leader.
+    /// Whether it could change something other than a Lease of a leader.
     pub(crate) fn is_work(&self) -> bool {
         let election = self.path.contains("/namespaces/garden/leases/");
         self.method != "GET" && !election
@@ -90,31 +90,31 @@ impl Gate {
         drop(thread::spawn("gate-accept", STACK_BYTES, move || {
             while let Ok((tcp, _)) = taken.accept() {
                 let shared = Arc::clone(&taking);
-                // A connection that cannot be served ends, as one to a broken server does.
+                // A connection that cannot be served ends, like one to a broken server.
                 let _ = thread::spawn("gate", STACK_BYTES, move || serve(&shared, tcp));
             }
         })?);
         Ok(Self { shared, listener, proxy, faults })
     }
 
-    /// Where an agent finds it.
+    /// The address for an agent.
     pub(crate) fn url(&self) -> String {
         format!("https://{}", self.proxy.address())
     }
 
-    /// Another way to it, at the same port of another address of loopback.
+    /// Another route to it, on the same port of another loopback address.
     pub(crate) fn beside(&self, address: Ipv4Addr) -> Result<Proxy> {
         let port = self.proxy.address().port();
         Ok(Proxy::at((address, port).into(), self.listener.local_addr()?)?)
     }
 
-    /// Shows another certificate from now on, and ends what is open.
+    /// Shows another certificate from now on, and ends open connections.
     pub(crate) fn show(&self, identity: &Identity) {
         *lock(&self.shared.tls) = server_config(identity, &self.shared.clock);
         self.proxy.cut();
     }
 
-    /// What was passed on since a time.
+    /// The requests that were passed on since a time.
     pub(crate) fn passed_since(&self, since: Mono) -> Vec<Passed> {
         lock(&self.shared.passed).iter().filter(|passed| passed.at > since).cloned().collect()
     }
@@ -236,7 +236,7 @@ impl Connection<'_> {
         self.agent.get_mut().flush().map(|()| true)
     }
 
-    /// Sends the request on, with the name of whoever asks.
+    /// Passes the request on, with the name of the user.
     fn pass(&mut self, request: &Request) -> io::Result<()> {
         let question = if request.raw_query.is_empty() { "" } else { "?" };
         let mut head =
@@ -262,7 +262,7 @@ impl Connection<'_> {
         server.flush()
     }
 
-    /// Hands the answer back, or half of its body.
+    /// Passes the answer back, or half of its body.
     fn relay(&mut self, half: bool) -> io::Result<bool> {
         let (mut length, mut chunked) = (0, false);
         loop {
@@ -325,7 +325,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Reads from the server for as long as the agent is there.
+    /// Reads from the server for as long as the agent is connected.
     fn patiently(&mut self, mut read: impl FnMut(&mut Upstream) -> io::Result<()>) -> io::Result<()> {
         loop {
             let server = self.server.as_mut().ok_or(io::ErrorKind::NotConnected)?;

@@ -17,16 +17,16 @@ pub(crate) const SERVE: &str = "lab.local/serve:1";
 
 const PROGRAM: &str = include_str!("container.c");
 
-/// A program of a control plane or of the node's own services, built from a Go module (`tools`). Its image has the name that
-/// Gardener's image vector gives it.
+/// A program of a control plane or of the node's own services, built from a Go module (`tools`). Its image has the name
+/// from Gardener's image vector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Component {
     /// Its name among the programs of the tools.
     pub(crate) program: &'static str,
     repository: &'static str,
-    /// Where it is in the image.
+    /// Its path in the image.
     path: &'static str,
-    /// Who says which version it is: a module, and the line of it.
+    /// The source of its version: a module, and the line of it.
     versions: &'static str,
     module: &'static str,
 }
@@ -38,7 +38,7 @@ pub(crate) const ETCD: Component = Component {
     versions: include_str!("tools/etcd-3.5/go.mod"),
     module: "go.etcd.io/etcd/server/v3",
 };
-/// What restores snapshots of [`ETCD`], among the programs of the tools.
+/// The tool that restores snapshots of [`ETCD`], among the programs of the tools.
 pub(crate) const RESTORER: &str = "etcdutl-3.5";
 pub(crate) const DNS: Component = Component {
     program: "coredns",
@@ -86,7 +86,7 @@ impl Component {
     /// Its version, which is the tag of its image: a `v`, then numbers.
     pub(crate) fn version(&self) -> &'static str {
         let mut words = self.versions.split_whitespace();
-        // After `tool` stands a package, and no version.
+        // A package follows `tool`, not a version.
         let version = |words: &mut std::str::SplitWhitespace<'static>| {
             words.find(|word| *word == self.module).and_then(|_| words.next())
         };
@@ -113,8 +113,8 @@ impl Component {
     }
 }
 
-/// The image of an extension, whose chart is in the folder `extension`: the name of its program among those of the tools, its
-/// name, and where the program is.
+/// The image of an extension, whose chart is in the folder `extension`: the name of its program among those of the
+/// tools, the image's name, and the program's path.
 pub(crate) const EXTENSION: (&str, &str, &str) = ("extension", "lab.local/extension:1", "/extension");
 
 /// Writes the archive of [`EXTENSION`].
@@ -159,8 +159,8 @@ pub(crate) fn can_be_made() -> bool {
     ["shipping", "debug"].iter().any(|profile| static_programs().join(profile).join("gardenlet").is_file())
 }
 
-/// The archive that `packaging/image` makes: of the program that is shipped for this machine, for ARM besides if that is
-/// there; else of one that was quickly built.
+/// The archive that `packaging/image` makes: of the released program for this machine, and of the one for ARM if it
+/// exists; otherwise of a quickly built program.
 pub(crate) fn of_the_agent(folder: &Path) -> Result<PathBuf> {
     let pack = |arguments: &[&str]| {
         let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/image"));

@@ -1,4 +1,4 @@
-//! Both real clusters, the garden and the seed, and where they keep things.
+//! Both real clusters, the garden and the seed, and their folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ pub(crate) struct Lab {
     pub(crate) garden: Cluster,
     pub(crate) seed: Cluster,
     pub(crate) environment: Environment,
-    /// Where servers and agents keep files and logs.
+    /// The folder for files and logs of servers and agents.
     pub(crate) state: PathBuf,
-    /// Where the running story keeps what is its own: files and logs of its agents.
+    /// The folder for the files of the running story: files and logs of its agents.
     pub(crate) place: PathBuf,
-    /// How many stories were begun.
+    /// The number of started stories.
     begun: u32,
     /// Whether a story ran since the start or the last reset.
     touched: bool,
@@ -39,12 +39,12 @@ impl Lab {
         Ok(Self { garden, seed, environment, place: state.clone(), state, begun: 0, touched: false })
     }
 
-    /// Both clusters as they were at the start, if a story ran since.
+    /// Restores the start of both clusters, if a story ran since.
     pub(crate) fn fresh(&mut self) -> Result<()> {
         if std::mem::take(&mut self.touched) { self.reset() } else { Ok(()) }
     }
 
-    /// Makes a place for a story and notes that the clusters are not as they were at the start.
+    /// Creates a folder for a story and notes that the clusters are no longer in their first state.
     pub(crate) fn begin(&mut self) -> Result<()> {
         self.touched = true;
         (self.garden.front, self.seed.front) = (None, None);
@@ -53,12 +53,12 @@ impl Lab {
         fs::create_dir_all(&self.place).doing(|| format!("create {}", self.place.display()))
     }
 
-    /// Both clusters as they were at the start.
+    /// Restores the start of both clusters.
     pub(crate) fn reset(&mut self) -> Result<()> {
         for cluster in [&mut self.garden, &mut self.seed] {
-            // Servers that a failed story left behind, stopped by a signal or worse, are replaced.
+            // Servers that a failed story left in a bad state, for example stopped by a signal, are replaced.
             if let Err(failure) = cluster.rewind() {
-                println!("       the {} is started anew: {failure}", cluster.role.name);
+                println!("       the {} is started again: {failure}", cluster.role.name);
                 cluster.renew()?;
             }
         }
@@ -70,7 +70,7 @@ impl Lab {
         self.environment.command(program)
     }
 
-    /// Prints the end of the logs of a failed story's agents, keeps the logs of all processes and says where they are.
+    /// Prints the end of the logs of a failed story's agents, keeps the logs of all processes and prints their place.
     pub(crate) fn explain(&self, story: &str) {
         for path in logs_in(&self.place) {
             println!("       the end of {}:", path.file_name().unwrap_or_default().display());
@@ -91,7 +91,7 @@ impl Lab {
         fs::create_dir_all(folder).doing(|| format!("create {}", folder.display()))?;
         for cluster in [&self.garden, &self.seed] {
             let audit = folder.join(format!("{}-audit.log", cluster.role.name));
-            // Nobody may have asked for anything yet.
+            // There may be no requests yet.
             let _ = fs::copy(cluster.audit_log(), audit);
         }
         for path in logs_in(&self.state).into_iter().chain(logs_in(&self.place)) {
@@ -101,7 +101,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Leaves everything running until somebody presses Enter.
+    /// Leaves everything running until the user presses Enter.
     pub(crate) fn keep(&self) {
         println!("kept: nsenter --all --target {}", std::process::id());
         println!("      then: kubectl --kubeconfig {}/{{garden,seed}}.kubeconfig", self.state.display());

@@ -1,13 +1,13 @@
 //! Stories on real servers: etcd, kube-apiserver, kube-controller-manager, kubelet, and the agent as a real process.
 //!
 //! `cargo test --test cluster [-- words]` runs the stories whose names contain one of the words; `--list` names them,
-//! `--shoots` runs only those whose Shoots run in a node, `--others` only the others; `--keep` leaves everything running
-//! until Enter is pressed. The program starts itself a second time inside a sandbox (`sandbox.rs`), from which no packet
-//! leaves the machine and in which nothing outlives the run.
+//! `--shoots` runs only those whose Shoots run in a node, `--others` only the others; `--keep` leaves everything
+//! running until Enter is pressed. The program starts itself a second time inside a sandbox (`sandbox.rs`). No packet
+//! leaves the sandbox, and all its processes end with the run.
 //!
 //! One line is printed per story. The last line is always `N passed, N failed, N skipped`.
 
-// The harness talks to people through standard output.
+// The harness prints to standard output.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod agent;
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Where the real servers cannot run: a failure in CI, elsewhere skipped, and said loudly.
+/// On a machine without the real servers: a failure in CI, otherwise skipped, with a clear message.
 fn leave_out(environment: &Environment, stories: usize, missing: &str) -> ExitCode {
     println!("cluster: LEFT OUT: {stories} stories on real servers did not run: {missing}");
     if environment.ci {

@@ -1,4 +1,4 @@
-//! A name server on loopback whose answers a story changes, for agents that look names up as any program does: through the
+//! A name server on loopback whose answers a story changes, for agents that resolve names as any program does: with the
 //! system's resolver, which finds the server in `/etc/resolv.conf`.
 
 use std::net::{Ipv4Addr, UdpSocket};
@@ -12,24 +12,24 @@ use crate::failure::{Doing as _, Result};
 use crate::lab::Lab;
 
 const STACK_BYTES: usize = 128 << 10;
-/// Where resolvers expect a name server.
+/// The port where resolvers expect a name server.
 const PORT: u16 = 53;
 /// Types of records.
 const A: [u8; 2] = [0, 1];
-/// The header of a message, and what follows the name in its question.
+/// The header of a message, and the part of its question after the name.
 const HEADER_BYTES: usize = 12;
 const TAIL_BYTES: usize = 4;
 
-/// What is answered to everybody who asks for the address of anything.
+/// The answer to all requests for an address.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
-    /// These addresses, in this order, for no time at all.
+    /// These addresses, in this order, with a time to live of zero.
     Addresses(Vec<Ipv4Addr>),
     /// The name does not exist.
     NoName,
-    /// The server cannot say.
+    /// A failure of the server.
     Failure,
-    /// Nothing.
+    /// No answer.
     Silence,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum Answer {
 pub(crate) struct Names {
     answer: Arc<Mutex<Answer>>,
     socket: UdpSocket,
-    /// A `resolv.conf` that leads to it.
+    /// A `resolv.conf` with its address.
     pub(crate) file: PathBuf,
 }
 
@@ -61,7 +61,7 @@ impl Names {
                     break;
                 }
                 if let Some(response) = respond(&buffer[..length], &lock(&said)) {
-                    // Whoever asked may be gone.
+                    // The client may be gone.
                     let _ = asked.send_to(&response, from);
                 }
             }
@@ -69,7 +69,7 @@ impl Names {
         Ok(Self { answer, socket, file })
     }
 
-    /// What is answered from now on.
+    /// Sets the answer from now on.
     pub(crate) fn say(&self, answer: Answer) {
         *lock(&self.answer) = answer;
     }
@@ -91,11 +91,11 @@ fn respond(query: &[u8], answer: &Answer) -> Option<Vec<u8>> {
         Answer::Failure => (2, &[][..]),
         Answer::NoName => (3, &[][..]),
         Answer::Addresses(all) if query[end..end + 2] == A => (0, all.as_slice()),
-        // It has no address of another kind.
+        // It has no address of another type.
         Answer::Addresses(_) => (0, &[][..]),
     };
     let count = u8::try_from(addresses.len()).ok()?;
-    // A response; whether recursion was wanted, it is available.
+    // A response; if recursion was wanted, it is available.
     let mut response = vec![query[0], query[1], 0x80 | query[2] & 1, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0];
     response.extend(question);
     for address in addresses {

@@ -1,7 +1,7 @@
 //! A real node for the seed: containerd, runc, CNI plugins, kubelet and kube-proxy.
 //!
-//! Everything they write outside of the state folder is in the sandbox's own `/run` and `/var/lib`; the control groups
-//! are below a folder with the name of the state folder, which the sandbox removes.
+//! Files outside of the state folder are in the sandbox's own `/run` and `/var/lib`; the control groups are below a
+//! folder with the name of the state folder, which the sandbox removes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::wait;
 
 /// The name of the node.
 pub(crate) const NODE: &str = "n1";
-/// Where it is.
+/// Its address.
 pub(crate) const ZONE: &str = "shed-1";
-/// The cluster DNS, if there is one: the tenth address of the seed's service range, where Gardener expects it.
+/// The cluster DNS, if it exists: the tenth address of the seed's service range, where Gardener expects it.
 pub(crate) const DNS_ADDRESS: &str = "10.1.0.10";
 pub(crate) const DNS_DOMAIN: &str = "cluster.local";
 
@@ -62,7 +62,7 @@ impl Node {
         self.containers.import(archive)
     }
 
-    /// Makes the image of a component available to pods. It stays for the nodes that come after this one.
+    /// Makes the image of a component available to pods. It stays for later nodes.
     pub(crate) fn import_component(&self, lab: &Lab, component: &Component) -> Result<()> {
         if self.containers.has(&component.reference())? {
             return Ok(());
@@ -73,13 +73,13 @@ impl Node {
         imported
     }
 
-    /// Pods cannot have the image of a component any more. What runs goes on.
+    /// Removes the image of a component for new pods. Running pods continue.
     pub(crate) fn remove_component(&self, component: &Component) -> Result<()> {
         self.containers.ctr(&["images", "remove", "--sync", &component.reference()]).map(drop)
     }
 
-    /// Kills everything that runs in a pod, the holder of its namespaces included; the kubelet has to notice. Returns how many
-    /// containers that were.
+    /// Kills all processes of a pod, including the holder of its namespaces; the kubelet has to notice that. Returns
+    /// the number of killed containers.
     pub(crate) fn kill_pod(&self, namespace: &str, name: &str) -> Result<usize> {
         let label = |key: &str, value: &str| format!("labels.\"io.kubernetes.pod.{key}\"=={value}");
         let filter = [label("namespace", namespace), label("name", name)].join(",");
@@ -92,8 +92,8 @@ impl Node {
             .map(|all| all.len())
     }
 
-    /// A power cut: kubelet, containerd and everything in containers ends at once, and what is not on a disk is gone. Volumes
-    /// stay, and what kubelet and containerd keep in `/var/lib`.
+    /// A power cut: kubelet, containerd and all containers end at once, and everything that is not on a disk is lost.
+    /// Volumes stay, and so do the files of kubelet and containerd in `/var/lib`.
     pub(crate) fn cut_power(&mut self, lab: &Lab) -> Result<()> {
         self.kubelet.kill();
         self.proxy.kill();
@@ -103,7 +103,7 @@ impl Node {
             if left.is_empty() {
                 return Ok::<_, Failure>(Some(()));
             }
-            // Some of them end with others before their turn comes.
+            // Some of them end together with others before their turn.
             let _ = process::run(Command::new("kill").arg("-KILL").args(left));
             Ok(None)
         })?;
@@ -133,7 +133,7 @@ impl Node {
     }
 }
 
-/// containerd, and the containers that it started.
+/// containerd, and its containers.
 #[derive(Debug)]
 struct Containers {
     process: Process,
@@ -166,19 +166,19 @@ impl Containers {
 }
 
 impl Drop for Containers {
-    /// A container outlives containerd, so that the next node would meet it.
+    /// A container continues without containerd, so that the next node would find it.
     fn drop(&mut self) {
         let tasks = self.ctr(&["tasks", "list", "--quiet"]).unwrap_or_default();
         for task in tasks.lines() {
             let _ = self.ctr(&["tasks", "kill", "--signal", "KILL", task]);
             let _ = self.ctr(&["tasks", "delete", "--force", task]);
         }
-        // Also those that have ended. What is written in them goes with them.
+        // Also the ended ones. Their files are deleted with them.
         let containers = self.ctr(&["containers", "list", "--quiet"]).unwrap_or_default();
         let all: Vec<&str> = ["containers", "delete"].into_iter().chain(containers.lines()).collect();
         let _ = self.ctr(&all);
         self.process.kill();
-        // What containerd remembers of them.
+        // containerd's records of them.
         let _ = process::run(Command::new("sh").args(["-c", FORGET]));
     }
 }
@@ -198,10 +198,10 @@ fn start_containerd(lab: &Lab, folder: &Path, ctr: &Path) -> Result<Process> {
     Ok(process)
 }
 
-/// The processes in containers, which have process ids of their own, and those that hold them.
+/// The processes in containers, which have their own process ids, and their holders.
 fn contained() -> Result<Vec<String>> {
     let own = fs::read_link("/proc/self/ns/pid")?;
-    // Others may end while we look.
+    // Other processes may end meanwhile.
     let is_contained = |folder: &Path| {
         let is_holder =
             fs::read_link(folder.join("exe")).is_ok_and(|exe| exe.ends_with("containerd-shim-runc-v2"));
@@ -212,14 +212,14 @@ fn contained() -> Result<Vec<String>> {
     Ok(names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).collect())
 }
 
-/// What a machine forgets without power, besides processes and control groups: mounts, network devices, files in memory.
+/// What a machine loses without power, besides processes and control groups: mounts, network devices, files in memory.
 const LOSE_MEMORY: &str = "\
     awk '$2 ~ \"^/(run|var/lib)/(containerd|netns|kubelet)/\" { print $2 }' /proc/mounts | sort -r | xargs -r umount -l
     rm -rf /run/containerd /run/netns
     ip link delete cni0";
 
-/// Unmounts and removes everything of a node's containers, so that the next one starts with nothing but images: content,
-/// snapshots and the index of both. Their import takes longer than all the rest.
+/// Unmounts and removes everything of a node's containers, so that the next one starts with images only: content,
+/// snapshots and the index of both. Importing them takes longer than all the rest.
 const FORGET: &str = "\
     awk '$2 ~ \"^/(run|var/lib)/(containerd|netns|kubelet)/\" { print $2 }' /proc/mounts | sort -r | xargs -r umount -l
     rm -rf /run/containerd /var/lib/containerd/io.containerd.grpc.* /var/lib/containerd/io.containerd.runtime.*
@@ -241,7 +241,7 @@ fn network() -> serde_json::Value {
     })
 }
 
-/// `restrict_oom_score_adj`: without it runc cannot lower its children's score where the parent's may not be lowered.
+/// `restrict_oom_score_adj`: without it runc cannot lower its children's score where it may not lower the parent's.
 fn containerd_config(plugins: &str, networks: &Path) -> String {
     format!(
         r#"version = 2
@@ -288,7 +288,7 @@ fn start_kubelet(lab: &Lab, folder: &Path) -> Result<Process> {
 }
 
 fn start_proxy(lab: &Lab, folder: &Path) -> Result<Process> {
-    // Any route will do: the address of a service is translated after routing.
+    // Any route works: the address of a service is translated after routing.
     let range = lab.seed.role.service_range;
     process::run(Command::new("ip").args(["route", "replace", range, "dev", "lo", "src", ADDRESS]))?;
     let kubeconfig = folder.join("proxy.kubeconfig");
@@ -300,18 +300,18 @@ fn start_proxy(lab: &Lab, folder: &Path) -> Result<Process> {
     Process::start("node-kube-proxy", &lab.state, command)
 }
 
-/// The name of the folder below which the kubelet makes its control groups.
+/// The name of the folder for the control groups of the kubelet.
 fn groups(lab: &Lab) -> String {
     lab.state.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Makes that folder in every hierarchy.
+/// Creates that folder in every hierarchy.
 fn make_cgroups(name: &str) {
     let root = Path::new(CGROUPS);
     if root.join("cgroup.controllers").is_file() {
         let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
         for controller in controllers.split_whitespace() {
-            // Already there, or not to be had here; the kubelet says which one it misses.
+            // It exists already, or cannot be created here; the kubelet reports which one it lacks.
             let _ = fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"));
         }
         let _ = fs::create_dir_all(root.join(name));

@@ -1,4 +1,4 @@
-//! A network of its own beside the sandbox's, joined with it by a cable: whoever asks from there is not on the node.
+//! A separate network next to the sandbox, connected by a cable: its clients are not on the node.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use crate::lab::Lab;
 use crate::process::{self, Process};
 use crate::wait;
 
-/// Addresses for documentation: no network has them, so nothing sent to them arrives anywhere else.
+/// Addresses for documentation: no network uses them, so packets to them cannot reach another machine.
 pub(crate) const INSIDE_ADDRESS: &str = "198.51.100.1";
 const OUTSIDE_ADDRESS: &str = "198.51.100.2";
 /// The end of the cable in the sandbox.
@@ -19,7 +19,7 @@ const CABLE: &str = "outside";
 #[derive(Debug)]
 pub(crate) struct Outside {
     environment: Environment,
-    /// The network lives as long as this process, which waits.
+    /// The network exists as long as this process, which only waits.
     holder: Process,
 }
 
@@ -44,7 +44,7 @@ impl Outside {
             "link set lo up".to_owned(),
             format!("address add {OUTSIDE_ADDRESS}/30 dev cable"),
             "link set cable up".to_owned(),
-            // Nothing but what a load balancer announces.
+            // Only the addresses that a load balancer announces.
             format!("route add {} via {INSIDE_ADDRESS}", balancer::RANGE),
         ] {
             process::run(outside.command("ip")?.args(arguments.split(' ')))?;
@@ -52,7 +52,7 @@ impl Outside {
         Ok(outside)
     }
 
-    /// A command that runs there.
+    /// A command that runs in this network.
     pub(crate) fn command(&self, program: &str) -> Result<Command> {
         let mut command = self.environment.command("nsenter")?;
         command.arg(format!("--net=/proc/{}/ns/net", self.holder.id()));

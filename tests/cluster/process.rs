@@ -1,4 +1,4 @@
-//! A server or agent as a child process with a log of its own, ended when dropped.
+//! A server or agent as a child process with its own log, ended when dropped.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command` and appends what it prints to `<folder>/<name>.log`.
+    /// Starts `command` and appends its output to `<folder>/<name>.log`.
     pub(crate) fn start(name: &str, folder: &Path, mut command: Command) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log);
@@ -71,7 +71,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs a command to its end; what it printed is the result, or in the failure.
+/// Runs a command to its end; its output is the result, or part of the failure.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let name = Path::new(command.get_program()).file_name().map(OsStr::to_owned).unwrap_or_default();
     let output = command.stdin(Stdio::null()).output().doing(|| format!("run {}", name.display()))?;

@@ -1,4 +1,4 @@
-//! A real registry with TLS and users, and the real helm that puts charts into it.
+//! A real registry with TLS and users, and the real helm that pushes charts to it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,25 +15,25 @@ use crate::support::pki::Authority;
 use crate::tokens::{ISSUER, SERVICE, Tokens};
 use crate::wait;
 
-/// Where it listens: nobody else in the sandbox does.
+/// Its port, which is not used otherwise in the sandbox.
 pub(crate) const ADDRESS: &str = "127.0.0.1:15000";
 const USER: &str = "robot";
 const PASSWORD: &str = "hunter2";
-/// A line for that user as `htpasswd -B` makes it.
+/// The line of that user from `htpasswd -B`.
 const HTPASSWD: &str = "robot:$2a$04$YMQ/5YA.zpo6oPFXVwkma.s4QSwTs1C.inV8TpVtArgW8RHzpTWo.\n";
 
 /// A running registry, ended when dropped.
 pub(crate) struct Registry {
     process: Process,
     folder: PathBuf,
-    /// The CAs of it and of its token service, PEM.
+    /// The CAs of the registry and of its token service, PEM.
     authorities: String,
-    /// The service that it sends its users to, if it does not know them itself.
+    /// The service to which it sends its users, if it does not authenticate them itself.
     pub(crate) tokens: Option<Tokens>,
 }
 
 impl Registry {
-    /// Starts one that knows its users.
+    /// Starts one that authenticates its users.
     pub(crate) fn start(lab: &Lab) -> Result<Self> {
         Self::start_with(lab, None)
     }
@@ -82,12 +82,12 @@ impl Registry {
         Ok(Self { process, folder, authorities, tokens })
     }
 
-    /// Puts the chart `demo` into it with helm; the digest of its manifest.
+    /// Pushes the chart `demo` to it with helm; returns the digest of its manifest.
     pub(crate) fn push_demo(&self, lab: &Lab) -> Result<String> {
         self.push(lab, "demo", &chart::demo()?)
     }
 
-    /// Puts a chart into it with helm; the digest of its manifest.
+    /// Pushes a chart to it with helm; returns the digest of its manifest.
     pub(crate) fn push(&self, lab: &Lab, name: &str, chart: &[u8]) -> Result<String> {
         let archive = self.folder.join(format!("{name}.tgz"));
         fs::write(&archive, chart).doing(|| format!("write {}", archive.display()))?;
@@ -95,16 +95,16 @@ impl Registry {
         helm.arg("push").arg(&archive).arg(format!("oci://{ADDRESS}/charts"));
         helm.arg("--ca-file").arg(self.folder.join("ca.crt"));
         helm.args(["--username", USER, "--password", PASSWORD]);
-        // What it tells, it tells on standard error.
+        // It writes its messages to standard error.
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", "exec \"$@\" 2>&1", "sh"]).arg(helm.get_program()).args(helm.get_args());
         shell.env_clear().env("HOME", &self.folder).env("PATH", "/usr/bin:/bin");
         let told = process::run(&mut shell)?;
         let digest = told.split_whitespace().find(|word| word.starts_with("sha256:"));
-        digest.map(str::to_owned).ok_or_else(|| Failure::new(format!("helm told no digest: {told}")))
+        digest.map(str::to_owned).ok_or_else(|| Failure::new(format!("helm printed no digest: {told}")))
     }
 
-    /// A file with the CAs by which it is trusted, for who has no Secret of the garden.
+    /// A file with the CAs by which it is trusted, for clients without a Secret of the garden.
     pub(crate) fn authority(&self) -> PathBuf {
         self.folder.join("ca.crt")
     }
@@ -114,7 +114,7 @@ impl Registry {
         format!("{ADDRESS}/charts/demo")
     }
 
-    /// The Secrets in the garden by which it is trusted and asked: `oci-ca` and `oci-pull`.
+    /// The Secrets in the garden with its CA and its login: `oci-ca` and `oci-pull`.
     pub(crate) fn secrets(&self) -> Vec<Value> {
         let login =
             json!({"auths": {ADDRESS: {"auth": base64::encode(format!("{USER}:{PASSWORD}").as_bytes())}}});

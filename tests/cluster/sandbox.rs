@@ -1,9 +1,9 @@
-//! Namespaces of its own for the whole run.
+//! Separate namespaces for the whole run.
 //!
-//! The program starts itself again as `unshare --net --pid --mount`: the network has only a loopback device, so nothing
-//! can leave the machine; when the first process of the PID namespace ends, the kernel ends every other one in it,
-//! containers and shims included; mounts vanish with the mount namespace. Of what the servers write outside of their
-//! state folder, `/run`, `/var/lib` and `/var/log` are empty file systems in memory, and the kernel settings that a
+//! The program starts itself again as `unshare --net --pid --mount`. The network has only a loopback device, so no
+//! packet leaves the machine. When the first process of the PID namespace ends, the kernel ends all others in it,
+//! including containers and shims. Mounts end with the mount namespace. `/run`, `/var/lib` and `/var/log` are empty
+//! file systems in memory, for files that the servers write outside of their state folder. The kernel settings that a
 //! kubelet changes are copies.
 
 use std::fs;
@@ -24,13 +24,13 @@ use crate::wait;
 /// The address on loopback that servers advertise: they refuse 127.0.0.1.
 pub(crate) const ADDRESS: &str = "10.77.0.1";
 
-/// How the folders of runs begin.
+/// The prefix of the folders of runs.
 const PREFIX: &str = "gardenlet-lab-";
-/// How long a run takes at most, and how old a folder is that no run uses any more.
+/// The longest duration of a run, and the age after which a folder is unused.
 const RUN_MAX_S: u64 = 7_200;
 const ABANDONED: Duration = Duration::from_secs(3 * 3_600);
 
-/// The first process of the namespaces. It stays the parent of the harness and collects orphans.
+/// The first process of the namespaces. It remains the parent of the harness and reaps orphans.
 const FIRST: &str = r#"
 set -e
 ip link set lo up
@@ -58,13 +58,13 @@ pub(crate) fn enter(environment: &Environment) -> Result<ExitCode> {
     Ok(if result?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Removes the folders of runs whose outer process was killed, so that nobody removed them.
+/// Removes the folders of runs whose outer process was killed and could not remove them.
 fn remove_abandoned(temporary: &Path) {
     let entries = fs::read_dir(temporary).into_iter().flatten().flatten();
     let age = |entry: &fs::DirEntry| entry.metadata().and_then(|m| m.modified()).ok()?.elapsed().ok();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
         if age(&entry).is_some_and(|age| age > ABANDONED) {
-            // Somebody else's run may remove it at the same time.
+            // Another run may remove it at the same time.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -92,7 +92,7 @@ fn run_inside(environment: &Environment, state: &Path) -> Result<ExitStatus> {
         .args(std::env::args().skip(1))
         .env("PATH", environment.search_path())
         .env(STATE_VARIABLE, state)
-        // The write end of this pipe closes when this process ends, however it ends.
+        // The write end of this pipe closes when this process ends, in whatever way.
         .stdin(Stdio::piped())
         .process_group(0)
         .spawn()
@@ -107,14 +107,14 @@ fn run_inside(environment: &Environment, state: &Path) -> Result<ExitStatus> {
         Ok(None) if stop.is_stopped() => Ok(Some(Err(Failure::new("stopped by a signal")))),
         other => other.map(|ended| ended.map(Ok)),
     });
-    // Ends the namespaces; without effect if they have ended already.
+    // Ends the namespaces; has no effect if they have ended already.
     let _ = child.kill();
     let _ = child.wait();
     drop(watch);
     status?
 }
 
-/// Ends this process when the one outside is gone, and with it everything in the sandbox.
+/// Ends this process when the outer one is gone, and with it everything in the sandbox.
 pub(crate) fn end_with_outside(keep: bool) -> std::io::Result<()> {
     if keep {
         return Ok(());

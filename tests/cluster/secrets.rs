@@ -1,4 +1,4 @@
-//! The secrets manager with a real API server and keys that are really made: what an agent does with it for a Shoot.
+//! The secrets manager with a real API server and real keys, used as an agent does for a Shoot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// Begins a run of the manager.
+    /// Starts a run of the manager.
     pub(crate) fn new(client: Client, namespace: &str) -> Result<Self> {
         let place = Place {
             client: Seed(client),
@@ -43,7 +43,7 @@ impl Secrets {
         self.one(config, &Options { signed_by: Some(ca.to_owned()), ..Options::default() })
     }
 
-    /// Waits until a Secret is there.
+    /// Waits until a Secret exists.
     pub(crate) fn one(&mut self, config: &Config, options: &Options) -> Result<()> {
         self.configs.push(config.name().to_owned());
         let run = &mut self.run;
@@ -63,7 +63,7 @@ impl Secrets {
         names
     }
 
-    /// One entry of the Secret in use of a configuration, or of its bundle.
+    /// One entry of the current Secret of a configuration, or of its bundle.
     pub(crate) fn entry(&self, config: &str, key: &str) -> Result<String> {
         let set = |name| self.run.get(name);
         let bundle = || set(config.strip_suffix("-bundle")?)?.bundle.clone();

@@ -1,5 +1,5 @@
-//! What a seed at the edge has besides a node, so that it can carry control planes: cluster DNS, volumes, load balancer
-//! addresses, and a network from which others call.
+//! The parts of a seed at the edge besides a node that control planes need: cluster DNS, volumes, load balancer
+//! addresses, and a network for clients.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,16 +23,16 @@ use crate::outside::Outside;
 use crate::storage::{self, Folders};
 
 const STACK_BYTES: usize = 512 << 10;
-/// How often the controllers of the site look.
+/// How often the controllers of the site run.
 const LOOK: Duration = Duration::from_millis(250);
-/// Does what there is to do, and is called again.
+/// Does the pending work, and is called again.
 type Look = fn(&Client) -> Result<()>;
 const BALANCER: &str = "load balancer";
 const CONTROLLERS: [(&str, Look); 2] = [("storage", storage::look), (BALANCER, balancer::look)];
 /// Cluster DNS, with the image of [`image::DNS`].
 const DNS: &str = include_str!("dns.yaml");
 
-/// A node with all that. It ends when dropped.
+/// A node with all these parts. It ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Site {
     // Dropped in this order.
@@ -43,7 +43,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Starts a site whose pods can have the images of `components`.
+    /// Starts a site with the images of `components` for pods.
     pub(crate) fn start(lab: &mut Lab, components: &[Component]) -> Result<Self> {
         let node = Node::start(lab)?;
         for component in components.iter().chain([&image::DNS]) {
@@ -64,7 +64,7 @@ impl Site {
     }
 }
 
-/// A thread that does what the controllers of a site do. What they complain about is in `site.log`.
+/// A thread with the controllers of a site. Their errors are in `site.log`.
 #[derive(Debug)]
 struct Controllers {
     stop: Stop,
@@ -88,7 +88,7 @@ impl Controllers {
                         continue;
                     }
                     if let Err(failure) = look(&client) {
-                        // If even that cannot be written, the story that waits says what is missing.
+                        // If the log cannot be written, the waiting story reports what is missing.
                         let _ = writeln!(log, "{name}: {failure}");
                     }
                 }

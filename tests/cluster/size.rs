@@ -1,4 +1,4 @@
-//! How large an agent is while a story goes on: its threads and its memory.
+//! The size of an agent during a story: its threads and its memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,14 +13,14 @@ use gardenlet::base::thread;
 
 use crate::failure::{Result, ensure};
 
-/// What it may be at any moment.
+/// The limits at any moment.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     pub(crate) threads: u64,
     pub(crate) bytes: u64,
 }
 
-/// How large the agent was at most.
+/// The highest values.
 pub(crate) struct Size {
     stop: Stop,
     most: Arc<Most>,
@@ -36,7 +36,7 @@ struct Most {
 }
 
 impl Size {
-    /// Looks at a process until dropped.
+    /// Watches a process until dropped.
     pub(crate) fn watch(process: u32) -> Result<Self> {
         let (stop, most) = (Stop::new(), Arc::new(Most::default()));
         let (stopped, seen) = (stop.clone(), most.clone());
@@ -54,14 +54,14 @@ impl Size {
         let Most { threads, pss, anonymous, .. } = &*self.most;
         let megabytes = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed) as f64 / f64::from(1 << 20);
         println!(
-            "                         until {when}: {} threads, {:.1} MB, of them {:.1} MB that no file backs",
+            "                         until {when}: {} threads, {:.1} MB, {:.1} MB of it without a file",
             threads.load(Ordering::Relaxed),
             megabytes(pss),
             megabytes(anonymous)
         );
     }
 
-    /// Of a program that is not made to be shipped, its own file does not count: it is several times as large.
+    /// For a program that is not a release build, its own file does not count: it is several times as large.
     pub(crate) fn ensure_small(&self, bounds: &Bounds, is_shipped: bool) -> Result<()> {
         let Most { threads, pss, anonymous, names } = &*self.most;
         let names = names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ impl Most {
     fn look(&self, process: &str) {
         let tasks = fs::read_dir(format!("{process}/task")).into_iter().flatten().flatten();
         let mut names: BTreeMap<String, usize> = BTreeMap::new();
-        // A thread may end between the listing and here.
+        // A thread may end between the listing and this read.
         for name in tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok()) {
             *names.entry(name.trim().to_owned()).or_default() += 1;
         }

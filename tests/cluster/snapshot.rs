@@ -1,5 +1,5 @@
-//! Everything that is stored in a cluster, comparable: what differs between two runs of the same story by nature
-//! (times, UIDs, keys, random names) is replaced.
+//! Everything that is stored in a cluster, in a comparable form: the necessary differences between two runs of a story
+//! (times, UIDs, keys, random names) are replaced.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::cluster::Cluster;
 use crate::failure::{Doing, Failure, Result, ensure};
 
-/// Kinds that live by themselves: nobody's doing, or somebody else's.
+/// Kinds that change independently of agents.
 const FLEETING: &[&str] = &[
     "Event",
     "Endpoints",
@@ -25,8 +25,8 @@ const FLEETING: &[&str] = &[
     "APIService",
 ];
 
-/// How often something was written (versions of objects, also of others, and the number of rollouts), what the server picks,
-/// and what follows from a CA.
+/// Numbers of writes (versions of objects, also of others, and the number of rollouts), values that the server chooses,
+/// and values that depend on a CA.
 const CHANCE: &[&str] = &[
     "resourceVersion",
     "generation",
@@ -43,7 +43,7 @@ const CHANCE: &[&str] = &[
     "bundle.crt",
 ];
 
-/// The label of what the garbage collector may remove.
+/// The label of objects that the garbage collector may remove.
 pub(crate) const COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
 
 /// Objects by `<group>/<kind> <namespace>/<name>`.
@@ -61,8 +61,8 @@ impl Snapshot {
         Ok(Self(objects))
     }
 
-    /// What belongs to one of several things that are made alike: the objects that `belongs` chooses by key. Each rule
-    /// replaces what such things are known by; objects whose keys become the same are numbered.
+    /// The objects that belong to one of several similar things: `belongs` selects them by key. Each rule replaces the
+    /// identifiers of such things; objects whose keys become equal are numbered.
     pub(crate) fn of_one(
         client: &Client,
         belongs: impl Fn(&str) -> bool,
@@ -85,7 +85,7 @@ impl Snapshot {
         Ok(Difference { changed, gone: Vec::new() })
     }
 
-    /// What was created or changed since an earlier snapshot, and what was deleted.
+    /// The objects that were created or changed since an earlier snapshot, and the deleted ones.
     pub(crate) fn since(&self, earlier: &Self) -> Difference {
         let new = self.0.iter().filter(|(key, object)| earlier.0.get(*key) != Some(object));
         let gone = earlier.0.keys().filter(|key| !self.0.contains_key(*key));
@@ -108,7 +108,7 @@ impl Difference {
         self.changed.keys().map(String::as_str).collect()
     }
 
-    /// Fails unless both runs left the same; names the objects that differ, and the first place in each.
+    /// Fails unless both runs left the same objects; names the objects that differ, and the first path in each.
     pub(crate) fn ensure_same(&self, other: &Self, what: &str) -> Result<()> {
         let mut complaints = Vec::new();
         for key in self.changed.keys().chain(other.changed.keys()) {
@@ -142,7 +142,7 @@ fn first_difference(path: &str, one: &Value, two: &Value) -> Option<String> {
     }
 }
 
-/// The version of each object of a cluster but events: whoever writes it makes it another one.
+/// The version of each object of a cluster except events: each write changes it.
 pub(crate) fn versions(client: &Client) -> Result<BTreeMap<String, String>> {
     let mut versions = BTreeMap::new();
     each(client, &["Event", "ComponentStatus"], &mut |key, object| {
@@ -152,7 +152,8 @@ pub(crate) fn versions(client: &Client) -> Result<BTreeMap<String, String>> {
     Ok(versions)
 }
 
-/// Hands over all objects of the kinds that can be listed, but of those kinds, with keys `<group>/<kind> <namespace>/<name>`.
+/// Passes on all objects of the kinds that can be listed, except some kinds, with keys `<group>/<kind>
+/// <namespace>/<name>`.
 fn each(client: &Client, but: &[&str], add: &mut dyn FnMut(String, Value)) -> Result<()> {
     for resource in resources(client)?.iter().filter(|resource| !but.contains(&resource.kind.as_ref())) {
         let mut add = |object: Value| {
@@ -205,7 +206,7 @@ fn get(client: &Client, path: &str) -> Result<Value> {
     serde_json::from_slice(&response.body).map_err(Failure::from)
 }
 
-/// Of a Secret only the names of its entries can be compared, and of the Secrets that a ShootState keeps, too. These are sorted
+/// Of a Secret only the names of its entries can be compared, and also of the Secrets in a ShootState. They are sorted
 /// by names with digests.
 fn hide_values(key: &str, object: &mut Value) {
     let hide = |data: &mut Value| {
@@ -223,17 +224,17 @@ fn hide_values(key: &str, object: &mut Value) {
     }
 }
 
-/// Replaces what is different in each run.
+/// Replaces values that differ in each run.
 struct Cleaner(Vec<(Regex, &'static str)>);
 
 impl Cleaner {
-    /// With more rules than those that all need.
+    /// With more rules than the common ones.
     fn new(more: &[(&str, &'static str)]) -> Result<Self> {
         let rules = [
             (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
             (r"seed-csr-[A-Za-z0-9_-]{20,}", "seed-csr-<hash>"),
-            // An installation of the extension `demo`, of the provider, and what is named after them.
+            // An installation of the extension `demo`, of the provider, and objects named after them.
             (r"(demo|provider-local)-[a-z0-9]{5}\b", "$1-<id>"),
             (r"(-<id>|secret)-[0-9a-f]{8}\b", "$1-<hash>"),
             // Agents and checksums.
@@ -255,16 +256,16 @@ impl Cleaner {
                 metadata.remove(field);
             }
         }
-        // Leases are renewed all the time; who holds them is what counts.
+        // Leases are renewed all the time; only the holder is compared.
         if let Some(spec) = object.pointer_mut("/spec").and_then(Value::as_object_mut) {
             spec.remove("renewTime");
         }
-        // How many Secrets with manifests of earlier values are left depends on when the garbage collector looked; what
-        // was in them stands in the objects themselves.
+        // The number of Secrets with earlier manifests depends on the time of the garbage collection; their content is
+        // in the objects themselves.
         if object["metadata"]["labels"][COLLECTABLE] == "true" {
             object["data"] = Value::from("<manifests>");
         }
-        // Conditions are keyed by type: their order is that in which somebody wrote the first of each.
+        // The key of a condition is its type: their order depends on the order of the first writes.
         if let Some(Value::Array(conditions)) = object.pointer_mut("/status/conditions") {
             conditions.sort_by_key(|condition| condition["type"].to_string());
         }
@@ -288,7 +289,8 @@ impl Cleaner {
     }
 }
 
-/// Keys, certificates, tokens, salted hashes and what embeds them are new in each run: only their presence is compared.
+/// Keys, certificates, tokens, salted hashes and values that contain them are new in each run: only their presence is
+/// compared.
 fn hide_keys(object: &mut Value, field: &str) {
     const NEW: &[&str] = &["auth", "kubeconfig", "token", "ca.crt", "tls.crt", "tls.key", "ca.key"];
     let hide = |fields: &mut Map<String, Value>| {

@@ -1,7 +1,7 @@
-//! Volumes for claims, as the provisioner of a small distribution makes them: each is a folder of the node.
+//! Volumes for claims, like those of the provisioner of a small distribution: each is a folder of the node.
 //!
-//! The class waits for the first consumer. The scheduler asks with an annotation of the claim, and kube-controller-manager
-//! binds it to the volume that names it.
+//! The class waits for the first consumer. The scheduler requests a volume with an annotation of the claim, and
+//! kube-controller-manager binds the claim to the volume that names it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -17,13 +17,14 @@ use crate::failure::{Doing, Result};
 const PERSISTENT_VOLUME: Resource = Resource::new("", "v1", "PersistentVolume", "persistentvolumes", false);
 const CLASS: &str = "folders";
 const PROVISIONER: &str = "gardenlet.test/folders";
-/// Where the folders are: in memory, where a database that syncs its files does not wait for a disk.
+/// The place of the folders: in memory, where a database that syncs its files does not wait for a disk.
 pub(crate) const FOLDERS: &str = "/var/lib/volumes";
-/// Who may write to them. `fsGroup` of a pod does not reach folders of a node, so that the owner must be right at once.
+/// The user who may write to them. `fsGroup` of a pod does not change folders of a node, so that the owner must be
+/// right at once.
 const OWNER: u32 = 65_532;
 const MODE: u32 = 0o770;
 
-/// The class, the default one: a StatefulSet that Gardener writes names none.
+/// The class, the default one: a StatefulSet of Gardener names none.
 pub(crate) fn class() -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",
@@ -35,7 +36,7 @@ pub(crate) fn class() -> Value {
     })
 }
 
-/// Makes a volume for each claim that waits for one, and removes the volumes whose claims are gone.
+/// Creates a volume for each claim that waits for one, and removes the volumes whose claims are deleted.
 pub(crate) fn look(client: &Client) -> Result<()> {
     let volumes = client.list::<Value>(&PERSISTENT_VOLUME, "", &ListParams::default())?.items;
     for name in volumes.iter().filter_map(released) {
@@ -53,7 +54,7 @@ pub(crate) fn look(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The name of a volume of ours that nobody uses any more.
+/// The name of a volume of ours that is no longer in use.
 fn released(volume: &Value) -> Option<&str> {
     let is_ours = volume["spec"]["storageClassName"] == CLASS && volume["status"]["phase"] == "Released";
     volume["metadata"]["name"].as_str().filter(|_| is_ours)
@@ -117,7 +118,7 @@ pub(crate) struct Folders;
 impl Drop for Folders {
     fn drop(&mut self) {
         if let Err(failure) = remove(Path::new(FOLDERS)) {
-            println!("       volumes stay: {failure}");
+            println!("       the volumes were not removed: {failure}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The token service of a registry, as a company's identity provider would be one: JSON web tokens for users.
+//! The token service of a registry, like a company's identity provider: JSON web tokens for users.
 
 use gardenlet::base::clock::Clock;
 use gardenlet::base::random;
@@ -12,7 +12,7 @@ use crate::support::encoding::unescape;
 use crate::support::http::message::{Request, Response};
 use crate::support::registry::{Answer, Registry as Server, refusal};
 
-/// Who the tokens are from, and for.
+/// The issuer and the audience of the tokens.
 pub(crate) const ISSUER: &str = "tokens.example.org";
 pub(crate) const SERVICE: &str = "charts";
 const KEY: &str = "key-1";
@@ -20,7 +20,7 @@ const KEY: &str = "key-1";
 /// A running token service. It ends when dropped.
 pub(crate) struct Tokens {
     server: Server,
-    /// What a registry verifies tokens with (JWKS).
+    /// The keys with which a registry verifies tokens (JWKS).
     pub(crate) keys: Value,
 }
 
@@ -57,13 +57,13 @@ impl Tokens {
         &self.server.ca
     }
 
-    /// How often it was asked since the last look.
+    /// The number of requests since the last call.
     pub(crate) fn asked(&self) -> usize {
         self.server.take_seen().len()
     }
 }
 
-/// A token for all that is asked for.
+/// A token for all requested scopes.
 fn issue(key: &EcdsaKeyPair, request: &Request, form: &str) -> Response {
     let query = format!("{}&{form}", request.raw_query);
     let scopes = query.split('&').filter_map(|pair| Some(unescape(pair.strip_prefix("scope=")?, true)));

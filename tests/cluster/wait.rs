@@ -9,7 +9,7 @@ use gardenlet::base::stop::Stop;
 
 use crate::failure::{Failure, Result};
 
-/// How often a condition is looked at.
+/// The interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(40);
 
 fn clock() -> &'static Clock {
@@ -27,12 +27,12 @@ pub(crate) fn seconds_since(earlier: Mono) -> f64 {
     now().saturating_sub(earlier).as_secs_f64()
 }
 
-/// Lets `d` pass: between two looks, or where a story shows that something does *not* happen.
+/// Lets `d` pass: between two checks, or where a story shows that something does *not* happen.
 pub(crate) fn pause(d: Duration) {
     Stop::new().wait(clock(), d);
 }
 
-/// Looks until `look` has an answer, at most `seconds` long. What `look` last complained about is in the failure.
+/// Calls `look` until it returns a value, at most `seconds` long. The last error of `look` becomes part of the failure.
 pub(crate) fn until<T, E: Display>(
     what: &str,
     seconds: u64,
@@ -53,7 +53,7 @@ pub(crate) fn until<T, E: Display>(
     }
 }
 
-/// Looks until `holds`, at most `seconds` long.
+/// Checks until `holds` is true, at most `seconds` long.
 pub(crate) fn until_true(what: &str, seconds: u64, mut holds: impl FnMut() -> bool) -> Result<()> {
     until(what, seconds, || Ok::<_, Failure>(holds().then_some(())))
 }

@@ -1,5 +1,5 @@
-//! What is in a garden and in a seed before an agent starts, on the real servers: the shares of gardener-operator and of
-//! whoever installed the seed, and the stand-in garden as an aggregated API.
+//! The objects in a garden and in a seed before an agent starts, on the real servers: those of gardener-operator, those
+//! of the administrator of the seed, and the in-process garden as an aggregated API.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ use crate::wait;
 /// The seed that the stories register.
 pub(crate) const SEED: &str = "edge-1";
 
-/// Group, version and priority of what a gardener-apiserver serves.
+/// Group, version and priority of the APIs of a gardener-apiserver.
 const GARDENER_APIS: &[(&str, &str, u16)] = &[
     ("core.gardener.cloud", "v1beta1", 20),
     ("core.gardener.cloud", "v1", 15),
@@ -29,12 +29,12 @@ const GARDENER_APIS: &[(&str, &str, u16)] = &[
     ("security.gardener.cloud", "v1alpha1", 15),
 ];
 
-/// The name by which the garden's API server calls the stand-in garden.
+/// The address where the garden's API server finds the in-process garden.
 const GARDENER_HOST: &str = "gardener-apiserver.garden.svc";
 
 /// A garden and a seed in which an agent can start.
 pub(crate) struct World {
-    /// The gardener.cloud groups of the garden, and what gardener-controller-manager does there. It ends when dropped.
+    /// The gardener.cloud groups of the garden, and the part of gardener-controller-manager. It ends when dropped.
     pub(crate) gardener: Garden,
     pub(crate) preparation: Preparation,
 }
@@ -47,7 +47,7 @@ impl World {
         Ok(world)
     }
 
-    /// The same, with nothing in the seed but a namespace: for what a chart brings.
+    /// The same with only a namespace in the seed: for the objects of a chart.
     pub(crate) fn without_access(lab: &Lab) -> Result<Self> {
         let world = Self::with_garden(lab)?;
         lab.garden.apply(&list(&prepare::provider()))?;
@@ -57,7 +57,7 @@ impl World {
     /// The same, in a garden that has no extension for the provider of the seed.
     pub(crate) fn without_provider(lab: &Lab) -> Result<Self> {
         let world = Self::with_garden(lab)?;
-        // Accounts and roles are those that an operator is told to apply.
+        // Accounts and roles are those of the documentation for operators.
         lab.seed.apply(&list(&prepare::access().0))?;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"kubeconfig": world.bootstrap(lab)},
             "metadata": {"name": "gardenlet-kubeconfig-bootstrap", "namespace": "garden"}});
@@ -88,7 +88,7 @@ impl World {
     }
 }
 
-/// Makes the gardener.cloud groups of the garden a matter of a server on loopback, and waits until the garden serves them.
+/// Makes a server on loopback serve the gardener.cloud groups of the garden, and waits until the garden serves them.
 fn register(garden: &Cluster, server: &TestCluster) -> Result<()> {
     let port = server.url().rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
     let services = GARDENER_APIS.iter().map(|(group, version, priority)| {
@@ -141,7 +141,8 @@ fn seed_kubeconfig(lab: &Lab, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A configuration as the documentation shows it, with ports and files that do not meet those of another agent.
+/// A configuration like the one in the documentation, with ports and files that do not collide with those of another
+/// agent.
 pub(crate) fn config(lab: &Lab, name: &str) -> Value {
     let mut config = prepare::configuration(SEED);
     config["controllers"] = json!({"shootStatus": {"concurrentSyncs": 1}});
@@ -149,7 +150,7 @@ pub(crate) fn config(lab: &Lab, name: &str) -> Value {
     config["logLevel"] = json!("debug");
     config["logFormat"] = json!("text");
     config["edge"] = json!({"stateDir": lab.place.join(format!("{name}-state"))});
-    // Those that the seed really has: the agent checks them.
+    // The real networks of the seed: the agent checks them.
     config["seedConfig"]["spec"]["networks"] =
         json!({"nodes": "10.77.0.0/16", "pods": "10.99.0.0/16", "services": "10.1.0.0/16"});
     config

@@ -1,5 +1,5 @@
-//! Whoever writes control planes into the real seed: an account with the roles that `packaging/rbac.yaml` has for that, and
-//! with nothing else.
+//! The writer of control planes in the real seed: an account with only the roles that `packaging/rbac.yaml` has for
+//! that.
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{
@@ -30,7 +30,7 @@ use crate::wait;
 
 const ACCOUNT: &str = "writer";
 const USER: &str = "system:serviceaccount:garden:writer";
-/// Kinds of which this agent makes no objects, and deletes those of others.
+/// Kinds of which this agent creates no objects, but deletes those of others.
 const LEFTOVERS: [Resource; 7] = [
     CONTAINER_RUNTIME,
     CONTROL_PLANE,
@@ -41,17 +41,17 @@ const LEFTOVERS: [Resource; 7] = [
     WORKER,
 ];
 
-/// The account at work.
+/// The account that writes.
 pub(crate) struct Writer {
     pub(crate) client: Client,
     discovery: Discovery,
-    /// What it has written, in this order.
+    /// The written objects, in this order.
     written: Vec<(Resource, Key)>,
     audit: Audit,
 }
 
 impl Writer {
-    /// Makes the account and binds both of the agent's cluster-wide roles to it.
+    /// Creates the account and binds both of the agent's cluster-wide roles to it.
     pub(crate) fn new(lab: &Lab) -> Result<Self> {
         let meta = json!({"name": ACCOUNT, "namespace": "garden"});
         lab.seed.apply(&list(&[
@@ -60,7 +60,7 @@ impl Writer {
         ]))?;
         lab.seed.apply(&list(&access()))?;
         let client = client(&lab.seed)?;
-        // Authorization follows new bindings within moments.
+        // New bindings take effect within moments.
         wait::until("the writer's roles to be in force", 20, || {
             client.find::<Value>(&NAMESPACE, "", "none")?;
             client.find::<Value>(&CONFIG_MAP, "garden", "none").map(|_| Some(()))
@@ -77,7 +77,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Creates an object, or patches it if it is different.
+    /// Creates an object, or patches it if it differs.
     pub(crate) fn put(&mut self, object: &Value) -> Result<()> {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("/apiVersion"), text("/kind"));
@@ -92,7 +92,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Marks everything that it has written, as a reconciliation marks the objects of extensions.
+    /// Annotates all written objects, as a reconciliation annotates the objects of extensions.
     pub(crate) fn touch(&self) -> Result<()> {
         for (resource, key) in &self.written {
             let mark =
@@ -115,18 +115,18 @@ impl Writer {
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// Looks where a flow looks that waits for an etcd.
+    /// Reads what a flow reads while it waits for an etcd.
     pub(crate) fn look_for_causes(&self, namespace: &str, etcd: &str) -> Result<()> {
         let seed = Seed(self.client.clone());
         ensure(druid::may_label(&seed)?, || "there is a druid".to_owned())?;
         let set: Value = self.client.get(&STATEFUL_SET, namespace, etcd)?;
         let why = claims::look(&seed, &set)?.map(|failed| failed.text);
-        equal("what is wrong with the volume", &why, &None)?;
+        equal("the problem of the volume", &why, &None)?;
         let events = self.client.list::<Value>(&EVENT, namespace, &ListParams::default())?;
         ensure(!events.items.is_empty(), || "there are no events".to_owned())
     }
 
-    /// Writes what an etcd-druid makes an etcd from, and changes it. It goes with its namespace.
+    /// Writes the object from which an etcd-druid creates an etcd, and changes it. It is deleted with its namespace.
     pub(crate) fn write_for_a_druid(&self, namespace: &str) -> Result<()> {
         let seed = Seed(self.client.clone());
         let volume = Volume { storage_class: None, size: "1Gi".to_owned() };
@@ -139,7 +139,7 @@ impl Writer {
         druid::delete(&seed, &Key::new(namespace, Role::Events.name())).doing(|| "delete an Etcd".to_owned())
     }
 
-    /// Writes what takes snapshots, and changes it. What is right is not written again.
+    /// Writes the CronJob for snapshots, and changes it. A correct one is not written again.
     pub(crate) fn write_snapshots(&self, namespace: &str) -> Result<()> {
         let seed = Seed(self.client.clone());
         let volume = Volume { storage_class: None, size: "1Gi".to_owned() };
@@ -170,7 +170,7 @@ impl Writer {
         snapshots::delete(&seed, namespace).doing(|| "delete a CronJob".to_owned())
     }
 
-    /// Reads what the care of Shoots reads, and what a deletion by force looks for.
+    /// Makes the reads of the care of Shoots, and those of a deletion by force.
     pub(crate) fn look_after(&self, namespace: &str) -> Result<()> {
         for (resource, namespace) in [
             (&DEPLOYMENT, ""),
@@ -185,19 +185,19 @@ impl Writer {
         LEFTOVERS.iter().try_for_each(|resource| self.remove_what_is_left(resource, namespace))
     }
 
-    /// As a deletion by force does with an object that another gardenlet has left. There is none.
+    /// Does the same as a deletion by force with an object that another gardenlet has left. There is none.
     fn remove_what_is_left(&self, resource: &Resource, namespace: &str) -> Result<()> {
         let nothing = |answer: std::result::Result<(), kube::Error>| match answer {
             Err(error) if error.is_not_found() => Ok(()),
             other => other,
         };
         let found = self.client.find::<Value>(resource, namespace, "left")?;
-        equal("what is left", &found, &None)?;
+        equal("the remaining objects", &found, &None)?;
         nothing(self.client.patch_blindly(resource, namespace, "left", "", &Patch::Merge(json!({}))))?;
         Ok(nothing(self.client.delete(resource, namespace, "left", &DeleteParams::default()))?)
     }
 
-    /// Deletes everything that it has written, the last first, and waits until it is gone.
+    /// Deletes all written objects, the last one first, and waits for the end of the deletion.
     pub(crate) fn remove_all(&mut self) -> Result<()> {
         while let Some((resource, key)) = self.written.pop() {
             let what = format!("{} {key}", resource.kind);
@@ -210,7 +210,7 @@ impl Writer {
         Ok(())
     }
 
-    /// It was refused nothing, and needed each rule of the role for control planes.
+    /// No request was refused, and each rule of the role for control planes was needed.
     pub(crate) fn needed_its_role(&mut self) -> Result<()> {
         let asked: Vec<_> =
             self.audit.requests()?.into_iter().filter(|request| request.user.username == USER).collect();
@@ -220,7 +220,7 @@ impl Writer {
         let permissions = permissions();
         ensure(permissions.len() > 40, || format!("a role of {} permissions", permissions.len()))?;
         let unused = permissions.iter().filter(|one| !asked.iter().any(|info| rbac::covers(one, info)));
-        equal("rules that nobody needed", &unused.map(Value::to_string).collect::<Vec<_>>(), &Vec::new())
+        equal("unneeded rules", &unused.map(Value::to_string).collect::<Vec<_>>(), &Vec::new())
     }
 }
 
@@ -238,7 +238,7 @@ fn access() -> Vec<Value> {
     all
 }
 
-/// Each verb for each resource that the role for control planes allows, as a rule of its own.
+/// Each verb for each resource of the role for control planes, as a separate rule.
 fn permissions() -> Vec<Value> {
     let (_, shoots) = prepare::access();
     let all = |list: &Value| list.as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Certificates that a test makes, as odd as they come.
+//! Certificates that tests make, also unusual ones.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -7,7 +7,7 @@ use rcgen::{
 
 use crate::support::pki::Identity;
 
-/// A file of `tests/fixtures/certificates`, whose `make` says what it is.
+/// A file of `tests/fixtures/certificates`. The script `make` in that folder describes each file.
 macro_rules! fixture {
     ($name:literal) => {
         include_str!(concat!("../fixtures/certificates/", $name))
@@ -15,10 +15,10 @@ macro_rules! fixture {
 }
 pub(crate) use fixture;
 
-/// The name of the server where its address is not asked for.
+/// The default name of the server.
 pub const HOST: &str = "api.garden.test";
 
-/// PEM of something that is no certificate.
+/// PEM of something that is not a certificate.
 pub const JUNK: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
 
 /// A CA of a test; it signs with its own key.
@@ -51,7 +51,7 @@ pub fn below(parent: &Ca, params: CertificateParams) -> Ca {
     Ca::signed_by(params, key(), parent).unwrap()
 }
 
-/// A server certificate for 127.0.0.1 and [`HOST`], but for what is changed.
+/// A server certificate for 127.0.0.1 and [`HOST`], with the changes of `change`.
 pub fn server(change: impl FnOnce(&mut CertificateParams)) -> CertificateParams {
     let mut params = named("server");
     params.subject_alt_names =
@@ -70,14 +70,14 @@ pub fn with_key(by: &Issuer<'static, KeyPair>, params: &CertificateParams, key: 
 }
 
 impl Identity {
-    /// The same with more certificates after its own.
+    /// The same, followed by more certificates.
     pub fn then(mut self, certificates: &[String]) -> Self {
         self.certificate += &certificates.concat();
         self
     }
 }
 
-/// For this name alone.
+/// A certificate for this name alone.
 pub fn only(name: &str) -> CertificateParams {
     server(|p| p.subject_alt_names = vec![SanType::DnsName(name.try_into().unwrap())])
 }

@@ -1,4 +1,4 @@
-//! Charts of the stories: archives made from texts.
+//! Charts of the stories: archives built from strings.
 
 use crate::support::garden::prepare;
 

@@ -1,10 +1,10 @@
-//! The whole story, once for each thing that can go wrong at each point: right after a write took effect the agent crashes
-//! and comes back, or its answer is lost, or the answer says that it may have taken effect; a list tells what was true a
-//! while ago; events come late, or get lost and the watch forgets its version. The world ends up as if nothing had
-//! happened. Reads of single objects are never stale: API servers make sure of it.
+//! The whole story, once for each fault at each point. The agent crashes right after a write took effect and restarts.
+//! Or the answer to a write is lost, or it says that the write may have taken effect. Or a list shows an old state. Or
+//! events come late, or they are lost and the watch forgets its version. In all cases the world ends up as if nothing
+//! had happened. Reads of single objects are never stale, because API servers guarantee that.
 //!
-//! A crash cuts all connections and forgets everything but the state directory; nothing is released or finished. Renewals
-//! of leases are left out: there are as many as one likes.
+//! A crash cuts all connections and loses everything but the state directory; the agent releases and finishes nothing.
+//! Renewals of leases are not counted: their number is arbitrary.
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,40 +28,40 @@ use crate::support::http::faults::{Action, Seen, failure};
 use crate::support::json::text;
 use crate::world::{Agent, CORE, LEASES, Options, World, is_write_of_agent};
 
-/// A normal run tries one crash in so many.
+/// A normal run tries one crash in this many.
 const STEP: usize = 3;
-/// Of all other accidents it tries at least so many, and as many more as there is time for; `GARDENLET_TESTS_LONG` tries
-/// everything. `GARDENLET_TESTS_SEED` repeats a choice.
+/// A normal run tries at least this many of all other accidents, and more while there is time. `GARDENLET_TESTS_LONG`
+/// tries all of them. `GARDENLET_TESTS_SEED` repeats a choice.
 const SAMPLE: usize = 8;
 const SAMPLE_TIME: Duration = Duration::from_secs(15);
-/// On musl a normal run tries one point in so many.
+/// On musl a normal run tries one point in this many.
 const MUSL_STEP: usize = 12;
-/// Stories at the same time.
+/// Stories that run at the same time.
 const PARALLEL: usize = 2;
-/// How many changes a stale list is behind, and how long a watch tells nothing.
+/// How many changes a stale list is behind, and how long a watch sends no events.
 const STALE_BY: u64 = 8;
 const BLIND: Duration = Duration::from_secs(10);
 
-/// What goes wrong.
+/// The kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Accident {
     /// After a write.
     Crash,
     LostAnswer,
-    /// The answer to a write is 504: nobody knows whether it took effect. It did.
+    /// The answer to a write is 504: the client cannot know whether the write took effect. It did.
     TimedOut,
     StaleList,
     LateEvents,
     LostEvents,
 }
 
-/// Where an accident happens: counted from 0 among the writes, the lists or the events.
+/// Where an accident happens: an index, from 0, among the writes, the lists or the events.
 type Point = (usize, Accident);
 
-/// What happens in a story, and where.
+/// The accident of a story, and its point.
 struct Accidents {
     at: Option<Point>,
-    /// What was hit, once it was.
+    /// The request or event that was hit, once the accident has happened.
     hit: Mutex<Option<String>>,
     writes: AtomicUsize,
     lists: AtomicUsize,
@@ -85,7 +85,7 @@ impl Accidents {
             let ((all, name), agent) = (told(), agent.clone());
             let tell = Action::TellAfter(Arc::new(move |seen: &Seen| all.write(&agent, &name, seen)));
             faults.when(is_counted_write).then(tell);
-            // The same writes a second time, by the number that the next one will have.
+            // The same writes again, by the number that the next one will have.
             let (all, name) = told();
             let timed_out = move |seen: &Seen| {
                 is_counted_write(seen) && all.is_next(&all.writes, Accident::TimedOut, &name, seen)
@@ -98,7 +98,7 @@ impl Accidents {
             let (all, name) = told();
             let begins = move |seen: &Seen| all.counts(&all.events, Accident::LostEvents, &name, seen);
             faults.when(is_watch).then(Action::Blind(Arc::new(begins), BLIND));
-            // The same events a second time.
+            // The same events again.
             let (all, name) = told();
             let late = move |seen: &Seen| all.is_next(&all.events, Accident::LateEvents, &name, seen);
             faults.when(is_watch).then(Action::Late(Arc::new(late), BLIND));
@@ -119,7 +119,7 @@ impl Accidents {
         self.note(cluster, seen);
     }
 
-    /// Counts, and says whether this is the one.
+    /// Counts, and returns whether this is the chosen point.
     fn counts(&self, counter: &AtomicUsize, accident: Accident, cluster: &str, seen: &Seen) -> bool {
         let number = counter.fetch_add(1, Ordering::SeqCst);
         let is_it = self.at == Some((number, accident));
@@ -129,7 +129,7 @@ impl Accidents {
         is_it
     }
 
-    /// Whether this is the one, as somebody else counts; once.
+    /// Whether this is the chosen point, with a count from elsewhere. True only once.
     fn is_next(&self, counter: &AtomicUsize, accident: Accident, cluster: &str, seen: &Seen) -> bool {
         let is_it =
             self.at.is_some_and(|(at, kind)| kind == accident && counter.load(Ordering::SeqCst) >= at);
@@ -160,7 +160,7 @@ impl Accidents {
     }
 }
 
-/// Says what was hit, and what became of it, if the story does not end.
+/// If the story does not end, prints what was hit and the last state.
 struct TellIfPanicking<'a>(Arc<Accidents>, &'a World, Arc<Agent>);
 
 impl Drop for TellIfPanicking<'_> {
@@ -199,7 +199,8 @@ struct Outcome {
 fn run(at: Option<Point>) -> Outcome {
     let world = World::start(&Options { factor: 20, ..Options::new("crashing") });
     let mut config = world.config();
-    // Long enough that a busy machine does not lose it, and that an agent which had to wait for it would be noticed.
+    // Long enough that a busy machine does not lose the Lease, and that the test notices an agent which waited for its
+    // expiry.
     config["leaderElection"] = json!({"leaseDuration": "300s", "renewDeadline": "200s", "retryPeriod": "2s"});
     let agent = Arc::new(Agent::new(&world, "host-1", &config, world.pod()));
     let accidents = Accidents::watch(&world, &agent, at);
@@ -237,7 +238,7 @@ fn run(at: Option<Point>) -> Outcome {
     Outcome { objects, accidents }
 }
 
-/// Brings the agent back after a crash, until the story is over.
+/// Restarts the agent after a crash, until the story is over.
 fn restart_when_due(
     agent: &Arc<Agent>,
     accidents: &Arc<Accidents>,
@@ -260,7 +261,7 @@ fn restart_when_due(
     .unwrap()
 }
 
-/// Waits until the agent is at home, also after a crash at the very end.
+/// Waits until the agent is idle, also after a crash at the very end.
 fn settled(world: &World) {
     let since = world.clock.now();
     world.wait_until_ready();
@@ -275,8 +276,8 @@ fn settled(world: &World) {
     }
 }
 
-/// The restarted agent found its own leases and went on: it did not have to wait for them to expire, and took them from
-/// nobody.
+/// The restarted agent found its own leases and continued: it did not wait for them to expire, and did not take a lease
+/// of another holder.
 fn leases_came_back_at_once(world: &World) {
     for name in ["gardenlet-leader-election", "gardener-resource-manager"] {
         let lease = world.seed.get(LEASES, "leases", "garden", name).unwrap();
@@ -284,13 +285,13 @@ fn leases_came_back_at_once(world: &World) {
     }
 }
 
-/// Every object of a cluster without what differs in each run.
+/// Every object of a cluster, without the parts that differ in each run.
 fn left_in(cluster: &TestCluster) -> Vec<(String, Value)> {
     let words = Words::new(&[
         (r"seed-csr-[A-Za-z0-9_-]{43}", "seed-csr-<hash>"),
         (r"echo-[a-z0-9]{5}(-[0-9a-f]{8})?\b", "echo-<random>"),
         (r"provider-local-[a-z0-9]{5}(-[0-9a-f]{8})?\b", "provider-local-<random>"),
-        // They hold the name of the cluster, which is new in each run.
+        // They contain the name of the cluster, which is new in each run.
         (r"cluster-identity-[0-9a-f]{8}\b", "cluster-identity-<hash>"),
         (r"/secret-[0-9a-f]{8}\b", "/secret-<hash>"),
         (r"ca-seed-bundle-[0-9a-f]{8}\b", "ca-seed-bundle-<hash>"),
@@ -299,7 +300,7 @@ fn left_in(cluster: &TestCluster) -> Vec<(String, Value)> {
     words.left_in(cluster, |_| true)
 }
 
-/// All points of some accidents.
+/// All points for some kinds of accidents.
 fn points(undisturbed: &Accidents, accidents: &[Accident]) -> Vec<Point> {
     let of = |accident: &Accident| {
         let accident = *accident;
@@ -308,8 +309,8 @@ fn points(undisturbed: &Accidents, accidents: &[Accident]) -> Vec<Point> {
     accidents.iter().flat_map(of).collect()
 }
 
-/// The accidents to try, those that must be tried first, and their number. `GARDENLET_TESTS_CRASH_AT` chooses one, as in
-/// `151:StaleList`, or all of a sort, as in `StaleList`.
+/// The accidents to try, those that must be tried first, and their number. `GARDENLET_TESTS_CRASH_AT` chooses one, as
+/// in `151:StaleList`, or all of a kind, as in `StaleList`.
 fn plan(undisturbed: &Accidents, seed: u64) -> (Vec<Point>, usize) {
     use Accident::{Crash, LateEvents, LostAnswer, LostEvents, StaleList, TimedOut};
     if let Some(one) = variable("GARDENLET_TESTS_CRASH_AT") {
@@ -321,7 +322,7 @@ fn plan(undisturbed: &Accidents, seed: u64) -> (Vec<Point>, usize) {
     let mut all = points(undisturbed, &[Crash]);
     let mut others = points(undisturbed, &[LostAnswer, TimedOut, StaleList, LateEvents, LostEvents]);
     if cfg!(target_env = "musl") && !sampling::is_long() {
-        // The same code has been through all of them on this machine's libc.
+        // With this machine's libc, the same code has already run with all of them.
         all = all.into_iter().step_by(MUSL_STEP).collect();
         others = others.into_iter().step_by(MUSL_STEP).collect();
     } else {
@@ -330,8 +331,8 @@ fn plan(undisturbed: &Accidents, seed: u64) -> (Vec<Point>, usize) {
     sampling::order(all, others, SAMPLE, seed)
 }
 
-/// Whether an accident happened, and what it changed. How often conditions are written, objects read and so on depends on
-/// the time that passes: a run may be too short for its accident.
+/// Whether an accident happened, and what it changed. How often the agent writes conditions and reads objects depends
+/// on time: a run may be too short for its accident.
 fn judge(point: Point, undisturbed: &Outcome) -> (bool, Vec<String>) {
     let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(Some(point)))) else {
         return (false, vec![format!("{point:?}: the story did not end, see above")]);
@@ -353,7 +354,7 @@ fn an_accident_at_any_point_changes_nothing() {
     let crashes = points.iter().filter(|point| point.1 == Accident::Crash).count();
     let sample = Sample { points: &points, first: crashes, least, time: SAMPLE_TIME, parallel: PARALLEL };
     let Tried { tried, happened, problems } = sample.run(&|point| judge(*point, &undisturbed));
-    // Past the test harness, which shows only what fails.
+    // Not captured by the test harness, which shows only the output of failures.
     let _ = writeln!(
         std::io::stderr(),
         "{crashes} crashes, {} of {} other accidents (seed {seed}): {happened} happened, {} made a difference",
@@ -362,6 +363,6 @@ fn an_accident_at_any_point_changes_nothing() {
         problems.len()
     );
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-    // Some runs are too short for their accidents. One that was asked for alone may be.
+    // Some runs are too short for their accidents. So may be one that was chosen alone.
     assert!(happened * 4 >= tried * 3 || tried < least.max(2), "only {happened} of {tried} happened");
 }

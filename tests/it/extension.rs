@@ -1,4 +1,5 @@
-//! Objects of extensions: written, awaited, migrated, restored and deleted by flows, with an extension that the test plays.
+//! Objects of extensions: flows write them, wait for them, migrate, restore and delete them. The test plays the
+//! extension.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,13 +29,13 @@ struct Lab {
     seed: TestCluster,
     time: Arc<Simulated>,
     clock: Clock,
-    /// What the extension was asked for, in order.
+    /// The requests to the extension, in order.
     asked: Vec<String>,
-    /// What it answers to all requests, if it does not succeed.
+    /// The extension's answer to all requests, if it does not succeed.
     error: Option<Value>,
 }
 
-/// What a flow's tasks are handed.
+/// The context of a flow's tasks.
 struct Context {
     client: Client,
     clock: Clock,
@@ -76,7 +77,7 @@ impl Lab {
         self.seed.get(GROUP, &cx.target.resource.plural, "garden", &cx.target.name)
     }
 
-    /// Takes a flow to its end, while the extension does its work and time passes.
+    /// Runs a flow to its end, while the extension works and time passes.
     fn run(&mut self, mut flow: Flow<Context>, cx: &mut Context) -> Ended {
         loop {
             let clock = self.clock.clone();
@@ -89,7 +90,7 @@ impl Lab {
         }
     }
 
-    /// One round of the extension, as Gardener's library for extensions behaves.
+    /// One round of the extension. It behaves like Gardener's library for extensions.
     fn extension(&mut self, cx: &Context) {
         let Some(object) = self.object(cx) else { return };
         let plural = cx.target.resource.plural.as_ref();
@@ -113,7 +114,7 @@ impl Lab {
         };
         self.asked.push(format!("{operation} {}", object["spec"]));
         if kind == "Restore" {
-            assert_eq!(object["status"]["state"], json!({"zone": "z-1"}), "asked to restore nothing");
+            assert_eq!(object["status"]["state"], json!({"zone": "z-1"}), "there is no state to restore");
         }
         self.report(&object, plural, kind);
         let finalizers = if kind == "Migrate" { Value::Null } else { json!([FINALIZER]) };
@@ -241,7 +242,7 @@ fn an_object_is_reconciled_each_time_and_deleted_with_a_confirmation() {
 }
 
 #[test]
-fn an_extension_that_reports_errors_is_given_a_moment_and_its_codes_are_kept() {
+fn an_extension_with_errors_gets_time_to_recover_and_its_codes_are_kept() {
     let mut lab = Lab::new("errors");
     let mut cx = lab.context(EXTENSION, "lab", json!({"type": "lab"}));
     lab.error = Some(json!({"description": "no quota", "codes": ["ERR_INFRA_QUOTA_EXCEEDED"]}));
@@ -256,7 +257,7 @@ fn an_extension_that_reports_errors_is_given_a_moment_and_its_codes_are_kept() {
         (failed.text.as_str(), failed.codes.as_slice()),
         (expected, &["ERR_INFRA_QUOTA_EXCEEDED".to_owned()][..])
     );
-    // It recovers by itself; the next flow asks again.
+    // The extension recovers by itself; the next flow requests the operation again.
     lab.error = None;
     good(&lab.run(ready(), &mut cx));
     lab.error = Some(json!({"description": "still in use"}));
@@ -268,7 +269,7 @@ fn an_extension_that_reports_errors_is_given_a_moment_and_its_codes_are_kept() {
 }
 
 #[test]
-fn an_extension_that_does_not_answer_is_waited_for_until_the_time_is_over() {
+fn the_wait_for_a_silent_extension_ends_with_a_timeout() {
     let lab = Lab::new("silence");
     let mut cx = lab.context(EXTENSION, "lab", json!({"type": "lab"}));
     let (mut flow, begun) = (ready(), lab.clock.mono());
@@ -287,7 +288,7 @@ fn an_extension_that_does_not_answer_is_waited_for_until_the_time_is_over() {
 }
 
 #[test]
-fn a_record_is_left_alone_as_long_as_it_is_right() {
+fn a_correct_record_is_not_written_again() {
     let mut lab = Lab::new("record");
     let spec = |kind: &str, value: &str| {
         json!({"type": "lab", "class": "seed", "name": "*.i.example.org", "recordType": kind, "values": [value],
@@ -311,10 +312,10 @@ fn a_record_is_left_alone_as_long_as_it_is_right() {
     assert_eq!(asked, ["reconcile", "reconcile", "delete", "reconcile"]);
 }
 
-/// An object moves: what the extension knew is there before it is asked to restore. A crash after any of the writes, and a
-/// flow that begins anew, end the same way.
+/// An object moves: its state exists before the agent requests the restoration. A crash after any of the writes, or a
+/// flow that starts again, gives the same result.
 #[test]
-fn an_object_is_migrated_and_restored_whatever_is_lost_between() {
+fn an_object_is_migrated_and_restored_despite_crashes() {
     let story = |lost: Option<usize>| {
         let mut lab = Lab::new("moving");
         let mut cx = lab.context(EXTENSION, "lab", json!({"type": "lab"}));

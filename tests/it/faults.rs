@@ -1,4 +1,4 @@
-//! Faults on order: each one looks from the client as it should.
+//! Faults that a test orders from the server: the client sees each of them as intended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,7 +61,7 @@ fn refusals_carry_their_status() {
 }
 
 #[test]
-fn the_count_of_a_fault_is_kept() {
+fn a_fault_happens_as_often_as_ordered() {
     let (cluster, client, _) = cluster();
     let fault = cluster.faults().on("", "/configmaps/a").skip(2).times(2).answer(500);
     let outcomes: Vec<bool> = (0..6).map(|_| get(&client).is_ok()).collect();
@@ -192,7 +192,7 @@ fn certificates_expire_on_both_sides() {
     get(&client).unwrap();
     simulated.advance(Duration::from_secs(120));
     cluster.server().cut();
-    // The handshake works, the request is refused: so does a real server.
+    // The handshake works and the request is refused, as with a real server.
     assert_eq!(get(&client).unwrap_err().status_code(), Some(401));
     let client = cluster.client();
     get(&client).unwrap();
@@ -205,7 +205,7 @@ fn certificates_expire_on_both_sides() {
 }
 
 #[test]
-fn a_test_is_told_of_requests() {
+fn a_test_can_observe_requests() {
     let (cluster, client, _) = cluster();
     let writes = Arc::new(AtomicU32::new(0));
     let counter = writes.clone();

@@ -1,4 +1,4 @@
-//! The stand-in garden, as an agent meets it.
+//! The in-process garden, as an agent sees it.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ fn a_bootstrap_token_becomes_a_certificate() {
     assert_eq!(subject.common_name, "gardener.cloud:system:seed:edge-1");
     let pending = garden.get("certificates.k8s.io", "certificatesigningrequests", "", "seed-csr-b").unwrap();
     assert_eq!(pending["status"], json!({}));
-    // A bootstrap token is good for nothing else, and not for ever.
+    // A bootstrap token has no other use, and it expires.
     let denied = |e: Error| e.status_code().unwrap();
     assert_eq!(
         client.list::<Value>(&SECRET, "garden", &ListParams::default()).map(drop).map_err(denied),
@@ -137,7 +137,7 @@ fn operations_move_the_generation() {
 }
 
 #[test]
-fn an_agent_may_do_what_the_table_says() {
+fn an_agent_has_the_permissions_of_the_table() {
     let (garden, _) = garden();
     garden.apply(&[seed("edge-1"), seed("edge-2")]);
     garden.wait_for("the namespaces", |g| g.get("", "namespaces", "", "seed-edge-2"));
@@ -184,7 +184,7 @@ fn an_agent_may_do_what_the_table_says() {
         );
     }
     let dns = client.find::<Value>(&SECRET, "garden", "dns").unwrap();
-    assert!(dns.is_none(), "a credential of the seed may be read");
+    assert!(dns.is_none(), "the agent could read a credential of the seed");
     assert!(client.get::<Value>(&SECRET, "garden", "global-monitoring").unwrap_err().is_denied());
     let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}});
     client.create::<Value>(&LEASE, "gardener-system-seed-lease", &lease("edge-1")).unwrap();
@@ -239,7 +239,7 @@ fn installations_follow_registrations() {
         (next["spec"]["deploymentRef"] != first["spec"]["deploymentRef"]).then_some(next)
     });
     assert_eq!(changed["metadata"]["name"], name.as_str());
-    // Required holds it, its finalizer holds it, then it goes.
+    // Required holds the installation, then its finalizer does, then it is deleted.
     let client = agent(&garden, "edge-1");
     let required = |status: &str| {
         let patch =

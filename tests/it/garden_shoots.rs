@@ -1,5 +1,5 @@
-//! Shoots of the stand-in garden, as users, the scheduler and an agent meet them. `tests/support/garden/shoot/golden` holds
-//! what the real servers made of a Shoot.
+//! Shoots in the in-process garden, as users, the scheduler and an agent see them. `tests/support/garden/shoot/golden`
+//! contains what the real servers made of a Shoot.
 
 use gardenlet::api::core::CONFIG_MAP;
 use gardenlet::api::gardener::{CLOUD_PROFILE, INTERNAL_SECRET, PROJECT, SHOOT, SHOOT_STATE};
@@ -24,7 +24,7 @@ const CORE: &str = "core.gardener.cloud";
 const TIME: Timestamp = Timestamp::from_unix(1_750_000_000);
 const OPERATION: &str = "gardener.cloud/operation";
 
-/// A garden with what Shoots need but for a Seed. Agents may be silent.
+/// A garden with everything that Shoots need, except a Seed. It does not notice silent agents.
 fn garden() -> Garden {
     let clock = Clock::new(Simulated::paced(pace::clock(), TIME, 20));
     let garden = Garden::start(&clock);
@@ -35,7 +35,7 @@ fn garden() -> Garden {
     garden
 }
 
-/// A Seed that takes Shoots, but for changes of its spec.
+/// A Seed that accepts Shoots, with changes of its spec.
 fn seed(name: &str, change: impl FnOnce(&mut Value)) -> Value {
     let mut spec = prepare::seed_spec();
     spec["networks"]["shootDefaults"] = json!({"services": "100.64.0.0/13"});
@@ -43,7 +43,7 @@ fn seed(name: &str, change: impl FnOnce(&mut Value)) -> Value {
     json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "metadata": {"name": name}, "spec": spec})
 }
 
-/// Says what the agent of a Seed says of it when it is reconciled.
+/// Writes the conditions that the agent of a Seed reports when the Seed is reconciled.
 fn make_ready(garden: &Garden, name: &str) {
     let status = json!({"status": {"lastOperation": {"type": "Reconcile", "state": "Succeeded", "progress": 100},
         "conditions": [{"type": "GardenletReady", "status": "True"}]}});
@@ -67,7 +67,7 @@ fn add_bound(garden: &Garden, name: &str) -> Value {
     settled(garden, name)
 }
 
-/// The Shoot once gardener-controller-manager has done its share.
+/// The Shoot after gardener-controller-manager has changed it.
 fn settled(garden: &Garden, name: &str) -> Value {
     garden.wait_for("finalizer and label", |g| {
         let shoot = g.get(CORE, "shoots", "garden-p", name)?;
@@ -102,7 +102,7 @@ fn generation(object: &Value) -> i64 {
     object["metadata"]["generation"].as_i64().unwrap()
 }
 
-/// A golden object without what differs from server to server.
+/// A golden object without the parts that differ between servers.
 fn golden(text: &str) -> Value {
     let mut object = yaml::parse(text).unwrap();
     comparable(&mut object);
@@ -125,7 +125,7 @@ fn comparable(object: &mut Value) {
 }
 
 #[test]
-fn a_shoot_becomes_what_the_real_garden_makes_of_it() {
+fn a_shoot_gets_the_same_defaults_as_in_the_real_garden() {
     let clock = Clock::new(Simulated::paced(pace::clock(), TIME, 20));
     let garden = Garden::start(&clock);
     garden.set_manager_share(Share { lifecycle: false, ..Share::default() });
@@ -145,7 +145,7 @@ fn a_shoot_becomes_what_the_real_garden_makes_of_it() {
     });
     comparable(&mut project);
     let mut expected = golden(include_str!("../support/garden/shoot/golden/project.yaml"));
-    // A controller of its own notes when somebody last did something.
+    // One of its controllers records the time of the last activity.
     remove(&mut expected, "/status/lastActivityTimestamp");
     assert_eq!(project, expected);
 
@@ -161,7 +161,7 @@ fn a_shoot_becomes_what_the_real_garden_makes_of_it() {
     let expected = golden(include_str!("../support/garden/shoot/golden/shoot-workerless-bound.yaml"));
     garden.wait_for("the Shoot to be bound and held", |g| {
         let mut shoot = g.get(CORE, "shoots", "garden-p", "s1")?;
-        // Nobody had looked for a Seed before there was one.
+        // The scheduler had not run before there was a Seed.
         remove(&mut shoot, "/status/lastOperation");
         comparable(&mut shoot);
         (shoot["metadata"]["finalizers"] == expected["metadata"]["finalizers"]).then_some(())
@@ -276,7 +276,7 @@ fn bad_shoots_are_refused() {
         code == 403 && message.contains("must not overlap with the seed's services network"),
         "{message}"
     );
-    // A namespace that belongs to no project, and the window of a Shoot elsewhere.
+    // A namespace without a project, and a maintenance window in another place.
     let (code, message) = refusal(client.create::<Value>(&SHOOT, "garden", &{
         let mut object = prepare::shoot("bad");
         object["metadata"]["namespace"] = "garden".into();
@@ -293,7 +293,7 @@ fn bad_shoots_are_refused() {
 }
 
 #[test]
-fn what_is_fixed_stays() {
+fn immutable_fields_cannot_change() {
     let garden = garden();
     add_seed(&garden, "edge-1");
     add_bound(&garden, "s1");
@@ -316,13 +316,13 @@ fn what_is_fixed_stays() {
     }
     let updated = patch(&client, "s1", "", &json!({"spec": {"kubernetes": {"version": "1.35.4"}}})).unwrap();
     assert_eq!(generation(&updated), 2);
-    // What the agent has named keeps its name.
+    // A name that the agent has assigned cannot change.
     patch(&client, "s1", "status", &json!({"status": {"uid": "u", "technicalID": "shoot--p--s1"}})).unwrap();
     for status in [json!({"uid": "v"}), json!({"technicalID": "shoot--p--s2"})] {
         let (code, message) = refusal(patch(&client, "s1", "status", &json!({"status": status})));
         assert!(code == 422 && message.contains("field is immutable"), "{message}");
     }
-    // The version leaves the profile. Finalizers and labels of the Shoot can still change.
+    // The version is removed from the profile. Finalizers and labels of the Shoot can still change.
     garden.merge(
         CORE,
         "cloudprofiles",
@@ -334,8 +334,8 @@ fn what_is_fixed_stays() {
     assert!(code == 403 && message.contains("spec.kubernetes.version"), "{message}");
 }
 
-/// The numbers are those of the real garden: a Shoot is created, bound, reconciled on request, its credentials are
-/// rotated in three steps, it is deleted.
+/// The numbers are those of the real garden. A Shoot is created, bound and reconciled on request. Its credentials are
+/// rotated in three steps. Then it is deleted.
 #[test]
 fn generations_move_as_in_the_real_garden() {
     let garden = garden();
@@ -349,7 +349,7 @@ fn generations_move_as_in_the_real_garden() {
     let status =
         |status: Value| generation(&patch(&agent, "s1", "status", &json!({"status": status})).unwrap());
     let operation = |value: &str| annotate(&client, "s1", OPERATION, &json!(value)).unwrap();
-    // An operation of a Shoot that was never reconciled waits.
+    // An operation waits while the Shoot was never reconciled.
     remove_last_operation(&garden, "s1");
     assert_eq!(generation(&operation("reconcile")), 2);
     annotate(&client, "s1", OPERATION, &Value::Null).unwrap();
@@ -385,7 +385,7 @@ fn generations_move_as_in_the_real_garden() {
     annotate(&agent, "s1", OPERATION, &Value::Null).unwrap();
     let maintained =
         annotate(&client, "s1", "maintenance.gardener.cloud/operation", &json!("reconcile")).unwrap();
-    assert_eq!(generation(&maintained), 6, "that is for the window of maintenance");
+    assert_eq!(generation(&maintained), 6, "maintenance waits for its window");
 
     let delete = || client.delete(&SHOOT, "garden-p", "s1", &DeleteParams::default());
     let (code, message) = refusal(delete());
@@ -399,7 +399,7 @@ fn generations_move_as_in_the_real_garden() {
     delete().unwrap();
     delete().unwrap();
     assert_eq!(generation(&shoot(&garden, "s1")), 7);
-    garden.wait_for("the end of what extensions are held by", |g| {
+    garden.wait_for("the end of the finalizers of extensions", |g| {
         let shoot = g.get(CORE, "shoots", "garden-p", "s1")?;
         (shoot["metadata"]["finalizers"] == json!(["gardener"])).then_some(())
     });
@@ -409,7 +409,7 @@ fn generations_move_as_in_the_real_garden() {
     assert!(garden.get(CORE, "shoots", "garden-p", "s1").is_none());
 }
 
-/// The scheduler may have said that there was no Seed.
+/// The scheduler may have reported that there was no Seed.
 fn remove_last_operation(garden: &Garden, name: &str) {
     garden.merge_status(CORE, "shoots", ("garden-p", name), &json!({"status": {"lastOperation": null}}));
 }
@@ -438,7 +438,7 @@ fn a_confined_shoot_waits_for_its_window_but_wakes_up_at_once() {
     assert_eq!(generation(&shoot(&garden, "s1")), 1);
     assert_eq!(generation(&change(json!({"purpose": "production"}))), 1);
     assert_eq!(generation(&change(json!({"hibernation": {"enabled": true}}))), 2);
-    // The agent has done its tasks but for one; waking up brings back those of the names.
+    // The agent has done all of its tasks but one; waking up adds the tasks for names again.
     const TASKS: &str = "shoot.gardener.cloud/tasks";
     annotate(&client, "s1", TASKS, &json!("deployInfrastructure,deployDNSRecordIngress")).unwrap();
     let woken = change(json!({"hibernation": {"enabled": false}}));
@@ -448,7 +448,7 @@ fn a_confined_shoot_waits_for_its_window_but_wakes_up_at_once() {
 }
 
 #[test]
-fn a_deletion_is_forced_only_where_it_is_stuck() {
+fn a_deletion_can_be_forced_only_after_an_error() {
     const FORCE: &str = "confirmation.gardener.cloud/force-deletion";
     let garden = garden();
     add_seed(&garden, "edge-1");
@@ -474,7 +474,7 @@ fn a_deletion_is_forced_only_where_it_is_stuck() {
 }
 
 #[test]
-fn an_agent_works_on_its_shoots_and_binds_none() {
+fn an_agent_works_on_its_shoots_and_cannot_bind_them() {
     let garden = garden();
     add_seed(&garden, "edge-1");
     garden.apply(&[seed("edge-2", |_| {})]);
@@ -490,17 +490,17 @@ fn an_agent_works_on_its_shoots_and_binds_none() {
     assert_eq!(merged["status"]["hibernated"], false);
     assert_eq!(refusal(patch(&other, "s1", "status", &status)).0, 403);
     assert_eq!(refusal(patch(&own, "s1", "binding", &json!({"spec": {"seedName": "edge-2"}}))).0, 403);
-    // What a status change would do to the spec is left out.
+    // The server ignores changes of the spec in an update of the status.
     let sneaky = patch(&own, "s1", "status", &json!({"spec": {"purpose": "production"}})).unwrap();
     assert_eq!(sneaky["spec"]["purpose"], "testing");
-    // A Shoot that is moving belongs to both.
+    // Both gardenlets may write a Shoot that is moving.
     patch(&own, "s1", "status", &json!({"status": {"seedName": "edge-2"}})).unwrap();
     let labels = shoot(&garden, "s1")["metadata"]["labels"].clone();
     for seed in ["edge-1", "edge-2"] {
         assert_eq!(labels[format!("name.seed.gardener.cloud/{seed}")], "true");
     }
     assert_eq!(labels["provider.extensions.gardener.cloud/local"], "true");
-    // Nobody takes the labels of the server away.
+    // An agent cannot remove the labels of the server.
     let bare = json!({"metadata": {"labels": {"name.seed.gardener.cloud/edge-1": null, "x": "y"}}});
     let kept = patch(&own, "s1", "", &bare).unwrap();
     assert_eq!(kept["metadata"]["labels"]["name.seed.gardener.cloud/edge-1"], "true");
@@ -514,7 +514,7 @@ fn dependent(kind: &str, name: &str, owner: &Value) -> Value {
 }
 
 #[test]
-fn what_a_shoot_owns_goes_with_it() {
+fn the_objects_of_a_shoot_are_deleted_with_it() {
     let garden = garden();
     add_seed(&garden, "edge-1");
     let owner = add_bound(&garden, "s1");
@@ -545,7 +545,7 @@ fn what_a_shoot_owns_goes_with_it() {
             && g.get("", "configmaps", "garden-p", "s1.ca-cluster").is_none();
         gone.then_some(())
     });
-    // A Project waits for the Shoots that are left, its namespace goes with it.
+    // A Project waits for its last Shoots. Its namespace is deleted with it.
     client.patch::<Value>(&PROJECT, "", "p", "", &Patch::Merge(confirmation.clone())).unwrap();
     client.delete(&PROJECT, "", "p", &DeleteParams::default()).unwrap();
     let (code, message) = refusal(client.create::<Value>(&SHOOT, "garden-p", &prepare::shoot("late")));
@@ -561,7 +561,7 @@ fn what_a_shoot_owns_goes_with_it() {
 }
 
 #[test]
-fn shoots_are_bound_as_soon_as_a_seed_takes_them() {
+fn shoots_are_bound_as_soon_as_a_seed_accepts_them() {
     let garden = garden();
     garden.apply(&[seed("edge-1", |_| {}), prepare::shoot("s1")]);
     let said = |part: &str| {
@@ -585,7 +585,7 @@ fn shoots_are_bound_as_soon_as_a_seed_takes_them() {
     let bound = settled(&garden, "s1");
     assert_eq!((text(&bound, "/spec/seedName"), generation(&bound)), ("edge-1", 2));
     assert_eq!(text(&bound, "/spec/networking/services"), "100.64.0.0/13");
-    // The next one finds no room; one with another scheduler is left alone.
+    // The next one finds no room; the scheduler ignores a Shoot of another scheduler.
     let mut alone = prepare::shoot("alone");
     alone["spec"]["schedulerName"] = "other".into();
     garden.apply(&[alone, prepare::shoot("s2")]);
@@ -596,7 +596,7 @@ fn shoots_are_bound_as_soon_as_a_seed_takes_them() {
             .then_some(())
     });
     assert_eq!(shoot(&garden, "alone")["status"]["lastOperation"], Value::Null);
-    // Where the Seed has no range for Services, the server refuses the binding, and the Shoot says so.
+    // If the Seed has no range for Services, the server refuses the binding, and the Shoot's status has the reason.
     let other = json!({"status": {"allocatable": {"shoots": "9"}}});
     garden.apply(&[seed("edge-0", |spec| drop(remove(spec, "/networks/shootDefaults")))]);
     make_ready(&garden, "edge-0");
@@ -653,7 +653,7 @@ fn a_binding_changes_the_seed_and_nothing_else() {
     assert_eq!((text(&moved, "/spec/seedName"), generation(&moved)), ("edge-2", 3));
     let (code, message) = refusal(bind(Value::Null));
     assert!(code == 422, "{message}");
-    // The documentation sends the whole object. That works, too.
+    // The documentation sends the whole object, which works, too.
     let mut whole = shoot(&garden, "s1");
     whole["spec"]["seedName"] = "edge-1".into();
     let kind = garden.api().kind(CORE, "shoots").unwrap();
@@ -693,12 +693,12 @@ fn extensions_must_be_registered_for_such_shoots() {
     create("s2", dns("names")).unwrap();
     create("s3", dns("unmanaged")).unwrap();
     assert_eq!(refusal(create("s4", dns("other"))).0, 403);
-    // Without it, the label goes.
+    // Without the registration, the label is removed.
     let bare = patch(&client, "s1", "", &json!({"spec": {"extensions": null}})).unwrap();
     assert_eq!(entry(&bare, "/metadata/labels", "extensions.extensions.gardener.cloud/for-all"), None);
 }
 
-/// Who may create Shoots, may not therefore say where they run.
+/// The right to create Shoots does not include the right to choose their Seed.
 #[test]
 fn a_user_who_names_the_seed_must_be_allowed_to_bind() {
     let garden = garden();
@@ -727,7 +727,7 @@ fn a_user_who_names_the_seed_must_be_allowed_to_bind() {
 }
 
 #[test]
-fn an_exposure_class_says_where_its_shoots_go() {
+fn an_exposure_class_limits_the_seeds_of_its_shoots() {
     let garden = garden();
     let class = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ExposureClass", "metadata": {"name": "inside"},
         "handler": "inside", "scheduling": {"seedSelector": {"matchLabels": {"net": "inside"}},
@@ -747,7 +747,7 @@ fn an_exposure_class_says_where_its_shoots_go() {
     assert_eq!(text(&settled(&garden, "usual"), "/spec/seedName"), "edge-1");
 }
 
-/// A CA with an RSA key, as the secrets manager keeps it: certificate and key, PEM.
+/// A CA with an RSA key, as the secrets manager stores it: certificate and key, PEM.
 fn client_authority(now: Timestamp) -> (String, String) {
     let key = Key::new_rsa(2048, &|| false).unwrap();
     let template = Template {
@@ -803,7 +803,7 @@ fn an_admin_kubeconfig_leads_into_the_shoot() {
 
     let user =
         garden.client_from(&garden.kubeconfig_for("somebody", &["developers"]), kube::Options::default());
-    assert_eq!(ask(&user, "adminkubeconfig", 3_600).0, 403, "nobody gave them the right");
+    assert_eq!(ask(&user, "adminkubeconfig", 3_600).0, 403, "without the permission");
     for (subresource, group) in [
         ("adminkubeconfig", "gardener.cloud:system:admins"),
         ("viewerkubeconfig", "gardener.cloud:system:viewers"),

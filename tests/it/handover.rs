@@ -1,5 +1,6 @@
-//! What a Go gardenlet of v1.150 reads when it starts, and what its controllers compare with what they would write: a table
-//! of objects, places in them, expectations, and the facts of upstream's source that say so.
+//! What a Go gardenlet of v1.150 reads when it starts, and what its controllers compare with the objects that they
+//! would write. This is a table of objects, paths in them, expectations, and facts about upstream's source that justify
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +17,17 @@ use crate::world::{LEASES, MANAGED_RESOURCES, World};
 #[derive(Debug)]
 pub enum Expect {
     Is(Value),
-    /// A text, or a number, with this pattern.
+    /// A string or number that matches this pattern.
     Like(&'static str),
     /// A map with exactly these keys.
     Keys(&'static [&'static str]),
-    /// No such value, or no such object.
+    /// The value or the object does not exist.
     Absent,
 }
 
 use Expect::{Absent, Is, Keys, Like};
 
-/// Times as Go's types read them: to the second, and (`MicroTime`, whose reader takes nothing else) with six digits.
+/// Times as Go's types read them: `Time` with seconds, and `MicroTime`, which accepts nothing else, with six digits.
 const TIME: &str = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$";
 pub const MICRO_TIME: &str = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$";
 
@@ -44,10 +45,10 @@ impl Expect {
     }
 }
 
-/// An object that the next agent reads, a place in it, what is expected there, and which fact says so.
+/// An object that the next agent reads, a path in it, the expectation, and the fact that justifies it.
 pub type Row = (&'static str, &'static str, Expect, &'static str);
 
-/// What stands ready, by the names of the table.
+/// The objects, by their names in the table.
 pub struct Found(pub BTreeMap<&'static str, Option<Value>>);
 
 impl Found {
@@ -113,7 +114,7 @@ fn content(secret: &Value) -> Value {
     config
 }
 
-/// All of it.
+/// All rows.
 pub fn expected_by_the_go_gardenlet(world: &World, installation: &str) -> Vec<Row> {
     let mut rows = identity(world);
     rows.extend(leases(world));
@@ -127,7 +128,7 @@ pub fn expected_by_the_go_gardenlet(world: &World, installation: &str) -> Vec<Ro
     rows
 }
 
-/// The CA of the seed, under the name that its secrets manager computes.
+/// The CA of the seed, under the name that upstream's secrets manager computes.
 fn authority() -> Vec<Row> {
     let label = "its secrets manager lists by it";
     let rows = [
@@ -179,7 +180,7 @@ fn identity(world: &World) -> Vec<Row> {
     rows
 }
 
-/// client-go takes a Lease at once whose holder is empty.
+/// client-go acquires a Lease without a holder at once.
 fn leases(world: &World) -> Vec<Row> {
     let seed = world.garden.seed(world.name).unwrap();
     let owner = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed", "name": world.name,
@@ -234,7 +235,7 @@ fn seed(world: &World) -> Vec<Row> {
     rows
 }
 
-/// Names, labels and references by which the parts of an extension are found again.
+/// Names, labels and references that the agent uses to find the parts of an extension again.
 fn extension(world: &World, installation: &str) -> Vec<Row> {
     let managed = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", installation).unwrap();
     let secret = text(&managed, "/spec/secretRefs/0/name");
@@ -259,7 +260,7 @@ fn extension(world: &World, installation: &str) -> Vec<Row> {
     all
 }
 
-/// A Secret that needs no successor, and objects that say whose they are.
+/// A Secret that needs no successor, and objects that name their owner.
 fn manifests(world: &World, installation: &str) -> Vec<Row> {
     let name = upstream::secret_name(&world.seed, installation);
     let collectable = json!({"resources.gardener.cloud/garbage-collectable-reference": "true"});
@@ -282,7 +283,7 @@ fn manifests(world: &World, installation: &str) -> Vec<Row> {
     rows
 }
 
-/// Each type once, in the order in which they were.
+/// Each type once, in the original order.
 fn conditions(object: &'static str, kinds: &[&'static str]) -> Vec<Row> {
     let one = |(index, kind): (usize, &&'static str)| {
         let at = |field: &str| -> &'static str { format!("/status/conditions/{index}/{field}").leak() };

@@ -1,5 +1,5 @@
-//! Charts that were made to harm: each is rendered by the real program in its child process. It ends with a sentence that
-//! names the problem, within bounded processor time, and the process that asked stays small.
+//! Charts made to do harm. The real program renders each of them in its child process. The child ends with a message
+//! that names the problem, after a bounded processor time, and the parent process stays small.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use crate::charts;
 
-/// Memory of the asking process above what it had before.
+/// Memory of the parent process above its memory before.
 const MEMORY_BYTES_MAX: u64 = 32 << 20;
-/// Processor time of the child. Programs for tests are ten times slower than those that are shipped.
+/// Processor time of the child. Test builds are ten times slower than release builds.
 const CPU_MS_MAX: u64 = 100_000;
 
-/// A chart and what is said of it; nothing if it renders.
+/// A chart and a part of its error message. The part is empty if the chart renders.
 struct Row {
     name: &'static str,
     archive: Vec<u8>,
@@ -30,7 +30,7 @@ fn row(name: &'static str, files: &[(&str, &str)], expected: &'static str) -> Ro
     Row { name, archive: charts::archive("bad", files), expected }
 }
 
-/// One template, which prints an object after what it does.
+/// One template, which prints an object after its own text.
 fn template(name: &'static str, text: &str, expected: &'static str) -> Row {
     let text = format!("{text}\nkind: A\nmetadata: {{name: a}}\n");
     row(name, &[("templates/a.yaml", &text)], expected)
@@ -100,7 +100,7 @@ fn memory() -> Vec<Row> {
     ]
 }
 
-/// Sixteen levels of charts, each of which has the next one four times.
+/// Sixteen levels of charts; each level includes the next one four times.
 fn aliases() -> Row {
     let mut files: Vec<(String, String)> = Vec::new();
     for level in 0..16 {
@@ -124,7 +124,7 @@ fn aliases() -> Row {
     row("aliases of dependencies", &files, "with all aliases there are more than 1000 charts")
 }
 
-/// An archive with a file that claims to have so many bytes.
+/// An archive with a file whose header claims this many bytes.
 fn sized(size: u64) -> Vec<u8> {
     use std::io::Write as _;
     let mut header = tar::Header::new_gnu();
@@ -300,15 +300,15 @@ fn children_ms() -> u64 {
     (fields[13].parse::<u64>().unwrap() + fields[14].parse::<u64>().unwrap()) * 10
 }
 
-/// Renders one chart and says what does not hold.
+/// Renders one chart and returns each broken expectation.
 #[allow(clippy::print_stdout)] // the figures of each chart, for `--nocapture`
 fn try_row(row: &Row) -> Result<(), String> {
-    // Begins the peak anew.
+    // Resets the peak.
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let (before, cpu_ms) = (memory_of("VmRSS:"), children_ms());
     let renderer = Renderer::Child { program: PathBuf::from(env!("CARGO_BIN_EXE_gardenlet")) };
     let said = match renderer.render(&request(), &row.archive, &Stop::new()) {
-        // As the agent makes the Secret.
+        // The agent builds the Secret in the same way.
         Ok(objects) => {
             let bytes: usize = objects.into_values().map(|object| secret_text(&object).len()).sum();
             assert!(bytes > 0 || row.expected != "good");
@@ -331,7 +331,7 @@ fn try_row(row: &Row) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs one test of this file in a process of its own, where nobody else uses memory. True within that process.
+/// Runs one test of this file in its own process, so that nothing else uses memory. Returns true within that process.
 fn is_alone(test: &str) -> bool {
     const ALONE: &str = "GARDENLET_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -359,8 +359,8 @@ fn output_that_is_too_large_is_refused_in_the_child() {
 }
 
 #[test]
-fn charts_that_would_grow_are_ended() {
-    try_all("charts_that_would_grow_are_ended", memory);
+fn rendering_of_charts_that_grow_is_stopped() {
+    try_all("rendering_of_charts_that_grow_is_stopped", memory);
 }
 
 #[test]
@@ -369,11 +369,11 @@ fn work_is_counted() {
 }
 
 #[test]
-fn extreme_numbers_are_no_accident() {
-    try_all("extreme_numbers_are_no_accident", numbers);
+fn extreme_numbers_cause_no_crash() {
+    try_all("extreme_numbers_cause_no_crash", numbers);
 }
 
-/// On the command line: the same limits, and files that have no end.
+/// On the command line: the same limits, and files without an end.
 #[test]
 fn the_command_line_has_the_same_limits() {
     let folder = std::env::temp_dir().join(format!("gardenlet-hostile-{}", std::process::id()));

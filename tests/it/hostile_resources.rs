@@ -1,5 +1,5 @@
-//! ManagedResources that mean harm, given to the program as a process of its own: each gets a condition that says what is
-//! wrong, none takes much memory, and a good one beside them is applied.
+//! Harmful ManagedResources in a run of the program as a process. Each of them gets a condition that names its problem,
+//! and none needs much memory. The agent applies a good one beside them.
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use crate::story_outside::files;
 use crate::support::{TestCluster, pace};
 use crate::world::{MANAGED_RESOURCES, Options, World, condition, wait_for};
 
-/// How much more than an idle one the agent may keep when no large piece is in use.
+/// The memory that the agent may keep above its idle memory while it uses no large piece.
 const KEPT_KIB_MAX: u64 = 16 << 10;
 
-/// How much more than an idle one the agent may take. The allocator of the shipped program gives more back than the system's.
+/// The memory that the agent may use above its idle memory. The allocator of the released program returns more memory
+/// than the system's allocator does.
 const GROWTH_KIB_MAX: u64 = if cfg!(target_env = "musl") { 24 << 10 } else { 32 << 10 };
 
 fn config_map(name: &str, data: &Value) -> String {
@@ -117,7 +118,7 @@ fn cases() -> Vec<Case> {
         Case {
             name: "window",
             key: "data.yaml.br",
-            // A window of 1 GiB, which RFC 7932 does not know; then one of 16 MiB.
+            // A window of 1 GiB, which RFC 7932 does not allow; then one of 16 MiB.
             value: vec![0x11, 30, 0, 0],
             reason: DECODING,
             words: "broken brotli stream",
@@ -165,14 +166,14 @@ fn applied(world: &World, name: &str) -> Option<(String, String)> {
     (status != "Progressing").then_some((reason, message))
 }
 
-/// Waits as long as a busy machine needs to read all large objects, even once more after the agent has lost its Lease.
+/// Waits as long as a busy machine needs to read all large objects, even again after the agent has lost its Lease.
 fn wait_long<T>(world: &World, what: &str, look: impl Fn(&TestCluster) -> Option<T>) -> T {
     let found = world.seed.wait_on(&pace::clock(), Duration::from_secs(180), look);
     found.unwrap_or_else(|| panic!("waited in vain for {what}"))
 }
 
 #[test]
-fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
+fn hostile_managed_resources_need_little_memory_and_report_the_error() {
     let world = World::start(&Options::real("hostile"));
     let (garden, seed) = files(&world);
     let variables = [("GARDEN_KUBECONFIG", &*garden), ("KUBECONFIG", &*seed)];
@@ -214,7 +215,7 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     let (reason, message) = wait_long(&world, "again", |_| applied(&world, "again"));
     assert!(reason == DECODING && message.contains("more than 8388608 bytes"), "{reason}: {message}");
     judge(&process, "the same Secret");
-    // One that is too large itself, until somebody repairs it.
+    // One that is itself too large, until it is repaired.
     let many = Value::Array((0..50_000).map(|n| json!({"name": format!("s{n}")})).collect());
     let good_data = json!({"k": base64::encode(config_map("large", &json!({})).as_bytes())});
     install(&world, "large", &good_data, &many);
@@ -223,7 +224,7 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     let repair = json!({"spec": {"secretRefs": [{"name": "large"}]}});
     world.seed.merge(MANAGED_RESOURCES, "managedresources", ("garden", "large"), &repair);
     wait_long(&world, "its objects", |seed| seed.get("", "configmaps", "garden", "large"));
-    // Just small enough to be watched, and to be read: alone, and several of them at once.
+    // Just small enough to be watched and read: alone, and several of them at once.
     let names: Vec<String> = (0..10).map(|n| format!("almost-{n}")).collect();
     for (group, count) in [(&names[..1], 19_000), (&names[1..2], 15_000), (&names[2..], 15_000)] {
         let almost = Value::Array((0..count).map(|n| json!({"name": format!("s{n}")})).collect());
@@ -235,7 +236,7 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
         }
         judge(&process, "almost too large");
     }
-    // Asking again and again for a round makes no difference.
+    // Repeated requests for a round make no difference.
     let asking = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     install(&world, "stays-large", &json!({}), &many);
     wait_long(&world, "stays-large", |_| applied(&world, "stays-large"));
@@ -252,13 +253,13 @@ fn hostile_managed_resources_cost_little_and_say_what_is_wrong() {
     judge(&process, "all");
     assert_eq!(version(), told, "the condition is written once");
     if cfg!(target_env = "musl") {
-        // The rounds of the broken ones come again and again, with pauses.
-        wait_for("memory to go back", || (process.memory("VmRSS:") < idle + KEPT_KIB_MAX).then_some(()));
+        // The agent retries the broken ones with pauses.
+        wait_for("memory to be released", || (process.memory("VmRSS:") < idle + KEPT_KIB_MAX).then_some(()));
     }
-    // A life that finds all of them in one list.
+    // After a restart the agent finds all of them in one list.
     process.signal(Signal::TERM);
     process.0.wait().unwrap();
     process = Process::start_with(&world, &variables);
     good("good-later");
-    judge(&process, "a later life");
+    judge(&process, "a restart");
 }

@@ -1,4 +1,4 @@
-//! The image that `packaging/image` packs, of programs that are none.
+//! The image that `packaging/image` packs, from files that only look like programs.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::encoding::sha256_hex;
 
-/// Target, number in the head of its programs, platform.
+/// Target, machine number in the ELF header of its programs, platform.
 const TARGETS: [(&str, u8, &str); 5] = [
     ("x86_64-unknown-linux-musl", 62, "linux/amd64"),
     ("aarch64-unknown-linux-musl", 183, "linux/arm64"),
@@ -22,7 +22,7 @@ const TARGETS: [(&str, u8, &str); 5] = [
 const TIME: u64 = 1_700_000_000;
 const CAS: &str = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
 
-/// A folder with what `cross/build` leaves, gone when dropped.
+/// A folder with the output of `cross/build`. It is deleted when dropped.
 struct Place(PathBuf);
 
 impl Place {
@@ -46,7 +46,7 @@ impl Place {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).unwrap();
     }
 
-    /// Packs, and returns the archive or what was complained about.
+    /// Packs, and returns the archive or the error message.
     fn pack(&self, arguments: &[&str]) -> Result<Vec<u8>, String> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/image");
         let mut command = Command::new(script);
@@ -66,7 +66,7 @@ impl Drop for Place {
     }
 }
 
-/// The head of an ELF file and a name.
+/// An ELF header and a name.
 fn program(target: &str, machine: u8) -> Vec<u8> {
     let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
     bytes.resize(18, 0);
@@ -108,7 +108,7 @@ impl Layout {
         serde_json::from_slice(&self.0[path]).unwrap()
     }
 
-    /// What a descriptor describes, which must be as long as it says.
+    /// The content of a descriptor, which must have the size that the descriptor gives.
     fn blob(&self, descriptor: &Value) -> &[u8] {
         let path = descriptor["digest"].as_str().unwrap().replace("sha256:", "blobs/sha256/");
         let blob = &self.0[&path];
@@ -175,7 +175,7 @@ fn an_image_is_the_program_for_each_platform() {
 }
 
 #[test]
-fn an_image_has_cas_and_names_for_numbers_and_nothing_else() {
+fn an_image_has_only_cas_and_names_of_users_beside_the_program() {
     let layout = Layout(files(&Place::new().pack(&[]).unwrap()));
     let manifest = layout.described(&layout.index()["manifests"][0]);
     let layers = layout.layers(&manifest);
@@ -207,7 +207,7 @@ fn the_same_programs_give_the_same_bytes() {
     let (one, other) = (Place::new(), Place::new());
     let first = one.pack(&[]).unwrap();
     assert_eq!(sha256_hex(&first), sha256_hex(&other.pack(&[]).unwrap()), "in two folders");
-    assert_eq!(sha256_hex(&first), sha256_hex(&one.pack(&[]).unwrap()), "over one that is there");
+    assert_eq!(sha256_hex(&first), sha256_hex(&one.pack(&[]).unwrap()), "over an existing one");
     other.write("cas.pem", format!("{CAS}{CAS}").as_bytes());
     assert_ne!(first, other.pack(&[]).unwrap(), "with other CAs");
 }
@@ -228,7 +228,7 @@ fn engines_know_an_image_by_the_name_in_the_chart() {
 }
 
 #[test]
-fn what_cannot_be_packed_is_refused_with_a_remedy() {
+fn packing_errors_have_a_remedy() {
     let place = Place::new();
     let refused = |arguments: &[&str], words: &str| {
         let complaint = place.pack(arguments).unwrap_err();
@@ -243,7 +243,7 @@ fn what_cannot_be_packed_is_refused_with_a_remedy() {
     refused(&[], "for another architecture than aarch64-unknown-linux-musl");
     remove(&place, TARGETS[3].0);
     refused(&["armv6"], "run cross/build armv6 first");
-    assert!(!place.0.join("out").exists(), "something was left by what was refused");
+    assert!(!place.0.join("out").exists(), "a refused call left files");
 }
 
 fn remove(place: &Place, target: &str) {

@@ -1,4 +1,4 @@
-//! Stories in which the agent is killed after one of its writes: it starts again, and ends where it would have ended.
+//! Stories in which the agent is killed after one of its writes. It starts again, and the result is the same.
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ pub(crate) struct Kill {
 }
 
 impl Kill {
-    /// Begins to count the agent's own writes for which `concerns` is true.
+    /// Starts to count the agent's own writes for which `concerns` is true.
     pub(crate) fn watch(
         clusters: &[&TestCluster],
         agent: &Arc<Agent>,
@@ -78,7 +78,7 @@ impl Kill {
         }
     }
 
-    /// Brings the agent back, if it was killed.
+    /// Restarts the agent, if it was killed.
     pub(crate) fn restart_if_due(&self) {
         if self.is_due.swap(false, Ordering::SeqCst) {
             self.agent.crash_and_restart();
@@ -86,24 +86,24 @@ impl Kill {
     }
 }
 
-/// What a story left, and who killed its agent.
+/// The objects at the end of a story, and the object that kills its agent.
 pub(crate) struct Outcome {
     pub(crate) objects: Vec<(String, Value)>,
     pub(crate) kill: Arc<Kill>,
 }
 
-/// Stories that differ in when the agent is killed.
+/// Stories that differ only in the time of the kill.
 pub(crate) struct Killing {
-    /// Writes of which kind are counted.
+    /// The name of the writes that count.
     pub(crate) what: &'static str,
-    /// There are at least so many.
+    /// The minimum number of these writes.
     pub(crate) writes_min: usize,
-    /// A normal run tries one point in so many.
+    /// A normal run tries one point in this many.
     pub(crate) step: usize,
 }
 
 impl Killing {
-    /// Lets `run` happen without a kill, then with a kill after one write each.
+    /// Calls `run` without a kill, then with a kill after each of the chosen writes.
     pub(crate) fn changes_nothing(&self, run: &(dyn Fn(Option<usize>) -> Outcome + Sync)) {
         let undisturbed = run(None);
         let count = undisturbed.kill.writes.load(Ordering::SeqCst);
@@ -123,7 +123,7 @@ impl Killing {
             problems.len()
         );
         assert!(problems.is_empty(), "{}", problems.join("\n"));
-        // Some writes are not made each time.
+        // Some writes do not happen in each run.
         let is_most = happened * 4 >= tried * 3 || happened >= self.writes_min;
         assert!(is_most, "only {happened} of {tried} kills happened");
     }

@@ -1,4 +1,4 @@
-//! What a story leaves behind, so that two runs of it can be compared.
+//! The objects that a story leaves, so that two runs of it can be compared.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::support::TestCluster;
 use crate::support::api::store::Id;
 use crate::support::json::text;
 
-/// Words for what is new in each run.
+/// Placeholders for values that are new in each run.
 pub struct Words(Vec<(Regex, String)>);
 
 impl Words {
-    /// The usual ones and, before digests and addresses, those of a story: a pattern, and what is written in its place.
+    /// The usual patterns and, before digests and addresses, those of a story: a pattern and its replacement.
     pub fn new(own: &[(&str, &str)]) -> Self {
         let uuid = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
         let first = [(uuid, "<uid>"), (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>")];
@@ -22,15 +22,15 @@ impl Words {
         Self(all.map(|(rule, word)| (Regex::new(rule).unwrap(), (*word).to_owned())).collect())
     }
 
-    /// The text with these words.
+    /// The text with these placeholders.
     pub fn clean(&self, text: &str) -> String {
         self.0
             .iter()
             .fold(text.to_owned(), |t, (rule, word)| rule.replace_all(&t, word.as_str()).into_owned())
     }
 
-    /// The objects of a cluster that count, but no Events: they tell of accidents. Sorted; two objects that differ in a
-    /// random name only are two lines.
+    /// The objects of a cluster to compare, without Events, which report the accidents. Sorted; two objects that differ
+    /// only in a random name give two lines.
     pub fn left_in(&self, cluster: &TestCluster, counts: impl Fn(&Id) -> bool) -> Vec<(String, Value)> {
         let state = cluster.store().read();
         let mut all: Vec<(String, Value)> = state
@@ -49,26 +49,26 @@ impl Words {
     }
 }
 
-/// An object without its version, its keys and certificates, and the versions that others saw.
+/// An object without its version, its keys and certificates, and the versions that others observed.
 fn without_numbers(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().unwrap();
     for field in ["resourceVersion", "managedFields"] {
         metadata.remove(field);
     }
-    // Keys and certificates are new in each run, and Secrets of charts hold the random name.
+    // Keys and certificates are new in each run, and Secrets of charts contain the random name.
     for part in ["/data", "/spec/request", "/status/certificate", "/spec/conversion"] {
         if let Some(data) = object.pointer_mut(part) {
             *data = hidden(data);
         }
     }
-    // Which versions the garden's controllers saw depends on how much was written before them.
+    // The versions that the garden's controllers observed depend on the number of writes before.
     for part in ["/spec/deploymentRef", "/spec/registrationRef", "/spec/seedRef"] {
         if let Some(Value::Object(reference)) = object.pointer_mut(part) {
             reference.remove("resourceVersion");
         }
     }
-    // Several write into this list.
+    // Several controllers write into this list.
     for part in ["/status/conditions", "/spec/seed/status/conditions"] {
         if let Some(Value::Array(conditions)) = object.pointer_mut(part) {
             conditions.sort_by_key(|c| text(c, "/type").to_owned());
@@ -86,7 +86,7 @@ fn hidden(data: &Value) -> Value {
     }
 }
 
-/// What is different, in a few lines.
+/// The differences, in a few lines.
 pub fn differences(one: &[(String, Value)], two: &[(String, Value)]) -> Vec<String> {
     let count = |all: &[(String, Value)]| {
         let mut counts: BTreeMap<String, Vec<Value>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Charts out of registries that misbehave: `oci::Puller` against the in-process registry.
+//! Charts from registries that misbehave: `oci::Puller` against the in-process registry.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -27,7 +27,7 @@ use crate::support::registry::{
 
 const REPOSITORY: &str = "charts/echo";
 
-/// A registry, a state directory, and what is configured.
+/// A registry, a state directory, and the configuration.
 struct Place {
     registry: Registry,
     directory: PathBuf,
@@ -76,7 +76,7 @@ impl Place {
         }
     }
 
-    /// What one pull gives, in a program that has just started.
+    /// The result of one pull, in a program that has just started.
     fn pull(&self, suffix: &str) -> Result<Vec<u8>, Error> {
         let stop = Stop::new();
         self.puller(&stop).pull(&self.order(suffix), &stop)?.read_all(64 << 20)
@@ -103,7 +103,7 @@ impl Place {
         names
     }
 
-    /// What was asked since the last look.
+    /// The requests since the last call.
     fn seen(&self) -> Vec<String> {
         let short = |path: &str| path.replace(&format!("/v2/{REPOSITORY}/"), "");
         self.registry.take_seen().iter().map(|r| format!("{} {}", r.method, short(&r.path))).collect()
@@ -116,12 +116,12 @@ impl Drop for Place {
     }
 }
 
-/// A chart that is no chart: nobody reads it here.
+/// Bytes that are not a chart: these tests do not render it.
 fn chart(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|n| u8::try_from(n * 31 % 251).unwrap()).collect()
 }
 
-/// For those who pause between two tries.
+/// A clock for pauses between two tries.
 fn fast_clock() -> Clock {
     Clock::new(Simulated::paced(pace::clock(), Timestamp::from_unix(1_767_600_000), 20))
 }
@@ -131,7 +131,7 @@ fn is_blob(request: &Request) -> bool {
 }
 
 #[test]
-fn a_pinned_digest_needs_no_network_and_a_tag_one_request() {
+fn a_pinned_digest_needs_no_request_and_a_tag_needs_one() {
     let mut place = Place::new();
     let chart = chart(100_000);
     let pinned = place.registry.push(REPOSITORY, "1.0.0", &chart);
@@ -144,7 +144,7 @@ fn a_pinned_digest_needs_no_network_and_a_tag_one_request() {
     assert_eq!(place.pull(&format!("@{pinned}")).unwrap(), chart);
     assert_eq!(place.pull(&format!(":2.0.0@{pinned}")).unwrap(), chart);
     assert!(place.seen().is_empty());
-    // The tag moves on.
+    // The tag moves to another digest.
     let renewed = b"renewed".to_vec();
     place.registry.push(REPOSITORY, "1.0.0", &renewed);
     assert_eq!(place.pull(":1.0.0").unwrap(), renewed);
@@ -160,7 +160,7 @@ fn a_pinned_digest_needs_no_network_and_a_tag_one_request() {
 }
 
 #[test]
-fn every_way_to_log_in_works() {
+fn all_authentication_methods_work() {
     let right = json!({"username": "robot", "password": "hunter2"});
     let wrong = json!({"username": "robot", "password": "hunter3"});
     let refresh = json!({"identitytoken": "refresh-me"});
@@ -193,7 +193,7 @@ fn every_way_to_log_in_works() {
                 );
             }
         }
-        assert!(place.registry.take_seen().len() <= 8, "{access:?}: refusals end");
+        assert!(place.registry.take_seen().len() <= 8, "{access:?}: the retries end");
     }
 }
 
@@ -219,7 +219,7 @@ fn a_token_that_expires_in_between_is_renewed() {
 }
 
 #[test]
-fn a_registry_that_always_wants_more_is_given_up() {
+fn the_agent_gives_up_on_a_registry_that_always_asks_for_more() {
     let mut place = Place::new();
     place.registry.push(REPOSITORY, "1", b"chart");
     place.registry.protect(Access::TokenFor("robot", "hunter2"));
@@ -236,7 +236,7 @@ fn a_registry_that_always_wants_more_is_given_up() {
         assert!(text.contains("401") && text.contains("DENIED"), "{text}");
         assert!(place.registry.take_seen().len() <= 8);
     }
-    // A token service that tells stories.
+    // A token service with wrong answers.
     place.registry.twist(|request, _| {
         let wide = json!({"token": "x", "padding": "x".repeat(262_144)});
         (request.path == "/token").then(|| Answer::Reply(Response::json(200, &wide)))
@@ -245,7 +245,7 @@ fn a_registry_that_always_wants_more_is_given_up() {
 }
 
 #[test]
-fn content_that_is_not_what_its_digest_says_is_dropped() {
+fn content_with_a_wrong_digest_is_deleted() {
     let place = Place::new();
     let pinned = place.registry.push(REPOSITORY, "1", &chart(50_000));
     let flip = |only: fn(&Request) -> bool| {
@@ -273,7 +273,7 @@ fn content_that_is_not_what_its_digest_says_is_dropped() {
 }
 
 #[test]
-fn a_download_goes_on_where_it_broke_off() {
+fn an_interrupted_download_continues() {
     let place = Place::new();
     let chart = chart(200_000);
     let pinned = place.registry.push(REPOSITORY, "1", &chart);
@@ -288,7 +288,7 @@ fn a_download_goes_on_where_it_broke_off() {
         .collect();
     assert_eq!(ranges, ["", "bytes=60000-", "bytes=120000-", "bytes=180000-"]);
 
-    // Over a restart: the registry breaks off and goes away.
+    // Across a restart: the registry breaks the download off and disappears.
     let place = Place::new();
     place.registry.push(REPOSITORY, "1", &chart);
     let count = AtomicUsize::new(0);
@@ -307,11 +307,11 @@ fn a_download_goes_on_where_it_broke_off() {
     assert_eq!(seen.last().unwrap().header("range"), Some("bytes=150000-"));
 }
 
-/// It would be silent for two minutes: only the limit on silence makes the rest come.
+/// It would be silent for two minutes: only the limit on silence lets the download continue.
 #[test]
-fn a_registry_that_falls_silent_is_asked_again() {
+fn a_request_to_a_silent_registry_is_repeated() {
     let mut place = Place::new();
-    // Long enough for a server on a busy machine, and cheap to wait for.
+    // Long enough for a server on a busy machine, but short for the test.
     place.silence = Duration::from_secs(1);
     let chart = chart(200_000);
     place.registry.push(REPOSITORY, "1", &chart);
@@ -325,7 +325,7 @@ fn a_registry_that_falls_silent_is_asked_again() {
     assert!(clock.mono() < STUCK, "{:?}", clock.mono());
     let seen = place.registry.take_seen();
     assert_eq!(seen.last().unwrap().header("range"), Some("bytes=120000-"));
-    // One that never says more is given up after a few tries. They pause by a faster clock.
+    // The agent gives up on a registry that stays silent after a few tries. A faster clock shortens the pauses.
     place.forget();
     place.silence = Duration::from_millis(100);
     place.registry.twist(|request, usual| is_blob(request).then(|| Answer::Stuck(usual.clone(), 0)));
@@ -341,7 +341,7 @@ fn cut(usual: &Response, bytes: usize) -> Answer {
 }
 
 #[test]
-fn a_registry_without_ranges_begins_anew() {
+fn without_ranges_a_download_starts_again() {
     let place = Place::new();
     let chart = chart(200_000);
     place.registry.push(REPOSITORY, "1", &chart);
@@ -352,13 +352,13 @@ fn a_registry_without_ranges_begins_anew() {
         Some(if first { Answer::Cut(reply, 70_000) } else { Answer::Reply(reply) })
     });
     assert_eq!(place.pull(":1").unwrap(), chart);
-    // One that never gets further is given up.
+    // The agent gives up on a registry that makes no progress.
     let place = Place::new();
     place.registry.push(REPOSITORY, "1", &chart);
     place.registry.twist(|request, usual| is_blob(request).then(|| Answer::Cut(usual.clone(), 100)));
     let (verdict, text) = place.fails(":1");
     assert_eq!(verdict, Verdict::Retry, "{text}");
-    // A part that an earlier program has left damaged is thrown away.
+    // The agent deletes a part that an earlier run has left damaged.
     let place = Place::new();
     let pinned = place.registry.push(REPOSITORY, "1", &chart);
     let part = place.directory.join("charts");
@@ -423,7 +423,7 @@ fn redirects_are_followed_without_credentials() {
     }
 }
 
-/// A resolver for which all names of `example.org` are addresses of this machine.
+/// A resolver that returns addresses of this machine for all names of `example.org`.
 #[derive(Debug)]
 struct Names;
 
@@ -434,7 +434,7 @@ impl Dial for Names {
     }
 }
 
-/// A registry without TLS, which wants a token of `realm` or leads to it for the chart.
+/// A registry without TLS, which requires a token of `realm` or redirects to it for the chart.
 fn leading(place: &Place, realm: &str, by_redirect: bool) {
     let realm = realm.to_owned();
     place.registry.twist(move |request, usual| {
@@ -448,7 +448,7 @@ fn leading(place: &Place, realm: &str, by_redirect: bool) {
 }
 
 #[test]
-fn a_registry_leads_nobody_to_what_listens_on_this_machine() {
+fn a_registry_cannot_redirect_to_this_machine() {
     for by_redirect in [false, true] {
         let mut place = Place::with(Registry::start_plain(&Clock::system()));
         let ours = place.registry.address.clone();
@@ -468,7 +468,7 @@ fn a_registry_leads_nobody_to_what_listens_on_this_machine() {
             let seen: Vec<String> = thief.take_seen().iter().map(|r| r.path.clone()).collect();
             assert!(seen.is_empty(), "{host} by redirect {by_redirect}: {seen:?}");
         }
-        // An operator may know better, and the host of the registry itself is where it is.
+        // An operator may allow it, and the registry's own host is allowed.
         for host in ["localhost", "127.0.0.1"] {
             place.forget();
             let other = settings::Registry { host: format!("localhost:{port}"), ..Default::default() };
@@ -482,7 +482,7 @@ fn a_registry_leads_nobody_to_what_listens_on_this_machine() {
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn content_that_is_too_large_is_refused() {
     let place = Place::new();
     let huge = json!({"schemaVersion": 2, "layers": [{"mediaType": CHART, "digest": digest(b"x"), "size": 33_554_433}]});
     place.registry.put_manifest(REPOSITORY, "huge", MANIFEST, huge.to_string().as_bytes());
@@ -492,7 +492,7 @@ fn what_is_too_large_is_refused() {
     place.registry.put_manifest(REPOSITORY, "wide", MANIFEST, wide.to_string().as_bytes());
     let (verdict, text) = place.fails(":wide");
     assert_eq!((verdict, text.as_str()), (Verdict::Configuration, "manifest larger than 4194304 bytes"));
-    // More than was announced.
+    // More bytes than announced.
     place.registry.push(REPOSITORY, "more", &chart(1_000));
     place.registry.twist(|request, usual| {
         let mut more = usual.clone();
@@ -551,7 +551,7 @@ fn manifests_of_all_kinds_are_understood_or_refused() {
 }
 
 #[test]
-fn a_busy_registry_is_given_the_time_it_asks_for() {
+fn a_busy_registry_gets_the_time_it_asks_for() {
     let place = Place::new();
     place.registry.push(REPOSITORY, "1", b"chart");
     let count = AtomicUsize::new(0);
@@ -620,7 +620,7 @@ fn the_same_chart_is_downloaded_once_at_a_time() {
 }
 
 #[test]
-fn two_charts_are_pulled_at_once_and_others_come_again() {
+fn two_charts_are_pulled_at_once_and_others_are_retried() {
     let place = Place::new();
     for tag in ["1", "2", "3"] {
         place.registry.push(REPOSITORY, tag, tag.as_bytes());
@@ -644,20 +644,20 @@ fn two_charts_are_pulled_at_once_and_others_come_again() {
     });
     assert!(matches!(puller.pull(&place.order(":3"), &stop), Err(Error::Busy)));
     assert!(place.seen().is_empty());
-    // What is here already needs no turn.
+    // A chart in the cache does not wait.
     assert!(puller.pull(&place.order(&format!("@{pinned}")), &stop).is_ok());
     stop.stop();
     assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
 }
 
 #[test]
-fn a_pull_that_takes_too_long_ends_and_keeps_what_it_has() {
+fn a_pull_that_takes_too_long_ends_and_keeps_its_part() {
     let place = Place::new();
     let pinned = place.registry.push(REPOSITORY, "1", &chart(200_000));
     place.registry.twist(|request, usual| {
         is_blob(request).then(|| Answer::Slow(usual.clone(), 1_000, Duration::from_millis(10)))
     });
-    // Five minutes of this clock pass in 0.6 s, however busy the machine is: the registry takes 2 s in any case.
+    // Five minutes of this clock pass in 0.6 s, however busy the machine is; the registry needs 2 s in any case.
     let clock = Clock::new(Simulated::new(Timestamp::from_unix(1_767_600_000), 500));
     let stop = Stop::new();
     let puller = place.puller(&stop).on_clock(clock.clone());
@@ -668,7 +668,7 @@ fn a_pull_that_takes_too_long_ends_and_keeps_what_it_has() {
 }
 
 #[test]
-fn certificates_and_plain_text_are_a_matter_of_the_host() {
+fn certificates_and_plain_http_are_configured_per_host() {
     let mut place = Place::new();
     place.registry.push(REPOSITORY, "1", b"chart");
     let storage = Registry::start(&Clock::system());
@@ -697,10 +697,14 @@ fn certificates_and_plain_text_are_a_matter_of_the_host() {
         is_blob(request).then(|| Answer::Reply(refusal(307, "X").header("Location", to.clone())))
     });
     assert_eq!(place.pull(":1").unwrap(), b"chart");
-    assert!(place.registry.certified() > 0, "the registry is shown the certificate");
-    assert_eq!((storage.take_seen().len(), storage.certified()), (1, 0), "nobody else is");
+    assert!(place.registry.certified() > 0, "the registry gets the client certificate");
+    assert_eq!(
+        (storage.take_seen().len(), storage.certified()),
+        (1, 0),
+        "the storage gets no client certificate"
+    );
 
-    // Files that are too large, or none, are named.
+    // The error names files that are too large or missing.
     let wide = file("wide.pem", &"x".repeat((1 << 20) + 1));
     for (path, why) in [(wide, "larger than 1048576 bytes"), (place.directory.join("gone"), "No such file")] {
         place.registries[0].certificate_file = Some(path);
@@ -719,7 +723,7 @@ fn certificates_and_plain_text_are_a_matter_of_the_host() {
 }
 
 #[test]
-fn mirrors_and_layouts_come_before_the_registry() {
+fn mirrors_and_layouts_are_used_before_the_registry() {
     let mut place = Place::new();
     let chart = chart(1_000);
     let pinned = place.registry.push(REPOSITORY, "1", &chart);
@@ -744,14 +748,14 @@ fn mirrors_and_layouts_come_before_the_registry() {
     assert!(place.seen().is_empty());
     let seen = mirror.take_seen();
     assert!(!seen.is_empty() && seen.iter().all(|request| request.header("authorization").is_none()));
-    // What the mirror does not have, the registry has.
+    // The registry has what the mirror lacks.
     place.registry.push(REPOSITORY, "2", b"second");
     assert_eq!(place.pull(":2").unwrap(), b"second");
     let text_of_all = place.fails(":3").1;
     assert!(text_of_all.starts_with("no source has the chart; 127.0.0.1:1: "), "{text_of_all}");
     assert_eq!(text_of_all.matches("MANIFEST_UNKNOWN").count(), 2, "{text_of_all}");
     assert!(!text_of_all.contains("hunter2"));
-    // Each is asked, whatever the others say, and gives a byte of the chart.
+    // The agent asks each source, whatever the others answer, and each gives a byte of the chart.
     place.forget();
     place.seen();
     mirror.take_seen();
@@ -811,7 +815,7 @@ fn proxies_are_used_for_registries_too() {
         io::Write::write_all(&mut socket, b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").unwrap();
     })
     .unwrap();
-    // Loopback is reached directly, whatever the proxy: so the registry is asked for by a name that is not.
+    // Loopback addresses never use the proxy. So the test asks for the registry by a name that is not loopback.
     place.proxy =
         ProxyEnv::from_lookup(|name| (name == "HTTPS_PROXY").then(|| format!("http://u:hunter2@{proxy}")));
     let order = Order {
@@ -836,17 +840,17 @@ fn proxies_are_used_for_registries_too() {
 }
 
 #[test]
-fn a_chart_comes_through_a_proxy_that_wants_a_login() {
+fn a_chart_is_pulled_through_a_proxy_with_a_login() {
     for (scheme, door) in [("http", Door::Connect("u", "p:w")), ("socks5", Door::Socks5("u", "p:w"))] {
         let mut place = Place::new();
         let chart = chart(200_000);
         place.registry.push(REPOSITORY, "1", &chart);
         place.registry.protect(Access::TokenFor("robot", "hunter2"));
-        // What breaks off goes on through the proxy, too.
+        // An interrupted download continues through the proxy, too.
         place.registry.twist(|request, usual| is_blob(request).then(|| cut(usual, 120_000)));
         let target: SocketAddr = place.registry.address.parse().unwrap();
         let proxy = Proxy::behind(target, door).unwrap();
-        // Loopback is reached directly, whatever the proxy: so the registry goes by a name that only the proxy knows.
+        // Loopback addresses never use the proxy. So the registry has a name that only the proxy can resolve.
         let name = format!("{NAME}:{}", target.port());
         place.logins = json!({"auths": {&name: {"username": "robot", "password": "hunter2"}}}).to_string();
         let order = Order {

@@ -22,8 +22,8 @@ fn render(more: &[&str]) -> String {
         args.into_iter().map(Into::into).collect(),
         &|_| None,
         &mut io,
-        &|_| unreachable!("nothing is asked for"),
-        |_, _| unreachable!("nothing is run"),
+        &|_| unreachable!("rendering makes no request"),
+        |_, _| unreachable!("rendering starts no agent"),
     );
     assert_eq!(code, cli::SUCCESS, "{}", String::from_utf8_lossy(&errors));
     String::from_utf8(output).unwrap()
@@ -34,7 +34,7 @@ pub fn rendered(values: &str) -> Vec<Value> {
     objects(&render(&["--values", &format!("{CHART}/ci/{values}-values.yaml")]))
 }
 
-/// The same with values of a story, in a file.
+/// The same with the values of a story, in a file.
 pub fn rendered_with(values: &Path) -> Vec<Value> {
     objects(&render(&["--values", values.to_str().unwrap()]))
 }
@@ -54,7 +54,7 @@ fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
-/// The image that the chart runs if nobody says otherwise.
+/// The image that the chart uses by default.
 pub fn image_of_the_chart() -> String {
     let all = rendered("bootstrap");
     let image = &find(&all, "Deployment", "gardenlet")["spec"]["template"]["spec"]["containers"][0]["image"];
@@ -92,10 +92,10 @@ fn the_chart_allows_what_the_manifest_beside_it_allows() {
 }
 
 #[test]
-fn whoever_applies_brings_the_powerful_account() {
+fn the_powerful_account_exists_only_with_the_applier() {
     let external = rendered("everything");
     assert!(external.iter().all(|o| o["roleRef"]["name"] != "cluster-admin"), "{external:?}");
-    // It is named only where the Seed's deletion takes away what a gardenlet had deployed.
+    // The chart names it only if the deletion of the Seed also deletes the objects of a gardenlet deployment.
     let is_account = |o: &&Value| {
         let is_bound =
             ["ServiceAccount", "ClusterRoleBinding", "RoleBinding"].iter().any(|kind| o["kind"] == *kind);
@@ -117,9 +117,9 @@ fn the_roles_for_shoots_and_upgrades_may_be_left_out() {
     }
 }
 
-/// What the agent makes a Gardenlet object of is what an upgrade would deploy.
+/// The agent turns a Gardenlet object into the objects that an upgrade would deploy.
 #[test]
-fn the_chart_says_how_the_agent_upgrades_itself() {
+fn the_chart_configures_the_agents_upgrade() {
     let all = rendered("everything");
     let map = find(&all, "ConfigMap", "gardenlet-selfupgrade-config");
     let gardenlet = yaml::parse(text(map, "/data/gardenlet.yaml")).unwrap();
@@ -151,7 +151,7 @@ fn the_chart_says_how_the_agent_upgrades_itself() {
 }
 
 #[test]
-fn the_pod_may_do_nothing_and_is_not_restarted_without_a_garden() {
+fn the_pod_has_no_privileges_and_does_not_restart_without_a_garden() {
     for values in ["bootstrap", "everything"] {
         let all = rendered(values);
         let pod = &find(&all, "Deployment", "gardenlet")["spec"]["template"]["spec"];
@@ -182,7 +182,7 @@ fn the_base_of_kustomize_is_what_the_chart_renders() {
     let parts = parts.map(|part| format!("--show-only=templates/{part}.yaml"));
     let chart = render(&parts.each_ref().map(String::as_str));
     let base = include_str!("../../packaging/kustomize/base/gardenlet.yaml");
-    assert_eq!(base.split_once('\n').unwrap().1, chart, "packaging/kustomize/render writes it anew");
+    assert_eq!(base.split_once('\n').unwrap().1, chart, "run packaging/kustomize/render");
 }
 
 #[test]
@@ -191,9 +191,9 @@ fn the_agent_reads_the_configuration_of_the_example() {
     assert_eq!(config::load(text, "config.yaml").unwrap().warnings, []);
 }
 
-/// What the chart calls a kubeconfig is its content; the agent finds it in a file that is mounted.
+/// The chart value for a kubeconfig is its content; the agent reads it from a mounted file.
 #[test]
-fn kubeconfigs_become_secrets_that_are_mounted() {
+fn kubeconfigs_become_mounted_secrets() {
     let all = rendered("everything");
     let loaded = configuration(&all);
     let garden = loaded.settings.garden_client_connection.connection.kubeconfig.as_deref();

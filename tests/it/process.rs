@@ -1,4 +1,4 @@
-//! The program as a process of its own, beside a world.
+//! The program as a separate process, beside a world.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -9,17 +9,17 @@ use serde_json::json;
 use crate::story_outside::{files, without_secrets};
 use crate::world::{World, own_address};
 
-/// Ended with the test, however it ends.
+/// A process that ends with the test, also if the test fails.
 pub struct Process(pub Child);
 
 impl Process {
-    /// One that finds its servers by the environment.
+    /// A process that finds its servers by the environment.
     pub fn start(world: &World) -> Self {
         let (garden, seed) = files(world);
         Self::start_with(world, &[("GARDEN_KUBECONFIG", &garden), ("KUBECONFIG", &seed)])
     }
 
-    /// One with no other variables than these. It writes to the file `log`.
+    /// A process with only these variables. It writes to the file `log`.
     pub fn start_with(world: &World, variables: &[(&str, &str)]) -> Self {
         let mut config = without_secrets(world);
         config["edge"]["stateDir"] = json!(world.path("state"));
@@ -29,7 +29,8 @@ impl Process {
             .arg("--config")
             .arg(config)
             .env_clear()
-            // One heap for all threads, as in the shipped programs: the system's keeps what is free once per thread.
+            // One heap for all threads, as in the released programs: the system's allocator keeps free memory once per
+            // thread.
             .env("MALLOC_ARENA_MAX", "1")
             .envs(variables.iter().copied())
             .stderr(Stdio::from(fs::File::create(world.path("log")).unwrap()))
@@ -45,7 +46,7 @@ impl Process {
     /// The names of its threads.
     pub fn threads(&self) -> Vec<String> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
-        // A thread may end between the listing and here.
+        // A thread may end between the listing and this read.
         let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
         names.map(|name| name.trim().to_owned()).collect()
     }
@@ -57,7 +58,7 @@ impl Process {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
-    /// The peak counts from here on.
+    /// Resets the peak.
     pub fn forget_peak(&self) {
         fs::write(format!("/proc/{}/clear_refs", self.0.id()), "5").unwrap();
     }

@@ -36,14 +36,14 @@ fn a_child_renders_what_a_thread_renders() {
 }
 
 #[test]
-fn what_is_wrong_with_a_chart_comes_back_from_the_child() {
+fn the_child_returns_the_error_of_a_chart() {
     let archive = charts::archive("bad", &[("templates/a.yaml", "{{ fail \"no\" }}")]);
     let error = child().render(&request(), &archive, &Stop::new()).unwrap_err();
     assert_eq!(error.to_string(), "execution error at (bad/templates/a.yaml:1:3): no");
 }
 
 #[test]
-fn a_chart_that_eats_memory_kills_only_the_child() {
+fn a_chart_that_needs_too_much_memory_kills_only_the_child() {
     // 10 GB: a thousand times ten megabytes.
     let template =
         "{{ $l := list }}{{ range until 1000 }}{{ $l = append $l (repeat 10000000 \"x\") }}{{ end }}";

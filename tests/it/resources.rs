@@ -1,5 +1,5 @@
-//! The applier of ManagedResources against the in-process server: what it does to objects, what it reports, and how little
-//! it asks.
+//! The applier of ManagedResources against the in-process server: the objects it writes, the conditions it reports, and
+//! the small number of its requests.
 
 // Test code outside of test functions; specs are literals.
 #![allow(clippy::panic, clippy::needless_pass_by_value)]
@@ -56,7 +56,7 @@ impl Rig {
         Self { resources: Resources::new(client, Settings::default()), seed, time, cx }
     }
 
-    /// A Secret with manifests, and the ManagedResource that names it.
+    /// A Secret with manifests, and the ManagedResource that refers to it.
     fn install(&self, name: &str, spec: Value, manifests: &[Value]) {
         self.secret(name, manifests);
         let mut all = json!({"class": "seed", "secretRefs": [{"name": name}]});
@@ -65,7 +65,7 @@ impl Rig {
         self.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &object);
     }
 
-    /// Writes the Secret with manifests, new or again.
+    /// Writes the Secret with manifests, also if it exists.
     fn secret(&self, name: &str, manifests: &[Value]) {
         let text: Vec<String> = manifests.iter().map(Value::to_string).collect();
         self.secret_with(name, &[("data.yaml", text.join("\n---\n").as_bytes())]);
@@ -92,14 +92,14 @@ impl Rig {
         self.resources.applying().reconcile(&Key::new("garden", name), &self.cx)
     }
 
-    /// Rounds until there is nothing more to do, as the queue would call them, without its waiting.
+    /// Rounds until there is nothing more to do, as the queue would call them, but without its delays.
     fn settle(&self, name: &str) {
         let mut last = String::new();
         for _ in 0..20 {
             match self.round(name) {
                 Ok(Outcome::Done) => return,
                 Ok(Outcome::After(d)) if (3_240..=3_960).contains(&d.as_secs()) => return,
-                Ok(Outcome::At(_)) => panic!("the applier waits for no moment"),
+                Ok(Outcome::At(_)) => panic!("the applier never waits for a fixed time"),
                 Ok(Outcome::After(d) | Outcome::GoOn(d)) => {
                     assert_eq!(d, Duration::from_secs(5));
                     last = "pending".to_owned();
@@ -111,13 +111,13 @@ impl Rig {
                     self.time.advance(Duration::from_secs(30));
                 }
             }
-            // Deletions in the foreground take the server a moment.
+            // Deletions with foreground propagation take the server a moment.
             Stop::new().wait(&Clock::system(), Duration::from_millis(10));
         }
         panic!("{name} did not settle: {last}");
     }
 
-    /// One look at health and progress.
+    /// One check of health and progress.
     fn check(&self, name: &str) -> Outcome {
         self.resources.checks().reconcile(&Key::new("garden", name), &self.cx).unwrap()
     }
@@ -169,7 +169,7 @@ fn managed_resource(name: &str, rest: &Value) -> Value {
         "metadata": {"name": name, "namespace": "garden"}, "spec": rest["spec"]})
 }
 
-/// A CustomResourceDefinition that takes anything.
+/// A CustomResourceDefinition without a schema.
 fn crd(group: &str, version: &str, kind: &str) -> Value {
     let singular = kind.to_lowercase();
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
@@ -227,7 +227,7 @@ fn objects_are_created_updated_and_removed() {
 }
 
 #[test]
-fn what_others_change_is_put_back_and_what_they_add_to_metadata_stays() {
+fn changes_of_others_are_reverted_but_their_metadata_stays() {
     let rig = Rig::new("drift");
     rig.install("mr", json!({}), &[config_map("a", "1")]);
     rig.settle("mr");
@@ -244,7 +244,7 @@ fn nothing_is_written_when_nothing_changes() {
     let rig = Rig::new("quiet");
     rig.install("mr", json!({}), &[config_map("a", "1"), deployment("d", 1)]);
     rig.settle("mr");
-    // Somebody else rolls it out, in its own time: until then each look may find something new.
+    // A controller rolls it out at its own pace: until then each check may find a change.
     rig.seed.wait_for("the rollout", |seed| {
         let deployment = seed.get("apps", "deployments", "garden", "d")?;
         (deployment["status"]["readyReplicas"] == 1).then_some(())
@@ -255,7 +255,7 @@ fn nothing_is_written_when_nothing_changes() {
     rig.check("mr");
     rig.check("mr");
     let first = rig.writes(before);
-    assert!(first.len() <= 1, "the first look reports: {first:?}");
+    assert!(first.len() <= 1, "the first check reports: {first:?}");
     let before = rig.seed.requests().len();
     rig.settle("mr");
     rig.check("mr");
@@ -263,7 +263,7 @@ fn nothing_is_written_when_nothing_changes() {
 }
 
 #[test]
-fn a_deleted_managed_resource_takes_its_objects_along() {
+fn a_managed_resource_is_deleted_with_its_objects() {
     let rig = Rig::new("delete");
     rig.install("mr", json!({}), &[config_map("a", "1"), deployment("d", 1)]);
     rig.settle("mr");
@@ -309,7 +309,7 @@ fn objects_stay_if_asked() {
 }
 
 #[test]
-fn a_kind_and_its_objects_come_together_and_go_together() {
+fn a_kind_and_its_objects_are_created_and_deleted_together() {
     let rig = Rig::new("crd");
     let object = json!({"apiVersion": "example.org/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "garden"}});
     rig.install("mr", json!({}), &[object, crd("example.org", "v1", "Widget")]);
@@ -329,7 +329,7 @@ fn a_kind_and_its_objects_come_together_and_go_together() {
 }
 
 #[test]
-fn old_objects_go_before_new_ones_come() {
+fn old_objects_are_deleted_before_new_ones_are_created() {
     let rig = Rig::new("order");
     rig.install("mr", json!({}), &[config_map("old", "1")]);
     rig.settle("mr");
@@ -346,7 +346,7 @@ fn old_objects_go_before_new_ones_come() {
 }
 
 #[test]
-fn finalizers_go_when_the_deletion_takes_too_long() {
+fn finalizers_are_removed_when_the_deletion_takes_too_long() {
     let rig = Rig::new("finalize");
     rig.install("mr", json!({}), &[config_map("a", "1")]);
     rig.settle("mr");
@@ -384,11 +384,11 @@ fn compressed_and_broken_documents() {
 }
 
 #[test]
-fn an_object_that_is_none_fails_when_it_is_applied() {
+fn a_document_that_is_not_an_object_fails_when_it_is_applied() {
     let rig = Rig::new("nameless");
     rig.install("mr", json!({}), &[json!({"apiVersion": "v1", "data": {}}), config_map("a", "1")]);
     assert!(rig.round("mr").is_err());
-    // What comes before is applied; the status still says that nothing was.
+    // The objects before it are applied; the condition still says that nothing was applied.
     assert!(rig.get("configmaps", "a").is_some());
     assert_eq!(
         rig.condition("mr", "ResourcesApplied"),
@@ -401,7 +401,7 @@ fn an_object_that_is_none_fails_when_it_is_applied() {
 }
 
 #[test]
-fn who_waits_for_a_state_is_checked_all_the_same() {
+fn health_is_checked_despite_wait_for_state() {
     let rig = Rig::new("waits");
     rig.install("mr", json!({}), &[config_map("a", "1")]);
     rig.settle("mr");
@@ -455,7 +455,7 @@ fn ignored_managed_resources_and_objects() {
 }
 
 #[test]
-fn released_objects_lose_our_marks_and_stay() {
+fn released_objects_stay_without_our_labels() {
     let rig = Rig::new("release");
     rig.install("mr", json!({}), &[config_map("a", "1"), config_map("b", "1")]);
     rig.settle("mr");
@@ -481,7 +481,7 @@ fn released_objects_lose_our_marks_and_stay() {
 }
 
 #[test]
-fn immutable_objects_are_made_anew() {
+fn immutable_objects_are_created_again() {
     let rig = Rig::new("immutable");
     let fixed = |value: &str| {
         let mut object = config_map("fixed", value);
@@ -530,12 +530,12 @@ fn health_and_progress_are_reported() {
     held["metadata"]["annotations"] = json!({"test.gardener.cloud/hold": "yes"});
     rig.install("mr", json!({}), &[held, config_map("a", "1"), config_map("b", "1")]);
     let before = rig.seed.requests().len();
-    let Outcome::After(period) = rig.check("mr") else { panic!("nobody comes back") };
+    let Outcome::After(period) = rig.check("mr") else { panic!("there is no further check") };
     assert!((54..=66).contains(&period.as_secs()), "{period:?}");
     let requests = rig.seed.requests().len() - before;
-    assert_eq!(requests, 1, "nothing is looked at before it is applied");
+    assert_eq!(requests, 1, "no objects are checked before they are applied");
     rig.settle("mr");
-    let Outcome::After(soon) = rig.check("mr") else { panic!("no further look") };
+    let Outcome::After(soon) = rig.check("mr") else { panic!("there is no further check") };
     assert!(soon < Duration::from_secs(3), "{soon:?}");
     let sick =
         "False DeploymentUnhealthy: Deployment \"garden/d\" is unhealthy: observed generation outdated (0/1)";
@@ -543,7 +543,7 @@ fn health_and_progress_are_reported() {
     let running = "True DeploymentProgressing: Deployment \"garden/d\" is progressing: observed generation outdated (0/1)";
     assert_eq!(rig.condition("mr", "ResourcesProgressing"), running);
     rig.time.advance(Duration::from_secs(900));
-    let Outcome::After(period) = rig.check("mr") else { panic!("no further look") };
+    let Outcome::After(period) = rig.check("mr") else { panic!("there is no further check") };
     assert!((54..=66).contains(&period.as_secs()), "{period:?}");
 
     rig.seed.merge(
@@ -584,7 +584,7 @@ fn health_and_progress_are_reported() {
 }
 
 #[test]
-fn other_classes_are_left_alone_and_handed_over() {
+fn objects_of_other_classes_are_not_touched_and_can_be_handed_over() {
     let rig = Rig::new("class");
     rig.install("mr", json!({"class": "other"}), &[config_map("a", "1")]);
     assert_eq!(rig.round("mr").unwrap(), Outcome::Done);
@@ -626,7 +626,7 @@ fn without_the_lease_nothing_is_written() {
 }
 
 #[test]
-fn a_round_that_breaks_anywhere_is_finished_by_the_next() {
+fn the_next_round_completes_an_interrupted_one() {
     let count = {
         let rig = Rig::new("count");
         rig.install("mr", json!({}), &[config_map("a", "1"), deployment("d", 0)]);
@@ -660,7 +660,7 @@ fn a_round_that_breaks_anywhere_is_finished_by_the_next() {
 }
 
 #[test]
-fn what_nothing_refers_to_is_collected_after_ten_minutes() {
+fn unreferenced_objects_are_deleted_after_ten_minutes() {
     let rig = Rig::new("garbage");
     let label = json!({"resources.gardener.cloud/garbage-collectable-reference": "true"});
     let secret = |name: &str, labels: &Value| {
@@ -692,7 +692,7 @@ fn what_nothing_refers_to_is_collected_after_ten_minutes() {
 }
 
 #[test]
-fn a_request_for_a_round_is_taken_off_first() {
+fn a_request_for_a_round_is_removed_first() {
     let rig = Rig::new("operation");
     rig.install("mr", json!({}), &[config_map("a", "1")]);
     let request =
@@ -705,7 +705,7 @@ fn a_request_for_a_round_is_taken_off_first() {
 }
 
 #[test]
-fn forced_labels_and_annotations_drop_those_of_others() {
+fn forced_labels_and_annotations_replace_those_of_others() {
     let rig = Rig::new("force");
     let force = json!({"forceOverwriteLabels": true, "forceOverwriteAnnotations": true});
     rig.install("mr", force, &[config_map("a", "1")]);
@@ -719,7 +719,7 @@ fn forced_labels_and_annotations_drop_those_of_others() {
 }
 
 #[test]
-fn claims_go_with_their_set_if_asked() {
+fn claims_are_deleted_with_their_set_if_asked() {
     for asked in [true, false] {
         let rig = Rig::new("claims");
         let labels = json!({"app": "s"});
@@ -741,7 +741,7 @@ fn claims_go_with_their_set_if_asked() {
 }
 
 #[test]
-fn the_reason_why_a_service_does_not_go_is_reported() {
+fn the_reason_why_a_service_remains_is_reported() {
     let rig = Rig::new("events");
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "garden"},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}});
@@ -764,7 +764,7 @@ fn the_reason_why_a_service_does_not_go_is_reported() {
 }
 
 #[test]
-fn a_conflict_is_settled_within_the_round() {
+fn a_conflict_is_resolved_within_the_round() {
     let rig = Rig::new("conflict");
     rig.install("mr", json!({}), &[config_map("a", "1")]);
     rig.settle("mr");
@@ -782,7 +782,7 @@ fn a_conflict_is_settled_within_the_round() {
 }
 
 #[test]
-fn many_objects_are_looked_at_with_few_requests() {
+fn many_objects_are_checked_with_few_requests() {
     let rig = Rig::new("many");
     let objects: Vec<Value> = (0..300).map(|n| config_map(&format!("c{n}"), "1")).collect();
     rig.install("mr", json!({}), &objects);
@@ -855,7 +855,7 @@ fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
     let applied = || other.get("", "configmaps", "garden", "echo");
     let round = |resources: &Resources| resources.applying().reconcile(&key, &rig.cx).unwrap();
 
-    // Nobody is responsible yet.
+    // No applier is responsible yet.
     assert_eq!(round(&rig.resources), Outcome::Done);
     assert_eq!((own().unwrap().get("status"), applied()), (None, None));
 
@@ -867,7 +867,7 @@ fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
         applied().unwrap()["metadata"]["annotations"]["resources.gardener.cloud/origin"],
         "one:shoot--a--b/core"
     );
-    assert_eq!(rig.get("configmaps", "echo"), None, "it is not for the seed");
+    assert_eq!(rig.get("configmaps", "echo"), None, "it does not belong to the seed");
     assert_eq!(
         own().unwrap()["metadata"]["finalizers"],
         json!(["resources.gardener.cloud/gardener-resource-manager"])
@@ -879,13 +879,13 @@ fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
     };
     assert_eq!((status("ResourcesApplied"), status("ResourcesHealthy")), (json!("True"), json!("True")));
 
-    // Without the target, the objects stay in its cluster, even if the ManagedResource is deleted.
+    // Without the target, the objects remain in its cluster, even if the ManagedResource is deleted.
     rig.resources.set_target(&key.namespace, None, &managed);
     rig.seed.delete(GROUP, "managedresources", &key.namespace, &key.name);
     assert_eq!(round(&rig.resources), Outcome::Done);
     assert!(own().is_some() && applied().is_some());
 
-    // It comes back, by another applier: the deletion goes on.
+    // The target returns, with another applier: the deletion continues.
     let successor = Resources::new(self::client(&rig.seed, &rig.cx.clock), Settings::default());
     successor.set_target(&key.namespace, Some(Target::shoot(client, "one")), &managed);
     assert_eq!(round(&successor), Outcome::After(Duration::from_secs(5)));

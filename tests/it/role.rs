@@ -1,6 +1,6 @@
-//! The roles of `packaging/roles.txt` are what the agent asks of its seed: no request is refused (every story looks for that at
-//! its end), and each rule is used by some story (`packaging/roles --unused`, at the end of the `it` phase of tests/run). And
-//! only the applier works under the powerful account.
+//! The roles of `packaging/roles.txt` match the requests of the agent to its seed. The seed refuses no request (every
+//! story checks that at its end), and some story uses each rule (`packaging/roles --unused`, at the end of the `it`
+//! phase of tests/run). Only the applier uses the powerful account.
 
 use gardenlet::components::crds;
 use serde_json::{Value, json};
@@ -32,8 +32,8 @@ pub fn use_of(request: &Recorded) -> String {
     [&info.verb, &info.group, &thing, &info.namespace, &info.name].map(String::as_str).join("\t")
 }
 
-/// A seed in which there is something to do that other stories do not have: definitions to repair, a gardener-resource-manager
-/// that is to make room with its webhooks.
+/// A seed with work that other stories do not have: definitions to repair, and a gardener-resource-manager that must
+/// give way with its webhooks.
 fn occupy(seed: &TestCluster) {
     for mut definition in crds::all() {
         definition["spec"]["names"]["categories"] = json!(["spoiled"]);
@@ -74,7 +74,7 @@ pub fn put_garden_into(seed: &TestCluster) {
     ]);
 }
 
-/// An extension that serves all kinds and reaches the garden.
+/// An extension that serves all kinds and has access to the garden.
 fn extension() -> Vec<Value> {
     let mut objects = prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"}));
     objects[0]["injectGardenKubeconfig"] = json!(true);
@@ -84,7 +84,7 @@ fn extension() -> Vec<Value> {
 }
 
 #[test]
-fn what_is_rarely_done_is_allowed() {
+fn rare_requests_are_allowed() {
     let world = World::start(&Options::new("modest"));
     occupy(&world.seed);
     let mut config = world.config();
@@ -128,7 +128,7 @@ fn what_is_rarely_done_is_allowed() {
 }
 
 #[test]
-fn the_agent_may_find_out_that_the_garden_is_in_its_cluster() {
+fn the_agent_may_check_for_a_garden_in_its_cluster() {
     let world = World::start(&Options::new("modest-host"));
     put_garden_into(&world.seed);
     let agent = world.agent();
@@ -140,7 +140,7 @@ fn the_agent_may_find_out_that_the_garden_is_in_its_cluster() {
 }
 
 #[test]
-fn what_is_not_allowed_is_refused() {
+fn other_requests_are_refused() {
     let world = World::start(&Options::new("modest-2"));
     let token = std::fs::read_to_string(world.path("serviceaccount").join("token")).unwrap();
     let kubeconfig = world.seed.bootstrap_kubeconfig(&token);
@@ -152,9 +152,9 @@ fn what_is_not_allowed_is_refused() {
     world.expect_refusals();
 }
 
-/// Where another program applies, nobody uses the account, and the rules that name it are not there.
+/// If another program applies ManagedResources, no request uses the account, and its rules do not exist.
 #[test]
-fn nobody_but_the_applier_works_under_its_account() {
+fn only_the_applier_uses_its_account() {
     let world = World::start(&Options::new("modest-3"));
     let binding = "gardener.cloud:system:gardener-resource-manager";
     world.seed.delete(RBAC, "clusterrolebindings", "", binding);

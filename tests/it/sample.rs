@@ -1,4 +1,4 @@
-//! The sample of tests that runs where there is no time for all of them.
+//! The sample of tests for runs without time for all of them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,8 +20,8 @@ fn tests_of(module: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// What is wrong with a sample of tests: one that does not exist, and modules of which none is in it and that it does not leave
-/// out.
+/// The problems of a sample: tests that do not exist, and modules without a test in the sample that it does not leave
+/// out either.
 fn complaints(
     (sample, left_out): (&BTreeSet<&str>, &BTreeSet<&str>),
     modules: &[(String, Vec<String>)],

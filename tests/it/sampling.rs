@@ -1,4 +1,4 @@
-//! Many runs of one story, each with something that goes wrong at another point: which points are tried, and for how long.
+//! Many runs of one story, each with a fault at another point: the choice of the points, and the time limit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -17,14 +17,14 @@ pub fn is_long() -> bool {
     variable("GARDENLET_TESTS_LONG").is_some()
 }
 
-/// `GARDENLET_TESTS_SEED`, which repeats a choice; else a random number.
+/// `GARDENLET_TESTS_SEED`, which repeats a choice; otherwise a random number.
 pub fn seed() -> u64 {
     let given = variable("GARDENLET_TESTS_SEED").and_then(|text| text.parse().ok());
     given.unwrap_or_else(|| u64::from(u32::from_le_bytes(random::bytes())))
 }
 
-/// The first points, then the others in the order of a seed; and how many of all must be tried. Of the others these are
-/// `few`, or in a long run all.
+/// The first points, then the others in the order of a seed; and how many of all must be tried. Of the others that is
+/// `few`, or all of them in a long run.
 pub fn order<P>(mut first: Vec<P>, mut others: Vec<P>, few: usize, seed: u64) -> (Vec<P>, usize) {
     let least = first.len() + if is_long() { others.len() } else { few.min(others.len()) };
     shuffle(&mut others, seed);
@@ -41,7 +41,7 @@ pub fn some<P>(mut points: Vec<P>, n: usize, seed: u64) -> Vec<P> {
     points
 }
 
-/// The order of a seed.
+/// An order that depends on the seed.
 fn shuffle<P>(points: &mut [P], seed: u64) {
     let mut state = seed | 1;
     for place in (1..points.len()).rev() {
@@ -54,30 +54,30 @@ fn shuffle<P>(points: &mut [P], seed: u64) {
     }
 }
 
-/// Points to be tried.
+/// The points to try.
 pub struct Sample<'a, P> {
     /// In the order in which they are tried.
     pub points: &'a [P],
-    /// How many are tried before the time begins.
+    /// How many are tried before the time starts to count.
     pub first: usize,
-    /// How many are tried even if the time is over.
+    /// How many are tried even after the time limit.
     pub least: usize,
     pub time: Duration,
     /// How many are tried at the same time.
     pub parallel: usize,
 }
 
-/// What came of a sample.
+/// The results of a sample.
 pub struct Tried {
     /// How many points were tried.
     pub tried: usize,
-    /// At how many of them something went wrong.
+    /// At how many of them the fault happened.
     pub happened: usize,
     pub problems: Vec<String>,
 }
 
 impl<P: Sync> Sample<'_, P> {
-    /// Tries the points. `attempt` says whether something went wrong at a point, and which problems this made.
+    /// Tries the points. `attempt` returns whether the fault happened at a point, and the resulting problems.
     pub fn run(&self, attempt: &(dyn Fn(&P) -> (bool, Vec<String>) + Sync)) -> Tried {
         let (next, happened) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let problems = Mutex::new(Vec::new());

@@ -1,4 +1,4 @@
-//! The secrets manager of a namespace against the in-process server: what it writes, and what it leaves alone.
+//! The secrets manager of a namespace against the in-process server: what it writes, and what it does not touch.
 
 // Test code outside of test functions.
 #![allow(clippy::panic, clippy::unwrap_used)]
@@ -57,7 +57,7 @@ impl Rig {
         Secrets::load(self.place.clone(), &rotation).unwrap()
     }
 
-    /// One run of a flow that wants a CA, a server and a client; returns the names of the Secrets by configuration.
+    /// One run of a flow that needs a CA, a server and a client; returns the names of the Secrets by configuration.
     fn run(&self) -> BTreeMap<&'static str, String> {
         let mut secrets = self.load();
         let mut names = BTreeMap::new();
@@ -96,7 +96,7 @@ impl Rig {
         all.unwrap().items.iter().map(|secret| text(secret, "/metadata/name").to_owned()).collect()
     }
 
-    /// What was asked since a mark: method and the last part of the path.
+    /// The requests since a mark: method and the last part of the path.
     fn asked_since(&self, mark: usize) -> Vec<String> {
         let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let requests = self.seed.requests_since(mark);
@@ -155,7 +155,7 @@ fn token() -> Config {
     Config::StaticToken { name: "token".to_owned(), tokens: [("u".to_owned(), user)].into() }
 }
 
-/// Names that the manager gives to a CA without options, made by another one, and what is in it.
+/// A CA Secret of another program, with the name that the manager gives to a CA without options, and its content.
 fn made_elsewhere(config: &Config) -> Stored {
     let other = Rig::new("secrets-elsewhere");
     let made = other.load().ensure(config, &ca_options()).unwrap().unwrap();
@@ -169,14 +169,14 @@ fn each_secret_is_written_once_and_a_second_run_only_reads() {
     let mut secrets = rig.load();
     let mark = rig.seed.request_count();
     for _ in 0..3 {
-        assert!(secrets.ensure(&ca_seed(), &ca_options()).unwrap().is_none(), "the key is being made");
+        assert!(secrets.ensure(&ca_seed(), &ca_options()).unwrap().is_none(), "the key is being generated");
     }
     assert_eq!(rig.keys.taken(), 0);
     let ca = secrets.ensure(&ca_seed(), &ca_options()).unwrap().unwrap();
     let name = ca.name.as_str();
     assert_eq!(name, "ca-seed-fc28a8dd");
     let reads = rig.asked_since(mark).iter().filter(|line| **line == format!("GET {name}")).count();
-    assert_eq!(reads, 1, "one look is enough for a wait: {:?}", rig.asked_since(mark));
+    assert_eq!(reads, 1, "one read is enough for a wait: {:?}", rig.asked_since(mark));
     let stored = rig.secret(name);
     assert_eq!(stored["metadata"]["labels"], json!(ca.labels));
     let kind = |name: &str| (rig.secret(name)["type"].clone(), rig.secret(name)["immutable"].clone());
@@ -195,13 +195,13 @@ fn each_secret_is_written_once_and_a_second_run_only_reads() {
 }
 
 #[test]
-fn certificates_and_cas_are_renewed_in_time_and_old_cas_are_forgotten() {
+fn certificates_and_cas_are_renewed_in_time_and_old_cas_removed() {
     let rig = Rig::new("secrets-renewed");
     let first = rig.run();
     rig.time.advance(20 * DAY - HOUR);
-    assert_eq!(rig.run(), first, "more than ten days before the end, and less than 80 % of 30 days");
+    assert_eq!(rig.run(), first, "more than ten days remain, and less than 80 % of 30 days have passed");
     rig.time.advance(2 * HOUR);
-    // Two CAs: who verifies trusts both, servers stay with the one that everybody knows, clients take the new one.
+    // Two CAs: verifiers trust both, servers keep the certificate of the one that all trust, clients use the new one.
     let second = rig.run();
     assert_eq!(second["old"], first["ca"]);
     assert!(second["ca"].starts_with(&first["ca"]) && second["ca"].len() == first["ca"].len() + 6);
@@ -210,19 +210,19 @@ fn certificates_and_cas_are_renewed_in_time_and_old_cas_are_forgotten() {
     assert_eq!(second["server"], first["server"]);
     assert_ne!(second["client"], first["client"]);
     let expected = ["ca", "old", "server", "client", "bundle"].map(|key| second[key].clone());
-    assert_eq!(rig.names(), expected.into(), "what is not used any more is deleted");
+    assert_eq!(rig.names(), expected.into(), "unused Secrets are deleted");
     let mark = rig.seed.request_count();
     rig.time.advance(DAY - 2 * HOUR);
     assert_eq!(rig.run(), second);
     assert_eq!(rig.asked_since(mark), ["GET secrets"]);
-    // A day after the renewal the old one counts no more.
+    // A day after the renewal the old one is no longer used.
     rig.time.advance(2 * HOUR);
     let third = rig.run();
     assert_eq!((third.get("old"), &third["ca"], &third["client"]), (None, &second["ca"], &second["client"]));
     assert_ne!(third["server"], second["server"]);
     assert_eq!(rig.data(&third["bundle"], "bundle.crt"), rig.data(&third["ca"], "ca.crt"));
     assert_eq!(rig.names().len(), 4);
-    // A certificate of 100 days is renewed at its own time too, while CAs come and go.
+    // A certificate of 100 days has its own time of renewal, while CAs come and go.
     let mut ends = BTreeSet::new();
     for _ in 0..90 {
         rig.time.advance(DAY);
@@ -260,7 +260,7 @@ fn a_leaf_is_renewed_while_its_ca_stays() {
 }
 
 #[test]
-fn a_ca_that_is_damaged_or_somebody_elses_is_named_and_left_alone() {
+fn a_damaged_or_foreign_ca_is_reported_and_not_touched() {
     let good = made_elsewhere(&ca_seed());
     let other = made_elsewhere(&Config::Ca {
         name: "ca-other".to_owned(),
@@ -320,7 +320,7 @@ fn a_ca_that_is_damaged_or_somebody_elses_is_named_and_left_alone() {
         }
         assert!(!rig.seed.requests_since(mark).iter().any(Recorded::is_write), "{case}");
         assert_eq!(rig.secret(&good.name), before, "{case}");
-        // As its remedy says.
+        // As the remedy in the message says.
         rig.seed.delete("", "secrets", NAMESPACE, &good.name);
         rig.load().ensure(&ca_seed(), &ca_options()).unwrap().unwrap();
     }
@@ -333,21 +333,21 @@ fn other_secrets_that_lost_their_labels_are_taken_over_as_upstream_does() {
     let name = secrets.ensure(&token(), &Options::default()).unwrap().unwrap().name.clone();
     let made = rig.data(&name, "static_tokens.csv");
     rig.seed.delete("", "secrets", NAMESPACE, &name);
-    // By its name, without labels, changeable: as from a backup.
+    // By its name, without labels, mutable, as from a backup.
     rig.create(&name, "Opaque", &json!({"foreign": "x"}), &[("static_tokens.csv", b"t,u,u,")]);
     let found = rig.load().ensure(&token(), &Options::default()).unwrap().unwrap();
     assert_eq!((found.get("static_tokens.csv"), made == "t,u,u,"), (&b"t,u,u,"[..], false));
     let stored = rig.secret(&name);
     assert_eq!((&stored["immutable"], &stored["metadata"]["labels"]), (&json!(true), &json!(found.labels)));
     assert!(stored["metadata"]["labels"].get("foreign").is_none());
-    // Deleted after it was listed, when its labels were to be repaired.
+    // Deleted after it was listed, when the agent was about to repair its labels.
     let labels = json!({"metadata": {"labels": {"persist": "true"}}});
     rig.seed.merge("", "secrets", (NAMESPACE, &name), &labels);
     let mut secrets = rig.load();
     rig.seed.delete("", "secrets", NAMESPACE, &name);
     let anew = secrets.ensure(&token(), &Options::default()).unwrap().unwrap();
     assert_eq!(rig.data(&name, "static_tokens.csv").as_bytes(), anew.get("static_tokens.csv"));
-    // Somebody lends the data.
+    // Another Secret has the data.
     rig.seed.delete("", "secrets", NAMESPACE, &name);
     let lends = json!({"secrets-manager-use-data-for-name": "token"});
     rig.create("older", "Opaque", &lends, &[("static_tokens.csv", b"a,b,c,")]);
@@ -359,7 +359,7 @@ fn other_secrets_that_lost_their_labels_are_taken_over_as_upstream_does() {
     assert!(error.to_string().starts_with("secrets garden/older, garden/oldest all have"), "{error}");
 }
 
-/// Lets somebody else make the Secret, just before the first key is handed out.
+/// Lets another writer create the Secret, just before the first key is returned.
 #[derive(Debug)]
 struct Rival {
     place: Place,
@@ -379,7 +379,7 @@ impl RsaKeys for Rival {
 }
 
 #[test]
-fn whoever_is_quicker_has_made_the_secret() {
+fn the_secret_of_a_quicker_writer_is_used() {
     let rig = Rig::new("secrets-rival");
     let rival = Arc::new(Rival {
         place: rig.place.clone(),
@@ -414,7 +414,7 @@ fn without_the_lease_nothing_is_written_and_no_key_is_lost() {
     assert_eq!(rig.keys.taken(), 1);
 }
 
-/// What a Go gardenlet wrote for a Shoot, with other keys in it, and the configurations of it.
+/// Secrets that a Go gardenlet wrote for a Shoot, with other keys, and their configurations.
 fn golden(rig: &Rig) -> Vec<(String, Config, Options)> {
     let all: Value = serde_json::from_str(include_str!("../fixtures/golden-secrets.json")).unwrap();
     let mut found = Vec::new();
@@ -451,7 +451,7 @@ fn golden(rig: &Rig) -> Vec<(String, Config, Options)> {
                 let options = Options { plain_name: ca != "ca-client", ..keeping };
                 (Config::Ca { name: config, common_name, validity: None }, ca_pair(rig, secret), options)
             }
-            // Other keys, other bundles.
+            // Other keys give other bundles.
             _ => continue,
         };
         let data: Vec<(&str, &[u8])> = data.iter().map(|(key, value)| (*key, value.as_bytes())).collect();
@@ -479,7 +479,7 @@ fn ca_pair(rig: &Rig, secret: &Value) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn a_go_gardenlets_secrets_are_taken_over_as_they_are() {
+fn the_secrets_of_a_go_gardenlet_are_taken_over_unchanged() {
     let rig = Rig::new("secrets-golden");
     let golden = golden(&rig);
     assert_eq!(golden.len(), 9);
@@ -494,7 +494,7 @@ fn a_go_gardenlets_secrets_are_taken_over_as_they_are() {
     }
     let after: Vec<Value> = golden.iter().map(|(name, ..)| rig.secret(name)).collect();
     assert_eq!(before, after);
-    assert_eq!(rig.keys.taken(), keys, "nothing is made anew");
+    assert_eq!(rig.keys.taken(), keys, "no key is generated");
     let writes: Vec<_> = rig.seed.requests_since(mark).into_iter().filter(Recorded::is_write).collect();
     assert_eq!(writes.len(), 7, "the bundles of other keys: {writes:?}");
     assert!(writes.iter().all(|request| request.method == "POST"));

@@ -1,4 +1,4 @@
-//! The stand-in itself: as kubectl sees it, and through a plain TLS connection.
+//! The in-process server itself: with kubectl, and over a plain TLS connection.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::support::garden::Garden;
 use crate::support::garden::prepare::{self, Preparation};
 use crate::support::{Options, TestCluster, semantics};
 
-/// Runs kubectl, if this machine has one; none otherwise.
+/// Runs kubectl if this machine has it; returns `None` otherwise.
 fn kubectl(cluster: &TestCluster, arguments: &[&str]) -> Option<String> {
     let file = std::env::temp_dir().join(format!("kubeconfig-{}-{}", std::process::id(), cluster.name));
     std::fs::write(&file, cluster.admin_kubeconfig()).unwrap();
@@ -37,7 +37,7 @@ fn kubectl_reads_and_writes() {
     let object = kubectl(&cluster, &["get", "secret", "s", "-o", "yaml"]).unwrap();
     assert!(object.contains("a: Yg=="), "{object}");
     let manifest = std::env::temp_dir().join(format!("namespace-{}.yaml", std::process::id()));
-    // Not `create namespace`: that speaks protobuf.
+    // Not `create namespace`, which uses protobuf.
     std::fs::write(&manifest, "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n").unwrap();
     kubectl(&cluster, &["apply", "--validate=false", "-f", manifest.to_str().unwrap()]).unwrap();
     kubectl(&cluster, &["label", "namespace", "x", "a=b"]).unwrap();
@@ -46,7 +46,7 @@ fn kubectl_reads_and_writes() {
 }
 
 #[test]
-fn it_behaves_as_a_real_one() {
+fn it_behaves_like_a_real_server() {
     let mut options = Options::new("seed", &Clock::system());
     options.authorization = Authorization::Rbac;
     let cluster = TestCluster::start(options);
@@ -55,7 +55,7 @@ fn it_behaves_as_a_real_one() {
 }
 
 #[test]
-fn kubectl_reads_what_is_gardeners() {
+fn kubectl_reads_objects_of_gardener() {
     let clock = Clock::system();
     let garden = Garden::start(&clock);
     garden.apply(&Preparation::new("edge-1", clock.now()).garden());
@@ -81,9 +81,9 @@ fn kubectl_reads_what_is_gardeners() {
     assert!(objects.contains("class: seed"), "{objects}");
 }
 
-/// Of many servers, those that were asked last keep their connections.
+/// A client keeps connections to the servers that it used last.
 #[test]
-fn a_client_hangs_up_when_others_were_asked() {
+fn a_client_closes_connections_that_were_not_used_recently() {
     let clusters = ["a", "b", "c"].map(|name| TestCluster::start(Options::new(name, &Clock::system())));
     let warm = Warm::up_to(2);
     let clients = clusters.each_ref().map(|cluster| {
@@ -98,6 +98,6 @@ fn a_client_hangs_up_when_others_were_asked() {
         seen[n].push(asked.iter().find(|r| r.path == "/version").unwrap().connection);
     }
     let is_kept = |n: usize| seen[n].windows(2).map(|pair| pair[0] == pair[1]).collect::<Vec<_>>();
-    assert_eq!(is_kept(0), [true, true, true, true], "one of the last two each time");
-    assert_eq!(is_kept(1), [false, true], "two others were asked between");
+    assert_eq!(is_kept(0), [true, true, true, true], "each time one of the two servers used last");
+    assert_eq!(is_kept(1), [false, true], "two other servers were used in between");
 }

@@ -1,5 +1,5 @@
-//! The control plane as the agent writes it, in a seed without nodes. The API server starts with these Secrets, arguments and
-//! files, and lets in the right clients. A sentence says what keeps a workload from running.
+//! The control plane that the agent writes, in a seed without nodes. The API server starts with these Secrets,
+//! arguments and files, and accepts the right clients. A message gives the reason why a workload does not run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ struct Rig {
     made: Made,
 }
 
-/// The Shoot as the garden has it, and its Seed at the edge.
+/// The Shoot as the garden stores it, and its Seed at the edge.
 fn view() -> View {
     let mut seed = json!({"metadata": {"name": "edge-1"}, "spec": prepare::seed_spec()});
     seed["spec"]["dns"]["internal"]["type"] = "unmanaged".into();
@@ -115,7 +115,7 @@ impl Rig {
         kube_controller_manager::deploy(&self.client, &view.technical_id, &deployment.unwrap()).unwrap();
     }
 
-    /// An etcd, as far as others see it.
+    /// The parts of an etcd that other components see.
     fn deploy_etcd(&self) {
         let (namespace, labels) = (&self.view.technical_id, json!({"app": "etcd"}));
         let claim = json!({"metadata": {"name": "main-etcd"}, "spec": {"accessModes": ["ReadWriteOnce"],
@@ -131,7 +131,7 @@ impl Rig {
         );
     }
 
-    /// What a flow hears that waits for a Deployment: nothing once it runs.
+    /// The error of a flow that waits for a Deployment; nothing once it runs.
     fn heard(&self, name: &str) -> Option<String> {
         let key = Place::new(&self.view.technical_id, name);
         let resource = if name.starts_with("etcd") { &STATEFUL_SET } else { &DEPLOYMENT };
@@ -192,7 +192,7 @@ fn expose(seed: &TestCluster, namespace: &str) -> Outside {
 }
 
 #[test]
-fn the_api_server_that_the_agent_writes_lets_in_whom_it_should() {
+fn the_api_server_that_the_agent_writes_accepts_the_right_clients() {
     let rig = Rig::new("plane-runs");
     rig.deploy_etcd();
     rig.deploy_server();
@@ -206,10 +206,10 @@ fn the_api_server_that_the_agent_writes_lets_in_whom_it_should() {
     ] {
         assert_eq!(rig.admin(&url).version().unwrap().git_version, format!("v{VERSION}"), "{url}");
     }
-    // The address of the Service is no name of the certificate.
+    // The certificate does not contain the address of the Service.
     assert!(rig.admin(&format!("https://{}", text(&service, "/spec/clusterIP"))).version().is_err());
 
-    // Tokens are issued under the name that leads nowhere.
+    // The issuer of tokens is the name that is not reachable.
     let server = rig.site.server(namespace).unwrap();
     let account = server.cluster.create(
         "v1",
@@ -240,7 +240,7 @@ fn the_api_server_that_the_agent_writes_lets_in_whom_it_should() {
 }
 
 #[test]
-fn what_keeps_a_control_plane_from_running_is_told() {
+fn the_reason_why_a_control_plane_does_not_run_is_reported() {
     let rig = Rig::new("plane-stuck");
     let namespace = &rig.view.technical_id;
     let trouble = |name: &str, trouble| rig.site.trouble(namespace, name, trouble);
@@ -261,7 +261,7 @@ fn what_keeps_a_control_plane_from_running_is_told() {
     trouble("kube-apiserver", None);
     rig.wait_until_it_runs("kube-apiserver");
 
-    // A certificate without its key: the program says what is wrong, and nobody answers.
+    // A certificate without its key: the program reports the problem, and the server does not answer.
     let mut deployment = rig.seed.get("apps", "deployments", namespace, "kube-apiserver").unwrap();
     let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
     let arguments = container["args"].as_array_mut().unwrap();

@@ -1,5 +1,5 @@
-//! The stand-in for the seed's share in Shoots: its API servers believe whom the mounted Secrets name, end and begin with
-//! their Deployment, and keep their data.
+//! The in-process replacement for the seed's part of Shoots. Its API servers trust the CAs and tokens in the mounted
+//! Secrets, start and stop with their Deployment, and keep their data.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Rig {
                 "spec": {"containers": [container], "volumes": volumes}}}})
     }
 
-    /// etcd, as far as anybody sees it: a StatefulSet with a volume, and its Service.
+    /// The parts of etcd that other components see: a StatefulSet with a volume, and its Service.
     fn apply_etcd(&self) {
         let labels = json!({"app": "etcd"});
         let claim = json!({"metadata": {"name": "main-etcd"}, "spec": {"accessModes": ["ReadWriteOnce"],
@@ -179,7 +179,7 @@ fn leaf(name: &str, common_name: &str, organizations: &[&str], usage: Usage, nam
     }
 }
 
-/// What the Deployment mounts, and an administrator's certificate: the names of the Secrets.
+/// The Secrets that the Deployment mounts, and an administrator's certificate, by their names.
 fn make_secrets(seed: &TestCluster) -> BTreeMap<&'static str, String> {
     let options = kube::Options { qps: 0.0, clock: seed.clock().clone(), ..kube::Options::default() };
     let place = Place {
@@ -235,7 +235,7 @@ fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> u16 {
 }
 
 #[test]
-fn an_api_server_believes_whom_its_secrets_name() {
+fn an_api_server_trusts_the_credentials_in_its_secrets() {
     let rig = Rig::new("stand-believes");
     rig.apply_etcd();
     rig.apply_server("v1.34.3");
@@ -258,7 +258,7 @@ fn an_api_server_believes_whom_its_secrets_name() {
     let livez = health.raw(kube::Method::Get, "/livez", None, "").unwrap();
     assert_eq!((livez.status, code(health.get::<Value>(&CONFIG_MAP, "default", "kept"))), (200, 403));
 
-    // Whom the key of ServiceAccounts signs for, and only for its own audiences.
+    // Tokens signed with the key of ServiceAccounts, but only for the server's own audiences.
     let account = json!({"metadata": {"name": "gardener"}});
     admin.create::<Value>(&SERVICE_ACCOUNT, "kube-system", &account).unwrap();
     let request = |spec: Value| {
@@ -281,7 +281,7 @@ fn an_api_server_believes_whom_its_secrets_name() {
     let forged = format!("{body}.{other}{}", &signature[1..]);
     assert_eq!(get(forged), 401);
 
-    // What is switched off is not there, and Services have addresses of the Shoot.
+    // Disabled APIs do not exist, and Services have addresses of the Shoot.
     assert_eq!(admin.raw(kube::Method::Get, "/apis/apps/v1", None, "").unwrap().status, 404);
     let service: Value = admin.get(&gardenlet::api::core::SERVICE, "default", "kubernetes").unwrap();
     assert_eq!(service["spec"]["clusterIP"], "100.64.0.1");
@@ -289,10 +289,10 @@ fn an_api_server_believes_whom_its_secrets_name() {
 }
 
 #[test]
-fn an_api_server_ends_and_begins_with_its_deployment_and_keeps_its_data() {
+fn an_api_server_stops_and_starts_with_its_deployment_and_keeps_its_data() {
     let rig = Rig::new("stand-lives");
     rig.apply_server("v1.34.3");
-    // Without etcd it does not answer, and nobody says it does.
+    // Without etcd the server does not answer, and its Deployment is not available.
     rig.seed
         .wait_for("its pod", |_| (rig.pod("kube-apiserver")["status"]["phase"] == "Running").then_some(()));
     assert!(rig.site.server(SHOOT).is_none());
@@ -329,7 +329,7 @@ fn an_api_server_ends_and_begins_with_its_deployment_and_keeps_its_data() {
         assert_eq!(dial(&rig.site.routes(), host), refused, "{host}");
     }
 
-    // It begins anew with the next version.
+    // It starts again with the next version.
     let mut next = strip(&rig.deployment("v1.35.4"));
     next["spec"]["replicas"] = json!(1);
     rig.seed.merge("apps", "deployments", (SHOOT, "kube-apiserver"), &next);
@@ -338,7 +338,7 @@ fn an_api_server_ends_and_begins_with_its_deployment_and_keeps_its_data() {
     admin.get::<Value>(&CONFIG_MAP, "default", "kept").unwrap();
     assert_eq!(dial(&rig.site.routes(), "kube-apiserver.shoot--test--one.svc.cluster.local"), Ok(()));
 
-    // A pod that is killed is replaced, and its server with it.
+    // A deleted pod is replaced, and its server with it.
     let killed = rig.pod("kube-apiserver");
     rig.seed.delete("", "pods", SHOOT, text(&killed, "/metadata/name"));
     rig.seed.wait_for("the next pod", |_| {
@@ -350,7 +350,7 @@ fn an_api_server_ends_and_begins_with_its_deployment_and_keeps_its_data() {
     rig.wait_until_available();
     admin.get::<Value>(&CONFIG_MAP, "default", "kept").unwrap();
 
-    // A namespace of the same name has other data.
+    // A new namespace of the same name has other data.
     rig.seed.delete("", "namespaces", "", SHOOT);
     rig.seed.wait_for("the end of the namespace", |seed| {
         (seed.get("", "namespaces", "", SHOOT).is_none() && rig.site.server(SHOOT).is_none()).then_some(())
@@ -358,9 +358,9 @@ fn an_api_server_ends_and_begins_with_its_deployment_and_keeps_its_data() {
     assert_eq!(rig.site.complaints(), Vec::<String>::new());
 }
 
-/// As for the program as a process of its own: told of nothing, and dialed without help.
+/// As with the program as a separate process: no connection is routed inside the test.
 #[test]
-fn an_api_server_listens_at_the_port_of_the_nodes() {
+fn an_api_server_listens_on_the_node_port() {
     let rig = Rig::with("stand-node-port", |seed| {
         seed.set_share(Share { workloads_but_in: PREFIX, ..Share::default() });
         Site::start(seed.client(), SiteOptions { listen: Listen::NodePort, ..SiteOptions::default() })
@@ -380,7 +380,7 @@ fn an_api_server_listens_at_the_port_of_the_nodes() {
 }
 
 #[test]
-fn trouble_is_where_a_kubelet_would_tell_of_it() {
+fn trouble_shows_where_a_kubelet_would_report_it() {
     let rig = Rig::new("stand-troubled");
     let trouble = |name: &str, trouble| rig.site.trouble(SHOOT, name, trouble);
     trouble("main-etcd-etcd-main-0", Some(Trouble::Unbound));
@@ -405,7 +405,7 @@ fn trouble_is_where_a_kubelet_would_tell_of_it() {
     trouble("kube-apiserver", None);
     rig.wait_until_available();
 
-    // A Secret that is not there keeps the next pod from its container; the one before it goes on.
+    // A missing Secret prevents the start of the next pod's container; the pod before it continues to run.
     let mut next = rig.deployment("v1.35.4");
     let volume = &mut next["spec"]["template"]["spec"]["volumes"][0];
     volume["secret"]["secretName"] = "absent".into();
@@ -417,7 +417,7 @@ fn trouble_is_where_a_kubelet_would_tell_of_it() {
         pods.iter().any(|pod| text(pod, says).contains("secret \"absent\" not found")).then_some(())
     });
     assert_eq!(rig.admin().version().unwrap().git_version, "v1.34.3");
-    // Packets that vanish are no refusal.
+    // A timeout is not a refusal.
     rig.site.routes().lose(SHOOT);
     let lost = rig.site.routes().dial(ADDRESS, 443, Duration::from_millis(50)).map_err(|e| e.kind());
     assert_eq!(lost.map(drop), Err(std::io::ErrorKind::TimedOut));

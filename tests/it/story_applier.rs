@@ -1,4 +1,5 @@
-//! Who applies ManagedResources in a seed: the agent, or a gardener-resource-manager; and what follows from it.
+//! The applier of ManagedResources in a seed, the agent or a gardener-resource-manager, and the consequences of that
+//! choice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,7 +20,7 @@ use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World, wait_
 const GRM: (&str, &str) = ("garden", "gardener-resource-manager");
 const EXTENSIONS: &str = "extensions.gardener.cloud";
 
-/// A gardener-resource-manager that is deployed, and the lease of one that lives.
+/// A deployed gardener-resource-manager, and the lease of a live one.
 fn deploy(world: &World) {
     let labels = json!({"app": "gardener-resource-manager"});
     world.seed.apply(&[json!({"apiVersion": "apps/v1", "kind": "Deployment",
@@ -30,7 +31,7 @@ fn deploy(world: &World) {
     world.seed.create("coordination.k8s.io/v1", "leases", &lease);
 }
 
-/// The other resource manager. Stories that run at the same time write into one log: each has a name of its own.
+/// The other resource manager. Stories that run at the same time share a log, so each has a name of its own.
 fn other(world: &World) -> String {
     format!("gardener-resource-manager-{}", world.name)
 }
@@ -65,19 +66,19 @@ fn ready_message(world: &World) -> String {
 }
 
 #[test]
-fn an_explicit_choice_scales_a_resource_manager_to_nothing() {
+fn an_explicit_choice_scales_a_resource_manager_to_zero() {
     let world = World::start(&Options::calm("chosen"));
     deploy(&world);
     let agent = agent_with(&world, "Embedded");
-    world.seed.wait_for("the end of the other one", |_| {
+    world.seed.wait_for("the scale-down of the other one", |_| {
         renew(&world);
         (replicas(&world) == 0).then_some(())
     });
     world.wait_for_log(&["INFO", "Scaled to 0", "deployment=gardener-resource-manager"]);
     world.wait_until_ready();
-    // Somebody scales it up again, and it is faster.
+    // Another client scales it up again, and it acquires the lease first.
     world.seed.merge("apps", "deployments", GRM, &json!({"spec": {"replicas": 1}}));
-    world.seed.wait_for("its second end", |_| {
+    world.seed.wait_for("its second scale-down", |_| {
         renew(&world);
         (replicas(&world) == 0).then_some(())
     });
@@ -87,7 +88,7 @@ fn an_explicit_choice_scales_a_resource_manager_to_nothing() {
 }
 
 #[test]
-fn without_that_choice_a_resource_manager_goes_on_and_people_are_told() {
+fn without_that_choice_a_resource_manager_continues_and_conditions_report_it() {
     let world = World::start(&Options::calm("default"));
     deploy(&world);
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
@@ -98,12 +99,12 @@ fn without_that_choice_a_resource_manager_goes_on_and_people_are_told() {
          by {}.",
         other(&world)
     );
-    world.garden.wait_for("a condition that says so", |_| {
+    world.garden.wait_for("a condition with this message", |_| {
         renew(&world);
         (ready_message(&world) == passive).then_some(())
     });
     assert_eq!(world.seed_condition("GardenletReady").unwrap().0, "True");
-    world.garden.wait_for("an installation that says so", |_| {
+    world.garden.wait_for("an installation with this message", |_| {
         renew(&world);
         let (status, reason, message) = world.installation_condition("echo", "Installed")?;
         let told = message.ends_with(passive.strip_prefix(upstream)?);
@@ -121,13 +122,13 @@ fn without_that_choice_a_resource_manager_goes_on_and_people_are_told() {
 }
 
 #[test]
-fn what_another_resource_manager_reports_is_told_at_once() {
+fn reports_of_another_resource_manager_are_passed_on_at_once() {
     let world = World::start(&Options::calm("external"));
     deploy(&world);
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let mut config = world.config();
     config["edge"]["resourceManager"] = json!("External");
-    // Whoever waits for the next round waits in vain.
+    // The next periodic round would be too late for this test.
     config["controllers"] = json!({"controllerInstallationCare": {"syncPeriod": "24h"}});
     let agent = world.agent_with(&config);
     let name = world.seed.wait_for("the ManagedResource", |seed| {
@@ -155,7 +156,7 @@ fn what_another_resource_manager_reports_is_told_at_once() {
     };
     report("True", "fine");
     wait_for_healthy("True", "healthy");
-    // Before, there is no watch that could tell.
+    // Before that, no watch could report a change.
     world.seed.wait_for("the watch of ManagedResources", |seed| {
         let requests = seed.requests();
         requests
@@ -169,7 +170,8 @@ fn what_another_resource_manager_reports_is_told_at_once() {
         report("False", &format!("broken {n}"));
         wait_for_healthy("False", &format!("is False: broken {n}"));
     }
-    // All of it is known from the watch. What reconciles the installation may read the object meanwhile, but not for each report.
+    // The agent knows all of it from the watch. The reconciler of the installation may read the object meanwhile, but
+    // not for each report.
     let asked = world.seed.requests_since(mark);
     let reads: Vec<String> =
         asked.iter().filter(|r| r.method == "GET" && r.path.ends_with(&name)).map(Recorded::line).collect();
@@ -180,7 +182,7 @@ fn what_another_resource_manager_reports_is_told_at_once() {
 }
 
 #[test]
-fn an_account_that_is_made_anew_costs_no_more_than_moments() {
+fn a_new_account_interrupts_the_applier_only_briefly() {
     let world = World::start(&Options::calm("renamed"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = world.agent();
@@ -206,7 +208,7 @@ fn an_account_that_is_made_anew_costs_no_more_than_moments() {
 }
 
 #[test]
-fn the_lease_is_given_back_only_when_nothing_is_written_any_more() {
+fn the_lease_is_released_only_after_the_last_write() {
     let world = World::start(&Options::calm("drained"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = world.agent();
@@ -220,12 +222,12 @@ fn the_lease_is_given_back_only_when_nothing_is_written_any_more() {
     let values = json!({"helm": {"values": {"greeting": "late"}}});
     world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
     wait_for("a slow write", || (slow.hits() == 1).then_some(()));
-    // Another instance leads: the term ends in good order.
+    // Another instance leads: the term ends in order.
     let spec = json!({"holderIdentity": "host-2_x", "leaseDurationSeconds": 15, "renewTime": rfc3339_micro(world.clock.now())});
     world.seed.merge(LEASES, "leases", ("garden", "gardenlet-leader-election"), &json!({"spec": spec}));
     world.seed.wait_for("the lease to be free", |_| {
         let free = holder(&world, GRM.1).is_empty();
-        assert!(!free || written.load(Ordering::SeqCst), "a write came after the lease was given back");
+        assert!(!free || written.load(Ordering::SeqCst), "a write came after the lease was released");
         free.then_some(())
     });
     let map = world.seed.get("", "configmaps", &format!("extension-{name}"), "echo").unwrap();
@@ -234,12 +236,12 @@ fn the_lease_is_given_back_only_when_nothing_is_written_any_more() {
 }
 
 #[test]
-fn only_kinds_that_somebody_serves_are_listed() {
+fn only_kinds_of_registered_extensions_are_listed() {
     let world = World::start(&Options::new("lists"));
     let agent = world.agent();
     world.wait_until_ready();
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
-    // One more of the same kind and type, which is not the primary one: it counts as much.
+    // Another one of the same kind and type, which is not the primary one: it counts, too.
     let mut second = prepare::extension("second", &[], &json!({}));
     second[0] = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ControllerDeployment",
         "metadata": {"name": "second"}, "type": "custom", "providerConfig": {}});
@@ -269,7 +271,8 @@ fn only_kinds_that_somebody_serves_are_listed() {
     };
     let kinds: std::collections::BTreeSet<String> =
         world.seed.requests().iter().filter(listed).map(|r| r.path.clone()).collect();
-    // Besides Extensions, what the provider of the seed serves, and what the controllers of backups watch.
+    // Besides Extensions: the kinds that the provider of the seed serves, and the kinds that the controllers of backups
+    // watch.
     let served = [
         "backupbuckets",
         "backupentries",
@@ -290,7 +293,7 @@ const WEBHOOKS: [(&str, &str); 2] = [
     ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
 ];
 
-/// What a gardener-resource-manager that was scaled to nothing leaves behind.
+/// What remains of a gardener-resource-manager with zero replicas.
 pub fn leave_webhooks(world: &World) {
     let service = json!({"namespace": "garden", "name": "gardener-resource-manager", "port": 443});
     let webhook = json!({"name": "high-availability-config.resources.gardener.cloud", "failurePolicy": "Fail",
@@ -305,7 +308,7 @@ fn webhooks(world: &World) -> usize {
     WEBHOOKS.iter().filter(|(_, plural)| world.seed.get(ADMISSION, plural, "", GRM.1).is_some()).count()
 }
 
-/// Writes of an extension's objects are refused as the API server refuses them when a webhook does not answer.
+/// The server refuses writes of an extension's objects, as it does when a webhook does not answer.
 fn refuse_writes(world: &World) -> crate::support::http::faults::Ordered {
     let mut refusal = failure(500, None);
     refusal.message = "Internal error occurred: failed calling webhook \
@@ -328,7 +331,7 @@ const COMMAND: &str = "unless it comes back, run: kubectl delete \
     mutatingwebhookconfiguration,validatingwebhookconfiguration gardener-resource-manager";
 
 #[test]
-fn webhooks_that_were_left_behind_are_named_with_the_command_that_removes_them() {
+fn leftover_webhooks_are_reported_with_the_command_that_removes_them() {
     let world = World::start(&Options::calm("hooked"));
     leave_webhooks(&world);
     let refused = refuse_writes(&world);
@@ -336,8 +339,8 @@ fn webhooks_that_were_left_behind_are_named_with_the_command_that_removes_them()
     let agent = world.agent();
     world
         .garden
-        .wait_for("a condition that says so", |_| ready_message(&world).contains(COMMAND).then_some(()));
-    world.garden.wait_for("an installation that says so", |_| {
+        .wait_for("a condition with this message", |_| ready_message(&world).contains(COMMAND).then_some(()));
+    world.garden.wait_for("an installation with this message", |_| {
         let (status, reason, message) = world.installation_condition("echo", "Installed")?;
         let is_told = message.contains("failed calling webhook") && message.contains(COMMAND);
         (status == "False" && reason == "InstallationPending" && is_told).then_some(())
@@ -346,7 +349,7 @@ fn webhooks_that_were_left_behind_are_named_with_the_command_that_removes_them()
     let problem = agent.problem("gardener-resource-manager-webhooks").unwrap();
     assert!(problem.contains("MutatingWebhookConfiguration and ValidatingWebhookConfiguration"), "{problem}");
     assert!(problem.contains(COMMAND), "{problem}");
-    // Nothing was removed: that is the operator's to do.
+    // Nothing was removed: the operator has to do that.
     assert_eq!(webhooks(&world), 2);
     for (_, plural) in WEBHOOKS {
         world.seed.delete(ADMISSION, plural, "", GRM.1);
@@ -361,7 +364,7 @@ fn webhooks_that_were_left_behind_are_named_with_the_command_that_removes_them()
 }
 
 #[test]
-fn an_explicit_choice_removes_webhooks_that_were_left_behind() {
+fn an_explicit_choice_removes_leftover_webhooks() {
     let world = World::start(&Options::calm("unhooked"));
     leave_webhooks(&world);
     refuse_writes(&world);
@@ -371,14 +374,14 @@ fn an_explicit_choice_removes_webhooks_that_were_left_behind() {
     assert_eq!(webhooks(&world), 0);
     world.wait_for_log(&["INFO", "Removed webhooks", "kind=ValidatingWebhookConfiguration"]);
     agent.stop();
-    // Somebody restores them: the next start looks again.
+    // Another client restores them: the next start checks again.
     leave_webhooks(&world);
     let agent = agent_with(&world, "Embedded");
     world.seed.wait_for("their end", |_| (webhooks(&world) == 0).then_some(()));
     agent.stop();
 }
 
-/// Definitions that are there with a stray category; `true` for those that were repaired.
+/// Definitions with an extra category; `true` for those that were repaired.
 fn spoil(world: &World) {
     for mut definition in crds::all() {
         definition["spec"]["names"]["categories"] = json!(["spoiled"]);
@@ -392,7 +395,7 @@ fn is_repaired(world: &World, name: &str) -> bool {
 }
 
 #[test]
-fn where_the_garden_runs_in_the_seed_its_operator_keeps_what_is_its_own() {
+fn in_the_cluster_of_the_garden_its_operator_keeps_its_objects() {
     let world = World::start(&Options::calm("hosting"));
     crate::role::put_garden_into(&world.seed);
     spoil(&world);

@@ -1,4 +1,5 @@
-//! BackupBuckets and BackupEntries: made, changed, in trouble, moved to another seed, deleted. The test plays their extension.
+//! BackupBuckets and BackupEntries: created, changed, failed, moved to another seed, deleted. The test plays their
+//! extension.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Lab {
         lab
     }
 
-    /// Whatever becomes of the bucket.
+    /// Does not wait for the bucket.
     pub(crate) fn prepare(name: &'static str, garden: &[Value], change: impl FnOnce(&mut Value)) -> Self {
         let lab = Self::prepare_and(name, garden, change, |_, _| {});
         lab.world.wait_until_ready();
@@ -64,7 +65,7 @@ impl Lab {
         let world = World::start(&Options::new(name));
         world.garden.apply(garden);
         world.garden.create("v1", "namespaces", &json!({"metadata": {"name": PROJECT}}));
-        // Whose entries these are: without it, they go.
+        // The owner of these entries: without it, they are deleted.
         let mut shoot = prepare::shoot("s1");
         shoot["metadata"]["uid"] = json!("u");
         shoot["spec"]["seedName"] = json!(name);
@@ -122,7 +123,7 @@ impl Lab {
         self.world.garden.apply(&[entry]);
     }
 
-    /// The agent is not there for a while, and comes back.
+    /// The agent stops for a while and starts again.
     pub(crate) fn is_away(&self, time: Duration) {
         self.agent.stop();
         self.world.time.advance(time);
@@ -146,7 +147,7 @@ fn merge(object: &mut Value, more: &Value) {
     }
 }
 
-/// Whether the last operation has this state, for the present generation.
+/// Whether the last operation has this state, for the current generation.
 pub(crate) fn is(object: &Value, state: &str) -> bool {
     object["status"]["lastOperation"]["state"] == state
         && object["status"]["observedGeneration"] == object["metadata"]["generation"]
@@ -199,18 +200,18 @@ fn a_seed_has_a_bucket_and_shoots_have_entries_in_it() {
     let expected = json!({"type": "local", "region": "north", "bucketName": lab.bucket,
         "backupBucketProviderStatus": {"id": "b-1"}, "secretRef": {"namespace": "garden", "name": secret}});
     assert_eq!(lab.object("backupentries", &entry_name(1)).unwrap()["spec"], expected);
-    // Credentials that the extension has made are those that count.
+    // Credentials from the extension take precedence.
     assert_eq!(lab.secret(&secret).unwrap()["data"], json!({"made": base64(b"by the extension")}));
     lab.end();
 }
 
 #[test]
-fn what_is_right_is_not_written_and_other_credentials_are_brought() {
+fn correct_objects_are_not_written_and_new_credentials_are_copied() {
     let lab = Lab::start("rotated", |_| {});
     lab.apply_entry(&entry_name(1), &json!({}));
     lab.wait_for_entry(&entry_name(1), "Succeeded");
     lab.player.asked();
-    // Half an hour of nothing.
+    // Half an hour without changes.
     let marks = (lab.world.garden.request_count(), lab.world.seed.request_count());
     lab.world.skip(HOUR / 2);
     let of_backups = |r: &&crate::support::http::record::Recorded| {
@@ -235,7 +236,7 @@ fn what_is_right_is_not_written_and_other_credentials_are_brought() {
     }
     let both = ["backupbuckets", "backupentries"];
     let mut asked: Vec<&str> = Vec::new();
-    lab.wait_for("both to be asked", || {
+    lab.wait_for("requests for both", || {
         let done = both.iter().zip([&lab.bucket, &entry_name(1)]).all(|(kind, name)| {
             let object = lab.object(kind, name).unwrap_or_default();
             object["status"]["lastOperation"]["type"] == "Reconcile"
@@ -244,7 +245,7 @@ fn what_is_right_is_not_written_and_other_credentials_are_brought() {
     });
     asked.extend(lab.player.asked().iter().map(|(kind, ..)| *kind));
     assert_eq!(asked, both);
-    // After half a day the extension is asked again.
+    // After half a day the agent requests another reconciliation from the extension.
     lab.is_away(12 * HOUR);
     lab.wait_for("another request", || {
         lab.player.asked().iter().any(|(kind, ..)| *kind == "backupbuckets").then_some(())
@@ -253,7 +254,7 @@ fn what_is_right_is_not_written_and_other_credentials_are_brought() {
     lab.end();
 }
 
-/// `explain` names what bucket and entry wait for.
+/// `explain` names what the bucket and the entry wait for.
 fn is_explained(lab: &Lab) {
     let desk = Desk::new(&lab.world, |_| {});
     let missing = "refers to Secret garden/backup, which the garden does not have: create it";
@@ -277,7 +278,7 @@ fn is_explained(lab: &Lab) {
 }
 
 #[test]
-fn what_goes_wrong_is_told_with_its_code_and_is_over_when_it_is() {
+fn backup_errors_are_reported_with_their_code_until_they_are_resolved() {
     let lab = Lab::prepare("troubled", &[], |_| {});
     let says = |object: Value, words: &str| {
         let error = &object["status"]["lastError"];
@@ -316,7 +317,8 @@ fn what_goes_wrong_is_told_with_its_code_and_is_over_when_it_is() {
     });
     let entry = lab.wait_for_entry(&entry_name(1), "Succeeded");
     assert!(entry["status"]["lastError"].is_null());
-    // An extension that has failed for good is asked again, and one that loses its object gets another one.
+    // If an extension has failed for good, the agent requests the operation again. If an extension loses its object,
+    // the agent creates another one.
     lab.player.asked();
     let failed = json!({"status": {"lastOperation": {"type": "Reconcile", "state": "Failed", "progress": 0,
         "description": "gave up", "lastUpdateTime": "2099-01-01T00:00:00Z"}}});
@@ -340,7 +342,7 @@ fn what_goes_wrong_is_told_with_its_code_and_is_over_when_it_is() {
 }
 
 #[test]
-fn backups_are_kept_for_their_time() {
+fn backups_are_kept_for_their_retention_period() {
     let lab = Lab::start("patient", |config| {
         let purposes = json!(["production"]);
         config["controllers"]["backupEntry"] =
@@ -379,12 +381,12 @@ fn backups_are_kept_for_their_time() {
 }
 
 #[test]
-fn an_entry_leaves_for_another_seed_and_comes_from_one() {
+fn an_entry_moves_to_another_seed_and_back() {
     let lab = Lab::start("moving", |_| {});
     lab.apply_entry(&entry_name(1), &json!({}));
     lab.wait_for_entry(&entry_name(1), "Succeeded");
     lab.player.asked();
-    // It is to go to another seed, whose agent is not here.
+    // It moves to another seed, whose agent does not run here.
     lab.world.garden.merge(
         CORE,
         "backupentries",
@@ -401,9 +403,9 @@ fn an_entry_leaves_for_another_seed_and_comes_from_one() {
     assert!(lab.object("backupentries", &entry_name(1)).is_none());
     assert!(lab.secret(&format!("entry-{}", entry_name(1))).is_none());
     let asked: Vec<&str> = lab.player.asked().iter().map(|(.., operation)| *operation).collect();
-    assert_eq!(asked, ["migrate"], "an object that is not held goes without being asked");
+    assert_eq!(asked, ["migrate"], "an object without a finalizer is deleted without a request");
 
-    // It comes back with what the other seed knew. Until somebody restores it, nobody touches it.
+    // It comes back with the state from the other seed. It stays unchanged until a restoration is requested.
     let state = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ShootState",
         "metadata": {"namespace": PROJECT, "name": "s1"},
         "spec": {"extensions": [{"kind": "BackupEntry", "name": entry_name(1), "state": {"folder": "f"}}]}});
@@ -432,7 +434,7 @@ fn an_entry_leaves_for_another_seed_and_comes_from_one() {
 }
 
 #[test]
-fn a_seed_takes_its_bucket_along() {
+fn a_seed_is_deleted_with_its_bucket() {
     let lab = Lab::start("ending", |_| {});
     let error = json!({"description": "The bucket is not empty."});
     lab.player.behave("backupbuckets", Manners { error: Some(("Error", error)), ..Manners::default() });
@@ -459,7 +461,7 @@ fn a_seed_takes_its_bucket_along() {
     lab.wait_for("the end of the Seed", || lab.world.garden.seed("ending").is_none().then_some(()));
     assert!(lab.bucket().is_none() && lab.secret(&format!("bucket-{}", lab.bucket)).is_none());
     let held = lab.world.garden.get("", "secrets", "garden", "backup").unwrap();
-    assert_eq!(finalizers(&held), Vec::<&str>::new(), "the credentials may go");
+    assert_eq!(finalizers(&held), Vec::<&str>::new(), "the credentials have no finalizer");
     lab.end();
 }
 
@@ -495,7 +497,7 @@ fn a_shoot_has_an_entry_that_outlives_it() {
     let bucket = text(&world.garden.seed("keeping").unwrap(), "/metadata/uid").to_owned();
     assert_eq!(found["spec"], json!({"bucketName": bucket, "seedName": "keeping"}));
 
-    // What the extension knows is in the ShootState, soon after it has changed.
+    // The extension's state is in the ShootState soon after each change.
     let known = |number: u32| {
         world.garden.wait_for("the state in the ShootState", |garden| {
             let state = garden.get(CORE, "shootstates", PROJECT_NAMESPACE, "s1")?;
@@ -510,7 +512,7 @@ fn a_shoot_has_an_entry_that_outlives_it() {
     world.seed.merge(GROUP, "backupentries", ("", &name), &asks);
     known(2);
 
-    // The Shoot goes, and its backups are kept for an hour.
+    // The Shoot is deleted, and its backups are kept for an hour.
     let confirmed = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
     world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, "s1"), &confirmed);
     world.garden.delete(CORE, "shoots", PROJECT_NAMESPACE, "s1");

@@ -1,5 +1,5 @@
-//! The agent is killed after each of its writes for backups, while a bucket and entries are made, changed, moved and deleted: it
-//! starts again, and ends where it would have ended.
+//! The agent is killed after each of its writes for backups, while a bucket and entries are created, changed, moved and
+//! deleted. It starts again, and the result is the same.
 
 use gardenlet::api::gardener::OPERATION;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::support::encoding::base64;
 use crate::support::http::faults::Seen;
 use crate::world::CORE;
 
-/// Whether a Secret of this name is about backups.
+/// Whether a Secret of this name belongs to backups.
 fn is_secret(name: &str) -> bool {
     ["bucket-", "entry-", "generated-", "backup"].iter().any(|prefix| name.starts_with(prefix))
 }
@@ -26,7 +26,7 @@ fn concerns(seen: &Seen) -> bool {
     resource.starts_with("backup") || resource == "secrets" && (is_secret(name) || is_secret(created))
 }
 
-/// The whole story, killed after one write or after none.
+/// The whole story, with a kill after one write or without a kill.
 fn run(at: Option<usize>) -> Outcome {
     let mut kill = None;
     let lab = Lab::prepare_and(
@@ -67,7 +67,7 @@ fn run(at: Option<usize>) -> Outcome {
         lab.bucket().filter(|bucket| is_new && is(bucket, "Succeeded")).map(drop)
     });
 
-    // One entry leaves for another seed and comes back, the other one is deleted.
+    // One entry moves to another seed and back, the other one is deleted.
     let place = (PROJECT, entry_name(1));
     let place = (place.0, place.1.as_str());
     lab.world.garden.merge(CORE, "backupentries", place, &json!({"spec": {"seedName": "elsewhere"}}));
@@ -96,14 +96,14 @@ fn run(at: Option<usize>) -> Outcome {
     lab.world.garden.delete(CORE, "seeds", "", "killed");
     wait("the end of the Seed", &|| lab.world.garden.seed("killed").is_none().then_some(()));
     let held = lab.world.garden.get("", "secrets", "garden", "backup").unwrap();
-    assert_eq!(finalizers(&held), Vec::<&str>::new(), "the credentials may go");
+    assert_eq!(finalizers(&held), Vec::<&str>::new(), "the credentials have no finalizer");
     objects.extend(left(&lab, "in the end"));
     kill.restart_if_due();
     lab.end();
     Outcome { objects, kill }
 }
 
-/// What garden and seed have for backups.
+/// The objects for backups in garden and seed.
 fn left(lab: &Lab, when: &str) -> Vec<(String, Value)> {
     let words = Words::new(&[]);
     let is_ours = |id: &Id| {
@@ -114,7 +114,7 @@ fn left(lab: &Lab, when: &str) -> Vec<(String, Value)> {
     let mut all = [of(&lab.world.garden), of(&lab.world.seed)].concat();
     for (key, object) in &mut all {
         *key = format!("{when}: {key}");
-        // What is asked twice is done twice, and is another generation then.
+        // A repeated request is executed again and changes the generation.
         if object["metadata"]["generation"] == object["status"]["observedGeneration"] {
             object["metadata"]["generation"] = json!("observed");
             object["status"]["observedGeneration"] = json!("present");

@@ -14,12 +14,12 @@ const COUNT: usize = 200;
 const PURPOSES: [&str; 3] = ["production", "testing", "evaluation"];
 const KEPT: &str = "production";
 const GRACE: Duration = Duration::from_secs(48 * 3_600);
-/// The bucket that nobody can use.
+/// The bucket that cannot be used.
 const BROKEN: &str = "broken";
-/// Requests to the garden for one entry until it has succeeded: what it reads and writes, and again for each time that somebody
-/// tells of a change.
+/// Requests to the garden for one entry until it has succeeded: its reads and writes, and again for each reported
+/// change.
 const REQUESTS_EACH_MAX: usize = 24;
-/// Requests to the garden in half an hour for one entry that waits for its bucket: three looks.
+/// Requests to the garden in half an hour for one entry that waits for its bucket: three checks.
 const WAITING_REQUESTS_MAX: usize = 8;
 
 fn purpose(n: usize) -> &'static str {
@@ -69,7 +69,7 @@ impl Lab {
 }
 
 #[test]
-fn two_hundred_entries_have_their_times_and_troubles() {
+fn two_hundred_entries_keep_their_schedule_despite_errors() {
     let lab = Lab::start("crowded", |config| {
         config["controllers"]["backupEntry"] =
             json!({"deletionGracePeriodHours": 48, "deletionGracePeriodShootPurposes": [KEPT]});
@@ -86,13 +86,13 @@ fn two_hundred_entries_have_their_times_and_troubles() {
     let failed = lab.entry(&entry_name(1)).unwrap();
     assert_eq!(failed["status"]["lastError"]["codes"], json!(["ERR_CONFIGURATION_PROBLEM"]));
 
-    // Those that wait for their bucket cost next to nothing.
+    // Entries that wait for their bucket need very few requests.
     let mark = lab.world.garden.request_count();
     lab.world.skip(Duration::from_secs(1_800));
     let most = numbers(is_broken).into_iter().map(|n| lab.requests_for(mark, n)).max().unwrap();
     assert!(most <= WAITING_REQUESTS_MAX, "{most} requests for one entry that waits");
 
-    // All are deleted: those of one purpose are kept for their time, in whichever bucket they are.
+    // All are deleted. Entries of one purpose are kept for a retention period, whatever their bucket.
     for n in 1..=COUNT {
         lab.world.garden.delete(CORE, "backupentries", PROJECT, &entry_name(n));
     }
@@ -100,7 +100,7 @@ fn two_hundred_entries_have_their_times_and_troubles() {
     lab.wait_for_states(&[("Pending", kept)]);
     let objects = numbers(|n| purpose(n) == KEPT && !is_broken(n)).len();
     assert_eq!(lab.world.seed.store().all("extensions.gardener.cloud", "backupentries", "").len(), objects);
-    // The agent is away when their time is over.
+    // The agent does not run when their retention period ends.
     lab.is_away(GRACE);
     lab.wait_for_states(&[]);
     let left: Vec<Value> = lab.world.seed.store().list("", "secrets", "garden");
@@ -108,7 +108,7 @@ fn two_hundred_entries_have_their_times_and_troubles() {
         left.iter().map(|s| text(s, "/metadata/name")).filter(|n| n.starts_with("entry-")).collect();
     assert_eq!(left, Vec::<&str>::new());
 
-    // The credentials come, and the other bucket works, too.
+    // The credentials are created, and the other bucket works, too.
     let mut found = crate::story_backups::credentials("late");
     found["metadata"]["name"] = json!("nowhere");
     lab.world.garden.apply(&[found]);

@@ -1,5 +1,5 @@
-//! Bad input for the controllers of backups, Bastions and ManagedSeeds: each is told with its place and its remedy, nothing that
-//! is not the agent's is deleted, and nobody spins.
+//! Bad input for the controllers of backups, Bastions and ManagedSeeds. The report of each problem has its place and
+//! its remedy. The agent deletes no foreign object, and no controller retries without pauses.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ use crate::support::json::text;
 use crate::world::{CORE, World};
 
 const PROBLEM: &str = "ERR_CONFIGURATION_PROBLEM";
-/// An object of somebody else.
+/// An object of another owner.
 const MINE: &str = "example.org/mine";
-/// How long nobody may spin.
+/// The time in which no controller may retry without pauses.
 const WHILE: Duration = Duration::from_secs(300);
-/// Requests of the agent for an object whose trouble has been told: retries with pauses that grow to five minutes, each of few
-/// requests, or a look in half a minute.
+/// Requests of the agent for an object with a reported problem: retries of few requests with pauses that grow to five
+/// minutes, or a check every half minute.
 const REQUESTS_MAX: u64 = 60;
 const REQUESTS_A_MINUTE_MAX: u64 = 16;
-/// An extension that answers at once is asked once a minute at most, and for the first time.
+/// An extension that answers at once gets the first request and then at most one a minute.
 const ASKED_A_MINUTE_MAX: u64 = 1;
 
-/// Counts what the agent does for an object.
+/// Counts the agent's requests for an object.
 struct Watched<'w> {
     world: &'w World,
     since: Mono,
@@ -51,12 +51,12 @@ impl<'w> Watched<'w> {
         all.concat().into_iter().filter(is_it).collect()
     }
 
-    /// So much time has passed that more may have happened: on a busy machine more than was waited for.
+    /// The time that has passed and allows more requests: on a busy machine it is longer than the wait.
     fn minutes(&self) -> u64 {
         self.world.clock.mono().saturating_sub(self.since).as_secs() / 60 + 1
     }
 
-    /// Nobody spins for these.
+    /// Checks that no controller retries these without pauses.
     fn ensure_calm(&self, names: &[&str]) {
         self.world.skip(WHILE);
         let max = REQUESTS_MAX + REQUESTS_A_MINUTE_MAX * self.minutes();
@@ -66,14 +66,14 @@ impl<'w> Watched<'w> {
         }
     }
 
-    /// Nobody has deleted anything for this.
+    /// Checks that nothing was deleted for this object.
     fn ensure_nothing_deleted(&self, name: &str) {
         let deletes = self.requests(name).into_iter().filter(|r| r.method == "DELETE");
         assert_eq!(deletes.map(|r| r.line()).collect::<Vec<_>>(), Vec::<String>::new());
     }
 }
 
-/// A trouble: what is wrong, with whom, the words that tell it, its code.
+/// A problem: its name, the object, the words of its report, its code.
 struct Row {
     name: String,
     more: Value,
@@ -104,7 +104,7 @@ impl Backups {
         self.world.garden.get(CORE, "backupbuckets", "", name)
     }
 
-    /// Waits for `lastError` and gives it. Time passes quickly.
+    /// Waits for `lastError` and returns it, in accelerated time.
     fn wait_for_error(&self, what: &str, words: &str, object: impl Fn() -> Option<Value>) -> Value {
         self.wait_for(&format!("{what}: {words}"), || {
             self.world.time.advance(Duration::from_secs(1));
@@ -118,7 +118,7 @@ impl Backups {
 fn bad_buckets_and_entries() {
     let lab = Backups::start("bad-backups", |_| {});
     let world = &lab.world;
-    // Somebody else holds credentials that are deleted.
+    // A foreign finalizer holds credentials that are deleted.
     let mut going = credentials("going");
     going["metadata"]["name"] = json!("going");
     going["metadata"]["finalizers"] = json!([MINE]);
@@ -182,12 +182,12 @@ fn bad_buckets_and_entries() {
         let error = lab.wait_for_error(name, words, || lab.entry(name));
         assert_eq!(error["codes"], *codes, "{name}");
     }
-    // A Secret without data is for the extension to judge: some providers need none.
+    // The extension decides about a Secret without data: some providers need none.
     lab.put_bucket("of-no-data", &kind("v1", "Secret", "empty"));
     lab.wait_for("the bucket without data", || {
         lab.any_bucket("of-no-data").filter(|bucket| is(bucket, "Succeeded"))
     });
-    // Nobody serves this type.
+    // No extension serves this type.
     lab.player.behave("backupbuckets", Manners { is_silent: true, ..Manners::default() });
     lab.player.behave("backupentries", Manners { is_silent: true, ..Manners::default() });
     lab.put_bucket("of-no-type", &json!({"provider": {"type": "nobody", "region": "north"}}));
@@ -197,7 +197,8 @@ fn bad_buckets_and_entries() {
     assert_eq!(error["codes"], json!([PROBLEM]));
     lab.apply_entry("unheard", &json!({}));
     lab.wait_for_error("unheard", "supports BackupEntry/local", || lab.entry("unheard"));
-    // Somebody takes the entry away while its extension works: its object stays, since nobody knows what is in the bucket.
+    // The entry is removed while its extension works. Its object stays, since the agent does not know what is in the
+    // bucket.
     lab.apply_entry("taken", &json!({}));
     lab.wait_for("the object", || lab.object("backupentries", "taken"));
     world.garden.merge(CORE, "backupentries", (PROJECT, "taken"), &json!({"metadata": {"finalizers": null}}));
@@ -210,7 +211,7 @@ fn bad_buckets_and_entries() {
     assert!(lab.object("backupentries", "taken").is_some());
     let going = world.garden.get("", "secrets", "garden", "going").unwrap();
     assert_eq!(finalizers(&going), [MINE]);
-    // The names that are too long can be deleted.
+    // Objects with too long names can be deleted.
     world.garden.delete(CORE, "backupbuckets", "", &long);
     world.garden.delete(CORE, "backupentries", PROJECT, &long);
     lab.wait_for("the end of both", || {
@@ -219,7 +220,7 @@ fn bad_buckets_and_entries() {
     lab.end();
 }
 
-/// What an extension says of its last operation, at a time of its own.
+/// The last operation that an extension reports, with a given time.
 fn last(state: &str, at: &str) -> Value {
     json!({"type": "Reconcile", "state": state, "progress": 100, "description": "by the test", "lastUpdateTime": at})
 }
@@ -238,9 +239,9 @@ fn bad_answers_of_extensions_for_backups() {
         });
         count += asked(name);
         let max = 2 + ASKED_A_MINUTE_MAX * watched.minutes();
-        assert!(count <= max, "{name} was asked {count} times, {max} are enough");
+        assert!(count <= max, "{count} requests to {name}, {max} are enough");
     };
-    // It answers at once, and its clock is late by years.
+    // It answers at once, and its clock is years behind.
     lab.player.asked();
     let late = json!({"lastOperation": last("Succeeded", "2020-01-01T00:00:00Z")});
     lab.player.behave("backupentries", Manners { status: late, ..Manners::default() });
@@ -258,7 +259,7 @@ fn bad_answers_of_extensions_for_backups() {
     let error = lab.wait_for_error("given-up", "no quota", || lab.entry("given-up"));
     assert_eq!(error["codes"], json!(["ERR_INFRA_QUOTA_EXCEEDED"]));
     is_asked_seldom(&watched, "given-up");
-    // It names credentials that are not there.
+    // It refers to credentials that do not exist.
     lab.player.behave("backupentries", Manners::default());
     for (name, reference, words) in [
         ("half", json!({"name": "nowhere"}), "half names Secret nowhere, which the seed does not have"),
@@ -277,7 +278,7 @@ fn bad_answers_of_extensions_for_backups() {
     }
     Watched::begin(world).ensure_calm(&["half", "none", "lost"]);
     lab.player.behave("backupbuckets", Manners::default());
-    // An object of another owner becomes what the garden says, and keeps what it has of others.
+    // The agent changes an object of another owner to match the garden, and keeps its other fields.
     let theirs = json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "BackupEntry",
         "metadata": {"name": entry_name(1), "labels": {"owner": "somebody"}, "annotations": {"seed": "another"}},
         "spec": {"type": "other", "region": "south", "bucketName": "theirs", "secretRef": {"name": "x", "namespace": "y"}}});
@@ -293,7 +294,7 @@ fn bad_answers_of_extensions_for_backups() {
         ),
         (&json!("somebody"), &json!("another"), &json!("local"))
     );
-    // Somebody else holds it when it goes. The bucket of another seed is left alone.
+    // A foreign finalizer holds the bucket during its deletion. The agent does not touch the bucket of another seed.
     lab.put_bucket("leaves", &json!({}));
     lab.wait_for("the bucket", || lab.any_bucket("leaves").filter(|bucket| is(bucket, "Succeeded")));
     lab.player.behave("backupentries", Manners { is_silent: true, ..Manners::default() });
@@ -349,7 +350,7 @@ fn bad_answers_of_extensions_for_bastions() {
         lab.make(name, |_| {});
         wait_for(name, words);
     }
-    // Somebody writes into the object what nobody can read: the extension is asked again.
+    // A client writes an unreadable value into the object: the agent requests the operation from the extension again.
     lab.player.behave("bastions", reached_at("192.0.2.10"));
     lab.make("stamped", |_| {});
     lab.wait_until_works("stamped");
@@ -361,7 +362,7 @@ fn bad_answers_of_extensions_for_bastions() {
         lab.player.asked().iter().any(|(_, name, _)| name == "stamped").then_some(())
     });
     lab.wait_until_works("stamped");
-    // Somebody deletes the object, and somebody else holds it.
+    // A client deletes the object, and a foreign finalizer holds it.
     lab.player.behave("bastions", Manners { is_silent: true, ..Manners::default() });
     let held = json!({"metadata": {"finalizers": [MINE]}});
     world.seed.merge(GROUP, "bastions", (&plane, "stamped"), &held);
@@ -370,7 +371,7 @@ fn bad_answers_of_extensions_for_bastions() {
         "stamped",
         "somebody has deleted it in the seed: there will be another one when it is gone; it is held by example.org/mine",
     );
-    // One is another seed's from now on, another one is taken away.
+    // One belongs to another seed from now on, another one is removed.
     for name in ["leaves", "taken"] {
         lab.make(name, |_| {});
         lab.wait_for("its object", || lab.object(name));
@@ -384,7 +385,7 @@ fn bad_answers_of_extensions_for_bastions() {
         watched.ensure_nothing_deleted(name);
         assert!(lab.object(name).is_some(), "{name}");
     }
-    assert_eq!(lab.player.asked(), [], "nobody was asked, as nobody answers");
+    assert_eq!(lab.player.asked(), [], "there was no request, because no extension answers");
     lab.player.behave("bastions", reached_at("192.0.2.10"));
     world.seed.merge(GROUP, "bastions", (&plane, "stamped"), &json!({"metadata": {"finalizers": null}}));
     lab.wait_for("another object that works", || {
@@ -439,7 +440,7 @@ fn bad_managed_seeds() {
     let watched = Watched::begin(world);
     watched.ensure_calm(&[name]);
     assert_eq!(lab.target.get("", "namespaces", "", garden), None);
-    // It belongs to another seed from now on: what was deployed stays.
+    // It belongs to another seed from now on: the deployed objects stay.
     lab.change(&json!({"spec": {"gardenlet": {"config": right}}}));
     lab.wait_for("SeedRegistered", "Reconciled", "");
     let label = format!("name.seed.gardener.cloud/{}", world.name);

@@ -1,5 +1,5 @@
-//! Bastions: made, changed, refused, forgotten and deleted. Their Shoots are objects only, since a Shoot without workers has no nodes to
-//! reach; the test plays the extension.
+//! Bastions: created, changed, refused, orphaned and deleted. Their Shoots are only objects, since a Shoot without
+//! workers has no nodes to reach. The test plays the extension.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) struct Lab {
     pub(crate) player: Player,
 }
 
-/// A Shoot with nodes, as the API server keeps it.
+/// A Shoot with nodes, as the API server stores it.
 fn shoot(name: &str, seed: &str, plane: &str) -> Value {
     let mut shoot = prepare::shoot(name);
     shoot["metadata"]["uid"] = json!(format!("uid-of-{name}"));
@@ -131,7 +131,7 @@ pub(crate) fn ready(bastion: &Value) -> Option<&Value> {
     bastion["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == "BastionReady")
 }
 
-/// Whether it can be used, as it is now.
+/// Whether it can be used in its current state.
 pub(crate) fn works(bastion: &Value) -> bool {
     ready(bastion).is_some_and(|it| it["status"] == "True")
         && bastion["status"]["observedGeneration"] == bastion["metadata"]["generation"]
@@ -141,7 +141,7 @@ pub(crate) fn reached_at(ip: &str) -> Manners {
     Manners { status: json!({"ingress": {"ip": ip}}), ..Manners::default() }
 }
 
-/// The agent's writes that are about Bastions, and its looks at them.
+/// The agent's writes for Bastions, and its reads of them.
 fn requests(all: &[Recorded]) -> (Vec<String>, usize) {
     let ours = all.iter().filter(|r| r.info.resource == "bastions" && r.user_agent.starts_with("gardenlet/"));
     let (writes, reads): (Vec<&Recorded>, Vec<_>) = ours.partition(|r| r.is_write());
@@ -149,7 +149,7 @@ fn requests(all: &[Recorded]) -> (Vec<String>, usize) {
 }
 
 #[test]
-fn a_bastion_lives_and_goes() {
+fn a_bastion_is_created_and_deleted() {
     let lab = Lab::start("basic", |_, _| {});
     lab.player.behave("bastions", reached_at("192.0.2.10"));
     lab.make("b1", |_| {});
@@ -165,7 +165,7 @@ fn a_bastion_lives_and_goes() {
     let script = from_base64(text(&object, "/spec/userData")).unwrap();
     script_lets_its_user_in(&lab, &String::from_utf8(script).unwrap());
 
-    // A quarter of an hour of nothing: one look a minute, no writes.
+    // A quarter of an hour without changes: one check a minute, no writes.
     let marks = (lab.world.garden.request_count(), lab.world.seed.request_count());
     let looks = || requests(&lab.world.seed.requests_since(marks.1));
     lab.world.skip_in_turns(12, 75 * SECOND, "a look a minute", || looks().1);
@@ -174,7 +174,7 @@ fn a_bastion_lives_and_goes() {
     let (writes, reads) = requests(&lab.world.garden.requests_since(marks.0));
     assert!(writes.is_empty() && reads <= 5, "{writes:?}, {reads} reads");
 
-    // Other people may come in, and the machine has another address.
+    // Other addresses are allowed, and the machine has another address.
     lab.player.behave("bastions", reached_at("192.0.2.11"));
     let blocks = json!([{"ipBlock": {"cidr": "198.51.100.0/24"}}, {"ipBlock": {"cidr": "2001:db8::/64"}}]);
     lab.change("b1", &json!({"spec": {"ingress": blocks}}));
@@ -191,7 +191,7 @@ fn a_bastion_lives_and_goes() {
         (ingress == json!({"hostname": "b.example.org"})).then_some(())
     });
     assert!(lab.world.clock.mono().saturating_sub(since) <= 3 * MINUTE / 2);
-    // Somebody deletes the object: there is another one.
+    // A client deletes the object: the agent creates another one.
     let uid = lab.object("b1").unwrap()["metadata"]["uid"].clone();
     lab.world.seed.delete(GROUP, "bastions", &plane("s1"), "b1");
     lab.wait_for("another object", || lab.object("b1").filter(|it| it["metadata"]["uid"] != uid));
@@ -211,7 +211,7 @@ fn a_bastion_lives_and_goes() {
     lab.end();
 }
 
-/// Runs the script on a machine of stubs: it makes what a Go gardenlet's makes.
+/// Runs the script on a machine of stubs. The result equals the one of a Go gardenlet's script.
 fn script_lets_its_user_in(lab: &Lab, script: &str) {
     let root = lab.world.path("machine");
     let place = root.to_str().unwrap();
@@ -228,7 +228,7 @@ fn script_lets_its_user_in(lab: &Lab, script: &str) {
     stub("id", "exit 1");
     stub("useradd", "");
     stub("chown", "");
-    // As where the unit is called ssh.
+    // As on systems where the unit is called ssh.
     stub("systemctl", r#"[ "$2" = ssh ]"#);
     let script =
         script.replace("/home/", &format!("{place}/home/")).replace("/etc/", &format!("{place}/etc/"));
@@ -248,7 +248,7 @@ fn script_lets_its_user_in(lab: &Lab, script: &str) {
 }
 
 #[test]
-fn what_goes_wrong_with_a_bastion_is_told_with_its_code() {
+fn errors_of_a_bastion_are_reported_with_their_code() {
     let lab = Lab::start("troubled-bastions", |_, _| {});
     let refused = json!({"description": "no quota left", "codes": ["ERR_INFRA_QUOTA_EXCEEDED"]});
     lab.player.behave("bastions", Manners { error: Some(("Error", refused.clone())), ..Manners::default() });
@@ -260,14 +260,14 @@ fn what_goes_wrong_with_a_bastion_is_told_with_its_code() {
         (&condition["status"], &condition["codes"]),
         (&json!("False"), &json!(["ERR_INFRA_QUOTA_EXCEEDED"]))
     );
-    // The extension tries again and has it.
+    // The extension tries again and succeeds.
     lab.player.behave("bastions", reached_at("192.0.2.10"));
     let again = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
     lab.world.seed.merge(GROUP, "bastions", (&plane("s1"), "b1"), &again);
     let bastion = lab.wait_until_works("b1");
     assert_eq!(ready(&bastion).unwrap()["codes"], Value::Null);
 
-    // One that has given up is asked again once a minute, and not more often.
+    // If it has given up, the agent requests the operation again once a minute, and not more often.
     lab.player.behave("bastions", Manners { error: Some(("Failed", refused)), ..Manners::default() });
     lab.player.asked();
     lab.make("b2", |_| {});
@@ -280,11 +280,11 @@ fn what_goes_wrong_with_a_bastion_is_told_with_its_code() {
         (asked.get() >= 5).then_some(())
     });
     let took = lab.world.clock.mono().saturating_sub(since);
-    assert!(took > 3 * MINUTE, "asked {} times in {took:?}", asked.get());
+    assert!(took > 3 * MINUTE, "{} requests in {took:?}", asked.get());
     lab.player.behave("bastions", reached_at("192.0.2.10"));
     lab.wait_until_works("b2");
 
-    // Nobody serves this type.
+    // No extension serves this type.
     lab.player.behave("bastions", Manners { is_silent: true, ..Manners::default() });
     lab.make("b3", |bastion| bastion["spec"]["providerType"] = json!("nobody"));
     let condition = lab.wait_for_condition("b3", "FailedReconciling", "did not record a last operation yet");
@@ -300,7 +300,7 @@ fn what_goes_wrong_with_a_bastion_is_told_with_its_code() {
         told.contains(&object) && told.contains(why) && told.contains("- its Shoot garden-p/s1: "),
         "{told}"
     );
-    // It asks for Events that only people may read.
+    // It requests Events, which only people may read.
     lab.world.expect_refusals();
     let of_seed = ["bastions.extensions.gardener.cloud", "b3", "-n", &plane("s1")];
     let told = desk.explain(&of_seed);
@@ -313,7 +313,7 @@ fn what_goes_wrong_with_a_bastion_is_told_with_its_code() {
 }
 
 #[test]
-fn a_bastion_without_its_shoot_waits_and_may_go() {
+fn a_bastion_without_its_shoot_waits_and_can_be_deleted() {
     let lab = Lab::start("lonely", |_, _| {});
     let of =
         |shoot: &'static str| move |bastion: &mut Value| bastion["spec"]["shootRef"]["name"] = json!(shoot);
@@ -326,7 +326,7 @@ fn a_bastion_without_its_shoot_waits_and_may_go() {
     lab.put_shoot("s4", "elsewhere", &plane("s4"));
     lab.make("moved", of("s4"));
     lab.wait_for_condition("moved", "FailedReconciling", "could not get shoot garden-p/s4");
-    // One that is about to leave is still ours to read.
+    // The agent can still read one that is about to move.
     lab.put_shoot("s5", "lonely", &plane("s5"));
     let id = Id::new(CORE, "shoots", PROJECT, "s5");
     lab.world.garden.store().write(|state| {
@@ -340,14 +340,14 @@ fn a_bastion_without_its_shoot_waits_and_may_go() {
         "FailedReconciling",
         "is on seed elsewhere, and the Bastion says lonely",
     );
-    // Another seed's Bastion is not ours, whatever Shoot it names.
+    // A Bastion of another seed is not handled, whatever Shoot it names.
     lab.make("other", |bastion| bastion["spec"]["seedName"] = json!("elsewhere"));
     assert_eq!(lab.world.seed.store().all(GROUP, "bastions", "").len(), 0);
 
-    // The control plane comes.
+    // The control plane is created.
     lab.put_shoot("s3", "lonely", &plane("s3"));
     lab.wait_until_works("early");
-    // It and its Shoot go; the extension's object is found by its Cluster.
+    // The Bastion and its Shoot are deleted; the agent finds the extension's object by its Cluster.
     let cluster = json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Cluster", "metadata": {"name": plane("s3")},
         "spec": {"cloudProfile": {}, "seed": {}, "shoot": {"metadata": {"namespace": PROJECT, "name": "s3"}}}});
     lab.world.seed.apply(&[cluster]);
@@ -371,7 +371,7 @@ fn a_bastion_without_its_shoot_waits_and_may_go() {
 }
 
 #[test]
-fn a_deletion_by_force_reaches_the_extension_and_foreign_finalizers_are_waited_for() {
+fn a_forced_deletion_reaches_the_extension_and_waits_for_foreign_finalizers() {
     let lab = Lab::start("forced", |_, _| {});
     lab.make("b1", |bastion| bastion["metadata"]["finalizers"] = json!(["example.org/mine"]));
     lab.wait_until_works("b1");
@@ -391,7 +391,7 @@ fn a_deletion_by_force_reaches_the_extension_and_foreign_finalizers_are_waited_f
         lab.bastion("b1").filter(|it| it["metadata"]["finalizers"] == json!(["example.org/mine"]))
     });
     assert!(!bastion["metadata"]["deletionTimestamp"].is_null());
-    // Nothing happens until its owner lets it go.
+    // Nothing happens until its owner removes the finalizer.
     let mark = lab.world.garden.request_count();
     lab.world.skip(5 * MINUTE);
     let (writes, reads) = requests(&lab.world.garden.requests_since(mark));
@@ -415,7 +415,7 @@ fn a_garden_without_bastions_is_no_trouble() {
         lab.world.log().into_iter().filter(|line| line.contains("garden/bastions")).collect();
     assert_eq!(told, Vec::<String>::new());
     let (_, reads) = requests(&lab.world.seed.requests());
-    assert_eq!(reads, 0, "nobody lists what cannot be there");
+    assert_eq!(reads, 0, "a missing kind is not listed");
     assert_eq!(lab.agent.get(2728, "/readyz").0, 200);
     lab.end();
 }

@@ -1,5 +1,5 @@
-//! The agent is killed after each of its writes for Bastions, while one is made, changed and deleted: it starts again, and ends
-//! where it would have ended.
+//! The agent is killed after each of its writes for Bastions, while one is created, changed and deleted. It starts
+//! again, and the result is the same.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn concerns(seen: &Seen) -> bool {
     seen.info.resource == "bastions"
 }
 
-/// The whole story, killed after one write or after none.
+/// The whole story, with a kill after one write or without a kill.
 fn run(at: Option<usize>) -> Outcome {
     let mut kill = None;
     let lab = Lab::start("killed-bastions", |world, agent| {
@@ -58,7 +58,7 @@ fn left(lab: &Lab) -> Vec<(String, Value)> {
     let of = |cluster: &TestCluster| words.left_in(cluster, |id: &Id| id.plural == "bastions");
     let mut all = [of(&lab.world.garden), of(&lab.world.seed)].concat();
     for (_, object) in &mut all {
-        // What is asked twice is done twice.
+        // A repeated request is executed again.
         object["status"]["lastOperation"]["type"] = Value::Null;
     }
     all

@@ -1,5 +1,5 @@
-//! From a bootstrap token to a seed that is at home in its garden. Every object is compared with what a Gardener agent
-//! would have made.
+//! From a bootstrap token to a seed that is ready in its garden. Every object is compared with the one that upstream's
+//! agent would have written.
 
 use std::time::Duration;
 
@@ -165,7 +165,7 @@ fn seed_lease(world: &World) {
     let keys: Vec<&String> = spec.keys().collect();
     assert_eq!(keys, ["holderIdentity", "leaseDurationSeconds", "renewTime"]);
     assert_eq!((&spec["holderIdentity"], &spec["leaseDurationSeconds"]), (&json!("join"), &json!(2)));
-    // 2025-01-02T03:04:05.678901Z: microseconds, or other programs do not read it.
+    // 2025-01-02T03:04:05.678901Z: other programs cannot read it without microseconds.
     assert_eq!(text(&lease, "/spec/renewTime").len(), 27);
     let gap = world.pass(Duration::from_secs(30));
     assert!(gap < Duration::from_secs(40), "{gap:?}");
@@ -189,7 +189,7 @@ fn seed_namespaces(world: &World) {
     assert_eq!(system["metadata"]["labels"]["role"], "kube-system");
 }
 
-/// What a Gardener agent expects to find in its seed is installed by the agent.
+/// The agent installs what upstream's agent expects in its seed.
 fn definitions(world: &World) {
     let names = world.seed.store().names("apiextensions.k8s.io", "customresourcedefinitions", "");
     assert!(names.contains(&format!("managedresources.{MANAGED_RESOURCES}")), "{names:?}");
@@ -197,7 +197,7 @@ fn definitions(world: &World) {
     assert_eq!(extensions, 13, "{names:?}");
 }
 
-/// One holder, stable over restarts, for both leases.
+/// Both leases have one holder, which is stable across restarts.
 fn leader_leases(world: &World) {
     let id = world.garden.get(CORE, "seeds", "", "join").unwrap()["status"]["gardener"]["id"].clone();
     let holder = format!("host-1_{}", id.as_str().unwrap());

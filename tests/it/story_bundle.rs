@@ -1,5 +1,5 @@
-//! Charts carried to a place without a registry: collected beside the garden, imported on another machine, installed by an
-//! agent that reads nothing but a directory.
+//! Charts carried to a site without a registry: collected next to the garden, imported on another machine, and
+//! installed by an agent that reads only a directory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,8 +20,8 @@ fn bundle(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, 
     let mut io = cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
     let variable = |name: &str| variables.get(name).cloned();
     let args = std::iter::once(&"bundle").chain(words).map(Into::into).collect();
-    let nobody = |_: &gardenlet::config::Loaded| unreachable!("no identity was asked for");
-    let code = cli::main(args, &variable, &mut io, &nobody, |_, _| unreachable!("no agent was asked for"));
+    let nobody = |_: &gardenlet::config::Loaded| unreachable!("no identity is needed");
+    let code = cli::main(args, &variable, &mut io, &nobody, |_, _| unreachable!("no agent is started"));
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (code, text(output), text(errors))
 }
@@ -30,7 +30,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A registry with the extension, which wants a login; its pull secret and CA are in the garden.
+/// A registry with the extension, which requires a login; the garden has its pull secret and CA.
 fn registry(world: &World) -> Registry {
     let registry = Registry::start(&world.clock);
     registry.push("charts/echo", "1", &charts::extension());
@@ -48,7 +48,7 @@ fn repository(registry: &Registry) -> Value {
         "pullSecretRef": {"name": "pull"}, "caBundleSecretRef": {"name": "ca"}})
 }
 
-/// The environment of an operator's machine: it reaches the garden, and no seed.
+/// The environment of an operator's machine, which has access to the garden and to no seed.
 fn desk(world: &World) -> BTreeMap<String, String> {
     let kubeconfig = world.file("operator.kubeconfig", &world.garden.admin_kubeconfig());
     [("GARDEN_KUBECONFIG".to_owned(), shown(&kubeconfig))].into()
@@ -68,14 +68,14 @@ fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
         bundle(&words, &variables)
     };
 
-    // Nobody has registered the seed: there are no installations yet.
+    // The seed is not registered yet: there are no installations.
     let (code, _, errors) = export(&[]);
     assert_eq!(code, 1, "{errors}");
     assert!(
         errors.contains("the garden has no chart for seed walled") && errors.contains("--all"),
         "{errors}"
     );
-    // A CloudProfile says which control planes there may be.
+    // A CloudProfile lists the possible versions of control planes.
     world.garden.apply(&prepare::for_shoots()[..1]);
     let (code, output, errors) = export(&["--all"]);
     assert_eq!(code, 0, "{output}{errors}");
@@ -89,7 +89,7 @@ fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
     assert!(first.starts_with(&format!("{archive}: 1 charts with ")), "{output}");
     assert!(first.ends_with(", a list of 6 images"), "{output}");
     let pin = rest.trim().strip_prefix("digest of the bundle: ").unwrap().to_owned();
-    assert!(!world.path("charts.tar.partial").exists(), "what was needed on the way is gone");
+    assert!(!world.path("charts.tar.partial").exists(), "the partial file is deleted");
     let (code, output, _) = bundle(&["list", &archive, "--images"], &BTreeMap::new());
     let images = [
         "gcr.io/etcd-development/etcd:v3.5.27",
@@ -101,7 +101,7 @@ fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
     ];
     assert_eq!((code, output.lines().collect::<Vec<_>>()), (0, images.to_vec()));
 
-    // Another machine; no registry any more.
+    // Another machine, without the registry.
     registry.down();
     let charts = world.path("carried");
     let import =
@@ -110,7 +110,7 @@ fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
     assert_eq!(code, 0, "{errors}");
     let line = format!("  - {{host: \"{}\", layoutDir: \"{}\"}}\n", registry.address, shown(&charts));
     assert!(output.ends_with(&line), "{output}");
-    assert_eq!(import(), (0, output, String::new()), "the same again changes nothing");
+    assert_eq!(import(), (0, output, String::new()), "a second import changes nothing");
     let (code, output, _) = bundle(&["list", &shown(&charts)], &BTreeMap::new());
     assert_eq!(code, 0);
     assert!(output.starts_with(&reference) && output.contains(&pin), "{output}");
@@ -121,12 +121,12 @@ fn a_seed_without_a_registry_gets_its_charts_from_a_bundle() {
     world.wait_until_ready();
     let name = installed(&world, "echo");
     greeting(&world, &name, "hello");
-    // With the installation there, the seed's own charts are asked for: by the agent's identity in the seed, too.
+    // The installation exists, so the charts of this seed are requested, also with the agent's identity in the seed.
     let (code, _, errors) = export(&[]);
     assert!(code == 1 && errors.contains(&format!("registry {}", registry.address)), "{errors}");
     agent.stop();
 
-    // Somebody has changed the chart on its way.
+    // The chart was changed during transport.
     let blob = charts.join("blobs/sha256").join(digest(&charts::extension()).trim_start_matches("sha256:"));
     std::fs::write(&blob, b"another chart").unwrap();
     let (code, _, errors) = bundle(&["list", &shown(&charts)], &BTreeMap::new());
@@ -153,7 +153,7 @@ fn an_agent_refuses_a_chart_that_was_changed_after_the_import() {
     let words = [words.as_slice(), &["--registry-config", &logins]].concat();
     let (code, output, errors) = bundle(&words, &ca);
     assert_eq!(code, 0, "{output}{errors}");
-    // What is there already is not pulled again.
+    // Charts that exist already are not pulled again.
     registry.take_seen();
     assert_eq!(bundle(&words, &ca), (code, output, errors));
     assert!(!registry.take_seen().iter().any(|request| request.path.contains("/blobs/")));

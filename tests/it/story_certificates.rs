@@ -1,6 +1,8 @@
-//! Odd certificates, as they are met in private installations: what is taken, and what a refusal says.
+//! Unusual certificates of private installations: which of them the agent accepts, and what the message of a refusal
+//! contains.
 //!
-//! `doctor` goes the agent's way to an API server and to a registry, over a real TLS handshake with the stand-in's server.
+//! `doctor` connects to an API server and to a registry as the agent does, over a real TLS handshake with the in-process
+//! server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,13 +26,13 @@ use crate::support::pki::Identity;
 use crate::support::{Options, TestCluster};
 use crate::world::{self, BUILT, World};
 
-/// What a handshake leads to.
+/// The result of a handshake.
 #[derive(Clone, Copy)]
 enum Outcome {
     Taken,
-    /// Words of the message, and of what to do.
+    /// Parts of the message and of its remedy.
     Refused(&'static str, &'static str),
-    /// The same, and what is broken is not the certificate, but this hop.
+    /// The same, but this hop is broken and not the certificate.
     Stopped(&'static str, &'static str, &'static str),
 }
 
@@ -45,7 +47,7 @@ const CORRECT: &str = "correct what the message names";
 
 struct Case {
     what: &'static str,
-    /// As whom the server is asked for; by its address if empty.
+    /// The server's name in the request; its address if empty.
     name: &'static str,
     shown: Identity,
     trusted: String,
@@ -56,7 +58,7 @@ fn case(what: &'static str, shown: Identity, trusted: &str, outcome: Outcome) ->
     Case { what, name: "", shown, trusted: trusted.to_owned(), outcome }
 }
 
-/// A server with any certificate, and `doctor` in front of it.
+/// A server with any certificate, and `doctor` as its client.
 struct Counter {
     cluster: TestCluster,
     folder: std::path::PathBuf,
@@ -69,7 +71,7 @@ impl Counter {
         Self { cluster: TestCluster::start(Options::new(name, &Clock::system())), folder }
     }
 
-    /// What `doctor` finds on its way to the server as API server of the seed, and as a registry.
+    /// The findings of `doctor` on its way to the server, as API server of the seed and as a registry.
     fn doctor(&self, user: &Value, name: &str, trusted: &str) -> Vec<Value> {
         let address = self.cluster.url().replace("https://", "");
         let write = |file: &str, text: &str| {
@@ -104,12 +106,12 @@ impl Drop for Counter {
     }
 }
 
-/// What is broken at a place, as `hop: text (remedy)`; none if the certificates were taken.
+/// The broken hop at a place, as `hop: text (remedy)`; none if the certificates were accepted.
 fn broken(found: &[Value], place: &str) -> Option<[String; 3]> {
     let check =
         found.iter().find(|check| text(check, "/place").starts_with(place) && check["state"] == "broken")?;
     let parts = ["/hop", "/text", "/remedy"].map(|part| text(check, part).to_owned());
-    // Whom the server takes us for comes after its certificate.
+    // The identity for the server comes after its certificate.
     (!["authentication", "permissions"].contains(&&*parts[0])).then_some(parts)
 }
 
@@ -131,13 +133,13 @@ fn show(cases: impl IntoIterator<Item = Case>) {
                 Refused(words, remedy) => ("certificate", words, remedy),
                 Stopped(hop, words, remedy) => (hop, words, remedy),
             };
-            let [at, message, advice] = broken.unwrap_or_else(|| panic!("{what}, {place}: taken"));
+            let [at, message, advice] = broken.unwrap_or_else(|| panic!("{what}, {place}: accepted"));
             assert_eq!(at, hop, "{what}, {place}: {message}");
             assert!(
                 message.contains(words) && advice.starts_with(remedy),
                 "{what}, {place}: {message} ({advice})"
             );
-            // Insides of libraries are no message. The place of a registry is its host.
+            // A message has no internals of libraries. The place of a registry is its host.
             assert!(!message.contains(['{', '[']), "{what}, {place}: {message}");
             let told = if *place == "seed" { message.contains(&host) } else { true };
             assert!(told, "{what}, {place}: {message} does not name {host}");
@@ -158,7 +160,7 @@ fn names_and_addresses_of_servers() {
     show([
         shows("", "its address", &usual, Taken),
         shows(HOST, "its name", &usual, Taken),
-        shows("API.Garden.test", "its name in other letters", &usual, Taken),
+        shows("API.Garden.test", "its name in another case", &usual, Taken),
         shows(
             "kube.example.org",
             "another name",
@@ -168,25 +170,25 @@ fn names_and_addresses_of_servers() {
         shows(HOST, "a wildcard", &only("*.garden.test"), Taken),
         shows(
             HOST,
-            "a wildcard for less",
+            "a wildcard for fewer labels",
             &only("*.test"),
             wrong("valid for *.test, not for api.garden.test"),
         ),
         shows(
             "garden.test",
-            "a wildcard for more",
+            "a wildcard for more labels",
             &only("*.garden.test"),
             wrong("valid for *.garden.test, not for garden.test"),
         ),
         shows(
             "",
-            "an address, names alone",
+            "an address, only names",
             &only(HOST),
             wrong("valid for api.garden.test, not for 127.0.0.1"),
         ),
         shows(
             "",
-            "an address that stands there as a name",
+            "an address as a DNS name",
             &only("127.0.0.1"),
             wrong("valid for 127.0.0.1, not for 127.0.0.1 as an IP address"),
         ),
@@ -198,7 +200,7 @@ fn names_and_addresses_of_servers() {
         ),
         shows(
             "",
-            "a common name alone",
+            "only a common name",
             &server(|p| p.subject_alt_names.clear()),
             wrong("no subject alternative name"),
         ),
@@ -400,7 +402,7 @@ fn keys_and_contents_of_server_certificates() {
     ]);
 }
 
-/// Our own certificate, whom the server may not believe.
+/// The agent's own certificate, which the server may not accept.
 #[test]
 fn certificates_of_clients() {
     let counter = Counter::open("odd-clients");
@@ -447,7 +449,7 @@ fn certificates_of_clients() {
         ("for servers", issued(&ca, &serving), unknown),
         ("behind its CA's", behind, unusable("client certificate: ")),
         (
-            "the key of another",
+            "the key of another certificate",
             Identity { key: key().serialize_pem(), ..usual() },
             unusable("client certificate: "),
         ),
@@ -483,9 +485,9 @@ fn certificates_of_clients() {
     }
 }
 
-/// Whatever the garden shows: the agent says what is wrong with it, and goes on when it is right.
+/// Whatever certificate the garden shows, the agent reports what is wrong with it, and continues when it is right.
 #[test]
-fn an_agent_waits_until_its_garden_shows_what_is_right() {
+fn an_agent_waits_until_its_garden_shows_a_valid_certificate() {
     let world = World::start(&world::Options::new("odd-garden"));
     let until = BUILT.plus(Duration::from_secs(3_650 * 86_400));
     let good = world.garden.authority().server(&[], BUILT, until);

@@ -12,7 +12,7 @@ use crate::world::{Agent, BUILT, LEASES, Options, World};
 
 const HOUR: i64 = 3_600;
 
-/// A machine with a clock of its own, some seconds off the world's.
+/// A machine with its own clock, some seconds different from the world's.
 #[derive(Debug)]
 struct Machine {
     world: Clock,
@@ -48,7 +48,7 @@ fn agent(world: &World, machine: &Arc<Machine>) -> Agent {
     agent.with_clock(Clock::new(Arc::<Machine>::clone(machine)))
 }
 
-/// What the Seed's condition says beyond the usual.
+/// The part of the Seed's condition that follows the usual message.
 fn remark(world: &World) -> Option<String> {
     let (status, _, message) = world.seed_condition("GardenletReady")?;
     let rest = message.strip_prefix("Gardenlet is posting ready status.")?;
@@ -59,7 +59,7 @@ fn wait_for_remark(world: &World, expected: &str) {
     world.garden.wait_for(expected, |_| remark(world).filter(|remark| remark == expected));
 }
 
-/// A beat from now on, stamped with the garden's time.
+/// A heartbeat from now on, stamped with the garden's time.
 fn beats(world: &World) {
     let begun = world.clock.now();
     let beat = world.garden.wait_for("a beat", |_| world.beat().filter(|beat| *beat > begun));
@@ -71,7 +71,7 @@ fn a_machine_that_boots_in_1970() {
     let world = World::start(&Options::calm("battery"));
     let machine = Machine::new(&world, 60 - world.clock.now().unix());
     let agent = agent(&world, &machine);
-    // The garden is away: nobody tells the time.
+    // The garden is away, so there is no source of time.
     let away = world.garden.faults().on("", "/").then(crate::support::http::faults::Action::Drop);
     agent.launch();
     agent.wait_for_problem("clock", &["the clock is before 2025-10-09", "shows 1970-01-01", "set it"]);
@@ -84,7 +84,7 @@ fn a_machine_that_boots_in_1970() {
     wait_for_remark(&world, "The clock of its machine is 20458 days behind the garden's.");
     let skew = agent.metrics.lock().unwrap().value("gardenlet_clock_skew_seconds", &[]).unwrap();
     assert!((-1_767_600_000.0..=-1_767_500_000.0).contains(&skew), "{skew}");
-    // Somebody sets it: nothing is to be restarted.
+    // An administrator sets the clock: no restart is needed.
     machine.set(0);
     agent.wait_until_no_problem("clock");
     wait_for_remark(&world, "");
@@ -93,7 +93,7 @@ fn a_machine_that_boots_in_1970() {
     agent.stop();
 }
 
-/// What the garden said of the time is remembered, and only that.
+/// The agent stores only times that the garden has confirmed.
 #[test]
 fn a_floor_outlives_the_machine() {
     let world = World::start(&Options::calm("floor"));
@@ -101,7 +101,7 @@ fn a_floor_outlives_the_machine() {
     let agent = agent(&world, &machine);
     agent.launch();
     world.wait_until_ready();
-    // Wrong by years, but nobody confirms it.
+    // Wrong by years, but not confirmed by the garden.
     machine.set(30 * 365 * 24 * HOUR);
     agent.wait_for_problem("clock", &["ahead of the garden's"]);
     beats(&world);
@@ -109,7 +109,7 @@ fn a_floor_outlives_the_machine() {
     machine.set(60 - world.clock.now().unix());
     let away = world.garden.faults().on("", "/").then(crate::support::http::faults::Action::Drop);
     agent.launch();
-    // Not when the program was built, and not in thirty years.
+    // Neither the build time of the program nor a time in thirty years.
     assert!(BUILT < world.clock.now());
     agent.wait_for_problem("clock", &["the clock is before 2026-01-05", "shows 1970-01-01"]);
     away.cancel();
@@ -119,9 +119,9 @@ fn a_floor_outlives_the_machine() {
     agent.stop();
 }
 
-/// The garden believes no lease from tomorrow: the first one, too, is stamped with its own time.
+/// The garden accepts no lease from the future: also the first one has the garden's time.
 #[test]
-fn the_first_beat_of_a_life_waits_for_the_gardens_time() {
+fn the_first_beat_after_a_start_waits_for_the_gardens_time() {
     let world = World::start(&Options::calm("tomorrow"));
     let machine = Machine::new(&world, 0);
     let agent = agent(&world, &machine);
@@ -152,7 +152,7 @@ fn a_clock_that_jumps_loses_no_beat_and_renews_nothing() {
     world.wait_until_ready();
     beats(&world);
     let mark = world.garden.request_count();
-    // A certificate lives for a year: a jump beyond it would renew it.
+    // A certificate is valid for a year: a longer jump would renew it.
     let jumps =
         [(10 * HOUR, "10 h ahead of"), (-20 * HOUR, "20 h behind"), (10_000 * HOUR, "417 days ahead of")];
     for (off_s, words) in jumps {
@@ -166,7 +166,7 @@ fn a_clock_that_jumps_loses_no_beat_and_renews_nothing() {
     machine.set(0);
     agent.wait_until_no_problem("clock");
     beats(&world);
-    assert_eq!(world.requests().len(), 1, "the rotation was not thrown off");
+    assert_eq!(world.requests().len(), 1, "the rotation kept its schedule");
     let stamps = world.garden.requests_since(mark);
     assert!(stamps.iter().any(|r| r.is_write() && r.path.contains("/gardener-system-seed-lease/leases")));
     let lease = world.garden.get(LEASES, "leases", "gardener-system-seed-lease", "jumping").unwrap();

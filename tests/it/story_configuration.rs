@@ -1,11 +1,11 @@
-//! What the configuration says shows in the garden, at each start.
+//! The effect of the configuration on the garden, at each start.
 
 use serde_json::{Value, json};
 
 use crate::support::json::text;
 use crate::world::{LEASES, Options, World};
 
-/// Makes a Secret of a default domain, which the garden copies for the seed.
+/// Creates a Secret of a default domain, which the garden copies for the seed.
 fn make_domain(world: &World, name: &str, annotations: &Value) {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "garden",
         "labels": {"gardener.cloud/role": "default-domain"}, "annotations": annotations}});
@@ -23,7 +23,7 @@ fn wait_for_domains(world: &World, expected: &[&str]) {
 }
 
 #[test]
-fn default_domains_are_those_of_the_garden_at_each_start() {
+fn default_domains_are_read_from_the_garden_at_each_start() {
     let world = World::start(&Options::new("domains"));
     let agent = world.agent();
     world.wait_until_ready();
@@ -47,7 +47,7 @@ fn default_domains_are_those_of_the_garden_at_each_start() {
 }
 
 #[test]
-fn the_lease_lasts_as_long_as_the_configuration_says() {
+fn the_duration_of_the_lease_is_configurable() {
     let world = World::start(&Options::new("lasting"));
     let mut config = world.config();
     config["controllers"] = json!({"seed": {"leaseResyncSeconds": 3}});
@@ -59,7 +59,7 @@ fn the_lease_lasts_as_long_as_the_configuration_says() {
 }
 
 #[test]
-fn a_connection_that_trusts_everybody_is_told_of() {
+fn a_connection_without_verification_is_reported() {
     let world = World::start(&Options::new("trusting"));
     let token = std::fs::read_to_string(world.path("serviceaccount").join("token")).unwrap();
     let kubeconfig = world.seed.bootstrap_kubeconfig(&token);

@@ -1,4 +1,4 @@
-//! An identity that is lost, and found again without a human at the site: expired, refused, of another CA.
+//! An identity that is lost (expired, refused, of another CA) and replaced without a person at the site.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const PART: &str = "garden certificate";
 const SECRET: (&str, &str) = ("garden", "gardenlet-kubeconfig");
 const BOOTSTRAP: (&str, &str) = ("garden", "gardenlet-kubeconfig-bootstrap");
 
-/// A configuration whose certificates live for ten minutes, for time that jumps.
+/// A configuration with certificates that are valid for ten minutes, for clocks that jump.
 fn short_lived(world: &World) -> Value {
     let mut config = world.config();
     config["gardenClientConnection"]["kubeconfigValidity"] = json!({"validity": "10m"});
@@ -55,7 +55,7 @@ fn wait_for_a_beat(world: &World) {
     world.garden.wait_for("a beat", |_| world.beat().filter(|beat| *beat > now));
 }
 
-/// An agent that joined, ended, and comes back when its certificate has expired.
+/// An agent that has joined and stopped, and starts again after its certificate has expired.
 fn comes_back_late(world: &World, config: &Value) -> (Agent, String) {
     let agent = world.agent_with(config);
     world.wait_until_ready();
@@ -67,7 +67,7 @@ fn comes_back_late(world: &World, config: &Value) -> (Agent, String) {
 }
 
 #[test]
-fn an_expired_certificate_and_a_credential_that_comes_later() {
+fn an_expired_certificate_is_replaced_once_a_credential_exists() {
     let world = World::start(&Options::calm("expired"));
     let (agent, before) = comes_back_late(&world, &short_lived(&world));
     let name = "secret garden/gardenlet-kubeconfig-bootstrap of the seed";
@@ -76,7 +76,7 @@ fn an_expired_certificate_and_a_credential_that_comes_later() {
     world.wait_for_log(&["WARN", "seed:expired expired at"]);
     agent.wait_for_problem("garden", &["seed:expired expired at", "401"]);
     assert!(agent.get(2728, "/statusz").1.contains(&problem), "{problem}");
-    // It goes on without the garden.
+    // It continues without the garden.
     agent.wait_until_the_seed_side_runs();
     assert!(agent.is_alive());
     supply(&world);
@@ -86,7 +86,7 @@ fn an_expired_certificate_and_a_credential_that_comes_later() {
     world.garden.wait_for("the token to be removed", |_| (!token_is_there(&world)).then_some(()));
     assert!(!secret_is_there(&world));
     assert_eq!((agent.problem(PART), agent.problem("garden")), (None, None));
-    // The garden learns of it from the next identity.
+    // The garden receives an Event with the next identity.
     let event = world.garden.wait_for("an event", |garden| events(garden, "expired", "IdentityLost").pop());
     assert!(text(&event, "/note").contains("seed:expired expired at"), "{event}");
     assert_eq!(world.requests()[1]["spec"]["username"], world.requests()[0]["spec"]["username"]);
@@ -99,7 +99,7 @@ fn a_certificate_that_expires_under_a_running_agent() {
     let agent = world.agent_with(&short_lived(&world));
     world.wait_until_ready();
     let before = world.certificate_pem().unwrap();
-    // Nobody approves the renewals.
+    // The renewals are not approved.
     world.garden.set_manager_share(Share { approver: false, ..Share::default() });
     world.skip(Duration::from_secs(660));
     agent.wait_for_problem(PART, &["seed:expiring expired at", "supply a bootstrap kubeconfig"]);
@@ -112,7 +112,7 @@ fn a_certificate_that_expires_under_a_running_agent() {
     agent.stop();
 }
 
-/// Kept credentials: nobody has to do anything, and nothing is deleted, neither at first nor later.
+/// Kept credentials: no person has to act, and nothing is deleted, neither at first nor later.
 #[test]
 fn a_refused_certificate_and_credentials_that_were_kept() {
     let world = World::start(&Options::calm("refused"));
@@ -128,7 +128,7 @@ fn a_refused_certificate_and_credentials_that_were_kept() {
     wait_for_another_certificate(&world, &before);
     refusal.cancel();
     wait_for_a_beat(&world);
-    assert!(refusal.hits() >= 3, "a single refusal is an accident");
+    assert!(refusal.hits() >= 3, "a single refusal may be temporary");
     agent.wait_until_no_problem(PART);
     assert!(token_is_there(&world) && secret_is_there(&world), "kept after the second one");
     agent.stop();
@@ -154,7 +154,7 @@ fn a_short_refusal_changes_nothing() {
     agent.stop();
 }
 
-/// The file may come later, it is never deleted, and no Secret is asked for.
+/// The file may appear later. It is never deleted, and the agent reads no Secret.
 #[test]
 fn credentials_in_files() {
     for by_service_manager in [false, true] {
@@ -176,7 +176,7 @@ fn credentials_in_files() {
         agent.wait_for_problem("garden", &[file, "read the kubeconfig"]);
         world.file(file, &world.garden.bootstrap_kubeconfig(&world.preparation.token()));
         world.wait_until_ready();
-        assert!(!token_is_there(&world) && secret_is_there(&world), "only what was used goes");
+        assert!(!token_is_there(&world) && secret_is_there(&world), "only the used credentials are deleted");
         let before = world.certificate_pem().unwrap();
         agent.stop();
         world.skip(Duration::from_secs(660));
@@ -190,9 +190,9 @@ fn credentials_in_files() {
     }
 }
 
-/// A credential that the garden does not take keeps no other one from being tried.
+/// If the garden refuses one credential, the agent tries the other ones.
 #[test]
-fn one_of_two_credentials_is_good() {
+fn one_valid_credential_of_two_is_enough() {
     let world = World::start(&Options::calm("trying"));
     let wrong = base64(world.garden.bootstrap_kubeconfig("abcdef.0000000000000000").as_bytes());
     world.seed.merge("", "secrets", BOOTSTRAP, &json!({"data": {"kubeconfig": wrong}}));
@@ -207,11 +207,11 @@ fn one_of_two_credentials_is_good() {
         "with the bootstrap kubeconfig in secret garden/gardenlet-kubeconfig-bootstrap",
         "401",
     ]);
-    assert!(secret_is_there(&world) && !token_is_there(&world), "what was used goes, and nothing else");
+    assert!(secret_is_there(&world) && !token_is_there(&world), "only the used credentials are deleted");
     agent.stop();
 }
 
-/// The request of a second bootstrap outlives a crash, and a denial ends it.
+/// The request of a second bootstrap survives a crash, and a denial ends it.
 #[test]
 fn a_pending_request_for_another_identity() {
     let world = World::start(&Options::calm("pending"));
@@ -249,7 +249,7 @@ fn the_command_for_a_new_identity() {
     };
     assert_eq!(operation(), Value::Null);
     supply(&world);
-    assert_eq!(world.certificate_pem().unwrap(), before, "nobody asked yet");
+    assert_eq!(world.certificate_pem().unwrap(), before, "there was no request yet");
     let done = ask().unwrap();
     assert!(done.contains("garden/gardenlet-kubeconfig"), "{done}");
     wait_for_another_certificate(&world, &before);
@@ -316,16 +316,16 @@ fn a_ca_that_is_published_before_it_is_used() {
     world.garden.server().cut();
     wait_for_a_beat(&world);
     assert_eq!((world.requests().len(), agent.problem(PART)), (1, None));
-    // The old one is forgotten when it has not been needed for a while.
+    // The agent drops the old CA when it was not needed for a while.
     world.skip(Duration::from_secs(3_900));
     world.seed.wait_for("the new CA alone", |_| (trusted(&world) == 1).then_some(()));
     wait_for_a_beat(&world);
     agent.stop();
 }
 
-/// The servers change first: the agent cannot know the new CA, until somebody tells it in one of two ways.
+/// The servers change first. The agent cannot know the new CA until an administrator provides it in one of two ways.
 #[test]
-fn a_ca_that_is_used_before_anybody_heard_of_it() {
+fn a_ca_that_is_used_before_it_is_published() {
     for by_bootstrap in [false, true] {
         let world = World::start(&Options::calm(if by_bootstrap { "told" } else { "edited" }));
         let agent = world.agent();

@@ -1,4 +1,4 @@
-//! However far the agent is, when it ends it has ended: nothing of it holds the state directory any more.
+//! When the agent ends, at any point, none of its threads holds the state directory any longer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::garden::prepare;
 use crate::support::http::faults::{Action, Seen};
 use crate::world::{Agent, CORE, Options, World, wait_for};
 
-/// After how many requests a life ends: in the middle of the bootstrap, of the first installation, of a later change.
+/// The number of requests after which a life ends: during the bootstrap, the first installation, or a later change.
 const REQUESTS: [usize; 12] = [2, 5, 9, 14, 20, 27, 35, 45, 60, 80, 105, 140];
 
 /// How a life ends.
@@ -24,16 +24,17 @@ enum End {
     Signal,
 }
 
-/// Whether no file of this process is the lock, looked at once: the agent itself waits for it, and would hide what still
-/// holds it. The lock cannot be asked: a process that another story is starting holds it, too, until its program runs.
+/// Whether no file of this process is the lock. It checks only once: the agent itself waits for the lock, and would
+/// hide what still holds it. Trying the lock proves nothing: a process that another story starts holds it, too, until
+/// its program runs.
 fn is_free(world: &World) -> bool {
     let lock = std::fs::canonicalize(world.path("state-host-1").join("lock")).unwrap();
     let files = std::fs::read_dir("/proc/self/fd").unwrap();
-    // A file may be closed between the listing and here.
+    // A file may be closed between the listing and this read.
     !files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok()).any(|file| file == lock)
 }
 
-/// Threads of this process by name. Those of other stories are among them.
+/// Threads of this process by name, including those of other stories.
 fn threads() -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir("/proc/self/task").unwrap() {
@@ -43,11 +44,11 @@ fn threads() -> BTreeMap<String, usize> {
     all
 }
 
-/// One story of many lives. Each has something to do, and ends while it does it.
+/// One story of many lives. Each has work to do, and ends during it.
 fn ends(seed: &'static str, end: End, more: usize) {
     let world = World::start(&Options { factor: 20, ..Options::new(seed) });
     let mut config = world.config();
-    // Time passes while threads end; nobody is to lose a lease by it.
+    // Time passes while threads end, and no agent should lose a lease for that reason.
     config["leaderElection"] = json!({"leaseDuration": "300s", "renewDeadline": "200s", "retryPeriod": "2s"});
     let agent = Agent::new(&world, "host-1", &config, world.pod());
     world.garden.apply(&prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"})));
@@ -66,7 +67,7 @@ fn ends(seed: &'static str, end: End, more: usize) {
         world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
         agent.launch();
         wait_for("requests of the agent", || (asked.load(Ordering::SeqCst) >= requests).then_some(()));
-        assert!(!is_free(&world), "the look can fail");
+        assert!(!is_free(&world), "the check can fail");
         let begun = real.mono();
         match end {
             End::Crash => agent.crash(),
@@ -74,7 +75,7 @@ fn ends(seed: &'static str, end: End, more: usize) {
         }
         let took = real.mono() - begun;
         assert!(is_free(&world), "{end:?} after {requests} requests and {took:?}: {:?}", threads());
-        // A stop may wait for what cannot be broken off, but not for a deadline of seconds.
+        // A stop may wait for a step that cannot be interrupted, but not for a deadline of seconds.
         assert!(took < Duration::from_secs(5), "{end:?} after {requests} requests: {took:?}");
     }
     agent.launch();

@@ -1,4 +1,5 @@
-//! An extension is registered in the garden: its chart is installed in the seed, followed, renewed and removed.
+//! An extension is registered in the garden: the agent installs its chart in the seed, watches it, renews it and
+//! removes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,11 +41,11 @@ fn a_chart_is_installed_renewed_and_removed() {
     });
     nothing_is_left(&world, &name);
     agent.stop();
-    // The Secret of the first values is garbage. Nobody refers to it, and it is collected when it is old enough.
+    // The Secret of the first values is garbage: it has no references, and it is deleted when it is old enough.
     world.time.advance(Duration::from_secs(11 * 60));
     agent.launch();
     world.seed.wait_for("the collection of garbage", |seed| {
-        // Secrets of ManagedResources that are there, and what the agent has copied from the garden.
+        // Secrets of existing ManagedResources, and copies from the garden.
         let managed = seed.store().list(MANAGED_RESOURCES, "managedresources", "garden");
         let mut expected: Vec<String> =
             managed.iter().map(|m| text(m, "/spec/secretRefs/0/name").to_owned()).collect();
@@ -57,7 +58,7 @@ fn a_chart_is_installed_renewed_and_removed() {
     agent.stop();
 }
 
-/// Waits until the installation of a registration says that all is well; its name.
+/// Waits until the installation of a registration is healthy, and returns its name.
 pub fn installed(world: &World, registration: &str) -> String {
     world.garden.wait_for(&format!("the installation of {registration}"), |_| {
         let installation = world.garden.installations(registration).pop()?;
@@ -118,7 +119,8 @@ pub fn nothing_is_left(world: &World, name: &str) {
     gone("definition", seed.get("apiextensions.k8s.io", "customresourcedefinitions", "", definition));
 }
 
-/// The extension is ill for a moment. When it is well again, the agent has not yet seen its own report of that.
+/// The extension is unhealthy for a moment. When it is healthy again, the agent has not yet seen its own report of the
+/// failure.
 #[test]
 fn a_report_is_corrected_although_the_watch_is_late() {
     let world = World::start(&Options::new("late-watch"));

@@ -1,5 +1,5 @@
-//! From one applier of ManagedResources to the next: whoever holds the Lease of gardener-resource-manager works, nobody
-//! else, and not long after its end the next one does.
+//! From one applier of ManagedResources to the next. Only the holder of the Lease of gardener-resource-manager works,
+//! and the next one starts soon after the holder has ended.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::support::json::text;
 use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World, wait_for};
 
 const GRM: (&str, &str) = ("garden", "gardener-resource-manager");
-/// As whom appliers ask the seed.
+/// The identity of appliers in the seed.
 const ACCOUNT: &str = "system:serviceaccount:garden:gardener-resource-manager";
-/// How long a lease lasts without its holder.
+/// How long a lease is valid without renewals.
 const LEASE: Duration = Duration::from_secs(15);
 
-/// By what name each agent calls the seed, which tells their requests apart.
+/// The name by which each agent connects to the seed, which tells their requests apart.
 const FIRST: &str = "127.0.0.1:";
 const SECOND: &str = "localhost:";
 
@@ -50,7 +50,7 @@ fn written_holder(request: &Recorded) -> Option<&str> {
     (text(body, "/metadata/name") == GRM.1).then(|| text(body, "/spec/holderIdentity"))
 }
 
-/// All that appliers wrote, each when it held the lease and before that ended. How many writes each did.
+/// Checks that each applier wrote only while it held the lease. Returns the number of writes of each.
 fn each_wrote_in_its_time(world: &World) -> [usize; 2] {
     let mut held: Option<(String, Timestamp)> = None;
     let mut counts = [0; 2];
@@ -91,7 +91,7 @@ fn taken(world: &World, by: &str) -> Timestamp {
 }
 
 #[test]
-fn one_that_died_with_its_agent_is_followed_after_both_leases() {
+fn a_crashed_applier_is_replaced_after_both_leases_expired() {
     let world = World::start(&Options::calm("inherited"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let first = world.agent();
@@ -104,23 +104,23 @@ fn one_that_died_with_its_agent_is_followed_after_both_leases() {
     greet(&world, "from the second");
     wait_for_greeting(&world, &name, "from the second");
     let took = taken(&world, SECOND).since(died);
-    // The agent's, then that of the applier, which is looked at from then on.
+    // First the agent's lease expires, then the applier's lease, which the next one watches from then on.
     assert!(took <= 3 * LEASE, "{took:?}");
     let [before, after] = each_wrote_in_its_time(&world);
     assert!(before > 0 && after > 0, "{before} and {after} writes");
     second.stop();
 }
 
-/// Who goes on.
+/// The agent that continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awake {
     All,
-    /// Workers in the middle of something, before anybody tells them what was missed.
+    /// Workers in the middle of an operation, before the agent handles the missed time.
     Workers,
     Nobody,
 }
 
-/// A clock that holds up whoever looks at it, as a machine does that is suspended. Time goes on.
+/// A clock that blocks its callers, like a suspended machine, while time passes.
 #[derive(Debug)]
 struct Napping {
     time: Arc<Simulated>,
@@ -157,7 +157,7 @@ impl Source for Napping {
 }
 
 #[test]
-fn one_that_slept_past_its_lease_writes_nothing_when_it_wakes() {
+fn an_applier_suspended_past_its_lease_writes_nothing_afterwards() {
     let world = World::start(&Options::new("overslept"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let nap = Napping { time: world.time.clone(), awake: Mutex::new(Awake::All), woken: Condvar::new() };
@@ -168,7 +168,7 @@ fn one_that_slept_past_its_lease_writes_nothing_when_it_wakes() {
     let name = installed(&world, "echo");
     let second = second(&world);
     second.launch();
-    // It falls asleep in the middle of a reconciliation: it reads what to write.
+    // It is suspended during a reconciliation: it reads what to write.
     let reads = |seen: &Seen| seen.user == ACCOUNT && seen.method == "GET" && seen.info.resource == "secrets";
     let reads = world.seed.faults().when(reads).once().then(Action::Delay(Duration::from_secs(2)));
     greet(&world, "asleep");
@@ -185,7 +185,7 @@ fn one_that_slept_past_its_lease_writes_nothing_when_it_wakes() {
         all.iter().map(Recorded::line).collect::<Vec<_>>()
     };
     nap.set(Awake::Workers);
-    wait_for("what was begun to go on", || {
+    wait_for("the operation to continue", || {
         let labels = [("controller", "managedresource"), ("result", "postponed")];
         let metrics = first.metrics.lock().unwrap().clone();
         let is_refused = metrics.value("controller_runtime_reconcile_total", &labels).is_some();
@@ -203,7 +203,7 @@ fn one_that_slept_past_its_lease_writes_nothing_when_it_wakes() {
     let [before, after] = each_wrote_in_its_time(&world);
     assert!(before > 0 && after > 0, "{before} and {after} writes");
 
-    // It is none the worse for it.
+    // It works normally afterwards.
     second.stop();
     greet(&world, "on duty again");
     wait_for_greeting(&world, &name, "on duty again");
@@ -211,14 +211,14 @@ fn one_that_slept_past_its_lease_writes_nothing_when_it_wakes() {
     first.stop();
 }
 
-/// The lease of a gardener-resource-manager that is alive.
+/// The lease of a live gardener-resource-manager.
 fn foreign(world: &World) -> Value {
     let now = rfc3339_micro(world.clock.now());
     json!({"holderIdentity": "gardener-resource-manager-7d9f_x", "leaseDurationSeconds": 15, "acquireTime": now,
         "renewTime": now, "leaseTransitions": 3})
 }
 
-/// How long after the end of a foreign applier one of two agents has its lease.
+/// The time between the end of a foreign applier and the moment when one of two agents has its lease.
 fn follows(name: &'static str, end: impl Fn(&World)) -> Duration {
     let world = World::start(&Options::calm(name));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
@@ -231,7 +231,7 @@ fn follows(name: &'static str, end: impl Fn(&World)) -> Duration {
         (crate::world::leader_renewed(&world.seed)).map(drop)
     });
     second.launch();
-    world.seed.wait_for("work for an applier, and one who sees that it is another's", |seed| {
+    world.seed.wait_for("work for an applier, and an agent that sees the other holder", |seed| {
         renew();
         let is_passive = first.problem("managedresource-applier").is_some_and(|why| why.contains("7d9f_x"));
         (is_passive && !seed.store().names(MANAGED_RESOURCES, "managedresources", "garden").is_empty())
@@ -251,14 +251,14 @@ fn follows(name: &'static str, end: impl Fn(&World)) -> Duration {
 }
 
 #[test]
-fn a_foreign_one_that_died_is_followed_when_its_lease_has_ended() {
+fn a_crashed_foreign_applier_is_replaced_after_its_lease_expired() {
     let took = follows("bereft", |_| ());
-    // Not before: it could be alive.
+    // Not before: the holder could be alive.
     assert!((LEASE..=2 * LEASE).contains(&took), "{took:?}");
 }
 
 #[test]
-fn a_foreign_one_that_gives_its_lease_back_is_followed_before_that() {
+fn a_foreign_applier_that_releases_its_lease_is_replaced_earlier() {
     let took = follows("bequeathed", |world| {
         let spec = json!({"holderIdentity": "", "leaseDurationSeconds": 1});
         world.seed.merge(LEASES, "leases", GRM, &json!({"spec": spec}));

@@ -1,4 +1,5 @@
-//! What a ControllerDeployment can ask for beyond a chart: values from Secrets of the garden, and access to the garden.
+//! What a ControllerDeployment can request besides a chart: values from Secrets of the garden, and access to the
+//! garden.
 
 use gardenlet::format::yaml;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ const DEPLOYMENTS: &str = "controllerdeployments";
 const COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-reference";
 const ROLE: &str = "gardener.cloud/role";
 
-/// An extension whose deployment says more.
+/// An extension whose deployment requests more.
 fn extension(values: &Value, more: &Value) -> Vec<Value> {
     let mut objects = prepare::extension("echo", &charts::extension(), values);
     for (key, value) in more.as_object().unwrap() {
@@ -57,7 +58,7 @@ fn values_come_from_secrets_of_the_garden() {
         });
     };
     greets("good day");
-    // The Secret changes, and what is made of it.
+    // The Secret changes, and so do the objects.
     let night = json!({"stringData": {"hello": "good night"}});
     world.garden.merge("", "secrets", ("garden", "words"), &night);
     greets("good night");
@@ -76,7 +77,7 @@ fn values_come_from_secrets_of_the_garden() {
 }
 
 #[test]
-fn an_extension_finds_its_way_to_the_garden() {
+fn an_extension_gets_access_to_the_garden() {
     let world = World::start(&Options::new("reaching"));
     let agent = world.agent();
     world.garden.apply(&extension(&json!({"greeting": "hello"}), &json!({"injectGardenKubeconfig": true})));
@@ -129,8 +130,8 @@ fn an_extension_finds_its_way_to_the_garden() {
     agent.stop();
 }
 
-/// The token in the extension's Secret is one of its account in the garden; another one comes when its time is over, or
-/// if somebody spoils it.
+/// The token in the extension's Secret belongs to its account in the garden. The agent replaces it in time, and also
+/// after a client has changed it.
 fn token_is_good(world: &World, namespace: &str) {
     let name = "garden-access-extension";
     let token = |other_than: &str| {
@@ -147,7 +148,7 @@ fn token_is_good(world: &World, namespace: &str) {
     let secret = world.seed.get("", "secrets", namespace, name).unwrap();
     let due = from_rfc3339(secret["metadata"]["annotations"][key].as_str().unwrap()).unwrap();
     let hours = due.since(world.clock.now()).as_secs_f64() / 3_600.0;
-    assert!((9.0..10.1).contains(&hours), "80 % of 12 h and up to a twentieth: {hours}");
+    assert!((9.0..10.1).contains(&hours), "80 % of 12 h, plus up to 5 %: {hours}");
     let past = json!({"metadata": {"annotations": {key: "2020-01-01T00:00:00Z"}}});
     world.seed.merge("", "secrets", (namespace, name), &past);
     let second = token(&first);
@@ -190,7 +191,7 @@ fn a_bad_chart_leaves_the_last_good_one_running() {
         let condition = world.installation_condition("echo", "Installed").unwrap();
         assert_eq!((condition.0.as_str(), condition.1.as_str()), ("True", "InstallationSuccessful"));
     }
-    // As an older agent would have left it: it is to be collected as garbage all the same.
+    // As an older agent would have left it: it must be deleted as garbage, too.
     let old = text(&before, "/secretRefs/0/name");
     let unlabelled = json!({"metadata": {"labels": {COLLECTABLE: null}}});
     world.seed.merge("", "secrets", ("garden", old), &unlabelled);
@@ -219,14 +220,14 @@ fn a_deployment_of_the_old_version_is_installed() {
 }
 
 #[test]
-fn a_deployment_without_a_chart_is_left_to_others() {
+fn a_deployment_without_a_chart_is_ignored() {
     let world = World::start(&Options::new("custom"));
     let agent = world.agent();
     let mut objects = prepare::extension("custom", &charts::extension(), &json!({}));
     objects[0] = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ControllerDeployment",
         "metadata": {"name": "custom"}, "type": "flux", "providerConfig": {"any": "thing"}});
     world.garden.apply(&objects);
-    // This one comes later in the alphabet, and is there: the other one was looked at.
+    // This one sorts after the other one; when it exists, the agent has checked the other one.
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     installed(&world, "echo");
     world.garden.wait_for("Required", |_| world.installation_condition("custom", "Required"));

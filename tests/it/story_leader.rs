@@ -1,4 +1,4 @@
-//! Several instances, and a foreign one: who may work, and who waits.
+//! Several instances of the agent, and another program: which of them works, and which waits.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn wait_for_holder(world: &World, lease: &str, host: &str) {
 }
 
 #[test]
-fn a_second_agent_stands_by_and_takes_over() {
+fn a_second_agent_waits_and_takes_over() {
     let world = World::start(&Options::calm("twice"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let first = world.agent();
@@ -36,7 +36,7 @@ fn a_second_agent_stands_by_and_takes_over() {
         std::net::TcpStream::connect((second.probes.as_str(), 2728)).ok()
     });
     world.pass(Duration::from_secs(40));
-    // It is alive and ready, and does nothing at all.
+    // It is alive and ready, and makes no writes.
     for path in ["/healthz", "/readyz", "/livez"] {
         assert_eq!(second.get(2728, path).0, 200, "{path}");
     }
@@ -50,7 +50,7 @@ fn a_second_agent_stands_by_and_takes_over() {
     for lease in ["gardenlet-leader-election", "gardener-resource-manager"] {
         wait_for_holder(&world, lease, "host-2");
     }
-    // The identity is in the seed: nothing is asked of the garden's administrators.
+    // The identity is in the seed: administrators of the garden have nothing to do.
     world.garden.wait_for("the second agent in the Seed's status", |_| {
         let seed = world.garden.seed("twice")?;
         (seed["status"]["gardener"]["name"] == "host-2").then_some(())
@@ -64,7 +64,7 @@ fn a_second_agent_stands_by_and_takes_over() {
         (echo["spec"]["text"] == "from the second").then_some(())
     });
 
-    // The first comes back and waits its turn, which comes at once when the second leaves in order.
+    // The first comes back and waits. It takes over at once when the second ends in order.
     first.launch();
     world.pass(Duration::from_secs(20));
     assert!(holder(&world, "gardenlet-leader-election").unwrap().starts_with("host-2_"));
@@ -75,7 +75,7 @@ fn a_second_agent_stands_by_and_takes_over() {
 }
 
 #[test]
-fn a_restarted_agent_goes_on_with_its_own_lease() {
+fn a_restarted_agent_continues_with_its_own_lease() {
     let world = World::start(&Options::calm("again"));
     let agent = world.agent();
     world.wait_until_ready();
@@ -83,7 +83,7 @@ fn a_restarted_agent_goes_on_with_its_own_lease() {
     for _ in 0..3 {
         let place = world.seed.server().shared.record.count();
         agent.crash_and_restart();
-        // One look at the lease, and it is renewed: nobody waits for it to expire.
+        // One read of the lease, then its renewal: the agent does not wait for it to expire.
         let asked = world.seed.wait_for("the lease", |seed| {
             let since = seed.server().shared.record.since(place);
             let lease: Vec<String> = since
@@ -103,7 +103,7 @@ fn a_restarted_agent_goes_on_with_its_own_lease() {
     agent.stop();
 }
 
-/// The lease of a gardener-resource-manager that is alive.
+/// The lease of a live gardener-resource-manager.
 fn foreign_lease(world: &World) -> Value {
     let now = rfc3339_micro(world.clock.now());
     json!({"metadata": {"name": "gardener-resource-manager", "namespace": "garden"}, "spec": {
@@ -147,7 +147,7 @@ fn the_applier_leaves_a_seed_to_a_living_resource_manager() {
     let managed = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", &name).unwrap();
     assert_eq!((managed.get("status"), managed["metadata"].get("finalizers")), (None, None));
     assert!(world.seed.get("", "configmaps", &format!("extension-{name}"), "echo").is_none());
-    // Its installation waits, and says for what.
+    // Its installation waits, and the condition has the reason.
     let (status, reason, _) = world.installation_condition("echo", "Installed").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "InstallationPending"));
 
@@ -156,7 +156,7 @@ fn the_applier_leaves_a_seed_to_a_living_resource_manager() {
     wait_for_holder(&world, "gardener-resource-manager", "host-1");
     installed(&world, "echo");
     let lease = world.seed.get(LEASES, "leases", "garden", "gardener-resource-manager").unwrap();
-    // The count goes on from the other's; on a busy machine ours may have lost it once more.
+    // The transitions continue from the other's count; on a busy machine our applier may have lost the lease once more.
     assert!(lease["spec"]["leaseTransitions"].as_i64() >= Some(4), "{lease}");
     agent.stop();
 }
@@ -186,7 +186,7 @@ fn renewals(world: &World, lease: &str) -> Vec<Duration> {
 }
 
 #[test]
-fn leases_are_renewed_every_four_seconds_or_as_somebody_says() {
+fn leases_are_renewed_every_four_seconds_or_as_configured() {
     let world = World::start(&Options::calm("paced"));
     for (election, seconds) in [(json!({}), 4), (json!({"retryPeriod": "2s"}), 2)] {
         let mut config = world.config();
@@ -197,7 +197,7 @@ fn leases_are_renewed_every_four_seconds_or_as_somebody_says() {
             wait_for_holder(&world, lease, "host-1");
             let between = renewals(&world, lease);
             assert!(between.len() >= 40 / seconds, "{lease}: {between:?}");
-            // One may be late on a busy machine; the usual one is not.
+            // One renewal may be late on a busy machine; the median is not.
             let usual = between[between.len() / 2].as_secs_f64();
             assert!((usual - seconds as f64).abs() < 0.5, "{lease}: {between:?}");
         }
@@ -206,7 +206,7 @@ fn leases_are_renewed_every_four_seconds_or_as_somebody_says() {
 }
 
 #[test]
-fn a_renewal_that_is_refused_keeps_nobody_from_writing() {
+fn a_refused_renewal_does_not_stop_writes() {
     let world = World::start(&Options::calm("refused"));
     let agent = world.agent();
     world.wait_until_ready();

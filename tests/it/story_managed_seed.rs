@@ -1,5 +1,5 @@
-//! ManagedSeeds: agents that are deployed into the clusters of Shoots. These are servers of the test, since a Shoot without workers
-//! cannot become a seed.
+//! ManagedSeeds: agents that are deployed into the clusters of Shoots. Servers of the test play these clusters, since a
+//! Shoot without workers cannot become a seed.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,7 +26,8 @@ pub(crate) const MANAGEMENT: &str = "seedmanagement.gardener.cloud";
 pub(crate) const GARDEN: &str = "garden";
 /// The Shoot, the ManagedSeed and the Seed.
 pub(crate) const NAME: &str = "s1";
-/// Where the Service of its kube-apiserver is, in the range of the seed's Services: a route leads from there to the server of the test.
+/// The address of the Service of its kube-apiserver, in the range of the seed's Services: a route leads from there to
+/// the server of the test.
 const ADDRESS: &str = "10.52.7.7";
 const USE_AS_SEED: &str = "shoot.gardener.cloud/use-as-seed";
 const MINUTE: Duration = Duration::from_secs(60);
@@ -83,7 +84,7 @@ impl Lab {
         Self { world, agent, target }
     }
 
-    /// The Shoot as the garden has it.
+    /// The Shoot as the garden stores it.
     pub(crate) fn put_shoot(&self, more: impl FnOnce(&mut Value)) {
         let mut shoot = prepare::shoot(NAME);
         shoot["metadata"]["namespace"] = json!(GARDEN);
@@ -92,7 +93,7 @@ impl Lab {
         shoot["metadata"]["labels"] =
             json!({format!("name.seed.gardener.cloud/{}", self.world.name): "true"});
         shoot["spec"]["seedName"] = json!(self.world.name);
-        // Its operations are not what this is about.
+        // This test is not about its operations.
         shoot["metadata"]["annotations"] = json!({"shoot.gardener.cloud/ignore": "true"});
         shoot["spec"]["dns"] = json!({"domain": "s1.example.org"});
         shoot["status"] = json!({"seedName": self.world.name, "technicalID": plane(), "observedGeneration": 1,
@@ -101,7 +102,7 @@ impl Lab {
         more(&mut shoot);
         let id = Id::new(CORE, "shoots", GARDEN, NAME);
         self.world.garden.store().write(|state| drop(state.put(id, shoot)));
-        // The garden completes it, which is another generation.
+        // The garden completes it, which changes the generation.
         let held = self.world.garden.wait_for("the Shoot to be held", |garden| {
             let shoot = garden.get(CORE, "shoots", GARDEN, NAME)?;
             shoot["metadata"]["finalizers"].is_array().then_some(shoot)
@@ -169,7 +170,7 @@ impl Lab {
         Some(crate::support::json::text(&kubeconfig, "/users/0/user/token").to_owned())
     }
 
-    /// Objects of the target that the agent wrote since `mark`.
+    /// Objects that the agent wrote in the target cluster since `mark`.
     pub(crate) fn writes(&self, mark: usize) -> Vec<String> {
         let all = self.target.requests_since(mark);
         let ours = all.iter().filter(|r| r.is_write() && r.user.ends_with(":gardener-internal"));
@@ -203,7 +204,7 @@ impl Drop for Lab {
     }
 }
 
-/// The way to the cluster.
+/// The access to the cluster.
 fn service() -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kube-apiserver", "namespace": plane()},
         "spec": {"clusterIP": ADDRESS, "clusterIPs": [ADDRESS], "ports": [{"port": 443}]}})
@@ -213,7 +214,7 @@ fn address(target: &TestCluster) -> SocketAddr {
     World::address(target).parse().unwrap()
 }
 
-/// What the namespace of the control plane holds for whoever calls the cluster.
+/// The credentials for clients of the cluster in the namespace of the control plane.
 fn prepare_plane(world: &World, target: &TestCluster) {
     let (namespace, authority) = (plane(), target.authority());
     target.apply(&[
@@ -238,7 +239,7 @@ fn prepare_plane(world: &World, target: &TestCluster) {
     ]);
 }
 
-/// The agent that was deployed, in this process, with nothing but what it was given.
+/// The deployed agent, in this process, with only the deployed files.
 fn start_child(lab: &Lab) -> Agent {
     let (world, target) = (&lab.world, &lab.target);
     let folder: PathBuf = world.path("child-account");
@@ -249,7 +250,7 @@ fn start_child(lab: &Lab) -> Agent {
     std::fs::write(folder.join("ca.crt"), target.ca()).unwrap();
     let mut config = lab.config();
     assert_eq!(config["edge"]["workers"], 4, "the parent's own options travel");
-    // These are the pod's: a folder, and addresses to listen at.
+    // These belong to the pod: a folder, and addresses to listen on.
     for (part, field) in [("edge", "stateDir"), ("", "server")] {
         let part = if part.is_empty() { &mut config } else { &mut config[part] };
         part.as_object_mut().unwrap().remove(field);
@@ -270,7 +271,7 @@ fn start_child(lab: &Lab) -> Agent {
 }
 
 #[test]
-fn a_managed_seed_gets_an_agent_that_joins_the_garden_and_goes_again() {
+fn a_managed_seed_gets_an_agent_that_joins_the_garden_and_is_deleted() {
     let lab = Lab::start("parent", |_, _| {});
     lab.put_shoot(|shoot| shoot["status"]["lastOperation"]["state"] = json!("Processing"));
     lab.make(|_| {});
@@ -291,7 +292,7 @@ fn a_managed_seed_gets_an_agent_that_joins_the_garden_and_goes_again() {
     assert_eq!(entry(&namespace, "/metadata/labels", "gardener.cloud/role"), Some("garden"));
     assert_eq!(lab.config()["seedConfig"]["metadata"]["name"], NAME);
     let token = lab.token().unwrap();
-    // Roles have one name in each namespace.
+    // A role has the same name in each namespace.
     for namespace in [GARDEN, "default", "kube-system"] {
         let role = |plural: &str| {
             lab.target.get("rbac.authorization.k8s.io", plural, namespace, "gardener.cloud:system:gardenlet")
@@ -314,7 +315,7 @@ fn a_managed_seed_gets_an_agent_that_joins_the_garden_and_goes_again() {
     assert_eq!(lab.writes(mark), Vec::<String>::new());
     assert_eq!(lab.token().unwrap(), token);
 
-    // The agent works with what it got.
+    // The agent works with these files.
     let child = start_child(&lab);
     lab.world.garden.wait_for("the new Seed", |garden| {
         let seed = garden.seed(NAME)?;
@@ -332,7 +333,7 @@ fn a_managed_seed_gets_an_agent_that_joins_the_garden_and_goes_again() {
         entry(&lab.managed()?, "/metadata/annotations", "gardener.cloud/operation").is_none().then_some(())
     });
 
-    // The Seed goes first, its agent sees to that; then the agent goes, then its namespace.
+    // The agent deletes the Seed first. Then the agent itself is deleted, then its namespace.
     lab.world.garden.delete(MANAGEMENT, "managedseeds", GARDEN, NAME);
     lab.pass_list();
     lab.world.garden.wait_for("the end of the Seed", |garden| {
@@ -354,7 +355,7 @@ fn a_managed_seed_gets_an_agent_that_joins_the_garden_and_goes_again() {
 }
 
 #[test]
-fn what_keeps_a_managed_seed_is_told_with_its_code() {
+fn problems_of_a_managed_seed_are_reported_with_their_code() {
     let lab = Lab::start("careful", |_, _| {});
     let code = |managed: &Value| {
         let all = managed["status"]["conditions"].as_array().unwrap();
@@ -369,7 +370,7 @@ fn what_keeps_a_managed_seed_is_told_with_its_code() {
     lab.has_event("ManagedSeed", missing);
     assert_eq!(lab.target.get("", "namespaces", "", GARDEN), None);
 
-    // An invalid configuration is found before anybody has to start with it.
+    // An invalid configuration is found before an agent starts with it.
     let config = |spec: Value| json!({"spec": {"gardenlet": {"config": {"logLevel": "info", "seedConfig": {"metadata": {"name": NAME}, "spec": spec}}}}});
     let mut wrong = config(prepare::seed_spec());
     wrong["spec"]["gardenlet"]["config"]["logLevel"] = json!("loud");
@@ -381,7 +382,7 @@ fn what_keeps_a_managed_seed_is_told_with_its_code() {
     let managed =
         lab.wait_for("SeedRegistered", "ReconcileError", "the configured backup secret does not exist");
     assert_eq!(code(&managed), problem);
-    // Another agent is there, for another seed.
+    // Another agent exists there, for another seed.
     lab.world.garden.apply(&[crate::story_backups::credentials("first")]);
     let foreign = yaml::emit(&json!({"seedConfig": {"metadata": {"name": "other"}}}), yaml::Dialect::V4);
     lab.target.wait_for("the namespace", |target| target.get("", "namespaces", "", GARDEN));
@@ -396,7 +397,7 @@ fn what_keeps_a_managed_seed_is_told_with_its_code() {
     let managed = lab.wait_for("SeedRegistered", "ReconcileError", "which uses seed name \"other\"");
     assert_eq!(code(&managed), problem);
     lab.target.delete("apps", "deployments", GARDEN, "gardenlet");
-    // The Shoot has a VerticalPodAutoscaler of its own.
+    // The Shoot has its own VerticalPodAutoscaler.
     let autoscaler = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": plane(), "name": "vpa-admission-controller"},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
             "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
@@ -419,7 +420,7 @@ fn what_keeps_a_managed_seed_is_told_with_its_code() {
     let digest =
         entry(&deployment["spec"]["template"], "/metadata/annotations", "checksum/seed-backup-secret");
     assert!(digest.unwrap().starts_with("backup-"), "{digest:?}");
-    // Somebody scales it down: within the period it is up again.
+    // A client scales it down: within the period it is up again.
     lab.target.merge("apps", "deployments", (GARDEN, "gardenlet"), &json!({"spec": {"replicas": 0}}));
     lab.change(&json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}}));
     lab.target.wait_for("the replicas", |_| (lab.deployment()?["spec"]["replicas"] != 0).then_some(()));
@@ -428,7 +429,7 @@ fn what_keeps_a_managed_seed_is_told_with_its_code() {
 
 #[test]
 fn the_older_annotation_of_shoots_works_without_a_managed_seed() {
-    // The older documents are of a garden that lets agents make Seeds.
+    // The older API objects belong to a garden that lets agents create Seeds.
     let lab = Lab::start("older", |world, config| {
         let file = world.file("garden", &world.garden.kubeconfig_for("someone", &["system:masters"]));
         config["gardenClientConnection"] = json!({"kubeconfig": file});
@@ -439,7 +440,7 @@ fn the_older_annotation_of_shoots_works_without_a_managed_seed() {
     };
     lab.put_shoot(|_| {});
     let spec = || Some(lab.world.garden.seed(NAME)?["spec"].clone());
-    // A word that nobody knows makes nothing by itself.
+    // An unknown word alone deploys nothing.
     annotate(json!("yes"));
     lab.has_event("Shoot", "has the word \"yes\", which nobody knows");
     assert_eq!(spec(), None);
@@ -457,7 +458,7 @@ fn the_older_annotation_of_shoots_works_without_a_managed_seed() {
     assert_eq!(config["seedConfig"]["metadata"]["name"], NAME);
     assert_eq!(config["seedConfig"]["spec"]["settings"]["scheduling"]["visible"], false);
     lab.target.wait_for("its token", |_| lab.token());
-    // It is taken away while the agent is not there: everything goes.
+    // It is removed while the agent does not run: everything is deleted.
     lab.agent.stop();
     annotate(Value::Null);
     lab.world.seed.delete("", "services", &plane(), "kube-apiserver");
@@ -471,7 +472,7 @@ fn the_older_annotation_of_shoots_works_without_a_managed_seed() {
     lab.world.garden.wait_for("the end of the Seed", |garden| {
         let seed = garden.seed(NAME);
         if seed.as_ref().is_some_and(|seed| !seed["metadata"]["deletionTimestamp"].is_null()) {
-            // Nobody serves it in this story.
+            // No agent serves it in this story.
             garden.merge(CORE, "seeds", ("", NAME), &json!({"metadata": {"finalizers": null}}));
         }
         lab.world.time.advance(Duration::from_secs(2));
@@ -482,7 +483,7 @@ fn the_older_annotation_of_shoots_works_without_a_managed_seed() {
         (lab.deployment().is_none() && target.get("", "namespaces", "", GARDEN).is_none()).then_some(())
     });
 
-    // A real ManagedSeed wins.
+    // A real ManagedSeed takes precedence.
     lab.make(|managed| managed["spec"]["gardenlet"]["deployment"]["replicaCount"] = json!(3));
     annotate(json!("true"));
     lab.wait_for("SeedRegistered", "Reconciled", "");

@@ -1,5 +1,5 @@
-//! The agent is killed after each of its writes for a ManagedSeed, while one is made, changed and deleted: it starts again, and
-//! ends where it would have ended.
+//! The agent is killed after each of its writes for a ManagedSeed, while one is created, changed and deleted. It starts
+//! again, and the result is the same.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::http::faults::Seen;
 use crate::support::json::text;
 use crate::world::condition;
 
-/// What the agent deploys has these names.
+/// Objects that the agent deploys have these names.
 const OF_AGENT: &str = "gardenlet";
 const TOKENS: &str = "kube-system";
 
@@ -30,7 +30,7 @@ fn concerns(seen: &Seen) -> bool {
             && [seen.info.name.as_str(), created].contains(&token.name.as_str()))
 }
 
-/// The whole story, killed after one write or after none.
+/// The whole story, with a kill after one write or without a kill.
 fn run(at: Option<usize>) -> Outcome {
     let mut kill = None;
     let lab = Lab::start_and(
@@ -42,7 +42,7 @@ fn run(at: Option<usize>) -> Outcome {
     let wait = |what: &str, condition: &dyn Fn() -> Option<()>| {
         lab.world.garden.wait_for(what, |_| {
             kill.restart_if_due();
-            // What failed is tried again after a while.
+            // Failed steps are tried again after a while.
             lab.world.time.advance(Duration::from_secs(2));
             condition()
         });
@@ -71,8 +71,9 @@ fn run(at: Option<usize>) -> Outcome {
     Outcome { objects, kill }
 }
 
-/// Words for what is another one in each run. The name of the ConfigMap has a digest of the configuration, which holds another
-/// folder and other ports each time; a ConfigMap that is left of an earlier configuration has another name, and shows.
+/// Placeholders for values that differ in each run. The name of the ConfigMap has a digest of the configuration, which
+/// contains another folder and other ports each time. A ConfigMap that remains of an earlier configuration has another
+/// name and is visible.
 fn words(lab: &Lab) -> Words {
     let deployment = lab.deployment().unwrap_or_default();
     let annotations = deployment["metadata"]["annotations"].as_object();
@@ -90,7 +91,7 @@ fn words(lab: &Lab) -> Words {
     ])
 }
 
-/// What is in the cluster of the Shoot because of the agent.
+/// The agent's objects in the cluster of the Shoot.
 fn deployed(lab: &Lab) -> Vec<(String, Value)> {
     words(lab).left_in(&lab.target, |id: &Id| {
         !["pods", "replicasets", "serviceaccounts/token"].contains(&id.plural.as_str())
@@ -105,10 +106,10 @@ fn left(lab: &Lab) -> Vec<(String, Value)> {
     let mut all = [deployed(lab), words(lab).left_in(&lab.world.garden, of_garden)].concat();
     for (key, object) in &mut all {
         if key.contains("/deployments ") {
-            // Others write it, when they come to it.
+            // Other controllers write it at their own time.
             object["status"] = Value::Null;
         }
-        // Whoever is killed between two writes may have to write again.
+        // A kill between two writes may cause a second write.
         if key.contains("/managedseeds ") {
             let status = &mut object["status"];
             status["conditions"].as_array_mut().into_iter().flatten().for_each(|one| {
@@ -120,7 +121,7 @@ fn left(lab: &Lab) -> Vec<(String, Value)> {
     all
 }
 
-/// The configuration that the new agent reads, in which the token and the CA are replaced by whether they are the garden's.
+/// The configuration that the new agent reads. Its token and CA are replaced by whether they match the garden's.
 fn configuration(lab: &Lab) -> Value {
     let mut config = lab.config();
     let connection = &mut config["gardenClientConnection"];

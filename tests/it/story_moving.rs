@@ -1,5 +1,5 @@
-//! A seed moves from the Go gardenlet to this agent, and back: the next one finds all as it needs it, and writes nothing that is
-//! right already.
+//! A seed moves from the Go gardenlet to this agent, and back. The next one finds everything it needs, and does not
+//! write correct objects again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::world::{Agent, CORE, LEASES, MANAGED_RESOURCES, Options, World};
 const DEPLOYMENTS: &str = "controllerdeployments";
 const SHOOT_CLASS: &str = "managedresources.resources.gardener.cloud shoot--a--b/shoot-core";
 
-/// Changes that agents have made in a cluster since a mark, without renewals of Leases: how often each. Tokens are no
-/// objects.
+/// The number of changes of each kind that agents have made in a cluster since a mark, without renewals of Leases.
+/// Tokens are not objects.
 fn writes(cluster: &TestCluster, mark: usize) -> BTreeMap<String, usize> {
     let ours = |r: &Recorded| r.is_write() && r.status < 300 && r.user_agent.starts_with("gardenlet/");
     let is_object = |r: &Recorded| r.info.group != LEASES && r.info.subresource != "token";
@@ -36,7 +36,7 @@ fn counted(all: &[(&str, usize)]) -> BTreeMap<String, usize> {
     all.iter().map(|(line, count)| ((*line).to_owned(), *count)).collect()
 }
 
-/// What differs between two looks.
+/// The differences between two states.
 fn changed(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> BTreeSet<String> {
     let places: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     places.into_iter().filter(|place| before.get(*place) != after.get(*place)).cloned().collect()
@@ -50,9 +50,9 @@ fn agent_with(world: &World, resource_manager: Option<&str>) -> Agent {
     world.agent_with(&config)
 }
 
-/// Waits until this agent is the one in the Seed's status and all is well, while gardener-resource-manager lives.
+/// Waits until this agent is in the Seed's status and all conditions are good, while gardener-resource-manager lives.
 fn at_home(world: &World) {
-    world.garden.wait_for("the agent to be at home", |garden| {
+    world.garden.wait_for("the agent to be ready", |garden| {
         upstream::resource_manager_renews(world);
         let seed = garden.seed(world.name)?;
         let ours = seed["status"]["gardener"]["name"] == "host-1";
@@ -99,7 +99,7 @@ fn a_new_value_while_the_resource_manager_lives(world: &World, installation: &st
         let managed = seed.get(MANAGED_RESOURCES, "managedresources", "garden", installation)?;
         (managed["metadata"]["generation"] == 2).then_some(())
     });
-    assert_eq!(greeting(world, installation), "hello", "our applier has no say yet");
+    assert_eq!(greeting(world, installation), "hello", "our applier does not write yet");
     upstream::resource_manager_applies(world, installation);
     wait_for_installed(world);
     assert_eq!(greeting(world, installation), "again");
@@ -111,7 +111,7 @@ fn a_new_value_while_the_resource_manager_lives(world: &World, installation: &st
     untouched(&before, &versions(&world.seed));
 }
 
-/// The ManagedResources of the Go gardenlet's own components, and one of another class, are as they were.
+/// The ManagedResources of the Go gardenlet's own components, and one of another class, are unchanged.
 fn untouched(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) {
     let others = SYSTEM.map(|name| format!("managedresources.resources.gardener.cloud garden/{name}"));
     for place in others.iter().map(String::as_str).chain([SHOOT_CLASS]) {
@@ -122,7 +122,7 @@ fn untouched(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>
 
 fn takes_over(name: &'static str, end: End) {
     let world = World::start(&Options::calm(name));
-    // There is a Shoot in the seed, which the agent looks at.
+    // The seed has a Shoot, which the agent checks.
     world.seed.apply(&prepare::access().1);
     let installation = upstream::leave(&world, end);
     let before = (versions(&world.seed), versions(&world.garden), world.garden.seed(name).unwrap());
@@ -152,8 +152,9 @@ fn nothing_is_written_that_is_right(world: &World, (seed, garden, before): &Befo
     );
     let path = format!("PATCH /apis/core.gardener.cloud/v1beta1/seeds/{name}");
     let (put, patched) = (path.replace("PATCH", "PUT") + "/status", format!("{path}/status"));
-    // The registration resets what the server had filled in, as upstream's does; the server fills it in again. The status
-    // tells who reconciles, that it is done, that the agent is ready, that the applier waits: nothing with each beat.
+    // The registration resets fields that the server had defaulted, as upstream's does; the server sets them again. The
+    // status contains the agent, the end of its operation, its readiness and the waiting applier: it is not written
+    // with each heartbeat.
     let written = writes(&world.garden, 0);
     assert_eq!(written.keys().collect::<Vec<_>>(), [&path, &patched, &put]);
     assert!(written.values().all(|count| *count < 10), "{written:?}");
@@ -164,7 +165,7 @@ fn nothing_is_written_that_is_right(world: &World, (seed, garden, before): &Befo
     }
 }
 
-/// gardener-resource-manager ends, and the embedded applier takes its work over as it finds it.
+/// gardener-resource-manager ends, and the embedded applier continues its work.
 fn the_embedded_applier_goes_on(world: &World, agent: &Agent, installation: &str) {
     let (mark, before) = (world.seed.request_count(), versions(&world.seed));
     upstream::resource_manager_ends(world);
@@ -172,13 +173,13 @@ fn the_embedded_applier_goes_on(world: &World, agent: &Agent, installation: &str
     for _ in 0..15 {
         world.pass(Duration::from_secs(4));
     }
-    // Each object was looked at, and none is another one but the Deployment that was scaled.
+    // Each object was checked, and only the Deployment that was scaled has changed.
     let scaled = "deployments.apps garden/gardener-resource-manager".to_owned();
     let others = changed(&before, &versions(&world.seed));
     assert_eq!(others, [scaled].into(), "{:#?}", writes(&world.seed, mark));
     greet(world, "at last");
     world.seed.wait_for("the last value", |_| (greeting(world, installation) == "at last").then_some(()));
-    // What the Go gardenlet has made it keeps as it finds it, as the other applier did.
+    // The applier keeps the Go gardenlet's objects as it finds them, as the other applier did.
     world.seed.delete("scheduling.k8s.io", "priorityclasses", "", "gardener-system-900");
     let operation = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     world.seed.merge(MANAGED_RESOURCES, "managedresources", ("garden", "system"), &operation);
@@ -189,7 +190,7 @@ fn the_embedded_applier_goes_on(world: &World, agent: &Agent, installation: &str
 }
 
 #[test]
-fn a_seed_that_the_go_gardenlet_gave_back_is_taken_over() {
+fn a_seed_that_the_go_gardenlet_released_is_taken_over() {
     takes_over("moved", End::Stopped);
 }
 
@@ -198,9 +199,9 @@ fn a_seed_whose_go_gardenlet_died_is_taken_over() {
     takes_over("orphaned", End::Killed);
 }
 
-/// On a host, with the account of the Go gardenlet and what `docs/moving.md` adds to it.
+/// On a host, with the account of the Go gardenlet and the additions of `docs/moving.md`.
 #[test]
-fn the_rights_of_the_go_gardenlet_and_one_more_are_enough() {
+fn the_permissions_of_the_go_gardenlet_with_one_addition_are_enough() {
     let world = World::start(&Options::calm("borrowed"));
     let installation = upstream::leave(&world, End::Stopped);
     upstream::roles(&world);
@@ -216,7 +217,7 @@ fn the_rights_of_the_go_gardenlet_and_one_more_are_enough() {
     world.seed.wait_for("a value of ours", |_| (greeting(&world, &installation) == "by ours").then_some(()));
     agent.stop();
     let mark = world.seed.request_count();
-    // Nothing was refused: see the end of each world. Without the addition something is.
+    // Nothing was refused: each world checks that at its end. Without the additions a request is refused.
     world.expect_refusals();
     world.seed.delete("rbac.authorization.k8s.io", "rolebindings", "garden", "gardenlet-applier");
     agent.launch();
@@ -233,10 +234,10 @@ fn the_rights_of_the_go_gardenlet_and_one_more_are_enough() {
     agent.stop();
 }
 
-/// The agent has worked for a while, and has another certificate; it stops.
+/// The agent has worked for a while, and has a new certificate; then it stops.
 fn gives_back(name: &'static str, resource_manager: Option<&str>, applier: &[Row]) {
     let world = World::start(&Options::calm(name));
-    // There is a Shoot in the seed, which the agent looks at.
+    // The seed has a Shoot, which the agent checks.
     world.seed.apply(&prepare::access().1);
     let installation = upstream::leave(&world, End::Stopped);
     let agent = agent_with(&world, resource_manager);
@@ -270,7 +271,7 @@ fn gives_back(name: &'static str, resource_manager: Option<&str>, applier: &[Row
     assert_eq!(found.problems(applier), Vec::<String>::new());
     let rows = expected_by_the_go_gardenlet(&world, &installation);
     assert_eq!(found.problems(&rows), Vec::<String>::new());
-    // A table that finds nothing wrong would be no table.
+    // The table must be able to find differences.
     for (object, ..) in &rows {
         let mut without = Found::of(&world, &installation);
         without.0.insert(object, Some(json!({"spec": {"holderIdentity": "x"}, "another": 1})));
@@ -279,7 +280,7 @@ fn gives_back(name: &'static str, resource_manager: Option<&str>, applier: &[Row
 }
 
 #[test]
-fn what_the_go_gardenlet_reads_is_there_after_the_embedded_applier() {
+fn the_go_gardenlet_finds_its_objects_after_the_embedded_applier() {
     let applier = [
         ("applier", "/spec/holderIdentity", Is(json!("")), "gardener-resource-manager elects itself by it"),
         ("applier", "/spec/leaseDurationSeconds", Is(json!(1)), "as above"),
@@ -295,7 +296,7 @@ fn what_the_go_gardenlet_reads_is_there_after_the_embedded_applier() {
 }
 
 #[test]
-fn what_the_go_gardenlet_reads_is_there_after_an_external_one() {
+fn the_go_gardenlet_finds_its_objects_after_an_external_applier() {
     let applier = [
         ("applier", "/spec/holderIdentity", Is(json!(GRM_HOLDER)), "it goes on"),
         ("resource manager", "/spec/replicas", Is(json!(2)), "as upstream"),

@@ -1,4 +1,5 @@
-//! Who may talk to whom in a seed: NetworkPolicies are written, kept, and go with what needs them. No garden is needed.
+//! Allowed traffic in a seed: NetworkPolicies are written, maintained, and deleted with the objects that need them. No
+//! garden is needed.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,7 +64,7 @@ fn spec(world: &World, name: &str) -> Value {
     policy(&world.seed, SHOOT, name).unwrap()["spec"].clone()
 }
 
-/// In all namespaces that are closed; policies of Services are in one only.
+/// In all closed namespaces; policies of Services are only in one.
 fn wait_for_spec(world: &World, what: &str, name: &str, is_right: impl Fn(&Value) -> bool) {
     world.seed.wait_for(what, |seed| {
         let all = ["garden", SHOOT, EXTENSION].map(|namespace| policy(seed, namespace, name));
@@ -77,7 +78,7 @@ fn put(world: &World) {
     world.seed.apply(&plane());
 }
 
-/// Waits until definitions are there, and puts [`plane`] into the seed.
+/// Waits until definitions exist, and puts [`plane`] into the seed.
 fn put_plane(world: &World) {
     world.seed.wait_for("the definition of Clusters", |seed| seed.api().kind(GROUP, "clusters").map(drop));
     world.seed.apply(&[cluster("100.64.0.0/13")]);
@@ -97,7 +98,7 @@ fn writes(world: &World, mark: usize) -> Vec<String> {
 }
 
 #[test]
-fn policies_come_are_kept_and_go_with_what_needs_them() {
+fn policies_are_created_kept_and_deleted_with_the_objects_that_need_them() {
     let (world, agent) = started("policed", |config| {
         let selectors = json!([{"matchLabels": {"team": "platform"}}]);
         config["controllers"]["networkPolicy"] =
@@ -118,7 +119,7 @@ fn policies_come_are_kept_and_go_with_what_needs_them() {
     let private = spec(&world, "allow-to-private-networks");
     assert_eq!(private["egress"][0]["to"][3]["ipBlock"]["except"], json!(["100.64.0.0/13"]));
 
-    // Changed by hand, deleted by hand; what others add stays, and their own policies too.
+    // Changed and deleted by hand; fields of others stay, and so do their own policies.
     let own = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"namespace": SHOOT, "name": "own"}, "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}});
     world.seed.apply(&[own]);
@@ -132,7 +133,7 @@ fn policies_come_are_kept_and_go_with_what_needs_them() {
     world.seed.delete(POLICIES.0, POLICIES.1, SHOOT, "deny-all");
     world.seed.wait_for("deny-all again", |seed| policy(seed, SHOOT, "deny-all"));
 
-    // Who needs nothing any more: within ten seconds.
+    // Policies that are not needed any longer are deleted within ten seconds.
     let begin = world.clock.mono();
     world.seed.delete("", "pods", SHOOT, "manager");
     let less: BTreeSet<String> = both(&CENTRAL, &OF_SHOOT)
@@ -142,7 +143,7 @@ fn policies_come_are_kept_and_go_with_what_needs_them() {
     let less_and_own: BTreeSet<String> = less.iter().cloned().chain(["own".to_owned()]).collect();
     wait_for_names(&world, SHOOT, &less_and_own);
     assert!(world.clock.mono() - begin <= Duration::from_secs(10));
-    // Who needs something else: in both namespaces.
+    // Other needs, in both namespaces.
     world.seed.merge(
         "",
         "pods",
@@ -155,19 +156,20 @@ fn policies_come_are_kept_and_go_with_what_needs_them() {
     world.seed.apply(&[pod(EXTENSION, "other", &["all-shoots-kube-apiserver-tcp-443"])]);
     wait_for_names(&world, EXTENSION, &both(&CENTRAL, &OF_EXTENSION));
     world.seed.wait_for("the other side", |seed| policy(seed, SHOOT, OF_SHOOT[4]));
-    // The Service goes, and its port becomes another one.
+    // The Service is deleted, and its port changes.
     world.seed.delete("", "services", SHOOT, "kube-apiserver-exposure");
-    world
-        .seed
-        .wait_for("nobody from outside", |seed| policy(seed, SHOOT, OF_SHOOT[2]).is_none().then_some(()));
+    world.seed.wait_for("the end of access from outside", |seed| {
+        policy(seed, SHOOT, OF_SHOOT[2]).is_none().then_some(())
+    });
     let port = json!([{"port": 443, "protocol": "TCP", "targetPort": 8443}]);
     world.seed.merge("", "services", (SHOOT, "kube-apiserver"), &json!({"spec": {"ports": port}}));
     wait_for_names(&world, EXTENSION, &both(&CENTRAL, &OF_EXTENSION[1..]));
 
-    // A namespace that is Gardener's no more.
+    // A namespace that no longer belongs to Gardener.
     world.seed.merge("", "namespaces", ("", "platform"), &json!({"metadata": {"labels": {"team": null}}}));
     wait_for_names(&world, "platform", &BTreeSet::new());
-    // One that ends: its policies go with it, and nobody writes them again. What let its pods in goes elsewhere.
+    // A namespace is deleted: its policies are deleted with it, and are not written again. The policies of its peers
+    // are adjusted.
     world.seed.delete("", "namespaces", "", SHOOT);
     wait_for_names(&world, SHOOT, &BTreeSet::new());
     wait_for_names(&world, EXTENSION, &both(&CENTRAL, &[]));
@@ -176,7 +178,7 @@ fn policies_come_are_kept_and_go_with_what_needs_them() {
     agent.launch();
     agent.wait_until_the_seed_side_runs();
     world.skip(Duration::from_secs(60));
-    assert_eq!(writes(&world, mark), Vec::<String>::new(), "all is right already");
+    assert_eq!(writes(&world, mark), Vec::<String>::new(), "all policies are correct already");
     agent.stop();
 }
 
@@ -195,7 +197,7 @@ fn policies_follow_the_networks_and_the_api_server_while_the_garden_is_away() {
     wait_for_spec(&world, "the other address", "allow-to-runtime-apiserver", |spec| {
         list(spec, "/egress/0/to").iter().any(|to| to["ipBlock"]["cidr"] == "10.50.0.9/32")
     });
-    // What is known stays while there is no address.
+    // The last known address stays while there is none.
     world.seed.merge("", "endpoints", ("default", "kubernetes"), &json!({"subsets": null}));
     let mark = world.seed.request_count();
     world.skip(Duration::from_secs(70));
@@ -219,9 +221,9 @@ fn policies_follow_the_networks_and_the_api_server_while_the_garden_is_away() {
     agent.stop();
 }
 
-/// Policies of Services belong to whoever applies ManagedResources.
+/// The applier of ManagedResources owns the policies of Services.
 #[test]
-fn policies_of_services_are_left_to_a_resource_manager() {
+fn a_resource_manager_writes_policies_of_services() {
     let (world, agent) = started("left", |config| config["edge"]["resourceManager"] = json!("External"));
     put_plane(&world);
     for namespace in ["garden", SHOOT, EXTENSION] {
@@ -231,10 +233,10 @@ fn policies_of_services_are_left_to_a_resource_manager() {
     assert_eq!(names(&world.seed, SHOOT), both(&CENTRAL, &[]));
     let watched =
         |r: &Recorded| r.info.verb == "watch" && ["pods", "services"].contains(&r.info.resource.as_str());
-    assert!(!world.seed.requests().iter().any(watched), "nobody needs to know");
+    assert!(!world.seed.requests().iter().any(watched), "no watch is needed");
     agent.stop();
 
-    // With the default it is whoever has the lease: as long as that is somebody who may be dead, no namespace is closed.
+    // The default depends on the holder of the lease: while the holder may be dead, no namespace is closed.
     let world = World::start(&Options::calm("shared"));
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"namespace": "garden", "name": "gardener-resource-manager"},
@@ -258,7 +260,7 @@ fn policies_of_services_are_left_to_a_resource_manager() {
     agent.stop();
 }
 
-/// Somebody else writes the central policies there.
+/// Another program writes the central policies there.
 #[test]
 fn a_garden_writes_its_own_central_policies() {
     let world = World::start(&Options::calm("hosting"));
@@ -273,7 +275,7 @@ fn a_garden_writes_its_own_central_policies() {
     agent.stop();
 }
 
-/// A Shoot of the agent's own: each pod has what it asks for, and clients come from outside.
+/// A Shoot of the agent: each pod has the access it needs, and clients come from outside.
 #[test]
 fn the_control_plane_of_a_shoot_is_closed() {
     let world = World::start(&Options::new("closed"));
@@ -296,7 +298,7 @@ fn the_control_plane_of_a_shoot_is_closed() {
     ];
     let namespace = technical_id("closed");
     wait_for_names(&world, &namespace, &both(&CENTRAL, &asked));
-    // What the `Cluster` says about networks counts when it changes.
+    // Changes of the networks in the `Cluster` take effect.
     let cluster = world.seed.get(GROUP, "clusters", "", &namespace).unwrap();
     let services = text(&cluster, "/spec/shoot/spec/networking/services").to_owned();
     let private = policy(&world.seed, &namespace, "allow-to-private-networks").unwrap();
@@ -304,7 +306,7 @@ fn the_control_plane_of_a_shoot_is_closed() {
     agent.stop();
 }
 
-/// Looks at each policy when it is written: nothing is missing yet when a namespace is closed.
+/// Checks each policy when it is written: a namespace is closed only when no other policy is missing.
 struct Order {
     writes: AtomicUsize,
     at: AtomicUsize,
@@ -313,7 +315,7 @@ struct Order {
 }
 
 #[test]
-fn a_namespace_is_never_closed_before_all_is_allowed_that_is_needed() {
+fn a_namespace_is_closed_only_after_all_needed_traffic_is_allowed() {
     let world = World::start(&Options::calm("ordered"));
     let agent = Arc::new(Agent::new(&world, "host-1", &config(&world), world.pod()));
     agent.launch();
@@ -366,7 +368,7 @@ fn a_namespace_is_never_closed_before_all_is_allowed_that_is_needed() {
         agent.launch();
         world.seed.wait_for("the kill", |_| (order.writes.load(Ordering::SeqCst) > at).then_some(()));
         agent.crash();
-        // What the server had begun it ends, also without the agent.
+        // The server completes requests that it has started, also without the agent.
         world.seed.wait_for("the end of the last writes", |seed| {
             let requests = seed.requests_since(mark);
             requests.iter().filter(|r| r.is_write()).all(|r| r.ended).then_some(())

@@ -1,4 +1,4 @@
-//! An extension whose chart is in a registry: installed by tag, by digest and by reference, renewed, and kept while the
+//! An extension with its chart in a registry: installed by tag, by digest and by reference, renewed, and kept while the
 //! registry is away.
 
 use std::path::Path;
@@ -69,7 +69,7 @@ fn a_chart_in_a_registry_is_installed_in_every_form() {
     register(&world, &secrets(json!({"repository": repository, "tag": "1"})));
     world.wait_until_ready();
     wait_for_valid(&world, "False", &["OCIChartCannotBePulled", "chart pulling process failed: ", "401"]);
-    // The Secret is put right; nobody tells the agent.
+    // The Secret is corrected, without a signal to the agent.
     world.garden.merge(
         "",
         "secrets",
@@ -90,7 +90,7 @@ fn a_chart_in_a_registry_is_installed_in_every_form() {
     greeting(&world, &name, "by ref");
     change(&secrets(json!({"ref": "nowhere:1"})), "never");
     wait_for_valid(&world, "False", &["OCIChartCannotBePulled", "could not parse reference"]);
-    // The one that ran last goes on.
+    // The last good chart continues to run.
     greeting(&world, &name, "by ref");
     change(&secrets(json!({"ref": null, "tag": "1", "digest": pinned})), "by digest");
     greeting(&world, &name, "by digest");
@@ -100,12 +100,12 @@ fn a_chart_in_a_registry_is_installed_in_every_form() {
         "gardenlet_chart_pulls_total{result=\"success\"} ",
         "gardenlet_chart_pulls_total{result=\"configuration\"} ",
         "gardenlet_chart_cache_hits_total ",
-        // Once, however often it was asked for.
+        // One pull for all requests.
         format!("gardenlet_chart_pull_bytes_total {bytes}\n").as_str(),
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
-    // All that went over the wire: the chart, what led to it, and TLS. Which registry it was is no label.
+    // All bytes of the connection: the chart, the requests before it, and TLS. The registry is not a label.
     let went = |direction: &str| {
         let name = format!("gardenlet_api_bytes_total{{peer=\"registry\",direction=\"{direction}\"}}");
         series(&metrics, &name).unwrap_or_else(|| panic!("no {name}: {metrics}"))
@@ -119,7 +119,7 @@ fn a_chart_in_a_registry_is_installed_in_every_form() {
     let page: Value = serde_json::from_str(&page).unwrap();
     assert!(page["registryTraffic"]["received"].as_f64() > Some(chart), "{page}");
 
-    // Without the registry, and after a crash, a pinned chart is still there.
+    // Without the registry, and after a crash, a pinned chart is still available.
     registry.down();
     agent.crash_and_restart();
     change(&json!({}), "from the cache");
@@ -129,9 +129,10 @@ fn a_chart_in_a_registry_is_installed_in_every_form() {
     agent.stop();
 }
 
-/// No CA stands in the kubeconfig of the garden, none beside the chart: those count that the environment calls the system's.
+/// Neither the kubeconfig of the garden nor the chart has a CA: the agent uses the system's CAs, which the environment
+/// sets.
 #[test]
-fn the_cas_of_the_environment_are_the_systems() {
+fn the_environment_sets_the_cas_of_the_system() {
     let world = World::start(&Options::new("systemic"));
     let registry = Registry::start(&world.clock);
     registry.push("charts/echo", "1", &charts::extension());

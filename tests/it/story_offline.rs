@@ -1,4 +1,5 @@
-//! A site without its garden, for weeks: the seed is looked after, nothing grows, and the return is no storm.
+//! A site without its garden, for weeks: the seed is maintained, nothing grows, and the return of the garden causes no
+//! burst of requests.
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use crate::support::http::record::Recorded;
 use crate::world::{Agent, MANAGED_RESOURCES, Options, World, condition, renewed};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// What may be logged in a day without a garden.
+/// The maximum number of log lines in a day without a garden.
 const LINES_PER_DAY_MAX: usize = 30;
-/// What the garden may be asked in the first minute of its return: thirty are heartbeats.
+/// The maximum number of requests to the garden in the first minute of its return: thirty are heartbeats.
 const REQUESTS_MAX: usize = 90;
 
-/// A configuration whose leases outlive the jumps of the clock.
+/// A configuration whose leases are longer than the jumps of the clock.
 fn config(world: &World) -> Value {
     let mut config = world.config();
     config["leaderElection"] =
@@ -25,7 +26,8 @@ fn config(world: &World) -> Value {
     config
 }
 
-/// Lets time pass in jumps; the agent and its applier renew their leases of the seed after each, with the applier's token.
+/// Lets time pass in jumps; the agent and its applier renew their leases of the seed after each. The applier does so
+/// with its token.
 pub fn pass(world: &World, total: Duration, jump: Duration) {
     let until = world.clock.mono() + total;
     while world.clock.mono() < until {
@@ -39,7 +41,7 @@ pub fn pass(world: &World, total: Duration, jump: Duration) {
     }
 }
 
-/// What somebody deletes comes back, within a day.
+/// A deleted object is created again, within a day.
 fn heals(world: &World, installation: &str) {
     let namespace = format!("extension-{installation}");
     world.seed.delete("", "configmaps", &namespace, "echo");
@@ -54,7 +56,7 @@ fn heals(world: &World, installation: &str) {
     });
 }
 
-/// The threads of the agent make progress, once they have noticed that the clock has jumped.
+/// The threads of the agent make progress once they have noticed the jump of the clock.
 fn lives(agent: &Agent) {
     assert!(agent.is_alive());
     for path in ["/livez", "/readyz"] {
@@ -62,8 +64,8 @@ fn lives(agent: &Agent) {
     }
 }
 
-/// Lines of this world, which name one of its servers, as the default level shows them: another story may have all of the
-/// process log in detail for a while.
+/// Lines of this world (which name one of its servers) at the default level: another story may switch the whole process
+/// log to the debug level for a while.
 fn lines(world: &World, since: usize) -> Vec<String> {
     let addresses = [World::address(&world.garden), World::address(&world.seed), world.name.to_owned()];
     let mine = |line: &String| addresses.iter().any(|address| line.contains(address.as_str()));
@@ -71,7 +73,7 @@ fn lines(world: &World, since: usize) -> Vec<String> {
     world.log().split_off(since).into_iter().filter(|line| told(line) && mine(line)).collect()
 }
 
-/// The garden comes back: the Lease is renewed, then the rest follows, and nobody storms.
+/// The garden comes back: the agent renews the Lease, then does the rest, without a burst of requests.
 fn comes_back(world: &World, agent: &Agent) {
     let place = world.garden.server().shared.record.count();
     let back = world.clock.now();
@@ -84,14 +86,14 @@ fn comes_back(world: &World, agent: &Agent) {
     let mut asked = world.garden.server().shared.record.since(place);
     asked.retain(|r| r.user_agent.starts_with("gardenlet/") && r.at.since(back) <= Duration::from_secs(60));
     let lines: Vec<String> = asked.iter().map(|r| format!("{:?} {}", r.at.since(back), r.line())).collect();
-    // Nobody tells the heartbeat that the garden is back; until its turn comes nobody else writes, and what was missed is
-    // caught up with later.
+    // The heartbeat does not notice the return of the garden by itself. Until its next turn no other part writes, and
+    // missed work is done later.
     let renewal = asked.iter().position(|r| r.path.contains("/gardener-system-seed-lease/leases")).unwrap();
     let is_early = |r: &Recorded| r.is_write() || ["list", "watch"].contains(&r.info.verb.as_str());
     assert!(!asked[..renewal].iter().any(is_early), "{lines:#?}");
     assert!(lines.len() <= REQUESTS_MAX, "{} requests: {lines:#?}", lines.len());
     world.wait_for_condition("GardenletReady", "True");
-    // The watches go on, too.
+    // The watches continue, too.
     let values = json!({"helm": {"values": {"greeting": "back"}}});
     world.garden.merge("core.gardener.cloud", "controllerdeployments", ("", "echo"), &values);
     let name = installed(world, "echo");
@@ -113,7 +115,7 @@ fn three_weeks_without_a_garden() {
     world.garden.server().down();
     world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=lonely"]);
     pass(&world, DAY / 8, Duration::from_secs(600));
-    // A day in steps that are shorter than anything lasts: whatever repeats itself shows.
+    // A day in steps that are shorter than any interval, so that all repeated log lines show.
     // The applier's token is renewed twenty minutes before it ends: four steps, so that a busy machine is in time, too.
     let place = world.log().len();
     pass(&world, DAY, Duration::from_secs(300));
@@ -135,7 +137,7 @@ fn three_weeks_without_a_garden() {
     comes_back(&world, &agent);
 }
 
-/// The same with restarts in between; the garden is not there when the agent begins.
+/// The same with restarts in between; the garden is away when the agent starts.
 fn restarts(world: &World, config: &Value, variables: SortedMap<String, String>) {
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = Agent::new(world, "host-1", config, variables);
@@ -173,7 +175,7 @@ fn restarts_without_a_garden_and_without_a_state_directory() {
     restarts(&world, &config, variables);
 }
 
-/// A certificate that ends while nobody can sign another one is a problem that is named, once.
+/// A certificate that expires while no server can sign another one is reported as a problem, once.
 #[test]
 fn a_certificate_that_expires_without_a_garden() {
     let world = World::start(&Options::calm("expiring"));
@@ -194,9 +196,9 @@ fn a_certificate_that_expires_without_a_garden() {
     agent.stop();
 }
 
-/// The machine sleeps between the moment in which the applier says that it lives and the next wait for a token.
+/// The machine is suspended between the applier's renewal of its lease and the next wait for a token.
 #[test]
-fn a_sleep_in_the_middle_of_something() {
+fn a_suspended_machine_in_the_middle_of_an_operation() {
     let world = World::start(&Options::calm("dozing"));
     let agent = world.agent_with(&config(&world));
     world.wait_until_ready();

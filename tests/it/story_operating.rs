@@ -1,5 +1,5 @@
-//! What an operator asks: is the way free (`doctor`), what does it wait for (`explain`), what has happened (Events). And
-//! that nothing that the agent says tells a secret.
+//! The tools of an operator: whether the network path is free (`doctor`), what an object waits for (`explain`), what
+//! has happened (Events). None of the agent's output contains a secret.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,13 +24,13 @@ pub fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, Str
     let mut io = cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors };
     let variable = |name: &str| variables.get(name).cloned();
     let args = words.iter().map(Into::into).collect();
-    let nobody = |_: &gardenlet::config::Loaded| unreachable!("no identity was asked for");
-    let code = cli::main(args, &variable, &mut io, &nobody, |_, _| unreachable!("no agent was asked for"));
+    let nobody = |_: &gardenlet::config::Loaded| unreachable!("no identity is needed");
+    let code = cli::main(args, &variable, &mut io, &nobody, |_, _| unreachable!("no agent is started"));
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (code, text(output), text(errors))
 }
 
-/// A configuration in a file, and the environment of a host that has the agent's rights in the seed.
+/// A configuration in a file, and the environment of a host with the agent's permissions in the seed.
 pub struct Desk<'a> {
     world: &'a World,
     config: String,
@@ -62,7 +62,7 @@ impl<'a> Desk<'a> {
         (code, output)
     }
 
-    /// What is broken, and what each check says.
+    /// The broken check, and the output of each check.
     fn broken(&self, place: &str, hop: &str) -> String {
         let args = ["doctor", "--config", self.config.as_str(), "-o", "json"];
         let (code, output, _) = command(&args, &self.variables);
@@ -94,7 +94,7 @@ fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
     assert_eq!(code, 0, "{before}");
     let bootstrap = "garden: identity: bootstrap credential in secret garden/gardenlet-kubeconfig-bootstrap";
     assert!(before.contains(bootstrap) && before.contains("will be made"), "{before}");
-    assert!(!world.path("state-host-1").exists(), "the doctor made a directory");
+    assert!(!world.path("state-host-1").exists(), "doctor created a directory");
 
     let agent = world.agent();
     world.wait_until_ready();
@@ -158,7 +158,7 @@ fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
 }
 
 #[test]
-fn doctor_looks_at_files_and_registries() {
+fn doctor_checks_files_and_registries() {
     let world = World::start(&Options::real("equipped"));
     let file = world.file("a-file", "");
     let desk = Desk::new(&world, |config| config["edge"]["stateDir"] = json!(file));
@@ -180,7 +180,7 @@ fn doctor_looks_at_files_and_registries() {
 }
 
 #[test]
-fn doctor_names_webhooks_that_were_left_behind_and_the_command_that_removes_them() {
+fn doctor_names_leftover_webhooks_and_the_command_that_removes_them() {
     let world = World::start(&Options::real("barred"));
     let desk = Desk::new(&world, |_| {});
     leave_webhooks(&world);
@@ -193,14 +193,14 @@ fn doctor_names_webhooks_that_were_left_behind_and_the_command_that_removes_them
     );
     let command = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration gardener-resource-manager";
     assert!(problem.ends_with(command), "{problem}");
-    // Whoever leaves them to another applier is not asked to remove them.
+    // If another applier is configured, there is no request to remove them.
     let desk = Desk::new(&world, |config| config["edge"]["resourceManager"] = json!("External"));
     assert!(!desk.doctor().1.contains("webhooks"));
 }
 
-/// With their own pull secrets and CAs, as the controller would pull them, but for what they are.
+/// With their own pull secrets and CAs, as the controller would pull them, except for their kind.
 #[test]
-fn doctor_asks_for_the_charts_of_the_seed() {
+fn doctor_requests_the_charts_of_the_seed() {
     let world = World::start(&Options::real("asking"));
     let mut registry = Registry::start(&world.clock);
     registry.push("charts/echo", "1", &charts::extension());
@@ -264,7 +264,7 @@ fn doctor_asks_for_the_charts_of_the_seed() {
 }
 
 #[test]
-fn explain_says_what_an_object_waits_for() {
+fn explain_reports_what_an_object_waits_for() {
     let world = World::start(&Options::real("explained"));
     let agent = world.agent();
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
@@ -277,7 +277,7 @@ fn explain_says_what_an_object_waits_for() {
     );
     let told = desk.explain(&["controllerinstallation", &name]);
     assert!(told.starts_with(&of_installation), "{told}");
-    // The agent's own role does not allow to read most of what the ManagedResource has: that is one line.
+    // The agent's own role does not allow it to read most objects of the ManagedResource: that is one line.
     world.expect_refusals();
     let unread: Vec<&str> = told.lines().filter(|line| line.contains("of its objects")).collect();
     assert!(
@@ -305,7 +305,7 @@ fn explain_says_what_an_object_waits_for() {
     let begin = format!("ConfigMap {namespace}/echo (seed): being deleted; held by example.org/hold\n");
     assert!(told.starts_with(&begin) && told.contains("removed by the program that set it"), "{told}");
     world.garden.delete(CORE, "controllerregistrations", "", "echo");
-    world.garden.wait_for("a deletion that is held up", |_| {
+    world.garden.wait_for("a blocked deletion", |_| {
         let told = desk.explain(&["controllerinstallations", &name]);
         let begin = format!("ControllerInstallation {name} (garden): being deleted; held by ");
         let map = format!("its ConfigMap {namespace}/echo: being deleted; held by example.org/hold\n");
@@ -335,13 +335,13 @@ pub fn events(cluster: &crate::support::TestCluster, name: &str, reason: &str) -
 }
 
 #[test]
-fn what_goes_wrong_is_told_as_events_that_are_counted() {
+fn errors_are_reported_as_counted_events() {
     let world = World::start(&Options::new("told"));
     let agent = world.agent();
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     world.wait_until_ready();
     let name = installed(&world, "echo");
-    // Nothing went wrong so far, but that an instance may come before its definition is served.
+    // Nothing has failed so far, except that an instance may be applied before its definition is served.
     for cluster in [&*world.garden, &world.seed] {
         let told = cluster.store().list("events.k8s.io", "events", "");
         let is_wrong = |e: &&Value| {
@@ -376,13 +376,13 @@ fn what_goes_wrong_is_told_as_events_that_are_counted() {
     world.garden.wait_for("an event about the certificate", |garden| {
         events(garden, "told", "CertificateRenewed").pop()
     });
-    // Events that cannot be written hurt nobody.
+    // The agent works without Events that cannot be written.
     let refused = world.seed.faults().on("POST", "/apis/events.k8s.io").answer(403);
     let broken = json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
         "metadata": {"name": "silent", "namespace": "garden"},
         "spec": {"class": "seed", "secretRefs": [{"name": "nowhere"}]}});
     world.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &broken);
-    world.seed.wait_for("the condition all the same", |seed| {
+    world.seed.wait_for("the condition without the event", |seed| {
         let object = seed.get(MANAGED_RESOURCES, "managedresources", "garden", "silent")?;
         let condition = crate::world::condition(&object, "ResourcesApplied")?;
         (condition.1 == "CannotReadSecret" && refused.hits() > 0).then_some(())
@@ -390,7 +390,7 @@ fn what_goes_wrong_is_told_as_events_that_are_counted() {
     agent.stop();
 }
 
-/// Everything in Secrets and files that is nobody's business: whole values, and the lines of keys and tokens.
+/// Everything secret in Secrets and files: whole values, and the lines of keys and tokens.
 fn secrets(world: &World, into: &mut Vec<String>) {
     for cluster in [&*world.garden, &world.seed] {
         for secret in cluster.store().list("", "secrets", "") {
@@ -427,7 +427,7 @@ fn hide(encoded: &str, into: &mut Vec<String>) {
 }
 
 #[test]
-fn no_line_of_the_log_tells_a_secret() {
+fn no_line_of_the_log_contains_a_secret() {
     let level = log::max_level();
     let world = World::start(&Options::new("discreet"));
     log::set_max_level(log::LevelFilter::Trace);
@@ -441,7 +441,7 @@ fn no_line_of_the_log_tells_a_secret() {
     world.wait_until_ready();
     let name = installed(&world, "echo");
     secrets(&world, &mut known);
-    // Trouble is when programs talk.
+    // Programs log most when requests fail.
     let refused = world.garden.faults().on("PATCH", "/gardener-system-seed-lease/leases").answer(500);
     world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=discreet"]);
     refused.cancel();

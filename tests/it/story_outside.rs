@@ -1,4 +1,4 @@
-//! An agent that does not run in its seed: kubeconfigs from files, named in the configuration or in the environment.
+//! An agent outside its seed: kubeconfigs from files, named in the configuration or in the environment.
 
 use gardenlet::base::sorted::SortedMap;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ fn lives_outside(world: &World, agent: &Agent) {
     agent.launch();
     world.wait_until_ready();
     installed(world, "echo");
-    // Its certificate is its own affair.
+    // Its certificate belongs to the operator.
     assert!(world.requests().is_empty());
     assert!(world.seed.get("", "secrets", "garden", "gardenlet-kubeconfig").is_none());
     let token = format!("bootstrap-token-{}", Preparation::new(world.name, world.clock.now()).token_id());

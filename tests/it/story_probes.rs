@@ -1,4 +1,4 @@
-//! What the agent says of itself: probes, metrics, a page for people.
+//! The agent's reports about itself: probes, metrics, a status page.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::json::text as text_of;
 use crate::world::{Options, World, wait_for};
 
 #[test]
-fn probes_say_how_the_agent_is() {
+fn probes_report_the_health_of_the_agent() {
     let world = World::start(&Options::calm("probed"));
     let agent = world.agent();
     world.wait_until_ready();
@@ -57,7 +57,7 @@ pub fn series(text: &str, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn metrics_have_the_names_that_people_know_and_their_values_move() {
+fn metrics_have_upstreams_names_and_their_values_change() {
     let world = World::start(&Options::calm("measured"));
     let mut config = world.config();
     config["debugging"] = json!({"enableProfiling": true});
@@ -115,7 +115,7 @@ fn metrics_have_the_names_that_people_know_and_their_values_move() {
     assert_eq!(value("gardenlet_garden_certificate_expiration_timestamp_seconds"), expires);
     assert!(value("gardenlet_clock_skew_seconds").abs() < 60.0, "{last}");
     assert!(value("process_threads") > 1.0 && value("process_resident_memory_bytes") > 1e6, "{last}");
-    // Labels are names from the code: no name of an object, no address.
+    // Labels are names from the code, without names of objects or addresses.
     for line in last.lines() {
         let unbounded = ["measured", "127.", "https:", "/api"].iter().any(|word| line.contains(word));
         assert!(!unbounded, "{line}");
@@ -142,7 +142,7 @@ fn the_status_page_has_three_forms() {
     let (status, page) = agent.get(2728, "/statusz?format=html");
     assert!(status == 200 && page.starts_with("<!doctype html>"), "{page}");
     assert!(page.contains("<h1>gardenlet paged</h1>") && !page.contains("<script"), "{page}");
-    // The garden goes away: the page says since when.
+    // The garden goes away: the page shows the time.
     world.garden.server().down();
     world.skip(std::time::Duration::from_secs(30));
     let told = wait_for("the loss of the garden", || {
@@ -155,23 +155,23 @@ fn the_status_page_has_three_forms() {
 }
 
 #[test]
-fn readiness_comes_once_and_stays() {
+fn once_ready_the_agent_stays_ready() {
     let world = World::start(&Options::calm("steady"));
     let other = json!({"metadata": {"name": "gardener-resource-manager", "namespace": "garden"},
         "spec": {"holderIdentity": "other_x", "leaseDurationSeconds": 36_000}});
     world.seed.create("coordination.k8s.io/v1", "leases", &other);
     let first =
         world.seed.faults().on("GET", "/apis/resources.gardener.cloud/v1alpha1/managedresources").answer(500);
-    // That of the applier: the one without a selector.
+    // The watch of the applier, which has no selector.
     let all_secrets = |seen: &Seen| seen.path == "/api/v1/secrets" && !seen.query.contains("labelSelector");
     let late = world.seed.faults().when(all_secrets).answer(500);
     let agent = world.agent();
-    // The Seed is not reconciled before somebody applies what it needs.
+    // The Seed is not reconciled before an applier has applied the objects it needs.
     world.wait_for_condition("GardenletReady", "True");
     assert_eq!(agent.get(2728, "/readyz").0, 500);
     first.cancel();
     wait_for("readiness", || (agent.get(2728, "/readyz").0 == 200).then_some(()));
-    // The applier's own watch begins with its lease.
+    // The applier's own watch starts with its lease.
     let free = json!({"spec": {"holderIdentity": ""}});
     world.seed.merge("coordination.k8s.io", "leases", ("garden", "gardener-resource-manager"), &free);
     wait_for("the applier's watch", || (late.hits() > 1).then_some(()));
@@ -188,10 +188,10 @@ fn readiness_comes_once_and_stays() {
 }
 
 #[test]
-fn a_seed_that_does_not_feel_well_is_not_reported_as_well() {
+fn an_unhealthy_seed_is_not_reported_as_healthy() {
     let world = World::start(&Options::new("unwell"));
     let mut config = world.config();
-    // Time will jump; nobody is to lose a lease by it.
+    // Time will jump, and no part should lose a lease for that reason.
     config["leaderElection"] = json!({"leaderElect": false});
     let agent = world.agent_with(&config);
     world.wait_until_ready();
@@ -207,7 +207,7 @@ fn a_seed_that_does_not_feel_well_is_not_reported_as_well() {
     agent.stop();
 }
 
-/// No beat was ever due, so none can be missed: the way to the first one counts.
+/// No heartbeat was ever due, so none can be missed: the attempts before the first one count.
 #[test]
 fn health_fails_where_nothing_was_reachable_from_the_start() {
     let world = World::start(&Options::calm("severed"));
@@ -223,7 +223,7 @@ fn health_fails_where_nothing_was_reachable_from_the_start() {
     assert_eq!(agent.get(2728, "/healthz"), (500, body.to_owned()));
     assert_eq!(agent.get(2728, "/livez"), ok);
 
-    // The seed comes back: the agent leads there, and has no way to its first certificate.
+    // The seed comes back: the agent leads there, and cannot get its first certificate.
     world.seed.server().up().unwrap();
     wait_for("a leader", || agent.get(2728, "/statusz").1.contains("leading: true").then_some(()));
     agent.wait_for_problem("garden", &["identity"]);
@@ -238,7 +238,7 @@ fn health_fails_where_nothing_was_reachable_from_the_start() {
 }
 
 #[test]
-fn what_others_write_into_the_seed_stays() {
+fn fields_of_others_in_the_seed_stay() {
     let world = World::start(&Options::new("shared"));
     let agent = world.agent();
     world.wait_until_ready();

@@ -1,4 +1,4 @@
-//! The program as a process of its own: what it may take from its host.
+//! The program as a separate process: the resources of the host that it may use.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -27,7 +27,7 @@ fn threads_and_watches_have_a_maximum() {
     world.wait_until_ready();
     installed(&world, "echo");
     let watches = |threads: &[String]| threads.iter().filter(|name| name.starts_with("watch ")).count();
-    // Of Seed, installations, registrations and managed resources at least: what counts them can fail.
+    // At least for Seed, installations, registrations and managed resources: the counter must be able to fail.
     let threads = wait_for("the watches", || {
         let threads = process.threads();
         (watches(&threads) >= 4 && threads.iter().any(|name| name == "heartbeat")).then_some(threads)
@@ -36,8 +36,8 @@ fn threads_and_watches_have_a_maximum() {
     assert!(threads.len() <= limits::THREADS_MAX, "{threads:?}");
 }
 
-/// A service manager that reads each message at once. The system keeps only ten unread messages, and the agent drops what
-/// does not fit.
+/// A service manager that reads each message at once. The system keeps only ten unread messages, and the agent drops
+/// the others.
 struct Manager(Receiver<String>);
 
 impl Manager {
@@ -54,15 +54,15 @@ impl Manager {
                 }
             }
         };
-        // It ends with the silence of the agent.
+        // It ends when the agent closes its socket.
         drop(thread::spawn("manager", 128 << 10, read).unwrap());
         Self(messages)
     }
 
-    /// The next message that has a line like this.
+    /// The next message that has a line with this beginning.
     fn wait_for(&self, beginning: &str) -> String {
         let real = Clock::system();
-        // Other messages come all the time from an agent that does not get there.
+        // A hanging agent still sends other messages all the time.
         let deadline = real.mono() + 4 * PATIENCE;
         loop {
             assert!(real.mono() < deadline, "waited in vain for {beginning}");
@@ -82,7 +82,7 @@ impl Manager {
     }
 }
 
-/// The same kubeconfig with a plugin that prints its credentials and tells its environment to a file.
+/// The same kubeconfig with a plugin that prints its credentials and writes its environment to a file.
 fn with_plugin(world: &World, kubeconfig: &str) -> String {
     let mut config: Value = serde_json::from_str(&fs::read_to_string(kubeconfig).unwrap()).unwrap();
     let user = config["users"][0]["user"].take();
@@ -97,7 +97,7 @@ fn with_plugin(world: &World, kubeconfig: &str) -> String {
 }
 
 #[test]
-fn a_service_manager_is_told_and_sighup_reads_the_configuration_again() {
+fn a_service_manager_is_notified_and_sighup_reloads_the_configuration() {
     let world = World::start(&Options::real("notified"));
     let (garden, seed) = files(&world);
     let seed = with_plugin(&world, &seed);
@@ -110,7 +110,7 @@ fn a_service_manager_is_told_and_sighup_reads_the_configuration_again() {
             ("KUBECONFIG", &seed),
             ("NOTIFY_SOCKET", socket.to_str().unwrap()),
             ("WATCHDOG_USEC", "1000000"),
-            // Loopback is reached directly.
+            // Loopback addresses never use the proxy.
             ("HTTPS_PROXY", "http://user:word@127.0.0.1:9"),
         ],
     );

@@ -1,4 +1,4 @@
-//! Pods whose ServiceAccount mounts no token get one, as charts for Gardener expect it.
+//! Pods whose ServiceAccount mounts no token get a projected one, as charts for Gardener expect.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::world::{MANAGED_RESOURCES, Options, World, condition, wait_for};
 
 const VOLUME: &str = "kube-api-access-gardener";
 
-/// An extension made from Gardener's template for charts, with an account without tokens.
+/// An extension from Gardener's template for charts, with an account without tokens.
 const TEMPLATE: &str = "apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -62,7 +62,7 @@ fn manifests(world: &World, managed: &str) -> String {
     all
 }
 
-/// Has a ManagedResource applied once more.
+/// Makes the applier apply a ManagedResource once more.
 fn apply_again(world: &World, managed: &str) {
     let operation = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     let mark = world.seed.request_count();
@@ -77,7 +77,7 @@ fn apply_again(world: &World, managed: &str) {
 }
 
 #[test]
-fn an_extension_whose_account_mounts_no_token_gets_one_and_nothing_is_written_twice() {
+fn pods_without_a_mounted_token_get_one_and_nothing_is_written_twice() {
     let world = World::start(&Options::new("mounting"));
     let agent = world.agent();
     let chart = charts::archive("extension-echo", &[("templates/all.yaml", TEMPLATE)]);
@@ -93,7 +93,7 @@ fn an_extension_whose_account_mounts_no_token_gets_one_and_nothing_is_written_tw
             "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]);
         assert_eq!(container["volumeMounts"], mounts);
     }
-    // The manifest is the one that another gardenlet would write.
+    // The manifest equals the one of another gardenlet.
     let manifests = manifests(&world, &name);
     assert!(manifests.contains("automountServiceAccountToken: false"), "{manifests}");
     assert!(!manifests.contains(VOLUME), "{manifests}");
@@ -112,7 +112,7 @@ fn an_extension_whose_account_mounts_no_token_gets_one_and_nothing_is_written_tw
 }
 
 #[test]
-fn an_account_that_comes_later_counts_and_a_job_that_is_there_stays_as_it_is() {
+fn a_later_account_takes_effect_and_an_existing_job_stays_unchanged() {
     let world = World::start(&Options::new("late"));
     let template = json!({"metadata": {"labels": {"app": "x"}}, "spec": {"serviceAccountName": "late",
         "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
@@ -121,7 +121,7 @@ fn an_account_that_comes_later_counts_and_a_job_that_is_there_stays_as_it_is() {
     let mut deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata("late"),
         "spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template}});
     deployment["spec"]["template"]["spec"]["restartPolicy"] = Value::Null;
-    // Another applier has made it.
+    // Another applier has created it.
     world.seed.apply(std::slice::from_ref(&job));
     let agent = world.agent();
     world.wait_until_ready();

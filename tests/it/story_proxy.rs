@@ -1,5 +1,5 @@
-//! A site that reaches everything through a proxy that wants a login: garden, seed and registry, by names that nobody else
-//! knows. What the agent connects to is seen at its dialer, through which every socket of it goes.
+//! A site that reaches garden, seed and registry only through a proxy with a login, by names that only the proxy can
+//! resolve. The test observes connections at the agent's dialer, which opens every socket.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::support::registry::Registry;
 use crate::world::{Agent, Options, World};
 
 const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
-/// What must not stand in a log: the password, and login and password as they are sent.
+/// Text that must not be in a log: the password, and the encoded login.
 const SECRETS: [&str; 2] = ["w:rd", "dXNlcjp3OnJk"];
 const CONNECT: Door = Door::Connect("user", "w:rd");
 const SOCKS: Door = Door::Socks5("user", "w:rd");
@@ -32,7 +32,7 @@ fn url(scheme: &str, proxy: SocketAddr) -> String {
     format!("{scheme}://user:w%3Ard@{proxy}")
 }
 
-/// A kubeconfig whose server has another name than its certificate, and perhaps a proxy of its own.
+/// A kubeconfig whose server has another name than its certificate, and optionally its own proxy.
 fn renamed(world: &World, file: &str, name: &str, proxy: Option<&str>) -> String {
     let mut config: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let cluster = &mut config["clusters"][0]["cluster"];
@@ -90,7 +90,7 @@ impl Site {
         Agent::new(&self.world, "host-1", &without_secrets(&self.world), all)
     }
 
-    /// The agent does its main job, and connects to nothing but `expected`.
+    /// The agent does its main job, and connects only to `expected`.
     fn works(&self, agent: &Agent, expected: &[String]) {
         let mut objects = prepare::extension("echo", b"", &json!({"greeting": "hello"}));
         objects[0]["helm"] = json!({"values": {"greeting": "hello"}, "ociRepository":
@@ -117,7 +117,7 @@ fn has_asked(proxy: &Proxy, names: &[&str]) {
 }
 
 #[test]
-fn everything_goes_through_an_http_proxy_with_a_login() {
+fn all_connections_use_an_http_proxy_with_a_login() {
     let site = Site::new("proxied");
     let proxy = site.proxy(CONNECT);
     let https = url("http", proxy.address());
@@ -128,7 +128,7 @@ fn everything_goes_through_an_http_proxy_with_a_login() {
 }
 
 #[test]
-fn everything_goes_through_a_proxy_that_is_reached_over_tls() {
+fn all_connections_use_a_proxy_over_tls() {
     let site = Site::new("tls-proxied");
     let proxy = site.proxy(CONNECT);
     let (front, ca) = site.front(&proxy);
@@ -139,7 +139,7 @@ fn everything_goes_through_a_proxy_that_is_reached_over_tls() {
 }
 
 #[test]
-fn networks_in_no_proxy_are_reached_directly_and_all_else_through_socks() {
+fn networks_in_no_proxy_are_reached_directly_and_others_through_socks() {
     let site = Site::new("socks-proxied");
     let proxy = site.proxy(SOCKS);
     let https = url("socks5h", proxy.address());
@@ -162,7 +162,7 @@ fn a_kubeconfig_may_name_its_own_proxy() {
         ("GARDEN_KUBECONFIG", renamed(world, &garden_file, "garden.example.org", Some(&of_garden))),
         ("KUBECONFIG", renamed(world, &seed_file, "seed.example.org", Some(&of_seed))),
         ("SSL_CERT_FILE", ca),
-        // For what has none of its own; exceptions are of the environment, too.
+        // For connections without their own proxy; exceptions come from the environment, too.
         ("HTTPS_PROXY", url("http", connect.address())),
         ("NO_PROXY", "garden.example.org,seed.example.org".to_owned()),
     ];

@@ -1,4 +1,4 @@
-//! New certificates for an agent that goes on working.
+//! New certificates for an agent that continues to work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn longest_silence(world: &World) -> Duration {
     renewals.windows(2).map(|pair| pair[1].since(pair[0])).max().unwrap()
 }
 
-/// The garden calls a seed silent after 40 s; the agent itself after 20.
+/// The garden considers a seed silent after 40 s; the agent itself does after 20 s.
 const LATE: Duration = Duration::from_secs(20);
 
 fn greeting(world: &World, name: &str) -> Option<String> {
@@ -58,7 +58,7 @@ fn a_certificate_is_renewed_on_request_while_watches_run() {
     let name = installed(&world, "echo");
     let before = world.certificate_pem().unwrap();
     let lease = leader(&world);
-    // A change in the very moment in which the new certificate is stored, before the watches have moved.
+    // A change right after the new certificate is stored, before the watches have moved.
     let store = world.garden.api().clone();
     let change = Action::TellAfter(Arc::new(move |_| {
         let kind = store.kind(CORE, "controllerdeployments").unwrap();
@@ -80,7 +80,7 @@ fn a_certificate_is_renewed_on_request_while_watches_run() {
         world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
         world.seed.wait_for("a later change", |_| (greeting(&world, &name)? == word).then_some(()));
     }
-    // The second request came from the agent itself, for the same subject, and was approved without anybody.
+    // The agent itself posted the second request, for the same subject, and it was approved automatically.
     let requests = world.requests();
     assert_eq!(requests.len(), 2);
     assert_eq!(requests[1]["spec"]["username"], "gardener.cloud:system:seed:renewing");
@@ -97,7 +97,7 @@ fn a_certificate_is_renewed_on_request_while_watches_run() {
     agent.stop();
 }
 
-/// Who leads, since when, for the how manieth time.
+/// The holder of the lease, the time of acquisition, and the number of transitions.
 fn leader(world: &World) -> (Value, Value, Value) {
     let lease = world.seed.get(LEASES, "leases", "garden", "gardenlet-leader-election").unwrap();
     let spec = &lease["spec"];
@@ -113,7 +113,7 @@ fn a_certificate_is_renewed_between_70_and_90_percent_of_its_life() {
     world.wait_until_ready();
     let lease = leader(&world);
     assert_eq!(world.requests()[0]["spec"]["expirationSeconds"], 600);
-    // Two renewals: the second shows that the first is a certificate like any other.
+    // Two renewals: the second shows that the first certificate is like any other.
     for round in 1..=2 {
         let certificate = world.certificate().unwrap();
         let lifetime = certificate.not_after.since(certificate.not_before);
@@ -123,13 +123,13 @@ fn a_certificate_is_renewed_between_70_and_90_percent_of_its_life() {
         }
         let posted = from_rfc3339(text(&world.requests()[round], "/metadata/creationTimestamp")).unwrap();
         let (age, percent) = (posted.since(certificate.not_before), lifetime / 100);
-        // Ten seconds between two looks, and some for the way.
+        // Ten seconds between two checks, and some for the requests.
         assert!(age > percent * 69 && age < percent * 93, "{age:?} of {lifetime:?}");
         world.garden.wait_for("the new certificate", |_| {
             world.certificate().filter(|c| c.not_after > certificate.not_after)
         });
     }
-    // The first certificate has expired by now, and nobody noticed.
+    // The first certificate has expired by now, without an effect.
     world.pass(Duration::from_secs(60));
     assert!(agent.is_alive());
     assert_eq!(leader(&world), lease);
@@ -151,7 +151,7 @@ fn a_new_ca_at_start_does_not_drop_a_request_for_renewal() {
     let year = Duration::from_secs(365 * 86_400);
     let now = world.clock.now();
     world.garden.server().set_identity(&old.server(&[], now.minus(year), now.plus(year)));
-    // What the agent does with the certificate can wait until it was looked at.
+    // The agent's own use of the certificate can wait until the test has checked it.
     let hold = world.garden.faults().on("POST", "/certificatesigningrequests").answer(503);
     agent.launch();
     world.seed.wait_for("the new CA in the Secret, besides the old one", |seed| {
@@ -177,7 +177,7 @@ fn a_new_ca_at_start_does_not_drop_a_request_for_renewal() {
     agent.stop();
 }
 
-/// A certificate that an administrator made: its names keep the garden from approving requests for the like.
+/// A certificate from an administrator: because of its names the garden does not approve similar requests.
 fn own_kubeconfig(world: &World) -> (String, Subject) {
     let alternative_names = [&[0x30, 18, 0x82, 16][..], b"edge.example.org"].concat();
     let subject = Subject {
@@ -200,7 +200,7 @@ fn own_kubeconfig(world: &World) -> (String, Subject) {
 }
 
 #[test]
-fn an_own_certificate_is_renewed_once_somebody_approves() {
+fn a_custom_certificate_is_renewed_after_an_approval() {
     let world = World::start(&Options::calm("owning"));
     let (kubeconfig, subject) = own_kubeconfig(&world);
     let mut config = world.config();
@@ -209,7 +209,7 @@ fn an_own_certificate_is_renewed_once_somebody_approves() {
         "kubeconfigSecret": {"name": "gardenlet-kubeconfig", "namespace": "garden"},
         "kubeconfigValidity": {"autoRotationJitterPercentageMin": 1, "autoRotationJitterPercentageMax": 2},
     });
-    // A quarter of an hour has to pass: fewer heartbeats make it shorter.
+    // A quarter of an hour has to pass: fewer heartbeats make the test shorter.
     config["controllers"] = json!({"seed": {"leaseResyncSeconds": 10}});
     config["leaderElection"] = json!({"leaseDuration": "60s", "renewDeadline": "40s", "retryPeriod": "10s"});
     let pass = || world.pass_by(Duration::from_secs(10), Duration::from_secs(20));
@@ -224,8 +224,8 @@ fn an_own_certificate_is_renewed_once_somebody_approves() {
     let pem = from_base64(text(&first, "/spec/request")).unwrap();
     let (asked, has_names) = pki::request_subject(&String::from_utf8(pem).unwrap()).unwrap();
     assert_eq!((asked.common_name, asked.organizations), (subject.common_name, subject.organizations));
-    assert!(has_names, "the names of the present certificate are asked for again");
-    // Nobody approves it. After a quarter of an hour it is given up, and another one is posted.
+    assert!(has_names, "the new request has the names of the current certificate");
+    // It is not approved. After a quarter of an hour the agent gives it up, and posts another one.
     let posted = from_rfc3339(text(&first, "/metadata/creationTimestamp")).unwrap();
     while world.requests().len() == 1 {
         pass();
@@ -235,7 +235,7 @@ fn an_own_certificate_is_renewed_once_somebody_approves() {
     let patience = from_rfc3339(text(&second, "/metadata/creationTimestamp")).unwrap().since(posted);
     assert!(patience >= Duration::from_secs(15 * 60), "{patience:?}");
     assert_ne!(second["spec"]["request"], first["spec"]["request"]);
-    // Alerts of Gardener look for this event, in the seed.
+    // Alerts of Gardener use this event, in the seed.
     let told = world.seed.wait_for("the event of the failed rotation", |seed| {
         events(seed, world.name, "GardenletCertificateRotationFailed").pop()
     });
@@ -251,7 +251,8 @@ fn an_own_certificate_is_renewed_once_somebody_approves() {
     agent.stop();
 }
 
-/// A new certificate comes with a connection that cannot be used; when somebody corrects it, the certificate is used.
+/// A new certificate comes with a connection that cannot be used; once the connection is corrected, the certificate is
+/// used.
 #[test]
 fn a_connection_that_cannot_be_used_is_tried_again() {
     let world = World::start(&Options::calm("mistyped"));
@@ -268,7 +269,7 @@ fn a_connection_that_cannot_be_used_is_tried_again() {
     let problem = agent.wait_for_problem("garden certificate", &["connect to the garden", "without user"]);
     assert!(!problem.contains("hunter2"), "{problem}");
     world.pass(Duration::from_secs(30));
-    // No certificate was due: alerts would look for another trouble.
+    // No certificate was due: alerts would report the wrong problem.
     assert!(events(&world.seed, "mistyped", "GardenletCertificateRotationFailed").is_empty());
     assert!(
         agent
@@ -289,7 +290,7 @@ fn a_connection_that_cannot_be_used_is_tried_again() {
     agent.stop();
 }
 
-/// The garden got another name; an operator writes it into the Secret, and leaves the certificate as it is.
+/// The garden got another name; an operator writes it into the Secret, and does not change the certificate.
 #[test]
 fn an_address_that_an_operator_writes_is_used() {
     let world = World::start(&Options::calm("readdressed"));

@@ -1,4 +1,4 @@
-//! The Seed object goes while the agent runs: deleted, lost, or replaced by another one of the same name.
+//! The Seed object disappears while the agent runs: it is deleted, lost, or replaced by another one of the same name.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn uid(world: &World) -> String {
     text(&world.garden.seed(world.name).unwrap(), "/metadata/uid").to_owned()
 }
 
-/// The Seed as somebody else would make it.
+/// The Seed as another client would create it.
 fn make_anew(world: &World) -> String {
     let seed = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed",
         "metadata": {"name": world.name}, "spec": prepare::seed_spec()});
@@ -31,7 +31,7 @@ fn wait_until_gone(world: &World) {
     world.garden.wait_for("the end of the Seed", |g| g.seed(world.name).is_none().then_some(()));
 }
 
-/// The agent serves the Seed of this uid: lease and namespace belong to it.
+/// The agent serves the Seed with this uid: it owns the lease and the namespace.
 fn serves(world: &World, agent: &Agent, uid: &str) {
     world.wait_until_ready();
     world.garden.wait_for("the lease of the new Seed", |g| {
@@ -49,10 +49,10 @@ fn serves(world: &World, agent: &Agent, uid: &str) {
 }
 
 #[test]
-fn a_deleted_seed_stays_deleted_until_somebody_makes_it_anew() {
+fn a_deleted_seed_stays_deleted_until_it_is_created_again() {
     let world = World::start(&Options::new("deleted"));
     let mut config = world.config();
-    // Time will jump; nobody is to lose a lease by it.
+    // Time will jump, and no part should lose a lease for that reason.
     config["leaderElection"] = json!({"leaderElect": false});
     let agent = world.agent_with(&config);
     world.wait_until_ready();
@@ -66,7 +66,7 @@ fn a_deleted_seed_stays_deleted_until_somebody_makes_it_anew() {
     let page = agent.get(2728, "/statusz").1;
     assert!(page.contains("problem: Seed deleted was deleted in the garden"), "{page}");
     assert!(!page.contains("watch garden/"), "{page}");
-    // It waits for hours, and nobody restarts it for that.
+    // It waits for hours without a restart.
     world.wait_for_log(&["INFO", "The Seed is gone; its lease is not renewed", "seed=deleted"]);
     world.skip(Duration::from_secs(2 * 3_600));
     assert_eq!((agent.get(2728, "/healthz").0, agent.get(2728, "/livez").0), (200, 200));
@@ -103,7 +103,7 @@ fn a_seed_that_the_garden_has_lost_is_registered_again() {
     let agent = world.agent();
     world.wait_until_ready();
     let first = uid(&world);
-    // The garden comes back from a backup that does not know the seed.
+    // The garden comes back from a backup that does not contain the seed.
     world.garden.server().down();
     world.garden.store().write(|state: &mut State| {
         state.take(&Id::new(CORE, "seeds", "", "lost"));
@@ -123,7 +123,7 @@ fn a_seed_that_is_replaced_at_once_is_joined() {
     let world = World::start(&Options::new("replaced"));
     let agent = world.agent();
     world.wait_until_ready();
-    // Deletion, the end of the finalizers by force, and the new one: all before anybody looks.
+    // Deletion, forced removal of the finalizers, and the new Seed: all before the agent sees it.
     world.garden.store().write(|state: &mut State| {
         let id = Id::new(CORE, "seeds", "", "replaced");
         let mut seed: Value = (*state.take(&id).unwrap()).clone();
@@ -138,7 +138,7 @@ fn a_seed_that_is_replaced_at_once_is_joined() {
 }
 
 #[test]
-fn a_backup_bucket_holds_the_seed_and_is_named() {
+fn a_backup_bucket_blocks_the_deletion_of_the_seed_and_is_named() {
     let world = World::start(&Options::new("backed-up"));
     let mut config = world.config();
     let credentials = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "backup"});
@@ -152,12 +152,12 @@ fn a_backup_bucket_holds_the_seed_and_is_named() {
             "credentialsRef": credentials}})
     };
     let own = uid(&world);
-    // One that somebody else made.
+    // A bucket of another owner.
     world.garden.apply(&[bucket("foreign")]);
     world.garden.wait_for("the Seed's own bucket", |garden| garden.get(CORE, "backupbuckets", "", &own));
     world.garden.delete(CORE, "seeds", "", "backed-up");
     let says = |words: &[&str]| {
-        world.garden.wait_for(&format!("an operation that says {words:?}"), |g| {
+        world.garden.wait_for(&format!("an operation with {words:?}"), |g| {
             let operation = g.seed("backed-up")?["status"]["lastOperation"].clone();
             let description = text(&operation, "/description");
             let named = words.iter().all(|word| description.contains(word));
@@ -170,7 +170,7 @@ fn a_backup_bucket_holds_the_seed_and_is_named() {
     let event = events.iter().find(|e| e["reason"] == "ResourceReferenced").unwrap();
     assert_eq!((&event["regarding"]["name"], &event["action"]), (&json!("backed-up"), &json!("Delete")));
     assert!(text(event, "/note").contains("foreign"), "{event}");
-    // Its own bucket goes with it, although nobody has ever had its credentials.
+    // Its own bucket is deleted with it, although no controller ever had its credentials.
     says(&["BackupBucket foreign: delete it"]);
     world.garden.delete(CORE, "backupbuckets", "", "foreign");
     wait_until_gone(&world);
@@ -178,16 +178,16 @@ fn a_backup_bucket_holds_the_seed_and_is_named() {
     agent.stop();
 }
 
-/// Alerts and dashboards of Gardener look for these words.
+/// Alerts and dashboards of Gardener use these words.
 #[test]
-fn a_seed_namespace_that_cannot_be_read_is_told_as_upstream_tells_it() {
+fn an_unreadable_seed_namespace_is_reported_in_upstreams_words() {
     let world = World::start(&Options::new("unread"));
     let agent = world.agent();
     world.wait_until_ready();
     let refused = world.garden.faults().on("GET", "/namespaces/seed-unread").answer(503);
     let change = json!({"spec": {"settings": {"scheduling": {"visible": false}}}});
     world.garden.merge(CORE, "seeds", ("", "unread"), &change);
-    world.garden.wait_for("an operation that says so", |g| {
+    world.garden.wait_for("an operation with this message", |g| {
         let operation = g.seed("unread")?["status"]["lastOperation"].clone();
         let description = text(&operation, "/description");
         let is_told = description.starts_with("failed to get seed namespace in garden cluster: ");

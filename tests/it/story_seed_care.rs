@@ -1,4 +1,4 @@
-//! What the Seed says about its components, and the pods that nobody needs any more.
+//! The Seed's conditions about its components, and the deletion of pods that are not needed any longer.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::world::{CORE, MANAGED_RESOURCES, Options, World, wait_for};
 const COMPONENTS: &str = "SeedSystemComponentsHealthy";
 const STOP: &str = "EmergencyStopShootReconciliations";
 
-/// A ManagedResource whose manifest is no YAML.
+/// A ManagedResource whose manifest is not YAML.
 fn install_sick(world: &World, name: &str) {
     let metadata = json!({"name": name, "namespace": "garden"});
     let data = json!({"k": base64(b"a: [")});
@@ -26,7 +26,7 @@ fn install_sick(world: &World, name: &str) {
     world.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &object);
 }
 
-/// Gives it a manifest.
+/// Sets its manifest.
 fn cure(world: &World, name: &str) {
     let good =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "garden"}});
@@ -34,7 +34,7 @@ fn cure(world: &World, name: &str) {
     world.seed.merge("", "secrets", ("garden", name), &patch);
 }
 
-/// Waits for status and reason of the condition; since when it has this status.
+/// Waits for status and reason of the condition; returns since when it has this status.
 fn wait_for_reason(world: &World, status: &str, reason: &str) -> Timestamp {
     wait_for(reason, || {
         let condition = world.garden.seed_condition(world.name, COMPONENTS)?;
@@ -47,7 +47,7 @@ fn wait_until_well(world: &World) -> Timestamp {
     wait_for_reason(world, "True", "SystemComponentsRunning")
 }
 
-/// Since when the ManagedResource of an installation is healthy, or is not.
+/// Since when the ManagedResource of an installation has its health status.
 fn healthy_since(world: &World, installation: &str, status: &str) -> Timestamp {
     let managed = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", installation).unwrap();
     let conditions = managed["status"]["conditions"].as_array().unwrap();
@@ -58,7 +58,7 @@ fn healthy_since(world: &World, installation: &str, status: &str) -> Timestamp {
 
 /// The condition follows the health of an extension both ways, with its reason.
 #[test]
-fn a_sick_extension_turns_the_seed_and_a_cured_one_turns_it_back() {
+fn the_seed_follows_the_health_of_an_extension_both_ways() {
     let world = World::start(&Options::new("caring"));
     let agent = world.agent();
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
@@ -85,7 +85,7 @@ fn a_sick_extension_turns_the_seed_and_a_cured_one_turns_it_back() {
 }
 
 #[test]
-fn a_threshold_makes_the_condition_patient() {
+fn a_threshold_delays_the_condition() {
     let world = World::start(&Options::new("patient"));
     let mut config = world.config();
     config["controllers"]["seedCare"]["conditionThresholds"] =
@@ -105,7 +105,7 @@ fn a_threshold_makes_the_condition_patient() {
 }
 
 #[test]
-fn the_emergency_stop_is_a_condition_as_long_as_somebody_asks_for_it() {
+fn the_emergency_stop_is_a_condition_while_it_is_requested() {
     let world = World::start(&Options::new("stopping"));
     let agent = world.agent();
     world.wait_until_ready();
@@ -126,10 +126,10 @@ fn the_emergency_stop_is_a_condition_as_long_as_somebody_asks_for_it() {
     agent.stop();
 }
 
-/// Another gardenlet left, while this one was away, a fault that is none any more and the end of a stop unreported. What it
-/// says of other things stays.
+/// Another gardenlet worked while this agent was away. It left conditions about a fault that is over and an emergency
+/// stop that has ended. Its conditions about other things stay.
 #[test]
-fn conditions_left_behind_are_brought_up_to_date_or_removed() {
+fn leftover_conditions_are_updated_or_removed() {
     let world = World::start(&Options::new("inherited"));
     let agent = world.agent();
     world.wait_until_ready();
@@ -163,7 +163,7 @@ fn pods_that_will_never_run_again_are_deleted() {
         world.seed.apply(&[pod]);
         world.seed.merge_status("", "pods", (namespace, name), &json!({"status": status}));
     };
-    // Nobody ends them, as if their node were gone. A finalizer does it here.
+    // No kubelet ends them, as if their node had disappeared. In this test a finalizer has the same effect.
     let going = |name: &str| {
         pod("garden", name, json!({"phase": "Running"}));
         let finalizers = json!({"metadata": {"finalizers": ["test.gardener.cloud/node"]}});
@@ -197,7 +197,7 @@ fn pods_that_will_never_run_again_are_deleted() {
     agent.stop();
 }
 
-/// A seed on which nothing happens costs its care one list of pods per period, and another in five minutes.
+/// On a seed without changes, its care makes one list of pods per period, and another one in five minutes.
 #[test]
 fn an_idle_round_asks_for_little_and_writes_nothing() {
     let world = World::start(&Options::calm("resting"));
@@ -208,19 +208,20 @@ fn an_idle_round_asks_for_little_and_writes_nothing() {
         world.garden.wait_for("all conditions of the Seed", |garden| {
             let seed = garden.seed(world.name)?;
             let conditions = seed["status"]["conditions"].as_array()?;
-            // The first of them comes from the Lease, whenever that is.
+            // The first of them depends on the Lease, at any time.
             let has_first = conditions.iter().any(|c| c["type"] == "GardenletReady");
             (has_first && conditions.iter().all(|c| c["status"] == "True")).then_some(())
         });
     };
-    // A reconciliation of the Seed makes conditions Progressing, and others make them True again. The first ones are over then.
+    // A reconciliation of the Seed makes conditions Progressing, and then they become True again. The first ones are
+    // over by then.
     wait_for_rest();
     world.pass(Duration::from_secs(120));
     wait_for_rest();
     let mark = (world.seed.request_count(), world.garden.request_count());
     world.pass(Duration::from_secs(600));
     let of_pods = world.seed.requests_since(mark.0).iter().filter(|r| r.info.resource == "pods").count();
-    // A slow machine lets simulated time pass during a round: it comes to fewer.
+    // On a slow machine simulated time passes during a round, so that there are fewer rounds.
     assert!((15..=24).contains(&of_pods), "{of_pods}");
     let garden = world.garden.requests_since(mark.1);
     let about_the_seed = |path: &str| path.ends_with("/seeds/resting/status");

@@ -1,5 +1,5 @@
-//! A Seed is deleted in full: what the agent has installed, what a Go gardenlet had left before it, and the definitions, unless
-//! somebody has objects of them. Until then nobody deletes by accident what extensions look after.
+//! A Seed is deleted completely: the agent's objects, the leftovers of a Go gardenlet, and the definitions, unless they
+//! have objects of other owners. Until then objects that extensions manage are protected from accidental deletion.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,9 +38,9 @@ fn wait_until_gone(world: &World) {
     world.garden.wait_for("the end of the Seed", |g| g.seed(world.name).is_none().then_some(()));
 }
 
-/// Waits until the deletion says what it waits for.
+/// Waits until the operation of the deletion reports what it waits for.
 fn says(world: &World, words: &[&str]) {
-    world.garden.wait_for(&format!("a deletion that says {words:?}"), |garden| {
+    world.garden.wait_for(&format!("a deletion with {words:?}"), |garden| {
         let operation = garden.seed(world.name)?["status"]["lastOperation"].clone();
         let description = text(&operation, "/description");
         let is_it = operation["type"] == "Delete" && operation["state"] == "Processing";
@@ -52,7 +52,7 @@ fn definitions(seed: &TestCluster) -> Vec<String> {
     seed.store().names(CRDS, DEFINITIONS, "")
 }
 
-/// A definition of a kind without a schema, as somebody else would install it.
+/// A definition of a kind without a schema, as another owner would install it.
 fn definition(plural: &str, group: &str, version: &str) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -61,7 +61,7 @@ fn definition(plural: &str, group: &str, version: &str) -> Value {
             "versions": [{"name": version, "served": true, "storage": true, "schema": schema}]}})
 }
 
-/// The object was made by a program of this name.
+/// Marks a program of this name as the creator of the object.
 fn name_maker(seed: &TestCluster, (group, plural, namespace, name): (&str, &str, &str, &str), manager: &str) {
     seed.store().write(|state| {
         let id = Id::new(group, plural, namespace, name);
@@ -71,9 +71,9 @@ fn name_maker(seed: &TestCluster, (group, plural, namespace, name): (&str, &str,
     });
 }
 
-/// The places of requests in the order in which they came.
+/// The positions of requests in their order.
 fn place(lines: &[String], part: &str) -> usize {
-    lines.iter().position(|line| line.contains(part)).unwrap_or_else(|| panic!("nobody has asked: {part}"))
+    lines.iter().position(|line| line.contains(part)).unwrap_or_else(|| panic!("there is no request {part}"))
 }
 
 fn deletions(world: &World) -> Vec<String> {
@@ -85,10 +85,10 @@ fn deletions(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn a_seed_takes_along_what_was_made_for_it() {
+fn a_seed_is_deleted_with_the_objects_made_for_it() {
     let world = World::start(&Options::new("finished"));
     let seed = &world.seed;
-    // An operator has installed one of the definitions, and something else.
+    // An operator has installed one of the definitions, and another object.
     let autoscalers = crds::Foreign { is_garden: false, vpa: true, machines: false, etcd: false };
     seed.apply(&crds::foreign(autoscalers).collect::<Vec<_>>());
     seed.apply(&[definition("things", "example.org", "v1")]);
@@ -111,7 +111,10 @@ fn a_seed_takes_along_what_was_made_for_it() {
         (policies(), seed.store().names("scheduling.k8s.io", "priorityclasses", "")),
         (vec![], vec![])
     );
-    assert!(seed.get("", "secrets", "garden", "gardenlet-kubeconfig").is_some(), "the agent stays");
+    assert!(
+        seed.get("", "secrets", "garden", "gardenlet-kubeconfig").is_some(),
+        "the Secret of the agent was deleted"
+    );
     let deleted = deletions(&world);
     let system = place(&deleted, "/managedresources/system$");
     let first = place(&deleted, "/customresourcedefinitions/");
@@ -120,7 +123,7 @@ fn a_seed_takes_along_what_was_made_for_it() {
         "{deleted:#?}"
     );
     assert!(deleted.last().unwrap().contains(LAST), "{deleted:#?}");
-    // Who wants it back starts the agent again.
+    // After a restart the agent joins again.
     agent.stop();
     agent.launch();
     world.wait_until_ready();
@@ -145,7 +148,7 @@ const OF_GO: [(&str, &str, &str); 13] = [
     ("telemetries", "telemetry.istio.io", "v1"),
 ];
 
-/// What it writes without a ManagedResource.
+/// Objects that it writes without a ManagedResource.
 const OBJECTS: [(&str, &str, &str, &str); 8] = [
     ("autoscaling.k8s.io/v1", "verticalpodautoscalers", "garden", "gardenlet-vpa"),
     ("autoscaling.k8s.io/v1", "verticalpodautoscalers", "garden", "gardener-resource-manager-vpa"),
@@ -157,7 +160,7 @@ const OBJECTS: [(&str, &str, &str, &str); 8] = [
     ("v1", "services", "garden", "gardener-resource-manager"),
 ];
 
-/// Operators, and what they look after.
+/// Operators, and the objects they manage.
 const COMPONENTS: [&str; 6] = [
     "dependency-watchdog-weeder",
     "etcd-druid",
@@ -167,7 +170,7 @@ const COMPONENTS: [&str; 6] = [
     "victoria-operator",
 ];
 
-/// What a Go gardenlet has besides that of [`upstream::leave`].
+/// The objects of a Go gardenlet besides those of [`upstream::leave`].
 fn leave(world: &World) {
     upstream::leave(world, End::Stopped);
     let seed = &world.seed;
@@ -211,18 +214,18 @@ fn leave(world: &World) {
 }
 
 #[test]
-fn what_a_go_gardenlet_has_left_goes_in_its_order() {
+fn leftovers_of_a_go_gardenlet_are_deleted_in_order() {
     let world = World::start(&Options::new("inherited"));
-    // There is the namespace of a Shoot.
+    // The seed has the namespace of a Shoot.
     world.seed.apply(&prepare::access().1);
     leave(&world);
     let seed = &world.seed;
-    // An operator of the seed has changed this one, and somebody's own component has no label.
+    // An operator of the seed has changed this one, and a foreign component has no label.
     name_maker(seed, (CRDS, DEFINITIONS, "", "perses.perses.dev"), "kubectl-edit");
     let agent = world.agent();
     world.wait_until_ready();
     delete_seed(&world);
-    // A Shoot of which nobody knows any more has left these.
+    // A forgotten Shoot has left these.
     says(&world, &["definition clusters.extensions.gardener.cloud of", "shoot--a--b (no finalizers)"]);
     seed.delete(GROUP, "clusters", "", "shoot--a--b");
     says(
@@ -258,7 +261,7 @@ fn what_a_go_gardenlet_has_left_goes_in_its_order() {
 }
 
 #[test]
-fn objects_of_others_hold_their_definition_and_are_named() {
+fn objects_of_others_hold_their_definition_and_are_listed() {
     let world = World::start(&Options::new("shared"));
     let seed = &world.seed;
     let agent = world.agent();
@@ -275,8 +278,8 @@ fn objects_of_others_hold_their_definition_and_are_named() {
     let extensions = "definition extensions.extensions.gardener.cloud of the seed cluster goes with the Seed";
     says(&world, &[extensions, "default/of-somebody (no finalizers). Delete them"]);
     world.wait_for_log(&["WARN", "The Seed cannot be deleted yet", "seed=shared", "default/of-somebody"]);
-    // Others do not wait for it, and nobody asks all the time.
-    seed.wait_for("what nobody uses to go", |seed| {
+    // Other deletions do not wait for it, and there are not too many requests.
+    seed.wait_for("the deletion of unused objects", |seed| {
         (!definitions(seed).iter().any(|name| name == "workers.extensions.gardener.cloud")).then_some(())
     });
     let mark = seed.request_count();
@@ -300,7 +303,7 @@ fn objects_of_others_hold_their_definition_and_are_named() {
     seed.delete(MACHINE.0, MACHINE.1, "default", "b");
     seed.delete(MACHINE.0, MACHINE.1, "default", "a");
     says(&world, &["default/a (deleting, finalizers: example.org/hold)"]);
-    // The definition that all others are installed with is the last one.
+    // The definition that installs all others is the last one.
     assert!(definitions(seed).iter().any(|name| name == LAST));
     seed.merge(MACHINE.0, MACHINE.1, ("default", "a"), &json!({"metadata": {"finalizers": null}}));
     wait_until_gone(&world);
@@ -318,7 +321,7 @@ fn delete(client: &Client, resource: &Resource, (namespace, name): (&str, &str))
 }
 
 #[test]
-fn nobody_deletes_by_accident_what_extensions_look_after() {
+fn objects_that_extensions_manage_are_protected_from_deletion() {
     let world = World::start(&Options::new("protected"));
     let agent = world.agent();
     world.wait_until_ready();
@@ -353,9 +356,9 @@ fn nobody_deletes_by_accident_what_extensions_look_after() {
     agent.stop();
 }
 
-/// gardener-resource-manager does it there.
+/// In this case gardener-resource-manager adds the protection.
 #[test]
-fn where_another_program_applies_it_protects_too() {
+fn another_applier_protects_from_deletion_too() {
     let world = World::start(&Options::new("external"));
     let mut config = world.config();
     config["edge"]["resourceManager"] = json!("External");
@@ -378,7 +381,8 @@ fn is_of_the_seed(seen: &Seen) -> bool {
     kinds.contains(&seen.info.resource.as_str())
 }
 
-/// A deletion of a Seed with components of a Go gardenlet and an object of somebody, killed after one write or after none.
+/// A deletion of a Seed with components of a Go gardenlet and a foreign object, with a kill after one write or without
+/// a kill.
 fn run(at: Option<usize>) -> Outcome {
     let world = World::start(&Options::new("killed"));
     let seed = &world.seed;
@@ -418,13 +422,13 @@ fn run(at: Option<usize>) -> Outcome {
         [CRDS, ADMISSION, "scheduling.k8s.io", MANAGED_RESOURCES, GROUP].contains(&id.group.as_str())
     };
     let objects = words.left_in(seed, counts);
-    // The last write of all needs no other life.
+    // The very last write needs no restart.
     drop(catch_unwind(AssertUnwindSafe(|| agent.crash())));
     Outcome { objects, kill }
 }
 
 #[test]
-fn a_kill_leaves_nothing_of_a_deleted_seed() {
+fn a_kill_changes_nothing_for_the_deletion_of_a_seed() {
     let run = |at| {
         let outcome = run(at);
         assert_eq!(outcome.objects, []);
@@ -433,9 +437,9 @@ fn a_kill_leaves_nothing_of_a_deleted_seed() {
     Killing { what: "writes of a Seed's deletion", writes_min: 41, step: 12 }.changes_nothing(&run);
 }
 
-/// The garden runs in the cluster of the seed: what belongs to it stays.
+/// The garden runs in the cluster of the seed: its objects stay.
 #[test]
-fn a_seed_in_the_cluster_of_its_garden_leaves_the_garden_alone() {
+fn deleting_a_seed_in_the_cluster_of_its_garden_keeps_the_garden() {
     let world = World::start(&Options::new("hosting"));
     crate::role::put_garden_into(&world.seed);
     world.seed.apply(&crds::all().collect::<Vec<_>>());
@@ -454,7 +458,7 @@ fn a_seed_in_the_cluster_of_its_garden_leaves_the_garden_alone() {
     });
     let before = definitions(&world.seed);
     delete_seed(&world);
-    // Nobody applies here, so nobody deletes.
+    // There is no applier, so no object is deleted.
     world.garden.delete(CORE, "controllerregistrations", "", prepare::PROVIDER);
     world.garden.wait_for("the end of the Seed", |garden| {
         for managed in world.seed.store().list(MANAGED_RESOURCES, "managedresources", "") {

@@ -1,4 +1,4 @@
-//! What a Seed's rounds put into the seed cluster, what they wait for, and what they say about bad input.
+//! The objects that a Seed's rounds write into the seed cluster, their waits, and their errors for bad input.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn operation(world: &World) -> Value {
 
 /// Waits until the Seed's last operation failed for a reason.
 fn fails(world: &World, words: &[&str]) {
-    world.garden.wait_for(&format!("an error that says {words:?}"), |_| {
+    world.garden.wait_for(&format!("an error with {words:?}"), |_| {
         let operation = operation(world);
         let description = text(&operation, "/description");
         (operation["state"] == "Error" && words.iter().all(|word| description.contains(word))).then_some(())
@@ -63,7 +63,7 @@ fn a_ready_seed_has_what_control_planes_need() {
     assert!(String::from_utf8(auth).unwrap().starts_with("admin:$2a$10$"));
     let system = seed.get(MANAGED_RESOURCES, "managedresources", "garden", "system").unwrap();
     assert_eq!(system["metadata"]["labels"]["gardener.cloud/role"], "seed-system-component");
-    // What somebody deletes comes back.
+    // Deleted objects are created again.
     seed.delete(MANAGED_RESOURCES, "managedresources", "garden", "system");
     seed.wait_for("the ManagedResource again", |seed| {
         let again = seed.get(MANAGED_RESOURCES, "managedresources", "garden", "system")?;
@@ -72,7 +72,7 @@ fn a_ready_seed_has_what_control_planes_need() {
     seed.wait_for("the classes again", |seed| {
         seed.get(PRIORITY_CLASSES, "priorityclasses", "", "gardener-system-500")
     });
-    // Nothing of it outlives the Seed.
+    // None of them remains after the Seed.
     world.wait_until_ready();
     world.garden.delete(CORE, "seeds", "", world.name);
     world.garden.wait_for("the end of the Seed", |g| g.seed(world.name).is_none().then_some(()));
@@ -81,9 +81,9 @@ fn a_ready_seed_has_what_control_planes_need() {
     agent.stop();
 }
 
-/// Upstream's scheduler and operators look for these words.
+/// Upstream's scheduler and operators use these words.
 #[test]
-fn a_seed_waits_for_its_provider_and_says_so() {
+fn a_seed_waits_for_its_provider_and_reports_it() {
     let world = World::start(&Options::new("bare"));
     world.garden.delete(CORE, "controllerregistrations", "", prepare::PROVIDER);
     let agent = world.agent();
@@ -93,7 +93,7 @@ fn a_seed_waits_for_its_provider_and_says_so() {
         &world,
         &["Waiting until required extensions are ready", "extension controllers missing or unready", missing],
     );
-    // One attempt takes a minute, and then there is a pause: no storm.
+    // One attempt takes a minute, and then there is a pause: no burst of requests.
     let mark = world.garden.request_count();
     let since = world.clock.mono();
     crate::world::wait_for("five minutes", || {
@@ -111,7 +111,7 @@ fn a_seed_waits_for_its_provider_and_says_so() {
 }
 
 #[test]
-fn operations_of_the_annotation_are_performed_and_acknowledged() {
+fn operations_requested_by_annotation_are_executed_and_acknowledged() {
     let world = World::start(&Options::new("rotated"));
     let agent = world.agent();
     world.wait_until_ready();
@@ -150,7 +150,7 @@ fn operations_of_the_annotation_are_performed_and_acknowledged() {
 }
 
 #[test]
-fn bad_input_is_named_and_nothing_is_lost() {
+fn bad_input_is_reported_and_nothing_is_lost() {
     let world = World::start(&Options::new("muddled"));
     let agent = world.agent();
     world.wait_until_ready();
@@ -166,7 +166,7 @@ fn bad_input_is_named_and_nothing_is_lost() {
         g.get("", "secrets", "seed-muddled", "internal").is_none().then_some(())
     });
     world.wait_until_ready();
-    // A reference to nothing.
+    // A reference to a missing object.
     let reference = json!({"apiVersion": "v1", "kind": "Secret", "name": "nothing"});
     asks(&world, &json!({"resources": [{"name": "r", "resourceRef": reference}]}));
     fails(
@@ -179,7 +179,7 @@ fn bad_input_is_named_and_nothing_is_lost() {
 }
 
 #[test]
-fn an_identity_that_somebody_else_gave_the_cluster_stays() {
+fn an_existing_cluster_identity_is_kept() {
     let world = World::start(&Options::new("named"));
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster-identity", "namespace": "kube-system"},
         "data": {"cluster-identity": "of-a-garden", "origin": "garden"}});

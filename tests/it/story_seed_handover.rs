@@ -1,5 +1,5 @@
-//! A seed changes hands in the middle of the Go gardenlet's Seed flow: half of its components are there, one is not applied
-//! yet, and its CA was rotated just now. This agent goes on, and spoils nothing that it does not know.
+//! A seed is handed over in the middle of the Go gardenlet's Seed flow: half of its components exist, one is not
+//! applied yet, and its CA was just rotated. This agent continues, and does not damage unknown objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,12 +27,12 @@ const WEBHOOKS: [(&str, &str); 2] = [
     ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
 ];
 const DAY: Duration = Duration::from_secs(86_400);
-/// Definitions that the Go gardenlet had not come to.
+/// Definitions that the Go gardenlet had not installed yet.
 const MISSING: [&str; 3] =
     ["machines.machine.sapcloud.io", "etcds.druid.gardener.cloud", "workers.extensions.gardener.cloud"];
 
-/// One run of the secrets manager, as the Go gardenlet's Seed flow has it, some time ago. The names are pinned by vectors of
-/// upstream's library: `golden-secrets.json` and the tests of `src/secrets`.
+/// One run of the secrets manager, like in the Go gardenlet's Seed flow, some time ago. Vectors from upstream's library
+/// fix the names: `golden-secrets.json` and the tests of `src/secrets`.
 fn secrets(world: &World, ago: Duration) {
     let place = Place {
         client: Seed(world.seed.client()),
@@ -79,7 +79,7 @@ fn weeder() -> String {
         .to_owned()
 }
 
-/// The webhooks of gardener-resource-manager, for which nobody answers once it is scaled to 0, and those of an extension.
+/// The webhooks of gardener-resource-manager, which do not answer once it is scaled to 0, and those of an extension.
 fn webhooks(world: &World) {
     story_applier::leave_webhooks(world);
     for (kind, plural) in WEBHOOKS {
@@ -91,7 +91,7 @@ fn webhooks(world: &World) {
 /// The Go gardenlet was killed here.
 fn midway(world: &World) {
     upstream::leave(world, End::Killed);
-    // An older CA than that of a seed that is well, so that it is rotated.
+    // A CA that is older than that of a healthy seed, so that it is rotated.
     let present = world.seed.store().names("", "secrets", "garden");
     for name in present.iter().filter(|name| name.starts_with("ca-seed")) {
         world.seed.delete("", "secrets", "garden", name);
@@ -101,7 +101,7 @@ fn midway(world: &World) {
     upstream::component(world, "dependency-watchdog-weeder", &weeder());
     let map = "apiVersion: v1\ndata:\n  a: b\nkind: ConfigMap\nmetadata:\n  name: etcd-druid\n  namespace: garden\n";
     upstream::unapplied_component(world, "etcd-druid", map);
-    // It comes after the extensions, which the flow waits for.
+    // The flow would deploy it after the extensions, for which it waits.
     world.seed.delete("", "configmaps", "kube-system", "cluster-identity");
     let identity =
         world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", "cluster-identity").unwrap();
@@ -129,21 +129,21 @@ fn midway(world: &World) {
     );
 }
 
-/// Each Secret of the namespace `garden`: what must not change, by its name.
+/// The immutable parts of each Secret of the namespace `garden`, by its name.
 fn kept(world: &World) -> BTreeMap<String, Value> {
     let all = world.seed.store().list("", "secrets", "garden");
     let of = |secret: &Value| json!([secret["metadata"]["uid"], secret["data"], secret["type"]]);
     all.iter().map(|secret| (text(secret, "/metadata/name").to_owned(), of(secret))).collect()
 }
 
-/// What the ManagedResources ask for, by their names.
+/// The specs of the ManagedResources, by their names.
 fn managed(world: &World) -> BTreeMap<String, Value> {
     let all = world.seed.store().list(MANAGED_RESOURCES, "managedresources", "");
     let of = |managed: &Value| json!([managed["metadata"]["uid"], managed["spec"]]);
     all.iter().map(|managed| (text(managed, "/metadata/name").to_owned(), of(managed))).collect()
 }
 
-/// What was there is there, as it was.
+/// All earlier objects exist unchanged.
 fn nothing_is_lost(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) {
     for (name, what) in before {
         assert_eq!(after.get(name), Some(what), "{name}");
@@ -169,9 +169,9 @@ fn resource_manager_obeys(world: &World) {
 }
 
 #[test]
-fn a_seed_flow_that_the_go_gardenlet_began_is_finished() {
+fn a_seed_flow_that_the_go_gardenlet_began_is_completed() {
     let world = World::start(&Options::calm("halfway"));
-    // There is a Shoot in the seed, which the agent looks at.
+    // The seed has a Shoot, which the agent checks.
     world.seed.apply(&prepare::access().1);
     midway(&world);
     let (secrets, mut resources) = (kept(&world), managed(&world));
@@ -195,7 +195,7 @@ fn a_seed_flow_that_the_go_gardenlet_began_is_finished() {
         (ours && seed["status"]["lastOperation"]["state"] == "Succeeded").then_some(())
     });
     world.wait_for_condition("SeedSystemComponentsHealthy", "True");
-    // What was missing is there.
+    // Missing objects exist now.
     let map = world.seed.get("", "configmaps", "kube-system", "cluster-identity").unwrap();
     assert_eq!(
         map["data"]["cluster-identity"],
@@ -207,13 +207,13 @@ fn a_seed_flow_that_the_go_gardenlet_began_is_finished() {
     assert_eq!(world.seed.store().names(ADMISSION, "validatingadmissionpolicies", "").len(), 2);
     let druid = world.seed.get("", "configmaps", "garden", "etcd-druid").unwrap();
     assert_eq!(druid["metadata"]["annotations"]["resources.gardener.cloud/origin"], "garden/etcd-druid");
-    // What the Go gardenlet had made for components of its own is kept.
+    // Objects of the Go gardenlet's other components are kept.
     let uid = |object: &Option<Value>| object.as_ref().map(|object| object["metadata"]["uid"].clone());
     world.seed.delete("apps", "deployments", "garden", "dependency-watchdog-weeder");
     world.seed.wait_for("the Deployment again", |seed| {
         seed.get("apps", "deployments", "garden", "dependency-watchdog-weeder")
     });
-    // Neither the first rounds nor those of the following minutes spoil anything.
+    // Neither the first rounds nor the following minutes cause damage.
     world.pass(Duration::from_secs(300));
     let after = kept(&world);
     nothing_is_lost(&secrets, &after);

@@ -1,5 +1,5 @@
-//! What a Seed's rounds write for others to work with: the CA of the seed, Extensions of class `seed`, the record of the
-//! ingress domain. The test plays the extensions.
+//! Objects that a Seed's rounds write for other programs: the CA of the seed, Extensions of class `seed`, the record of
+//! the ingress domain. The test plays the extensions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn asks(world: &World, spec: &Value) {
     world.garden.merge(CORE, "seeds", ("", world.name), &json!({"spec": spec}));
 }
 
-/// Waits until the Seed's last operation says all that.
+/// Waits until the Seed's last operation has this state and these words.
 fn says(world: &World, state: &str, words: &[&str]) -> Value {
     world.garden.wait_for(&format!("{state} with {words:?}"), |garden| {
         let operation = garden.seed(world.name)?["status"]["lastOperation"].clone();
@@ -43,7 +43,7 @@ fn says(world: &World, state: &str, words: &[&str]) -> Value {
     })
 }
 
-/// The Secrets of the CA that are there, by the name of their configuration.
+/// The existing Secrets of the CA, by the name of their configuration.
 fn authorities(world: &World, config: &str) -> BTreeSet<String> {
     let all = world.seed.store().list("", "secrets", "garden");
     let ours = all.iter().filter(|secret| secret["metadata"]["labels"]["name"] == config);
@@ -61,7 +61,7 @@ fn pem(secret: &Value, key: &str) -> String {
 #[test]
 fn the_ca_of_the_seed_is_made_once_and_renewed_in_time() {
     let world = World::start(&Options::new("certified"));
-    // What a Go gardenlet has signed with its CAs is still in use.
+    // Certificates from a Go gardenlet's CAs are still in use.
     let labels = json!({"name": "gardener-resource-manager-server", "managed-by": "secrets-manager",
         "manager-identity": "gardenlet", "checksum-of-config": "1", "last-rotation-initiation-time": ""});
     let of_others = json!({"apiVersion": "v1", "kind": "Secret", "immutable": true,
@@ -99,10 +99,10 @@ fn the_ca_of_the_seed_is_made_once_and_renewed_in_time() {
     let about_secrets = |r: &&Recorded| r.user == AGENT && r.info.resource == "secrets";
     let reads =
         asked.iter().filter(about_secrets).filter(|r| r.info.label_selector.contains("managed-by")).count();
-    assert!(reads > 0, "the CA was looked for");
+    assert!(reads > 0, "the CA was read");
     assert!(!asked.iter().filter(about_secrets).any(|r| r.is_write() && r.info.name.starts_with("ca-")));
 
-    // Ten days before its end there is another one. For a day whoever verifies trusts both.
+    // Ten days before its end there is another one. For a day verifiers trust both.
     agent.stop();
     world.time.advance(20 * DAY + HOUR);
     agent.launch();
@@ -133,7 +133,7 @@ fn the_ca_of_the_seed_is_made_once_and_renewed_in_time() {
     agent.stop();
 }
 
-/// An object without what a server adds, to be created elsewhere.
+/// An object without fields from the server, so that it can be created in another place.
 fn bare(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().unwrap();
@@ -146,7 +146,7 @@ fn bare(object: &Value) -> Value {
 }
 
 #[test]
-fn a_ca_that_is_there_is_taken_over_and_a_damaged_one_is_named() {
+fn an_existing_ca_is_taken_over_and_a_damaged_one_is_reported() {
     let donor = World::start(&Options::new("donor"));
     let agent = donor.agent();
     donor.wait_until_ready();
@@ -184,7 +184,7 @@ fn a_ca_that_is_there_is_taken_over_and_a_damaged_one_is_named() {
         let agent = world.agent();
         says(&world, "Error", &["Generating CA certificates for seed cluster", words, "delete it to have"]);
         assert_eq!((secret(&world, CA), agent.keys.taken()), (before, 0));
-        // What does not need it is there nevertheless.
+        // Steps that do not need the CA are done nevertheless.
         world.seed.wait_for("the other components", |seed| {
             seed.get(MANAGED_RESOURCES, "managedresources", "garden", "system")
         });
@@ -199,7 +199,7 @@ fn answer(world: &World, plural: &str, name: &str, error: Option<&str>) -> Value
     answer_in(world, plural, ("garden", name), error)
 }
 
-/// The extension has worked on what it was asked for last.
+/// The extension completes the last request.
 pub fn answer_in(world: &World, plural: &str, key: (&str, &str), error: Option<&str>) -> Value {
     let object = world.seed.wait_for(&format!("a request for {key:?}"), |seed| {
         let object = seed.get(GROUP, plural, key.0, key.1)?;
@@ -219,7 +219,7 @@ pub fn answer_in(world: &World, plural: &str, key: (&str, &str), error: Option<&
     object
 }
 
-/// Waits until an object is to be deleted, and lets its extension clean up.
+/// Waits until an object is deleted, and lets its extension clean up.
 fn wait_until_deleting(world: &World, plural: &str, name: &str) -> Value {
     world.seed.wait_for(&format!("the deletion of {name}"), |seed| {
         let object = seed.get(GROUP, plural, "garden", name)?;
@@ -238,7 +238,7 @@ fn register(world: &World, name: &str, classes: &[&str]) {
     world.garden.apply(&objects);
 }
 
-/// Compares an object with that of the same kind in the golden file.
+/// Compares an object with the one of the same kind in the golden file.
 fn is_golden(object: &Value) {
     let all = yaml::parse_all(include_str!("../fixtures/seed-objects.yaml"));
     let all: Vec<Value> = all.into_iter().map(|document| document.value.unwrap()).collect();
@@ -247,13 +247,13 @@ fn is_golden(object: &Value) {
 }
 
 #[test]
-fn extensions_of_the_seed_come_change_and_end_with_what_it_asks_for() {
+fn extensions_of_the_seed_follow_its_spec() {
     let world = World::start(&Options::new("expressive"));
     register(&world, "echo", &[]);
     let mut config = world.config();
     config["seedConfig"]["spec"]["extensions"] = json!([{"type": "echo", "providerConfig": {"volume": 11}}]);
     let agent = world.agent_with(&config);
-    // While the first round runs, the Seed says so.
+    // While the first round runs, the Seed reports it.
     says(&world, "Processing", &["Waiting until extension resources are ready"]);
     let bootstrapped =
         || condition(&world.garden.seed(world.name).unwrap(), "Bootstrapped").map(|c| (c.0, c.1));
@@ -262,18 +262,18 @@ fn extensions_of_the_seed_come_change_and_end_with_what_it_asks_for() {
     world.wait_until_ready();
     assert_eq!(bootstrapped(), Some(("True".to_owned(), "BootstrappingSucceeded".to_owned())));
 
-    // An error of the extension becomes that of the Seed, with its words.
+    // An error of the extension becomes an error of the Seed, with its words.
     asks(&world, &json!({"extensions": [{"type": "echo", "providerConfig": {"volume": 12}}]}));
     let asked = answer(&world, EXTENSIONS, "echo", Some("12 is too loud"));
     assert_eq!(asked["spec"], json!({"type": "echo", "class": "seed", "providerConfig": {"volume": 12}}));
     let words = "Error while waiting for Extension garden/echo to become ready: error during reconciliation: 12 is too loud";
     says(&world, "Error", &["Waiting until extension resources are ready", words]);
     assert_eq!(bootstrapped().unwrap().0, "True");
-    // It is asked again, and this time it works.
+    // The agent requests it again, and this time it works.
     answer(&world, EXTENSIONS, "echo", None);
     world.wait_until_ready();
 
-    // An extension that is registered for all seeds is noticed without a change of the Seed.
+    // The agent notices a registered extension for all seeds without a change of the Seed.
     register(&world, "everywhere", &["seed"]);
     world.seed.wait_for("the other extension", |seed| {
         let object = seed.get(GROUP, EXTENSIONS, "garden", "everywhere")?;
@@ -283,7 +283,7 @@ fn extensions_of_the_seed_come_change_and_end_with_what_it_asks_for() {
     answer(&world, EXTENSIONS, "everywhere", None);
     answer(&world, EXTENSIONS, "echo", None);
 
-    // What is not wanted any more is deleted: not those of others, of whatever name or class.
+    // Unneeded Extensions are deleted, but not those of other owners, of any name or class.
     let other = |name: &str, kind: &str, class: &str| {
         json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Extension",
             "metadata": {"name": name, "namespace": "garden"}, "spec": {"type": kind, "class": class}})
@@ -299,7 +299,7 @@ fn extensions_of_the_seed_come_change_and_end_with_what_it_asks_for() {
     let names = world.seed.store().names(GROUP, EXTENSIONS, "garden");
     assert_eq!(names, ["everywhere", "garden-echo", "second"]);
 
-    // The Seed ends: first its extensions clean up, then they may go.
+    // The Seed is deleted: first its extensions clean up, then their objects are deleted.
     world.garden.delete(CORE, "seeds", "", world.name);
     wait_until_deleting(&world, EXTENSIONS, "everywhere");
     let waits = ["The Seed is still needed by Extension garden/everywhere (deleting since", FINALIZER];
@@ -307,7 +307,7 @@ fn extensions_of_the_seed_come_change_and_end_with_what_it_asks_for() {
     assert_eq!(events(&world.garden, world.name, "ResourceReferenced").len(), 1);
     assert_eq!(world.garden.installations("everywhere").len(), 1);
     release(&world, EXTENSIONS, "everywhere");
-    // That of somebody else holds its definition.
+    // A foreign Extension holds its definition.
     says(&world, "Processing", &["definition extensions.extensions.gardener.cloud", "garden/garden-echo"]);
     assert_eq!(world.seed.store().names(GROUP, EXTENSIONS, "garden"), ["garden-echo"]);
     world.seed.delete(GROUP, EXTENSIONS, "garden", "garden-echo");
@@ -321,14 +321,14 @@ fn gateway_at(world: &World, ingress: &Value) {
 }
 
 #[test]
-fn the_ingress_domain_leads_to_the_gateway_if_there_is_one() {
+fn the_ingress_domain_points_to_the_gateway_if_there_is_one() {
     let world = World::start(&Options::new("reachable"));
     let agent = world.agent();
     world.wait_until_ready();
     let record = || world.seed.get(GROUP, RECORDS, "garden", "seed-ingress");
     assert_eq!(record(), None, "nothing answers the names of the domain");
 
-    // A gateway comes, at first without an address.
+    // A gateway is created, at first without an address.
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": GATEWAY.1, "namespace": GATEWAY.0},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 443}]}});
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY.0}});
@@ -351,14 +351,14 @@ fn the_ingress_domain_leads_to_the_gateway_if_there_is_one() {
     world.wait_until_ready();
     is_golden(&secret(&world, "seed-ingress"));
 
-    // Nothing is asked of it while nothing changes.
+    // Without changes there are no requests to the extension.
     let written = || record().unwrap()["metadata"]["resourceVersion"].clone();
     let before = written();
     visible(true);
     world.wait_until_ready();
     assert_eq!(written(), before);
 
-    // Another address is another value, other credentials are another Secret.
+    // Another address changes the value, other credentials change the Secret.
     gateway_at(&world, &json!({"ip": "192.0.2.8"}));
     world.garden.merge("", "secrets", ("garden", "dns"), &json!({"data": {"token": "dHdv"}}));
     visible(false);
@@ -367,7 +367,7 @@ fn the_ingress_domain_leads_to_the_gateway_if_there_is_one() {
     assert_eq!(secret(&world, "seed-ingress")["data"], json!({"token": "dHdv"}));
     world.wait_until_ready();
 
-    // A name is a record of another type, which is another record.
+    // A host name needs a record of another type, which is another object.
     gateway_at(&world, &json!({"hostname": "lb.example.org"}));
     visible(true);
     let deleting = wait_until_deleting(&world, RECORDS, "seed-ingress");
@@ -380,18 +380,22 @@ fn the_ingress_domain_leads_to_the_gateway_if_there_is_one() {
     );
     world.wait_until_ready();
 
-    // Without the gateway the record stays; somebody may bring it back.
+    // Without the gateway the record stays; the gateway may come back.
     world.seed.delete("", "services", GATEWAY.0, GATEWAY.1);
     let before = written();
     visible(false);
     world.wait_until_ready();
     assert_eq!(written(), before);
 
-    // The record ends with the Seed, and so do the credentials.
+    // The record is deleted with the Seed, and so are the credentials.
     world.garden.merge("", "secrets", ("garden", "dns"), &json!({"data": {"token": "dGhyZWU="}}));
     world.garden.delete(CORE, "seeds", "", world.name);
     wait_until_deleting(&world, RECORDS, "seed-ingress");
-    assert_eq!(secret(&world, "seed-ingress")["data"], json!({"token": "dGhyZWU="}), "to delete it with");
+    assert_eq!(
+        secret(&world, "seed-ingress")["data"],
+        json!({"token": "dGhyZWU="}),
+        "credentials for the deletion"
+    );
     says(
         &world,
         "Processing",

@@ -1,5 +1,5 @@
-//! Bad input of a Seed's rounds: each shows in the Seed with the object and the remedy, costs few requests however long it
-//! stays, spoils nothing of others, and is over soon after somebody mended it.
+//! Bad input of a Seed's rounds: the Seed shows each problem with the object and the remedy. It costs few requests
+//! however long it lasts, does not damage objects of others, and disappears soon after its correction.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::world::{CORE, LEASES, MANAGED_RESOURCES, Options, World};
 const CRDS: &str = "apiextensions.k8s.io";
 const SCHEDULING: &str = "scheduling.k8s.io";
 
-/// Waits until the Seed's last operation failed for a reason, and an event says the same.
+/// Waits until the Seed's last operation failed for a reason, and an event has the same reason.
 fn fails(world: &World, words: &[&str]) {
     let says = |text: &str| words.iter().all(|word| text.contains(word));
-    let why = world.garden.wait_for(&format!("an error that says {words:?}"), |g| {
+    let why = world.garden.wait_for(&format!("an error with {words:?}"), |g| {
         let operation = g.seed(world.name)?["status"]["lastOperation"].clone();
         let why = text(&operation, "/description").to_owned();
         (operation["state"] == "Error" && says(&why)).then_some(why)
     });
     assert!(why.ends_with(" Operation will be retried."), "{why}");
-    world.garden.wait_for(&format!("an event that says {words:?}"), |garden| {
+    world.garden.wait_for(&format!("an event with {words:?}"), |garden| {
         let events = garden.store().list("events.k8s.io", "events", "default");
         let told = events.iter().any(|event| {
             let is_ours = event["reason"] == "ReconcileError" && event["regarding"]["name"] == world.name;
@@ -34,15 +34,15 @@ fn fails(world: &World, words: &[&str]) {
     });
 }
 
-/// Of the agent and its applier; Leases are renewed whatever happens.
+/// Requests of the agent and its applier, without renewals of Leases.
 fn asked(cluster: &TestCluster, mark: usize) -> Vec<Recorded> {
     let mut all = cluster.requests_since(mark);
     all.retain(|r| r.user_agent.starts_with("gardenlet/") && r.info.group != LEASES);
     all
 }
 
-/// An idle seed is asked some 500 times in ten minutes, its garden some 20 times. A round costs the seed some 30 requests and
-/// the garden 12; it comes once a minute.
+/// In ten minutes an idle seed gets some 500 requests, and its garden some 20. A round makes some 30 requests to the
+/// seed and 12 to the garden; there is one round per minute.
 fn is_patient(world: &World) {
     let clusters: [&TestCluster; 2] = [&world.garden, &world.seed];
     let marks = clusters.map(TestCluster::request_count);
@@ -56,7 +56,7 @@ fn is_patient(world: &World) {
     }
 }
 
-/// Waits until the Seed is ready, which takes no longer than the longest pause between two rounds and a round.
+/// Waits until the Seed is ready, which takes at most the longest pause between two rounds and one round.
 fn recovers(world: &World) {
     let begun = world.clock.mono();
     world.wait_until_ready();
@@ -65,7 +65,7 @@ fn recovers(world: &World) {
 }
 
 #[test]
-fn a_provider_that_nobody_registered() {
+fn a_provider_that_is_not_registered() {
     let world = World::start(&Options::new("foreign-cloud"));
     let mut config = world.config();
     config["seedConfig"]["spec"]["provider"]["type"] = json!("nimbus");
@@ -106,14 +106,14 @@ fn a_domain_secret_without_its_provider() {
 }
 
 #[test]
-fn a_cluster_that_says_it_is_another_one() {
+fn a_cluster_with_the_identity_of_another_one() {
     let world = World::start(&Options::new("doppelganger"));
     let spec = world.config()["seedConfig"]["spec"].clone();
     world.garden.apply(&[json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Seed",
         "metadata": {"name": world.name}, "spec": spec})]);
     let status = json!({"status": {"clusterIdentity": "the-first"}});
     world.garden.merge_status(CORE, "seeds", ("", world.name), &status);
-    // A copy of its storage, for example.
+    // For example, a copy of its storage.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
         "metadata": {"name": "cluster-identity", "namespace": "kube-system"},
         "data": {"cluster-identity": "the-second", "origin": "seed"}});
@@ -135,7 +135,7 @@ fn a_cluster_that_says_it_is_another_one() {
     agent.stop();
 }
 
-/// A definition of VerticalPodAutoscaler that has nothing in common with ours but its name.
+/// A definition of VerticalPodAutoscaler that shares only its name with ours.
 fn autoscaler(version: &str) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "description": "of somebody else"}});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -147,7 +147,7 @@ fn autoscaler(version: &str) -> Value {
 }
 
 #[test]
-fn a_definition_of_somebody_else() {
+fn a_definition_of_another_owner() {
     let world = World::start(&Options::new("preoccupied"));
     let name = "verticalpodautoscalers.autoscaling.k8s.io";
     let found = || world.seed.get(CRDS, "customresourcedefinitions", "", name);
@@ -165,7 +165,7 @@ fn a_definition_of_somebody_else() {
     fails(&world, &words);
     is_patient(&world);
     assert_eq!(found().unwrap(), before);
-    // Its owner updates it; nothing else is changed on it.
+    // Its owner updates it; the agent changes nothing else in it.
     world.seed.merge(
         CRDS,
         "customresourcedefinitions",
@@ -207,14 +207,14 @@ fn a_priority_class_with_another_value() {
 }
 
 #[test]
-fn doctor_names_what_the_seed_fails_of() {
+fn doctor_reports_why_the_seed_fails() {
     let world = World::start(&Options::real("ailing"));
     world.seed.apply(&[autoscaler("v1beta1")]);
     let agent = world.agent();
     let words = "was installed by somebody else, and does not serve v1";
     fails(&world, &[words]);
     let desk = Desk::new(&world, |_| {});
-    // Not while a round is under way.
+    // Not while a round is running.
     crate::world::wait_for("the words of the Seed", || {
         let (code, output) = desk.doctor();
         let lines: Vec<&str> = output.lines().collect();

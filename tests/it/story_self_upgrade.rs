@@ -1,5 +1,5 @@
-//! The agent upgrades itself: its Gardenlet object names a chart, with which its Deployment is replaced. No pod runs here, so the agent of
-//! the test goes on, and the story looks at what the next one would get.
+//! The agent upgrades itself: its Gardenlet object names a chart, which replaces its Deployment. No pod runs here. So
+//! the agent of the test continues, and the story checks the configuration that the next one would get.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn plain(_: &str, content: String) -> String {
     content
 }
 
-/// A program that is not this one.
+/// Another program.
 fn another(name: &str, content: String) -> String {
     if name == "templates/deployment.yaml" {
         content.replace("edge.gardenlet/values:", "example.org/values:")
@@ -128,14 +128,14 @@ impl Lab {
         lab
     }
 
-    /// Pushes a version. Returns how it is named by its digest.
+    /// Pushes a version. Returns its reference by digest.
     fn push(&self, version: &str, change: fn(&str, String) -> String) -> Value {
         let digest = self.registry.push(REPOSITORY, version, &chart(version, change));
         json!({"ref": format!("{}/{REPOSITORY}:{version}@{digest}", self.registry.address),
             "caBundleSecretRef": {"name": "ca"}})
     }
 
-    /// Makes the Gardenlet object. A garden drops options that it does not know.
+    /// Creates the Gardenlet object. A garden drops options that it does not know.
     fn make(&self, repository: &Value) {
         let mut config = self.world.config();
         config["leaderElection"] = json!({"leaderElect": false});
@@ -143,7 +143,7 @@ impl Lab {
         let object = json!({"metadata": {"namespace": GARDEN, "name": self.world.name}, "spec": {
             "deployment": {"helm": {"ociRepository": repository}, "replicaCount": 2}, "config": config}});
         self.world.garden.create("seedmanagement.gardener.cloud/v1alpha1", "gardenlets", &object);
-        // An agent without one looks every five minutes.
+        // An agent without a Gardenlet object checks every five minutes.
         self.world.time.advance(5 * MINUTE);
     }
 
@@ -160,7 +160,7 @@ impl Lab {
         self.world.garden.get(MANAGEMENT, "gardenlets", GARDEN, self.world.name)
     }
 
-    /// Waits until it says so about its present generation.
+    /// Waits for this condition at the current generation.
     fn wait_for(&self, reason: &str, words: &str) -> Value {
         self.world.garden.wait_for(&format!("{reason} {words}"), |_| self.told(reason, words))
     }
@@ -194,7 +194,7 @@ impl Lab {
         yaml::parse(text(&map, "/data/config.yaml")).unwrap()
     }
 
-    /// What the agent wrote to its own objects since `mark`.
+    /// Writes of the agent to its own objects since `mark`.
     fn writes(&self, mark: usize) -> Vec<String> {
         let all = self.world.seed.requests_since(mark);
         let is_own = |r: &&Recorded| {
@@ -231,7 +231,7 @@ fn is_of_chart(resource: &str) -> bool {
 }
 
 #[test]
-fn a_new_chart_replaces_the_agent_and_keeps_what_is_its_own() {
+fn a_new_chart_replaces_the_agent_and_keeps_its_own_settings() {
     let lab = Lab::start("upgraded");
     let identity = lab.world.seed.get("", "secrets", GARDEN, "gardenlet-kubeconfig").unwrap();
     assert_eq!(lab.image(), format!("{IMAGE}:{}", env!("CARGO_PKG_VERSION")));
@@ -260,12 +260,12 @@ fn a_new_chart_replaces_the_agent_and_keeps_what_is_its_own() {
     );
     let after = lab.world.seed.get("", "secrets", GARDEN, "gardenlet-kubeconfig").unwrap();
     assert_eq!(after["data"], identity["data"]);
-    // Roles of one name are in several namespaces.
+    // Roles of the same name exist in several namespaces.
     for namespace in [GARDEN, "default", "kube-system"] {
         let role = lab.world.seed.get(RBAC, "roles", namespace, "gardener.cloud:system:gardenlet").unwrap();
         assert_eq!(role["metadata"]["labels"]["chart"], "gardenlet-0.2.0", "in {namespace}");
     }
-    // The Deployment comes last.
+    // The Deployment is written last.
     let writes = lab.writes(0);
     assert!(writes.len() > 10 && writes.last().unwrap().contains("/deployments/gardenlet"), "{writes:#?}");
 
@@ -275,7 +275,7 @@ fn a_new_chart_replaces_the_agent_and_keeps_what_is_its_own() {
     lab.wait_for("Reconciled", &url);
     assert_eq!(lab.writes(mark), Vec::<String>::new());
 
-    // A version with more roles, by its tag. It says which content that was.
+    // A version with more roles, by its tag. The message contains the digest.
     let second = lab.push("0.3.0", with_more_roles);
     let (tag, digest) =
         text(&second, "/ref").split_once('@').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
@@ -291,7 +291,7 @@ fn a_new_chart_replaces_the_agent_and_keeps_what_is_its_own() {
 }
 
 #[test]
-fn what_keeps_an_agent_from_its_upgrade_is_told_and_nothing_is_deployed() {
+fn problems_of_an_upgrade_are_reported_and_nothing_is_deployed() {
     let lab = Lab::start("refused");
     let foreign = lab.push("7.0.0", another);
     let before = lab.deployment();
@@ -300,11 +300,11 @@ fn what_keeps_an_agent_from_its_upgrade_is_told_and_nothing_is_deployed() {
     let problem = json!(["ERR_CONFIGURATION_PROBLEM"]);
     assert_eq!(Lab::code(&object), problem);
     lab.has_event("annotate this Gardenlet with edge.gardenlet/replace-program=true");
-    // A configuration that the next version could not start with, or that would not lead it into the garden.
+    // A configuration with which the next version could not start, or could not join the garden.
     lab.change(&json!({"spec": {"config": {"logLevel": "loud"}}}));
     let object = lab.wait_for("ReconcileError", "spec.config is invalid: logLevel: ");
     assert_eq!(Lab::code(&object), problem);
-    // One that is there, but is not the agent's.
+    // An existing Secret that is not the agent's.
     lab.world.seed.apply(&[
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "elsewhere", "namespace": GARDEN},
         "stringData": {"kubeconfig": "left"}}),
@@ -326,7 +326,7 @@ fn what_keeps_an_agent_from_its_upgrade_is_told_and_nothing_is_deployed() {
     assert_eq!(lab.deployment(), before);
     assert_eq!(lab.writes(0), Vec::<String>::new());
 
-    // The registry is away for a while: that is nobody's mistake.
+    // The registry is away for a while, which is not a configuration error.
     let good = lab.push("0.2.0", plain);
     lab.registry.twist(|_, _| Some(Answer::Reply(refusal(503, "UNAVAILABLE"))));
     lab.change_chart(&good);
@@ -337,7 +337,7 @@ fn what_keeps_an_agent_from_its_upgrade_is_told_and_nothing_is_deployed() {
     lab.wait_for("Reconciled", "gardenlet:0.2.0@");
     assert_eq!(lab.image(), format!("{IMAGE}:0.2.0"));
 
-    // A person wants the other program.
+    // An administrator wants the other program.
     lab.change_chart(&foreign);
     lab.wait_for("ReconcileError", "would replace this program by another one");
     assert_eq!(lab.image(), format!("{IMAGE}:0.2.0"));
@@ -365,7 +365,7 @@ fn a_gardenlet_object_renews_the_certificate() {
 }
 
 #[test]
-fn an_agent_outside_of_its_seed_says_that_it_cannot_upgrade_itself() {
+fn an_agent_outside_of_its_seed_reports_that_it_cannot_upgrade_itself() {
     let lab = Lab::prepare("outside-upgrade", |_, _| {});
     let mut variables = lab.world.pod();
     variables.remove("NAMESPACE");
@@ -393,7 +393,7 @@ fn an_agent_outside_of_its_seed_says_that_it_cannot_upgrade_itself() {
 }
 
 #[test]
-fn the_chart_of_an_agent_brings_its_gardenlet_object() {
+fn the_chart_of_an_agent_contains_its_gardenlet_object() {
     let mut reference = Value::Null;
     let lab = Lab::prepare("self-made", |registry, values| {
         let version = env!("CARGO_PKG_VERSION");
@@ -404,7 +404,7 @@ fn the_chart_of_an_agent_brings_its_gardenlet_object() {
     let name = "gardenlet-selfupgrade-config";
     let seed = &lab.world.seed;
     let mut good = seed.get("", "configmaps", GARDEN, name).unwrap();
-    // Garbage stays where it is, and nobody asks for it again and again.
+    // A broken document stays in the ConfigMap, and is not tried again and again.
     seed.delete("", "configmaps", GARDEN, name);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": GARDEN}, "data": {"gardenlet.yaml": "a: ["}});
     seed.apply(&[map]);
@@ -439,7 +439,7 @@ fn is_of_a_chart(object: &Value) -> bool {
     !object["metadata"]["annotations"]["edge.gardenlet/rendered"].is_null()
 }
 
-/// The whole story, killed after one write or after none.
+/// The whole story, with a kill after one write or without a kill.
 fn run(at: Option<usize>) -> Outcome {
     let lab = Lab::prepare("killed-upgrade", |_, _| {});
     let kill = Kill::watch(&[&*lab.world.garden, &lab.world.seed], &lab.agent, at, concerns);
@@ -456,7 +456,7 @@ fn run(at: Option<usize>) -> Outcome {
     wait("the first version", "gardenlet:0.2.0@");
     lab.change_chart(&lab.push("0.3.0", with_more_roles));
     wait("the second version", "gardenlet:0.3.0@");
-    // What was written last is seen before the kill is told of it: an agent whose heart beats on was not killed.
+    // The test sees the last write before the killer does: an agent that sends another heartbeat was not killed.
     let seen = lab.world.beat();
     lab.world.garden.wait_for("the next heartbeat", |_| {
         kill.restart_if_due();
@@ -472,12 +472,12 @@ fn run(at: Option<usize>) -> Outcome {
         words.left_in(&lab.world.seed, own),
     ]
     .concat();
-    // What else the agent brings to the seed may still be on its way.
+    // Other objects of the agent in the seed may still be on their way.
     all.retain(|(key, object)| key.contains("gardenlets") || is_of_a_chart(object));
     assert!(all.len() > 10, "{} objects", all.len());
     for (key, object) in &mut all {
         if key.contains("deployments") {
-            // Who makes pods of it may be late.
+            // The controller that creates pods of it may be late.
             object["status"] = Value::Null;
         }
         if key.contains("services") {

@@ -1,4 +1,4 @@
-//! The clusters of Shoots are served without a garden: ManagedResources are applied to them, and tokens are renewed.
+//! The agent serves the clusters of Shoots without a garden: it applies ManagedResources to them, and renews tokens.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn deployment(namespace: &str, name: &str, replicas: u32) -> Value {
             "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
 }
 
-/// A Secret that asks for a token.
+/// A Secret that requests a token.
 fn access(namespace: &str, name: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace,
         "labels": {"resources.gardener.cloud/purpose": "token-requestor", "resources.gardener.cloud/class": "shoot"},
@@ -72,7 +72,7 @@ impl<'w> Plane<'w> {
         ]);
     }
 
-    /// The Secrets of the CAs that sign now.
+    /// The Secrets of the CAs that currently sign.
     fn publish(&self, suffix: &str) {
         let (authority, namespace) = (self.cluster.authority(), self.namespace.as_str());
         self.world.seed.apply(&[
@@ -95,7 +95,7 @@ impl<'w> Plane<'w> {
         self.cluster.url().rsplit_once(':').unwrap().1.parse().unwrap()
     }
 
-    /// A mark for requests, once those are over that were on their way.
+    /// A mark in the requests, after all pending ones have ended.
     fn quiet(&self) -> usize {
         let (stop, real) = (Stop::new(), Clock::system());
         loop {
@@ -167,7 +167,7 @@ fn world_of(options: &Options) -> World {
     world
 }
 
-/// Leases outlive the jumps of the clock.
+/// Leases are longer than the jumps of the clock.
 fn config(world: &World) -> Value {
     let mut config = world.config();
     config["leaderElection"] =
@@ -198,7 +198,7 @@ fn serves(world: &World, plane: &Plane<'_>) {
 
 #[test]
 fn a_shoot_gets_its_objects_and_tokens_for_a_month_without_a_garden() {
-    // Nobody is late: the leases outlive each jump.
+    // The leases are longer than each jump, so none is late.
     let world = world_of(&Options::new("month"));
     let agent = start(&world);
     let plane = Plane::start(&world, "a");
@@ -213,7 +213,7 @@ fn a_shoot_gets_its_objects_and_tokens_for_a_month_without_a_garden() {
     let first = plane.valid_token("shoot-access-manager").unwrap();
     for day in 0..30 {
         if day == 15 {
-            // The kubelet's work.
+            // Normally the kubelet does this.
             let account = world.seed.get("", "serviceaccounts", "garden", "gardenlet").unwrap();
             let token =
                 world.seed.server().shared.tokens().issue(&account, &[], world.clock.now(), 30 * 86_400);
@@ -237,7 +237,7 @@ fn a_shoot_gets_its_objects_and_tokens_for_a_month_without_a_garden() {
     plane.manage("two");
     plane.wait_for_map("two");
 
-    // Dead for longer than any token lives, and still without a garden.
+    // The applier is away for longer than any token is valid, and still without a garden.
     agent.crash();
     world.time.advance(25 * HOUR);
     assert_eq!(plane.valid_token("gardener-internal"), None);
@@ -247,7 +247,7 @@ fn a_shoot_gets_its_objects_and_tokens_for_a_month_without_a_garden() {
 }
 
 #[test]
-fn a_sleeping_shoot_is_asked_nothing_and_one_of_another_program_is_left_alone() {
+fn a_hibernated_shoot_and_one_of_another_program_get_no_requests() {
     let world = world("asleep");
     let agent = start(&world);
     let plane = Plane::start(&world, "a");
@@ -295,13 +295,13 @@ fn a_sleeping_shoot_is_asked_nothing_and_one_of_another_program_is_left_alone() 
 }
 
 #[test]
-fn new_authorities_of_a_shoot_are_believed_and_used() {
+fn new_cas_of_a_shoot_are_trusted_and_used() {
     let world = world("authorities");
     let agent = start(&world);
     let plane = Plane::start(&world, "a");
     plane.wait_for_tokens();
     plane.cluster.rotate_ca();
-    // Of the same second as the first ones at the earliest.
+    // At the earliest in the same second as the first ones.
     world.skip(Duration::from_secs(5));
     plane.publish("-rotated");
     jump(&world, HOUR / 4);
@@ -311,7 +311,7 @@ fn new_authorities_of_a_shoot_are_believed_and_used() {
 }
 
 #[test]
-fn a_shoot_that_swallows_packets_delays_no_other() {
+fn a_shoot_that_drops_packets_delays_no_other() {
     let world = world("swallowed");
     let agent = start(&world);
     let (lost, other) = (Plane::start(&world, "lost"), Plane::start(&world, "other"));
@@ -334,7 +334,7 @@ fn a_shoot_that_swallows_packets_delays_no_other() {
 }
 
 #[test]
-fn what_nothing_refers_to_goes_in_a_shoot_too() {
+fn unreferenced_objects_are_deleted_in_a_shoot_too() {
     let world = world("collected");
     let agent = start(&world);
     let plane = Plane::start(&world, "a");
@@ -358,7 +358,7 @@ fn what_nothing_refers_to_goes_in_a_shoot_too() {
         user,
     ];
     plane.cluster.apply(&all);
-    // The first look comes within an hour.
+    // The first check comes within an hour.
     jump(&world, HOUR);
     let is_there = |plural: &str, name: &str| plane.cluster.get("", plural, "kube-system", name).is_some();
     plane.cluster.wait_for("garbage to go", |_| {
@@ -366,7 +366,7 @@ fn what_nothing_refers_to_goes_in_a_shoot_too() {
     });
     assert!(is_there("secrets", "kept") && is_there("secrets", "plain"));
 
-    // What came since then goes half a day later, and a Shoot that is away is left alone.
+    // Garbage from the time since then is deleted half a day later, and an unreachable Shoot is skipped.
     plane.cluster.apply(&[collectable("Secret", "later")]);
     plane.cluster.server().down();
     jump(&world, 14 * HOUR);

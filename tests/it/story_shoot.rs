@@ -1,4 +1,4 @@
-//! A Shoot finds its Seed as soon as the agent has made it ready, and not while the agent is silent.
+//! A Shoot gets its Seed as soon as the agent has made the Seed ready, and not while the agent is silent.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn wait_until_bound(world: &World, name: &str) -> Value {
     })
 }
 
-/// The Seed as it was when the Shoot got its name.
+/// The Seed as it was when the Shoot was bound.
 fn seed_at_binding(world: &World, name: &str) -> Value {
     let state = world.garden.store().read();
     let binds = |c: &&crate::support::api::store::Change| {
@@ -43,7 +43,7 @@ fn seed_at_binding(world: &World, name: &str) -> Value {
 #[test]
 fn a_shoot_is_bound_when_the_agent_has_made_its_seed_ready() {
     let world = World::start(&Options::calm("bound"));
-    // The agent may not write control planes: nothing is made of Shoots, however long the story takes.
+    // The agent may not write control planes: it handles no Shoots, however long the story takes.
     world.expect_refusals();
     world.garden.apply(&prepare::for_shoots());
     world.garden.wait_for("the namespace", |g| g.get("", "namespaces", "", "garden-p"));
@@ -63,7 +63,7 @@ fn a_shoot_is_bound_when_the_agent_has_made_its_seed_ready() {
     assert_eq!(bound["metadata"]["generation"], 2);
     assert_eq!(entry(&bound, "/metadata/labels", "name.seed.gardener.cloud/bound"), Some("true"));
 
-    // A silent agent gets no more Shoots, and its seed is not forgotten.
+    // A silent agent gets no more Shoots, and the garden keeps its seed.
     world.wait_until_ready();
     agent.stop();
     world.skip(Duration::from_secs(60));
@@ -74,14 +74,14 @@ fn a_shoot_is_bound_when_the_agent_has_made_its_seed_ready() {
     wait_until_bound(&world, "s2");
     assert_eq!(condition(&seed_at_binding(&world, "s2"), "GardenletReady").unwrap().0, "True");
 
-    // Nothing was made of the first one.
+    // The first one was not handled.
     let first = shoot(&world, "s1").unwrap();
     assert_eq!((text(&first, "/status/uid"), &first["metadata"]["generation"]), ("", &json!(2)));
     agent.stop();
 }
 
 #[test]
-fn a_seed_at_the_edge_takes_shoots_whose_names_nobody_can_look_up() {
+fn a_seed_at_the_edge_accepts_shoots_without_dns_names() {
     let world = World::start(&Options::new("edge-bound"));
     let site = world.site();
     let agent = world.agent_of(&site, &world.edge_config());

@@ -1,4 +1,5 @@
-//! The conditions of a Shoot follow what becomes of its control plane, with and without thresholds, and while the garden is away.
+//! The conditions of a Shoot follow the state of its control plane, with and without thresholds, and while the garden
+//! is away.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub fn config(world: &World) -> Value {
     config
 }
 
-/// A world with a Shoot that is well.
+/// A world with a healthy Shoot.
 pub fn cared_for(world: &World, site: &Site, config: &Value) -> Agent {
     let agent = world.agent_of(site, config);
     agent.launch();
@@ -54,7 +55,7 @@ pub fn wait_until_well(world: &World) {
     ] {
         wait_for_condition(world, kind, "True", reason);
     }
-    // The label follows in a request of its own.
+    // A separate request writes the label later.
     wait_for("a healthy Shoot", || {
         let shoot = world.garden.get(CORE, "shoots", PLACE.0, PLACE.1)?;
         (shoot["metadata"]["labels"]["shoot.gardener.cloud/status"] == "healthy").then_some(())
@@ -82,7 +83,7 @@ fn wait_for_condition(world: &World, kind: &str, status: &str, reason: &str) -> 
     wait_for_entry(world, "conditions", (kind, status, reason))
 }
 
-/// Waits until a constraint is not there.
+/// Waits until a constraint disappears.
 pub fn wait_until_absent(world: &World, kind: &str) {
     wait_for(&format!("{kind} to vanish"), || {
         let shoot = world.garden.get(CORE, "shoots", PLACE.0, PLACE.1)?;
@@ -100,7 +101,7 @@ fn since(condition: &Value) -> Timestamp {
     from_rfc3339(text(condition, "/lastTransitionTime")).unwrap()
 }
 
-/// A ManagedResource in the namespace of the Shoot whose manifest is no YAML.
+/// A ManagedResource in the namespace of the Shoot whose manifest is not YAML.
 fn install_sick(seed: &TestCluster, name: &str, class: &Value, label: &str) {
     let mut metadata = json!({"name": name, "namespace": technical_id(NAME)});
     let data = json!({"k": base64(b"a: [")});
@@ -117,14 +118,14 @@ fn install_sick(seed: &TestCluster, name: &str, class: &Value, label: &str) {
 }
 
 #[test]
-fn conditions_go_bad_and_good_again() {
+fn conditions_become_bad_and_good_again() {
     let world = World::start(&Options::new("shoot-cared"));
     let site = world.site();
     let agent = cared_for(&world, &site, &config(&world));
     let (namespace, seed) = (technical_id(NAME), &world.seed);
     let shoot = site.server(&namespace).unwrap();
 
-    // The API server says that it is not healthy, is away, and comes back.
+    // The API server reports that it is unhealthy, goes away, and comes back.
     let sick = shoot.cluster.faults().on("GET", "/healthz").answer(500);
     let told = wait_for_condition(&world, SERVER, "False", "HealthzRequestError");
     assert!(text(&told, "/message").contains("status code 500"), "{told}");
@@ -136,7 +137,7 @@ fn conditions_go_bad_and_good_again() {
     wait_for_condition(&world, SYSTEM, "Unknown", "ConditionCheckError");
     assert!(since(&down).since(begun) <= Duration::from_secs(60), "{down}");
     is_explained(&world, &[SERVER, "APIServerDown"]);
-    // What the seed has lost meanwhile keeps nobody from asking: the applier knows the way.
+    // The check continues although the seed has lost the object meanwhile: the applier knows the address.
     seed.delete("", "secrets", &namespace, "gardener-internal");
     let before = site.routes().dials(&namespace);
     wait_for("more attempts", || (site.routes().dials(&namespace) >= before + 4).then_some(()));
@@ -146,7 +147,7 @@ fn conditions_go_bad_and_good_again() {
     assert!(since(&up).since(ended) <= Duration::from_secs(30), "{up}");
     wait_until_well(&world);
 
-    // An etcd is gone.
+    // An etcd is missing.
     let etcd = seed.get("apps", "statefulsets", &namespace, "etcd-events").unwrap();
     seed.delete("apps", "statefulsets", &namespace, "etcd-events");
     wait_for_condition(&world, PLANE, "False", "EtcdMissing");
@@ -155,7 +156,7 @@ fn conditions_go_bad_and_good_again() {
     seed.create("apps/v1", "statefulsets", &again);
     wait_for_condition(&world, PLANE, "True", "ControlPlaneRunning");
 
-    // A Deployment of somebody else counts, too.
+    // A foreign Deployment counts, too.
     site.trouble(&namespace, "foreign", Some(Trouble::NoImage));
     let labels = json!({"app": "foreign"});
     let template =
@@ -173,7 +174,7 @@ fn conditions_go_bad_and_good_again() {
     site.trouble(&namespace, "foreign", None);
     wait_for_condition(&world, PLANE, "True", "ControlPlaneRunning");
 
-    // ManagedResources feed the condition that their class and their label say.
+    // The class and the label of a ManagedResource select the condition to which it contributes.
     for (kind, class, label) in
         [(PLANE, json!("seed"), ""), (SYSTEM, Value::Null, ""), (OBSERVABILITY, json!("seed"), OBSERVABILITY)]
     {
@@ -184,7 +185,7 @@ fn conditions_go_bad_and_good_again() {
         wait_until_well(&world);
     }
 
-    // One that is left alone is a constraint.
+    // An ignored one is a constraint.
     let name = "shoot-core-namespaces";
     let ignore = |value: Value| {
         let annotations = json!({"resources.gardener.cloud/ignore": value});
@@ -208,7 +209,7 @@ fn conditions_go_bad_and_good_again() {
     assert_eq!(site.complaints(), Vec::<String>::new());
 }
 
-/// While another one holds its Lease and does nothing, the applier of the agent does nothing, either.
+/// While another holder has its Lease and does nothing, the applier of the agent does nothing, either.
 #[test]
 fn an_applier_that_has_stopped_is_reported() {
     let world = World::start(&Options::new("shoot-unserved"));
@@ -226,9 +227,9 @@ fn an_applier_that_has_stopped_is_reported() {
     agent.stop();
 }
 
-/// The CAs are looked at when an agent has begun.
+/// The agent checks the CAs when it starts.
 #[test]
-fn a_ca_that_does_not_live_for_a_year_is_a_constraint() {
+fn a_ca_that_expires_within_a_year_is_a_constraint() {
     let world = World::start(&Options::new("shoot-aged"));
     let site = world.site();
     let mut config = config(&world);
@@ -255,7 +256,7 @@ fn a_ca_that_does_not_live_for_a_year_is_a_constraint() {
     let told = wait_for_entry(&world, "constraints", (kind, "False", "ExpiringCACertificates"));
     assert!(text(&told, "/message").contains("\"ca-client\" (expiring at "), "{told}");
 
-    // The secrets manager corrects what somebody wrote there.
+    // The secrets manager reverts a change of its label.
     let operation = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     world.garden.merge(CORE, "shoots", PLACE, &operation);
     wait_until_absent(&world, kind);
@@ -263,13 +264,13 @@ fn a_ca_that_does_not_live_for_a_year_is_a_constraint() {
 }
 
 #[test]
-fn a_threshold_makes_conditions_patient() {
+fn a_threshold_delays_conditions() {
     let world = World::start(&Options::new("shoot-patient"));
     let site = world.site();
     let mut config = config(&world);
     config["controllers"]["shootCare"]["conditionThresholds"] = json!([{"type": SERVER, "duration": "1m"}]);
     let agent = cared_for(&world, &site, &config);
-    // The operation is not recent any more.
+    // The operation is no longer recent.
     world.pass(Duration::from_secs(120));
     let shoot = site.server(&technical_id(NAME)).unwrap();
     let begun = world.clock.now();
@@ -278,7 +279,7 @@ fn a_threshold_makes_conditions_patient() {
     let failed = wait_for_condition(&world, SERVER, "False", "HealthzRequestError");
     assert!(since(&worried).since(begun) <= Duration::from_secs(60), "{worried}");
     assert!(since(&failed).since(begun) <= Duration::from_secs(180), "{failed}");
-    // The garden keeps whole seconds.
+    // The garden stores whole seconds.
     assert!(since(&failed).since(since(&worried)) >= Duration::from_secs(60), "{worried} {failed}");
     sick.cancel();
     wait_until_well(&world);
@@ -286,7 +287,7 @@ fn a_threshold_makes_conditions_patient() {
 }
 
 #[test]
-fn a_garden_that_comes_back_hears_what_is_and_since_when() {
+fn a_garden_that_comes_back_gets_the_conditions_with_their_times() {
     let world = World::start(&Options::new("shoot-remote"));
     let site = world.site();
     let agent = cared_for(&world, &site, &config(&world));
@@ -294,7 +295,7 @@ fn a_garden_that_comes_back_hears_what_is_and_since_when() {
     world.garden.server().down();
     let sick = shoot.cluster.faults().on("GET", "/healthz").answer(500);
     let asked = shoot.cluster.request_count();
-    // It is looked at again and again, though nobody can be told.
+    // The agent checks it again and again, although it cannot report the result.
     world.seed.wait_for("looks at the API server", |_| {
         let requests = shoot.cluster.requests_since(asked);
         let refused = requests.iter().filter(|r| r.path == "/healthz" && r.status == 500).count();
@@ -308,7 +309,7 @@ fn a_garden_that_comes_back_hears_what_is_and_since_when() {
     sick.cancel();
     wait_until_well(&world);
 
-    // What is well costs the garden no writes.
+    // A healthy Shoot causes no writes in the garden.
     let mark = world.garden.request_count();
     world.pass(Duration::from_secs(180));
     let writes =
@@ -317,7 +318,7 @@ fn a_garden_that_comes_back_hears_what_is_and_since_when() {
     agent.stop();
 }
 
-/// What an extension says of its Shoot in this object.
+/// The conditions that an extension writes for its Shoot in this object.
 fn report(world: &World, status: &str, codes: &[&str]) {
     let condition = json!({"type": PLANE, "status": status, "reason": "Backend", "message": "no quota", "codes": codes,
         "lastTransitionTime": "2026-01-01T00:00:00Z", "lastUpdateTime": "2026-01-01T00:00:00Z"});
@@ -332,7 +333,7 @@ fn beat(world: &World, namespace: &str) {
 }
 
 #[test]
-fn what_extensions_say_counts_as_long_as_they_live() {
+fn conditions_of_extensions_count_while_they_are_alive() {
     let world = World::start(&Options::new("shoot-extended"));
     let site = world.site();
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
@@ -360,7 +361,7 @@ fn what_extensions_say_counts_as_long_as_they_live() {
     report(&world, "True", &[]);
     wait_for_condition(&world, PLANE, "True", "ControlPlaneRunning");
 
-    // An extension that is silent for too long is not believed.
+    // Conditions of an extension that was silent for too long do not count.
     world.pass(Duration::from_secs(320));
     let told = wait_for_condition(&world, PLANE, "Unknown", "ExtensionOutdatedHealthCheckReport");
     assert_eq!(condition_texts(&told).0, "Unknown");
@@ -368,7 +369,7 @@ fn what_extensions_say_counts_as_long_as_they_live() {
     beat(&world, &namespace);
     wait_for_condition(&world, PLANE, "True", "ControlPlaneRunning");
 
-    // Beside an object that nobody serves, no object counts.
+    // Next to an object without an extension, no object counts.
     report(&world, "False", &[]);
     wait_for_condition(&world, PLANE, "False", "ExtensionUnhealthyReport");
     world.seed.create("extensions.gardener.cloud/v1alpha1", "extensions", &object("nobodys"));
@@ -378,9 +379,9 @@ fn what_extensions_say_counts_as_long_as_they_live() {
     agent.stop();
 }
 
-/// A Shoot that sleeps is not asked anything.
+/// A hibernated Shoot gets no requests.
 #[test]
-fn a_shoot_that_sleeps_is_left_in_peace() {
+fn a_hibernated_shoot_gets_no_requests_from_care() {
     let world = World::start(&Options::new("shoot-dreams"));
     let site = world.site();
     let agent = world.agent_of(&site, &config(&world));

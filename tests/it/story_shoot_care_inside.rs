@@ -1,4 +1,4 @@
-//! What care finds and does inside a Shoot: webhooks that could keep it from waking up, definitions, pods.
+//! What care checks and does inside a Shoot: webhooks that could prevent its wake-up, definitions, pods.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::world::{Options, World};
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const VALIDATING: &str = "validatingwebhookconfigurations";
 
-/// Asked about Secrets of all namespaces, and fails with its server.
+/// Gets requests for Secrets of all namespaces, and fails with its server.
 fn dangerous() -> Value {
     json!({"metadata": {"name": "dangerous"}, "webhooks": [{"name": "all.example.org", "failurePolicy": "Fail",
         "timeoutSeconds": 10, "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -43,7 +43,7 @@ fn webhooks_and_definitions_are_constraints() {
     assert!(text(&told, "/message").starts_with(what), "{told}");
     shoot.delete(ADMISSION, VALIDATING, "", "dangerous");
     wait_for_webhooks(&world, "True", "NoProblematicWebhooks");
-    // Nobody has changed it.
+    // Its configuration is unchanged.
     let writes = shoot.requests().into_iter().filter(|r| r.is_write() && r.path.contains("/dangerous"));
     assert_eq!(writes.filter(|r| r.user != "admin").count(), 0);
 
@@ -78,7 +78,7 @@ fn webhooks_and_definitions_are_constraints() {
 }
 
 #[test]
-fn webhooks_are_mended_and_pods_that_are_over_go() {
+fn webhooks_are_repaired_and_finished_pods_are_deleted() {
     let world = World::start(&Options::new("shoot-mended"));
     let site = world.site();
     let mut config = config(&world);

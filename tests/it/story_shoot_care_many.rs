@@ -1,4 +1,4 @@
-//! The care of 250 Shoots costs seed and garden next to nothing while all of them are well.
+//! The care of 250 healthy Shoots costs seed and garden very little.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::support::{TestCluster, pace};
 use crate::world::{AGENT, CORE, Options, World};
 
 const SHOOTS: usize = 250;
-/// Requests to each of them that are waited for: those of two periods of care, which are a minute each.
+/// The number of requests to each of them that the story waits for: those of two periods of care, one minute each.
 const LOOKS: usize = 8;
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(180);
 
@@ -28,14 +28,15 @@ fn the_care_of_many_shoots_is_shared() {
     let crowd = Crowd::new(SHOOTS, &world.clock);
     let mut config = world.edge_config();
     config["controllers"]["shoot"] = json!({"respectSyncPeriodOverwrite": true});
-    // It reads the Secrets of each Shoot once.
+    // The agent reads the Secrets of each Shoot once.
     config["controllers"]["shootState"] = json!({"concurrentSyncs": 0});
     let agent = world.agent_with(&config);
     world.wait_until_ready();
     world.seed.set_share(Share::none());
     world.garden.set_manager_share(manager::Share::none());
     crowd.settle(&world.garden, &world.seed, world.name);
-    // Each is reconciled once, and its namespace gets its policies: some thousand requests, whatever the machine does besides.
+    // Each is reconciled once, and its namespace gets its policies: some thousand requests, on a machine that may be
+    // busy.
     let is_settled = |garden: &TestCluster| {
         let shoots = garden.store().all(CORE, "shoots", PROJECT_NAMESPACE);
         let is_well = |shoot: &Arc<Value>| {
@@ -62,7 +63,7 @@ fn the_care_of_many_shoots_is_shared() {
     for request in world.seed.requests_since(seed).iter().filter(|r| r.user == AGENT && !r.is_write()) {
         *asked.entry(format!("{} {}", request.info.verb, request.info.resource)).or_default() += 1;
     }
-    // Two pages of each list in half a minute; `shoot-serving` looks at two Deployments of each Shoot every two minutes.
+    // Two pages of each list in half a minute; `shoot-serving` checks two Deployments of each Shoot every two minutes.
     let lists = |kind: &str| asked.get(&format!("list {kind}")).copied().unwrap_or(0) as f64;
     let lists_max = 2.0 * 2.5 * (minutes + 1.0);
     for kind in ["deployments", "statefulsets", "extensions"] {
@@ -72,7 +73,7 @@ fn the_care_of_many_shoots_is_shared() {
         let of_care = asked.get(nothing).copied().unwrap_or(0);
         assert!(of_care < SHOOTS / 2, "{nothing}: {asked:?}");
     }
-    // Not one more than every Shoot's share, and now and then those for pods and definitions.
+    // At most every Shoot's share, and occasional requests for pods and definitions.
     let within = crowd.server.requests_since(shoots).len() as f64;
     let within_max = SHOOTS as f64 * (minutes + 1.0) * 6.0;
     assert!(within <= within_max, "{within} in {minutes:.1} minutes");

@@ -1,4 +1,4 @@
-//! The owner of a Shoot changes its spec: what it concerns is rolled out once, and nothing else is touched.
+//! The owner of a Shoot changes its spec: the affected workloads are rolled out once, and nothing else is touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ const SERVER: &str = "kube-apiserver";
 const CONTROLLERS: &str = "kube-controller-manager";
 const NEXT: &str = "1.35.4";
 
-/// What a change of the spec rolls out.
+/// The workloads that a change of the spec rolls out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Rolled {
     server: bool,
@@ -32,7 +32,7 @@ const CONTROLLERS_ONLY: Rolled = Rolled { server: false, controllers: true };
 const BOTH: Rolled = Rolled { server: true, controllers: true };
 const NONE: Rolled = Rolled { server: false, controllers: false };
 
-/// Fields of `spec.kubernetes`, and what they concern in a Shoot without workers.
+/// Fields of `spec.kubernetes`, and the workloads that they affect in a Shoot without workers.
 fn fields() -> Vec<(&'static str, Value, Rolled)> {
     let of_server = |pointer, value| (pointer, value, SERVER_ONLY);
     let plugin = |config: Value| json!([{"name": "PodSecurity", "config": config}]);
@@ -71,7 +71,7 @@ fn fields() -> Vec<(&'static str, Value, Rolled)> {
             json!({"CronJobsScheduledAnnotation": false}),
             CONTROLLERS_ONLY,
         ),
-        // They concern nodes, which the Shoot does not have.
+        // They affect nodes, which the Shoot does not have.
         ("/kubeControllerManager/nodeCIDRMaskSize", json!(22), NONE),
         ("/kubeControllerManager/nodeMonitorGracePeriod", json!("1m"), NONE),
         ("/kubeScheduler", json!({"profile": "bin-packing"}), NONE),
@@ -79,7 +79,7 @@ fn fields() -> Vec<(&'static str, Value, Rolled)> {
     ]
 }
 
-/// What the settings name in the garden.
+/// The objects in the garden to which the settings refer.
 fn texts() -> kube_apiserver::Texts {
     let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n";
     let authentication = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n\
@@ -150,7 +150,7 @@ fn spec(pointer: &str, value: &Value) -> Value {
 }
 
 #[test]
-fn each_field_of_the_spec_concerns_what_it_is_for() {
+fn each_field_of_the_spec_affects_only_its_workloads() {
     let before = templates(&json!({}));
     for (pointer, value, expected) in fields() {
         let kubernetes = spec(pointer, &value);
@@ -172,7 +172,7 @@ fn begun(world: &World, site: &Site) -> Agent {
     agent
 }
 
-/// How often the template of a workload was another one, by its name.
+/// How often the template of each workload changed, by its name.
 fn rollouts(world: &World) -> BTreeMap<String, usize> {
     let state = world.seed.store().read();
     let mut all = BTreeMap::new();
@@ -190,7 +190,7 @@ fn rollouts(world: &World) -> BTreeMap<String, usize> {
     all
 }
 
-/// What the agent writes for the Shoot, but for its `Cluster`.
+/// Writes of the agent for the Shoot, except for its `Cluster`.
 fn writes(world: &World, mark: usize) -> Vec<String> {
     let is_ours = |request: &Recorded| {
         request.is_write() && request.user == AGENT && request.info.namespace == technical_id(NAME)
@@ -208,7 +208,7 @@ fn a_change_is_rolled_out_once_and_nothing_else_is_touched() {
     let mut expected = rollouts(&world);
     assert_eq!(expected.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([1]));
     let mut roll = |name: &str| *expected.get_mut(name).unwrap() += 1;
-    // One of each sort: the others differ in no more than what the templates show.
+    // One of each kind: the others differ only in what the templates show.
     let sample = [
         ("/kubeAPIServer/auditConfig/auditPolicy/configMapRef/name", SERVER_ONLY),
         ("/kubeControllerManager/featureGates", CONTROLLERS_ONLY),
@@ -246,7 +246,7 @@ fn a_change_is_rolled_out_once_and_nothing_else_is_touched() {
     agent.stop();
 }
 
-/// The minor versions of pods of kube-apiserver and kube-controller-manager, whenever one of the latter was made.
+/// The minor versions of pods of kube-apiserver and kube-controller-manager, each time a pod of the latter was created.
 fn versions(world: &World) -> Vec<(String, BTreeSet<String>)> {
     let state = world.seed.store().read();
     let (mut servers, mut seen) = (BTreeMap::new(), Vec::new());

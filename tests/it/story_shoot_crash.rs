@@ -1,9 +1,8 @@
 //! The agent is killed while it creates a Shoot: before or after one of its writes, and so at each border between two
-//! tasks. It starts again and ends where it would have ended, with the keys and certificates that were there before, and
-//! nothing is there twice.
+//! tasks. It starts again, and the result is the same, with the earlier keys and certificates and without duplicates.
 //!
-//! A kill cuts all connections and forgets everything but the state directory. One before a write leaves behind what the
-//! tasks have waited for that only wait.
+//! A kill cuts all connections and loses everything but the state directory. A kill before a write has the effect of a
+//! kill after the tasks before it that only wait.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -31,25 +30,25 @@ use crate::world::{Agent, Options, World, is_write_of_agent};
 use Point::{After, Before};
 
 const NAME: &str = "s1";
-/// A normal run tries one border in so many.
+/// A normal run tries one border in this many.
 const STEP: usize = 2;
-/// Besides, it tries at least so many other points, and as many more as there is time for; `GARDENLET_TESTS_LONG` tries
-/// all. `GARDENLET_TESTS_SEED` repeats a choice.
+/// It also tries at least this many other points, and more while there is time. `GARDENLET_TESTS_LONG` tries all of
+/// them. `GARDENLET_TESTS_SEED` repeats a choice.
 const SAMPLE: usize = 4;
 const SAMPLE_TIME: Duration = Duration::from_secs(15);
-/// On musl a normal run tries one point in so many.
+/// On musl a normal run tries one point in this many.
 const MUSL_STEP: usize = 8;
-/// Between two looks at everything: six seconds for the agent.
+/// The time between two comparisons of everything: six seconds for the agent.
 const LOOK: Duration = Duration::from_millis(300);
-/// Creations at the same time.
+/// Creations that run at the same time.
 const PARALLEL: usize = 2;
 
 /// Where the agent is killed. Writes have names: see [`name_of`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Point<S = String> {
-    /// The write takes no effect any more.
+    /// The write has no effect.
     Before(S),
-    /// The write took effect, and the agent does not hear of it.
+    /// The write took effect, but the agent gets no answer.
     After(S),
 }
 
@@ -62,12 +61,12 @@ impl<S: Into<String>> Point<S> {
     }
 }
 
-/// The borders between tasks: what has ended last, and where that is. Tasks that this Shoot leaves out, or that have
-/// nothing to do for it, have none of their own.
+/// The borders between tasks: the task that has ended last, and the point. Tasks that this Shoot omits, or that have
+/// nothing to do for it, have no border.
 pub static BORDERS: [(&str, Point<&str>); 26] = [
     ("nothing", Before("garden: PATCH shoots s1")),
     ("finalizer", After("garden: PATCH shoots s1")),
-    ("beginning of the operation", After("garden: PATCH shoots/status s1 Processing")),
+    ("start of the operation", After("garden: PATCH shoots/status s1 Processing")),
     ("Check required extensions exist", Before("seed: POST namespaces shoot--p--s1")),
     ("Deploying control plane namespace", Before("garden: PATCH shoots/status s1 clusterIdentity")),
     ("Ensuring Shoot cluster identity", Before("seed: POST secrets referenced-resources-<hash>")),
@@ -131,14 +130,14 @@ pub(crate) struct Kill {
     at: Option<Point>,
     agent: Arc<Agent>,
     words: Words,
-    /// How often each write came.
+    /// The count of each write.
     counts: Mutex<BTreeMap<String, usize>>,
     /// All writes in their order, until the agent is killed.
     pub(crate) order: Mutex<Vec<String>>,
     /// The names of requests by server and number.
     names: Mutex<BTreeMap<(String, u64), String>>,
     pub(crate) happened: AtomicBool,
-    /// From then on until the agent begins anew.
+    /// True from the kill until the agent starts again.
     due: AtomicBool,
 }
 
@@ -163,7 +162,7 @@ impl Kill {
     pub(crate) fn watch(self: &Arc<Self>, cluster: &TestCluster) {
         let (kill, server) = (self.clone(), cluster.name.clone());
         let is_before = move |seen: &Seen| {
-            // While its connections are being cut, it might still use one to tell of another.
+            // While its connections are cut, the agent might still use one to make another write.
             is_of_agent(seen) && kill.due.load(Ordering::SeqCst)
                 || concerns(seen, &server) && kill.counts(&server, seen)
         };
@@ -195,7 +194,7 @@ impl Kill {
         is_it
     }
 
-    /// The agent reaches nobody any more.
+    /// The agent has no connections any longer.
     fn cut(&self) {
         self.due.store(true, Ordering::SeqCst);
         self.agent.cable().cut();
@@ -203,7 +202,8 @@ impl Kill {
     }
 }
 
-/// `seed: POST secrets ca`. What a patch of the Shoot's status says belongs to its name, because some come in any number.
+/// `seed: POST secrets ca`. The name of a patch of the Shoot's status contains its state, because some patches come in
+/// any number.
 pub fn name_of(server: &str, seen: &Seen) -> String {
     let server = if server == technical_id(NAME) { "shoot" } else { server };
     let (info, slash) = (&seen.info, if seen.info.subresource.is_empty() { "" } else { "/" });
@@ -226,12 +226,12 @@ fn created(seen: &Seen) -> &str {
     seen.body.as_ref().map_or("", |body| text(body, "/metadata/name"))
 }
 
-/// Whether it is a write of the agent: the site asks as an administrator.
+/// Whether it is a write of the agent: the site itself uses an administrator's identity.
 fn is_of_agent(seen: &Seen) -> bool {
     is_write_of_agent(seen) && seen.user != "admin"
 }
 
-/// Whether it is a write of the agent for the Shoot. Events and Leases are left out, and what only asks.
+/// Whether it is a write of the agent for the Shoot. Events, Leases and review requests do not count.
 pub fn concerns(seen: &Seen, server: &str) -> bool {
     let (info, plane) = (&seen.info, technical_id(NAME));
     let is_passing = ["events", "leases", "tokenreviews"].contains(&info.resource.as_str());
@@ -240,7 +240,7 @@ pub fn concerns(seen: &Seen, server: &str) -> bool {
     is_of_agent(seen) && !is_passing && (server == plane || is_near || is_plane)
 }
 
-/// What differs in each run.
+/// Values that differ in each run.
 pub fn words() -> Words {
     Words::new(&[
         // The number is a digest of the name.
@@ -258,22 +258,22 @@ pub fn words() -> Words {
         (r#""nodePort":\d+"#, r#""nodePort":"<port>""#),
         (r#""resourceVersion":"\d+""#, r#""resourceVersion":"<version>""#),
         (r"\b10\.\d+\.\d+\.\d+\b", "<address>"),
-        // An agent reconciles at its start what was created before.
+        // At its start an agent reconciles earlier Shoots.
         (r#""type":"(Create|Reconcile)""#, r#""type":"<operation>""#),
     ])
 }
 
-/// What a creation leaves behind.
+/// The objects at the end of a creation.
 struct Outcome {
     objects: Vec<(String, Value)>,
     kill: Arc<Kill>,
     problems: Vec<String>,
 }
 
-/// Garden, seed and Shoot, as far as the Shoot is concerned.
+/// Garden, seed and Shoot, as far as they belong to the Shoot.
 fn left(world: &World, site: &Site) -> Vec<(String, Value)> {
     let (words, plane) = (words(), technical_id(NAME));
-    // A ShootState holds what the Secrets of the seed hold, a minute later.
+    // A ShootState has the data of the seed's Secrets, a minute later.
     let is_ours =
         |id: &crate::support::api::store::Id| id.namespace == PROJECT_NAMESPACE && id.plural != "shootstates";
     let mut all = words.left_in(&world.garden, is_ours);
@@ -281,7 +281,7 @@ fn left(world: &World, site: &Site) -> Vec<(String, Value)> {
     // It follows the Shoot, however often that changes.
     for (_, cluster) in all.iter_mut().filter(|(_, object)| object["kind"] == "Cluster") {
         cluster["metadata"]["generation"] = Value::Null;
-        // What care had found when the Shoot was copied.
+        // Findings of care at the time when the Shoot was copied.
         for list in ["conditions", "constraints"] {
             cluster["spec"]["shoot"]["status"][list] = Value::Null;
         }
@@ -303,7 +303,7 @@ pub(crate) fn secrets(world: &World) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// One creation. `undisturbed`: what it has to end with.
+/// One creation. `undisturbed`: the expected result.
 fn run(at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
     let world = World::start(&Options::new("shoot-crash"));
     let site = world.site();
@@ -330,10 +330,10 @@ fn run(at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
     let before: BTreeMap<String, Value> = before.into_inner().unwrap();
     let mut problems = Vec::new();
     for (name, _) in before.iter().filter(|(name, data)| after.get(*name) != Some(data)) {
-        problems.push(format!("Secret {name} is gone, or has other data"));
+        problems.push(format!("Secret {name} is missing, or has other data"));
     }
     let operations = history::operations(&world.garden, PROJECT_NAMESPACE, NAME);
-    // What an agent begins anew begins with nothing.
+    // A restarted operation starts with progress 0.
     problems.extend(history::falls(&operations).into_iter().filter(|fall| !fall.ends_with(" Processing 0")));
     for operation in operations.iter().filter(|operation| ["Error", "Failed"].contains(&&*operation.state)) {
         problems.push(format!("{}: {}", operation.line(), operation.description));
@@ -345,8 +345,8 @@ fn run(at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
     Outcome { objects, kill, problems }
 }
 
-/// Waits for the API server of the Shoot, whose writes count, too; and brings the agent back after the kill. `before`: the
-/// Secrets that were there meanwhile.
+/// Waits for the API server of the Shoot, because its writes count, too; and restarts the agent after the kill.
+/// `before`: the Secrets at that time.
 pub(crate) fn restart_when_due(
     kill: &Arc<Kill>,
     over: &Stop,
@@ -378,14 +378,15 @@ fn settled(world: &World, site: &Site, undisturbed: Option<&Outcome>) -> Vec<(St
     rest(world, site, undisturbed.map(|undisturbed| undisturbed.objects.as_slice()))
 }
 
-/// Whether care has found everything in order, and the label says so, which follows in a request of its own.
+/// Whether care has found everything healthy, and the label matches, which a separate request writes.
 fn is_well(shoot: &Value) -> bool {
     let conditions = list(shoot, "/status/conditions");
     shoot["metadata"]["labels"]["shoot.gardener.cloud/status"] == "healthy"
         && conditions.iter().all(|condition| condition["status"] == "True")
 }
 
-/// What is left in the end: when it is the same as without a kill, or, without an example, when nothing changes any more.
+/// The objects at the end: once they equal those of a run without a kill or, without an example, once nothing changes
+/// any longer.
 pub(crate) fn rest(world: &World, site: &Site, example: Option<&[(String, Value)]>) -> Vec<(String, Value)> {
     let (clock, real) = (pace::clock(), Clock::system());
     let deadline = clock.mono() + PATIENCE;
@@ -393,7 +394,7 @@ pub(crate) fn rest(world: &World, site: &Site, example: Option<&[(String, Value)
     loop {
         let found = left(world, site);
         let mut different = differences(example.unwrap_or(&last), &found);
-        // What care finds changes in its own time.
+        // Findings of care change at their own time.
         let shoot = found.iter().find(|(_, object)| object["kind"] == "Shoot").map(|(_, shoot)| shoot);
         if !shoot.is_some_and(is_well) {
             different.push(format!("the Shoot is not well: {shoot:?}"));
@@ -410,12 +411,12 @@ pub(crate) fn rest(world: &World, site: &Site, example: Option<&[(String, Value)
     }
 }
 
-/// The points to try, and how many of them must be tried: the borders, and at random others.
+/// The points to try, and how many of them must be tried: the borders, and others at random.
 fn plan(undisturbed: &Kill, seed: u64) -> (Vec<Point>, usize) {
     let mut all: Vec<Point> = BORDERS.iter().map(|(_, point)| point.clone().owned()).collect();
     let writes = locked(&undisturbed.order).clone();
     let mut others: Vec<Point> = writes.into_iter().flat_map(|w| [Before(w.clone()), After(w)]).collect();
-    // How often progress is reported depends on the time that passes.
+    // How often progress is reported depends on time.
     let is_progress = |point: &Point| format!("{point:?}").contains("shoots/status s1 lastOperation");
     others.retain(|point| !all.contains(point) && !is_progress(point));
     if let Some(one) = variable("GARDENLET_TESTS_CRASH_AT") {
@@ -425,7 +426,7 @@ fn plan(undisturbed: &Kill, seed: u64) -> (Vec<Point>, usize) {
         return (all, count);
     }
     if cfg!(target_env = "musl") && !sampling::is_long() {
-        // The same code has been through all of them on this machine's libc.
+        // With this machine's libc, the same code has already run with all of them.
         all = all.into_iter().step_by(MUSL_STEP).collect();
         others.clear();
     } else {
@@ -439,7 +440,7 @@ fn border_of(point: &Point) -> Option<&'static (&'static str, Point<&'static str
     BORDERS.iter().find(|(_, border)| border.clone().owned() == *point)
 }
 
-/// Whether the agent was killed, and what is wrong.
+/// Whether the agent was killed, and the problems.
 fn judge(point: &Point, undisturbed: &Outcome) -> (bool, Vec<String>) {
     let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| run(Some(point), Some(undisturbed)))) else {
         return (true, vec![format!("{point:?}: it did not end as without a kill, see above")]);
@@ -450,7 +451,7 @@ fn judge(point: &Point, undisturbed: &Outcome) -> (bool, Vec<String>) {
         found.push(format!("{point:?}:\n  {}", outcome.problems.join("\n  ")));
     }
     if let Some((task, _)) = border_of(point).filter(|_| !happened) {
-        found.push(format!("after {task}: nobody asked for {point:?}"));
+        found.push(format!("after {task}: there was no request {point:?}"));
     }
     (happened, found)
 }
@@ -464,7 +465,7 @@ fn a_kill_at_any_border_of_a_creation_changes_nothing() {
     let borders = points.iter().filter(|point| border_of(point).is_some()).count();
     let sample = Sample { points: &points, first: borders, least, time: SAMPLE_TIME, parallel: PARALLEL };
     let Tried { tried, happened, problems } = sample.run(&|point| judge(point, &undisturbed));
-    // Past the test harness, which shows only what fails.
+    // Not captured by the test harness, which shows only the output of failures.
     let _ = writeln!(
         std::io::stderr(),
         "killed at {tried} of {} points of a creation (seed {seed}): {happened} happened, {} made a difference",
@@ -472,6 +473,6 @@ fn a_kill_at_any_border_of_a_creation_changes_nothing() {
         problems.len()
     );
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-    // What several threads write does not come in the same number each time.
+    // Several threads make a different number of writes each time.
     assert!(happened * 4 >= tried * 3, "only {happened} of {tried} happened");
 }

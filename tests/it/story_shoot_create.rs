@@ -1,4 +1,4 @@
-//! A Shoot without workers comes up: from the object in the garden to an administrator who gets in.
+//! A Shoot without workers is created: from the object in the garden to an administrator with access.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn created(world: &World, site: &Site) -> (crate::world::Agent, Value) {
     world.wait_until_ready();
     world.garden.apply(&[Workerless::new(NAME).build()]);
     let shoot = wait_until_created(&world.garden, PLACE);
-    // Nobody waits for what came last.
+    // The flow does not wait for the last objects.
     world.seed.wait_for("all ManagedResources to be healthy", |seed| {
         let all = MANAGED
             .iter()
@@ -76,7 +76,7 @@ fn what_the_garden_shows(world: &World, site: &Site, shoot: &Value) {
     assert_eq!(status["lastErrors"], Value::Null);
     let finalizers = list(shoot, "/metadata/finalizers");
     assert!(finalizers.iter().any(|f| f == "gardener"), "{finalizers:?}");
-    // The one address that can be reached without names.
+    // The only address that needs no name.
     let addresses = list(shoot, "/status/advertisedAddresses");
     let url = text(&addresses[0], "/url");
     assert_eq!(addresses[0]["name"], "unmanaged");
@@ -128,7 +128,7 @@ fn what_stands_in_the_seed(world: &World, shoot: &Value) {
     let missing: Vec<&&str> = SECRETS.iter().filter(|name| !names.contains(name)).collect();
     assert!(missing.is_empty(), "{missing:?} are not among {names:?}");
 
-    // The flow waits for etcd and kube-apiserver, and not for the rest.
+    // The flow waits only for etcd and kube-apiserver.
     let ready = |plural: &str, name: &str| {
         seed.wait_for(&format!("the pods of {name}"), |seed| {
             let workload = seed.get("apps", plural, &id, name)?;
@@ -172,7 +172,7 @@ fn what_is_in_the_shoot(world: &World, site: &Site) {
     let namespace = cluster.get("", "namespaces", "", "kube-system").unwrap();
     assert_eq!(entry(&namespace, "/metadata/labels", "gardener.cloud/purpose"), Some("kube-system"));
 
-    // Each Secret gets a token that the server believes; the flow waits for one of them only.
+    // Each Secret gets a token that the server accepts; the flow waits for only one of them.
     let user_of = |secret: &str, key: &str| {
         world.seed.wait_for(&format!("a token in Secret {secret}"), |seed| {
             let object = seed.get("", "secrets", &id, secret)?;
@@ -193,7 +193,7 @@ fn what_is_in_the_shoot(world: &World, site: &Site) {
     }
 }
 
-/// The kubeconfig that the garden issues leads an administrator in.
+/// The kubeconfig that the garden issues gives an administrator access.
 fn an_administrator_gets_in(world: &World, site: &Site) {
     let body = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
         "spec": {"expirationSeconds": 600}});
@@ -214,7 +214,7 @@ fn an_administrator_gets_in(world: &World, site: &Site) {
 }
 
 #[test]
-fn a_shoot_comes_up() {
+fn a_shoot_without_workers_is_created() {
     let world = World::start(&Options::new("shoot-create"));
     let site = world.site();
     let (agent, shoot) = created(&world, &site);
@@ -227,7 +227,7 @@ fn a_shoot_comes_up() {
 }
 
 #[test]
-fn what_is_right_already_is_not_written_again() {
+fn correct_objects_are_not_written_again() {
     let world = World::start(&Options::new("shoot-again"));
     let site = world.site();
     let (agent, shoot) = created(&world, &site);
@@ -237,7 +237,7 @@ fn what_is_right_already_is_not_written_again() {
     let operation = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     world.garden.merge(CORE, "shoots", PLACE, &operation);
     wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
-    // But for the Cluster, which shows the Shoot as it is.
+    // Except for the Cluster, which contains the current Shoot.
     let writes = world.seed.requests_since(seed).into_iter().filter(|request| {
         request.is_write() && request.user == AGENT && request.info.namespace == technical_id(NAME)
     });
@@ -249,9 +249,9 @@ fn what_is_right_already_is_not_written_again() {
     agent.stop();
 }
 
-/// Without a way to the addresses of Services, and without a node that says where it is.
+/// Without a route to the addresses of Services, and without a node that has the address.
 #[test]
-fn an_agent_outside_of_the_cluster_uses_the_address_that_it_is_told() {
+fn an_agent_outside_of_the_cluster_uses_the_configured_address() {
     let world = World::start(&Options::new("shoot-outside"));
     let site = world.site();
     site.routes().leave_cluster();

@@ -1,4 +1,4 @@
-//! A Shoot is deleted: what is in it, what is around it, and what the garden has of it.
+//! A Shoot is deleted: the objects in it, the objects around it, and its objects in the garden.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Scene {
         self.world.garden.get(CORE, "shoots", PLACE.0, PLACE.1)
     }
 
-    /// Puts into its cluster what stands in the way of a deletion.
+    /// Creates objects in its cluster that block a deletion.
     pub fn fill(&self) -> Arc<Server> {
         let server = self.site.server(&self.plane()).unwrap();
         fill(&server.cluster);
@@ -75,7 +75,7 @@ impl Scene {
         self.world.garden.apply(&[short(Workerless::new(NAME)).build()]);
     }
 
-    /// Objects that this agent makes for no Shoot without workers.
+    /// Objects that this agent creates for no Shoot without workers.
     fn leftovers(&self) -> Vec<Value> {
         let cloud =
             json!({"region": "north", "secretRef": {"name": "cloudprovider", "namespace": self.plane()}});
@@ -96,7 +96,7 @@ impl Scene {
         kinds.map(one).into()
     }
 
-    /// What its owner does, with the annotation that allows it.
+    /// The owner deletes it, with the annotation that confirms it.
     pub fn delete(&self) {
         self.annotate("confirmation.gardener.cloud/deletion");
         let client = self.world.garden.client();
@@ -115,14 +115,14 @@ impl Scene {
         })
     }
 
-    /// Waits until the Shoot is gone, and nothing is there that was not there before it.
+    /// Waits until the Shoot is deleted, and no object exists that did not exist before it.
     pub fn wait_until_gone(&self) {
-        self.world.garden.wait_for("the Shoot to be gone", |_| self.shoot().is_none().then_some(()));
-        self.world.garden.wait_for("everything to be gone", |_| {
+        self.world.garden.wait_for("the end of the Shoot", |_| self.shoot().is_none().then_some(()));
+        self.world.garden.wait_for("the end of the deletion", |_| {
             differences(&self.before, &left(&self.world)).is_empty().then_some(())
         });
         let mut falls = history::falls(&self.operations());
-        // What an agent begins anew begins with nothing.
+        // A restarted operation starts with progress 0.
         falls.retain(|fall| !fall.ends_with("Delete Processing 0"));
         assert_eq!(falls, Vec::<String>::new());
         assert_eq!(self.site.complaints(), Vec::<String>::new());
@@ -150,7 +150,7 @@ fn short(shoot: Workerless) -> Workerless {
     })
 }
 
-/// What a Shoot could leave behind in garden and seed.
+/// Objects that a Shoot could leave in garden and seed.
 fn left(world: &World) -> Vec<(String, Value)> {
     let is_of_agent = |plural: &str| ["leases", "seeds", "shoots"].contains(&plural);
     let words = Words::new(&[]);
@@ -163,8 +163,8 @@ fn left(world: &World) -> Vec<(String, Value)> {
     all
 }
 
-/// What stands in the way of a deletion: a custom resource with a finalizer that nobody removes, a webhook that nobody
-/// answers, and other things that people make.
+/// Objects that block a deletion: a custom resource with a finalizer that no controller removes, a webhook that does
+/// not answer, and other objects of users.
 fn fill(cluster: &TestCluster) {
     let meta = |name: &str| json!({"name": name});
     let in_default = |name: &str| json!({"name": name, "namespace": "default"});
@@ -201,7 +201,7 @@ fn fill(cluster: &TestCluster) {
     refuse_while_the_webhook_is_there(cluster);
 }
 
-/// As an API server that cannot reach a webhook.
+/// The answer of an API server that cannot reach a webhook.
 fn refuse_while_the_webhook_is_there(cluster: &TestCluster) {
     let store = cluster.store().clone();
     let is_refused = move |seen: &Seen| {
@@ -221,12 +221,12 @@ fn refuse_while_the_webhook_is_there(cluster: &TestCluster) {
 }
 
 #[test]
-fn a_shoot_goes_with_everything_in_it() {
+fn a_shoot_is_deleted_with_everything_in_it() {
     let scene = Scene::new("shoot-delete");
     scene.create();
     wait_until_created(&scene.world.garden, PLACE);
     let server = scene.fill();
-    // It goes only if somebody confirms that.
+    // The deletion needs a confirmation.
     scene.world.garden.wait_for("the ShootState", |garden| garden.get(CORE, "shootstates", PLACE.0, PLACE.1));
     scene.delete();
     let seen = scene.world.garden.wait_for("the deletion", |_| {
@@ -240,7 +240,7 @@ fn a_shoot_goes_with_everything_in_it() {
     assert_eq!(last.description, "Shoot cluster has been successfully deleted.");
     let is_error = |o: &&history::Operation| ["Error", "Failed"].contains(&o.state.as_str());
     assert_eq!(operations.iter().find(is_error), None);
-    // What nobody finishes goes by force, and what is no resource of the cluster goes with etcd.
+    // The agent removes finalizers by force, and objects outside of its resources disappear with etcd.
     let of = |plural: &str| server.cluster.store().names("", plural, "default");
     assert_eq!(of("services"), ["kubernetes"]);
     let without = |group: &str, plural: &str| server.cluster.store().names(group, plural, "");
@@ -255,7 +255,7 @@ fn a_shoot_goes_with_everything_in_it() {
     assert!(of("configmaps").contains(&"map".to_owned()));
 }
 
-/// Without a client: nobody asks a server that is not there.
+/// Without a client: a missing server gets no requests.
 #[test]
 fn force_needs_no_api_server() {
     let scene = Scene::new("shoot-force");
@@ -267,19 +267,19 @@ fn force_needs_no_api_server() {
     scene.world.seed.apply(&[held]);
     scene.world.seed.apply(&scene.leftovers());
     let server = scene.site.server(&scene.plane()).unwrap();
-    scene.world.seed.wait_for("the server to be gone", |_| server.pod().is_none().then_some(()));
-    // The garden allows force only where it is needed.
+    scene.world.seed.wait_for("the end of the server", |_| server.pod().is_none().then_some(()));
+    // The garden allows force only after an error.
     let error =
         json!({"status": {"lastErrors": [{"description": "d", "codes": ["ERR_CLEANUP_CLUSTER_RESOURCES"]}]}});
     scene.world.garden.merge_status(CORE, "shoots", PLACE, &error);
     scene.annotate("confirmation.gardener.cloud/deletion");
-    // Nothing may begin that force would have to end.
+    // No step may start that force would have to end.
     scene.agent.stop();
     let client = scene.world.garden.client();
     client.delete(&SHOOT, PLACE.0, PLACE.1, &DeleteParams::default()).unwrap();
     scene.annotate(FORCE);
     let dials = || scene.site.routes().dials(&scene.plane());
-    // It was reached while it was there.
+    // It was reachable while it existed.
     let before = dials();
     assert!(before > 0);
     scene.agent.launch();
@@ -288,7 +288,7 @@ fn force_needs_no_api_server() {
     assert_eq!(scene.operations().last().unwrap().line(), "Delete Succeeded 100");
 }
 
-/// The deletion that waits for its cluster ends when its owner wants force.
+/// A deletion that waits for its cluster ends when its owner uses force.
 #[test]
 fn force_ends_a_deletion_that_is_stuck() {
     let scene = Scene::on("shoot-stuck", World::reachable_site);
@@ -301,7 +301,7 @@ fn force_ends_a_deletion_that_is_stuck() {
         let shoot = scene.shoot()?;
         text(&shoot, "/status/lastOperation/description").contains(task).then_some(())
     });
-    // Whoever asks hears at once what the errors tell in the end.
+    // `explain` shows at once what the errors contain in the end.
     let desk = Desk::new(&scene.world, object::make_edge);
     let place = format!("{}/{}", PLACE.0, PLACE.1);
     scene.world.garden.wait_for("the explanation", |_| {
@@ -310,7 +310,7 @@ fn force_ends_a_deletion_that_is_stuck() {
             "CustomResourceDefinition things.example.org (finalizers customresourcecleanup.apiextensions.k8s.io)";
         (told.contains(held) && told.contains("removed 1h0m0s after its deletion began")).then_some(())
     });
-    // It is tried for ten minutes, and definitions get an hour.
+    // The flow tries for ten minutes, and definitions have an hour.
     scene.world.skip(Duration::from_secs(601));
     let error = scene.wait_for_error(task);
     assert_eq!(error["codes"], json!(["ERR_CLEANUP_CLUSTER_RESOURCES"]));
@@ -325,9 +325,9 @@ fn force_ends_a_deletion_that_is_stuck() {
     scene.wait_until_gone();
 }
 
-/// Its API server never answered: nothing can be in its cluster.
+/// Its API server never answered: its cluster cannot have objects.
 #[test]
-fn a_shoot_that_never_came_up_goes_without_a_client() {
+fn a_shoot_that_was_never_created_is_deleted_without_a_client() {
     let scene = Scene::new("shoot-never");
     scene.site.trouble(&scene.plane(), "kube-apiserver", Some(Trouble::NoImage));
     scene.create();
@@ -344,9 +344,9 @@ fn a_shoot_that_never_came_up_goes_without_a_client() {
     scene.wait_until_gone();
 }
 
-/// Finalizers are removed after the grace period, although the agent that began to wait for it is dead.
+/// Finalizers are removed after the grace period, although the agent that started to wait for it is dead.
 #[test]
-fn a_killed_agent_goes_on_and_the_time_that_has_passed_counts() {
+fn after_a_kill_the_grace_period_does_not_start_again() {
     let scene = Scene::new("shoot-killed");
     let grace = "shoot.gardener.cloud/cleanup-kubernetes-resources-finalize-grace-period-seconds";
     scene.world.garden.apply(&[Workerless::new(NAME).annotated(grace, "240").build()]);
@@ -374,7 +374,7 @@ fn a_killed_agent_goes_on_and_the_time_that_has_passed_counts() {
     scene.agent.launch();
     server.cluster.wait_for("the end of the time", |_| held().is_none().then_some(()));
     let gone = scene.world.clock.now();
-    // A time that began anew would have lasted longer.
+    // A period that started again would have been longer.
     let passed = gone.since(from_rfc3339(&since).unwrap());
     assert!(passed < Duration::from_secs(200 + 235), "{passed:?}");
     if let Some(second) = begun(&scene) {
@@ -383,7 +383,7 @@ fn a_killed_agent_goes_on_and_the_time_that_has_passed_counts() {
     scene.wait_until_gone();
 }
 
-/// What is in a cluster can only be deleted by one that is awake.
+/// Objects in a cluster can only be deleted while it is awake.
 #[test]
 fn a_hibernated_shoot_is_woken_to_be_deleted() {
     let scene = Scene::new("shoot-asleep");
@@ -411,7 +411,7 @@ fn a_hibernated_shoot_is_woken_to_be_deleted() {
         let asleep = json!({"spec": {"replicas": 0}});
         scene.world.seed.merge("apps", plural, (&scene.plane(), name), &asleep);
     }
-    scene.world.seed.wait_for("the server to be gone", |_| server.pod().is_none().then_some(()));
+    scene.world.seed.wait_for("the end of the server", |_| server.pod().is_none().then_some(()));
     scene.delete();
     scene.agent.launch();
     scene.wait_until_gone();

@@ -1,5 +1,5 @@
-//! A Shoot is deleted while it is being made, at each border between two tasks; and the agent is killed while it deletes a Shoot.
-//! Nothing of it stays.
+//! A Shoot is deleted while the agent creates it, at each border between two tasks; and the agent is killed while it
+//! deletes a Shoot. None of its objects remain.
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,13 +16,13 @@ use crate::support::shoot::history::wait_until_created;
 use crate::support::shoot::object::PROJECT_NAMESPACE;
 use crate::world::CORE;
 
-/// A normal run tries at least so many borders, and more as long as there is time; `GARDENLET_TESTS_LONG` tries all.
-/// `GARDENLET_TESTS_SEED` repeats a choice.
+/// A normal run tries at least this many borders, and more while there is time. `GARDENLET_TESTS_LONG` tries all of
+/// them. `GARDENLET_TESTS_SEED` repeats a choice.
 const SAMPLE: usize = 3;
 const SAMPLE_TIME: Duration = Duration::from_secs(20);
-/// Creations at the same time.
+/// Creations that run at the same time.
 const PARALLEL: usize = 2;
-/// For the agent's clock: long enough for the owner to delete the Shoot before the agent goes on.
+/// In the agent's time: long enough for the owner to delete the Shoot before the agent continues.
 const HELD: Duration = Duration::from_secs(20);
 
 /// Where the agent is killed while it deletes a Shoot.
@@ -44,7 +44,7 @@ static KILLS: [Point<&str>; 15] = [
     Point::Before("garden: PATCH shoots s1"),
 ];
 
-/// Holds the first request at the border, and says that it was reached. The requests after it hear nothing of it.
+/// Holds the first request at the border, and reports that it was reached. Later requests are not affected.
 fn hold(cluster: &TestCluster, at: &'static Point<&str>, is_reached: &Arc<AtomicBool>) {
     let action = match at {
         Point::Before(_) => Action::Delay(HELD),
@@ -53,7 +53,7 @@ fn hold(cluster: &TestCluster, at: &'static Point<&str>, is_reached: &Arc<Atomic
     at_first(cluster, at, is_reached, action);
 }
 
-/// Does something to the first request at the point.
+/// Acts on the first request at the point.
 fn at_first(cluster: &TestCluster, at: &'static Point<&str>, is_reached: &Arc<AtomicBool>, action: Action) {
     let (server, words, is_reached) = (cluster.name.clone(), words(), is_reached.clone());
     let (Point::Before(wanted) | Point::After(wanted)) = at;
@@ -73,7 +73,7 @@ fn run(at: &'static Point<&'static str>) -> bool {
     hold(&scene.world.seed, at, &is_reached);
     scene.create();
     scene.world.garden.wait_for("the border", |_| {
-        // Success comes without some of the borders.
+        // A creation may succeed without some of the borders.
         let is_over = scene.operations().iter().any(|operation| operation.line() == "Create Succeeded 100");
         (is_over || is_reached.load(Ordering::SeqCst)).then_some(())
     });
@@ -85,8 +85,8 @@ fn run(at: &'static Point<&'static str>) -> bool {
 fn judge((task, at): &'static (&'static str, Point<&'static str>)) -> (bool, Vec<String>) {
     match catch_unwind(AssertUnwindSafe(|| run(at))) {
         Ok(true) => (true, Vec::new()),
-        Ok(false) => (false, vec![format!("after {task}: nobody asked for {at:?}")]),
-        Err(_) => (true, vec![format!("after {task}: something of the Shoot has stayed, see above")]),
+        Ok(false) => (false, vec![format!("after {task}: there was no request {at:?}")]),
+        Err(_) => (true, vec![format!("after {task}: objects of the Shoot remain, see above")]),
     }
 }
 
@@ -96,10 +96,10 @@ fn a_deletion_at_any_border_of_a_creation_leaves_nothing() {
     let (points, least) = sampling::order(Vec::new(), BORDERS.iter().collect(), SAMPLE, seed);
     let sample = Sample { points: &points, first: 0, least, time: SAMPLE_TIME, parallel: PARALLEL };
     let Tried { tried, problems, .. } = sample.run(&|point| judge(point));
-    // Past the test harness, which shows only what fails.
+    // Not captured by the test harness, which shows only the output of failures.
     let _ = writeln!(
         std::io::stderr(),
-        "deleted at {tried} of {} borders of a creation (seed {seed}): {} left something",
+        "deleted at {tried} of {} borders of a creation (seed {seed}): {} left objects",
         points.len(),
         problems.len()
     );
@@ -112,7 +112,7 @@ fn run_with_a_kill(at: &'static Point<&'static str>) -> bool {
     scene.create();
     wait_until_created(&scene.world.garden, (PROJECT_NAMESPACE, "s1"));
     let shoot = scene.fill();
-    // A Shoot that goes before it has one takes none with it.
+    // A Shoot that is deleted before it has a ShootState deletes none.
     scene
         .world
         .garden
@@ -144,8 +144,8 @@ fn a_kill_in_a_deletion_changes_nothing() {
     let judge =
         |at: &&'static Point<&'static str>| match catch_unwind(AssertUnwindSafe(|| run_with_a_kill(at))) {
             Ok(true) => (true, Vec::new()),
-            Ok(false) => (false, vec![format!("nobody asked for {at:?}")]),
-            Err(_) => (true, vec![format!("{at:?}: something of the Shoot has stayed, see above")]),
+            Ok(false) => (false, vec![format!("there was no request {at:?}")]),
+            Err(_) => (true, vec![format!("{at:?}: objects of the Shoot remain, see above")]),
         };
     let Tried { tried, problems, .. } = sample.run(&judge);
     let _ = writeln!(

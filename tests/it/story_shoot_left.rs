@@ -1,5 +1,5 @@
-//! Shoots that are left alone: those that this version cannot serve, those that their owners want to be ignored, and those that
-//! wait for their maintenance time windows.
+//! Shoots that the agent does not touch: those that this version cannot serve, those that their owners let it ignore,
+//! and those that wait for their maintenance time windows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn shoot(world: &World, name: &str) -> Value {
     world.garden.get(CORE, "shoots", PROJECT_NAMESPACE, name).unwrap()
 }
 
-/// What a gardenlet of Gardener left of a Shoot in the seed.
+/// Objects of a Shoot that another gardenlet left in the seed.
 fn control_plane(name: &str) -> Vec<Value> {
     let id = technical_id(name);
     let deployment = |name: &str| {
@@ -52,7 +52,7 @@ fn control_plane(name: &str) -> Vec<Value> {
     ]
 }
 
-/// The garden says that another gardenlet served the Shoot here.
+/// Writes into the garden that another gardenlet served the Shoot here.
 fn taken_over(world: &World, shoot: Workerless, last: &Value) {
     let object = shoot.bound_to(world.name).build();
     let name = text(&object, "/metadata/name").to_owned();
@@ -79,7 +79,7 @@ fn standing(world: &World, names: &[&str]) -> BTreeMap<Id, Value> {
     all.map(|(id, object)| (id.clone(), (**object).clone())).collect()
 }
 
-/// NetworkPolicies are those of the namespace, whoever serves the Shoot.
+/// NetworkPolicies belong to the namespace, whatever program serves the Shoot.
 const POLICIES: &str = "networkpolicies";
 
 fn writes(world: &World, names: &[&str], mark: usize) -> Vec<String> {
@@ -95,13 +95,13 @@ fn writes(world: &World, names: &[&str], mark: usize) -> Vec<String> {
 }
 
 #[test]
-fn what_cannot_be_served_is_not_touched() {
+fn shoots_that_cannot_be_served_are_not_touched() {
     let world = World::start(&Options::new("shoot-untouched"));
     object::prepare_garden(&world.garden);
     object::prepare_seed(&world.seed);
     let agent = world.agent_with(&world.edge_config());
     world.wait_until_ready();
-    // Until then, its Shoots hear that they wait for the Seed.
+    // Until then, the status of its Shoots reports that they wait for the Seed.
     world.garden.wait_for("healthy components of the Seed", |_| {
         let found = condition(&world.garden.seed(world.name)?, "SeedSystemComponentsHealthy")?;
         (found.0 == "True").then_some(())
@@ -147,7 +147,7 @@ fn what_cannot_be_served_is_not_touched() {
         assert_eq!(status["lastErrors"][0]["taskID"], "initializeOperation");
     }
 
-    // Whatever happens to it: nothing happens in the seed.
+    // Changes of these Shoots change nothing in the seed.
     let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
     for name in ["old", "fresh"] {
         world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, name), &confirmation);
@@ -188,7 +188,8 @@ fn doctor_names_shoots_that_cannot_be_served() {
     agent.stop();
 }
 
-/// A seed that obeys annotations of owners, and reconciles in windows only. Leases outlive the jumps of the clock.
+/// A seed that follows annotations of owners, and reconciles in windows only. Leases are longer than the jumps of the
+/// clock.
 fn patient(world: &World) -> Value {
     let mut config = world.edge_config();
     config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
@@ -211,7 +212,7 @@ fn a_shoot_waits_for_its_window_and_an_ignored_one_is_only_shown_to_extensions()
     world.garden.apply(&[Workerless::new(NAME).with("/spec/maintenance/timeWindow", window).build()]);
     let created = wait_until_created(&world.garden, PLACE);
 
-    // The owner changes a Shoot that is ignored. Only its `Cluster` follows, for the extensions.
+    // The owner changes an ignored Shoot. Only its `Cluster` follows, for the extensions.
     let ignored = |value: Value| json!({"metadata": {"annotations": {"shoot.gardener.cloud/ignore": value}}});
     world.garden.merge(CORE, "shoots", PLACE, &ignored(json!("true")));
     let mark = world.seed.request_count();
@@ -223,18 +224,18 @@ fn a_shoot_waits_for_its_window_and_an_ignored_one_is_only_shown_to_extensions()
     let now = shoot(&world, NAME);
     assert_eq!(now["status"]["lastOperation"], created["status"]["lastOperation"]);
     assert_eq!(now["status"]["observedGeneration"], created["metadata"]["generation"]);
-    // The applier may still say of ManagedResources what came of them, and the last of its tokens may come.
+    // The applier may still report the results of ManagedResources, and its last token may arrive.
     let served = ["/clusters/", "/managedresources/", "/secrets/shoot-access-"];
     let is_other = |line: &String| !served.iter().any(|part| line.contains(part));
     let others: Vec<String> = writes(&world, &[NAME], mark).into_iter().filter(is_other).collect();
     assert_eq!(others, Vec::<String>::new());
 
-    // A change counts at once, whatever the window.
+    // A change takes effect at once, whatever the window.
     world.garden.merge(CORE, "shoots", PLACE, &ignored(Value::Null));
     world.garden.merge(CORE, "shoots", PLACE, &json!({"spec": {"purpose": "development"}}));
     let before = wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
 
-    // Half past nine in UTC: the agent begins in the middle of the window, and the Shoot has its turn in it, once.
+    // Half past nine in UTC: the agent starts in the middle of the window, and reconciles the Shoot once.
     agent.stop();
     let opens = from_rfc3339("2026-01-05T09:35:00Z").unwrap();
     world.time.advance(opens.since(world.clock.now()));

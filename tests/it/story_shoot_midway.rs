@@ -1,4 +1,4 @@
-//! What happens to a Shoot that is on its way: the garden vanishes, its owner asks for something else.
+//! Events during the creation of a Shoot: the garden goes away, or its owner requests something else.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
 const SERVER: &str = "kube-apiserver";
 
-/// A Shoot whose API server cannot begin: its image cannot be pulled.
+/// A Shoot whose API server cannot start: its image cannot be pulled.
 fn stuck(world: &World, site: &Site) -> Agent {
     let mut config = world.edge_config();
     config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
@@ -30,7 +30,7 @@ fn shoot(world: &World) -> Value {
     world.garden.get(CORE, "shoots", PLACE.0, PLACE.1).unwrap()
 }
 
-/// Waits until the flow has nothing to do but to wait for the API server.
+/// Waits until the flow only waits for the API server.
 fn wait_for_the_server(world: &World) {
     world.garden.wait_for("the wait for the API server", |_| {
         let waits = "Waiting until Kubernetes API server rolled out";
@@ -47,14 +47,14 @@ fn is_healthy(world: &World, name: &str) -> bool {
 }
 
 #[test]
-fn a_garden_that_vanishes_midway_hears_later_what_came_of_it() {
+fn a_garden_that_goes_away_midway_gets_the_result_later() {
     let world = World::start(&Options::new("shoot-alone"));
     let site = world.site();
     let agent = stuck(&world, &site);
     let before = shoot(&world);
     world.garden.server().down();
 
-    // Everything that only the seed is needed for is done.
+    // Steps that need only the seed are done.
     site.trouble(&technical_id(NAME), SERVER, None);
     world.seed.wait_for("the Shoot's own objects to be applied", |_| {
         let all = ["shoot-core-system", "shoot-core-cluster-identity", "shoot-core-kube-controller-manager"];
@@ -64,7 +64,7 @@ fn a_garden_that_vanishes_midway_hears_later_what_came_of_it() {
     assert!(server.cluster.get("", "configmaps", "kube-system", "shoot-info").is_some());
     assert_eq!(shoot(&world), before);
 
-    // The garden hears of it, and nothing is done a second time: progress does not fall.
+    // The garden gets the result, and no step is repeated: progress does not decrease.
     world.garden.server().up().unwrap();
     let after = wait_until_created(&world.garden, PLACE);
     assert_eq!(after["status"]["lastErrors"], Value::Null);
@@ -77,7 +77,7 @@ fn a_garden_that_vanishes_midway_hears_later_what_came_of_it() {
 }
 
 #[test]
-fn what_the_owner_asks_for_midway_ends_what_was_going_on() {
+fn a_change_by_the_owner_midway_ends_the_current_operation() {
     let world = World::start(&Options::new("shoot-other"));
     let site = world.site();
     let agent = stuck(&world, &site);
@@ -85,7 +85,7 @@ fn what_the_owner_asks_for_midway_ends_what_was_going_on() {
     let generation = |shoot: &Value, pointer: &str| shoot.pointer(pointer).and_then(Value::as_i64).unwrap();
     assert_eq!(generation(&first, "/status/observedGeneration"), generation(&first, "/metadata/generation"));
 
-    // The next round begins anew with what is asked for now, and finds what was done.
+    // The next round starts with the new request, and finds the earlier results.
     let secrets = || world.seed.store().names("", "secrets", &technical_id(NAME));
     let made = secrets();
     let operation = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
@@ -100,7 +100,7 @@ fn what_the_owner_asks_for_midway_ends_what_was_going_on() {
     wait_for_the_server(&world);
     assert_eq!(secrets(), made);
 
-    // What cannot begin is an error in the end. The Shoot goes on as soon as the cause is gone.
+    // A start that fails becomes an error. The Shoot continues as soon as the cause is resolved.
     let error = world.garden.wait_for("the error", |_| {
         let errors = list(&shoot(&world), "/status/lastErrors").to_vec();
         errors.into_iter().find(|e| e["taskID"] == "Waiting until Kubernetes API server rolled out")

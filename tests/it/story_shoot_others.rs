@@ -1,5 +1,5 @@
-//! A Shoot that others have a share in: extensions that work on it, DNS records that somebody has to make, a garden that shows its
-//! public keys. The test plays the extensions.
+//! A Shoot with other participants: extensions that work on it, DNS records that an extension has to create, a garden
+//! that publishes its public keys. The test plays the extensions.
 
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::kube::DeleteParams;
@@ -59,7 +59,7 @@ fn answer(world: &World, name: &str, error: Option<&str>) -> Value {
 }
 
 #[test]
-fn extensions_of_a_shoot_have_their_turns() {
+fn extensions_of_a_shoot_work_at_their_time() {
     let world = World::start(&Options::new("shoot-extended"));
     let site = world.site();
     let mut early = reconcile_at("BeforeKubeAPIServer");
@@ -82,7 +82,7 @@ fn extensions_of_a_shoot_have_their_turns() {
         {"type": "late"}]);
     world.garden.apply(&[Workerless::new(NAME).with("/spec/extensions", extensions).build()]);
 
-    // The API server waits for the one that works before it.
+    // The API server waits for the extension that works before it.
     let namespace = technical_id(NAME);
     wait_for_task(&world, BEFORE);
     assert!(!has_server(&world));
@@ -90,7 +90,7 @@ fn extensions_of_a_shoot_have_their_turns() {
     let asked = answer(&world, "early", None);
     assert_eq!(asked["spec"], json!({"type": "early", "class": "shoot"}));
 
-    // The others come when it answers, all at once. One is slower than its registration allows.
+    // The others work when it answers, all at once. One is slower than its registration allows.
     let asked = answer(&world, "older", None);
     assert!(has_server(&world));
     assert_eq!(asked["spec"], json!({"type": "older", "class": "shoot"}));
@@ -104,7 +104,7 @@ fn extensions_of_a_shoot_have_their_turns() {
     assert!(text(&error, "/description").contains("Extension shoot--p--s1/asked"), "{error}");
     assert_eq!(error["codes"], Value::Null);
 
-    // They are asked again; an error of an extension keeps its code.
+    // The agent requests it again; an error of an extension keeps its code.
     for name in ["early", "older"] {
         answer(&world, name, None);
     }
@@ -126,7 +126,8 @@ fn extensions_of_a_shoot_have_their_turns() {
     }
     wait_until_created(&world.garden, PLACE);
 
-    // Nobody has asked one that is refused, nor one that works after workers. The namespace names those that could look at it.
+    // A refused extension gets no request, nor does one that works after workers. The namespace lists the extensions
+    // that may check it.
     assert_eq!(world.seed.store().names(GROUP, EXTENSIONS, &namespace), ["asked", "early", "older"]);
     let labels = world.seed.get("", "namespaces", "", &namespace).unwrap();
     let is_named =
@@ -134,7 +135,7 @@ fn extensions_of_a_shoot_have_their_turns() {
     let named = ["asked", "early", "older", "late", "refused"].map(is_named);
     assert_eq!(named, [true, true, true, true, false]);
 
-    // One that is not asked for any more goes.
+    // An extension that is no longer needed is deleted.
     let held = json!({"metadata": {"finalizers": ["extensions.gardener.cloud/lab"]}});
     world.seed.merge(GROUP, EXTENSIONS, (&namespace, "asked"), &held);
     let patch = json!({"spec": {"extensions": [{"type": "refused", "disabled": true}]}});
@@ -169,14 +170,14 @@ fn delete(world: &World, name: &str) {
 }
 
 fn wait_until_gone(world: &World, name: &str) {
-    world.garden.wait_for("the Shoot to be gone", |garden| {
+    world.garden.wait_for("the end of the Shoot", |garden| {
         garden.get(CORE, "shoots", PROJECT_NAMESPACE, name).is_none().then_some(())
     });
     assert!(world.seed.get("", "namespaces", "", &technical_id(name)).is_none());
     assert!(world.seed.get(GROUP, "clusters", "", &technical_id(name)).is_none());
 }
 
-/// One while the API server is there, the other one after it.
+/// One while the API server exists, the other one after it.
 fn extensions_go_in_turn(world: &World) {
     let namespace = technical_id(NAME);
     let held = json!({"metadata": {"finalizers": ["extensions.gardener.cloud/lab"]}});
@@ -202,7 +203,7 @@ fn extensions_go_in_turn(world: &World) {
     wait_until_gone(world, NAME);
 }
 
-/// A Seed whose Shoots have names in the DNS, and a garden that shows keys.
+/// A Seed whose Shoots have DNS names, and a garden that publishes keys.
 pub(crate) fn with_names(world: &World) -> Value {
     let secret = |name: &str, labels: Value, data: Value| {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "garden", "labels": labels},
@@ -278,8 +279,8 @@ fn what_is_advertised(world: &World, site: &Site) {
     assert!(site.routes().find("127.0.0.1", port).is_some());
 }
 
-/// A record that a task asks for is reconciled, and one that cannot be changed is made anew, within one operation. The tasks
-/// that are done are struck off.
+/// A record that a task requests is reconciled, and an immutable one is created again, within one operation. The
+/// completed tasks are removed from the annotation.
 fn the_owner_asks_for_records(world: &World) {
     const TASKS: &str = "shoot.gardener.cloud/tasks";
     let namespace = technical_id(NAME);
@@ -291,13 +292,13 @@ fn the_owner_asks_for_records(world: &World) {
     answer_in(world, RECORDS, (&namespace, "s1-internal"), None);
     let external = answer_in(world, RECORDS, (&namespace, "s1-external"), None);
     assert_eq!(external["spec"]["recordType"], "A");
-    world.garden.wait_for("the tasks to be struck off", |_| {
+    world.garden.wait_for("the tasks to be removed", |_| {
         (shoot(world)["metadata"]["annotations"][TASKS] == "deployInfrastructure").then_some(())
     });
     wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
 }
 
-/// The name of the server stays until it is not needed any more. The garden shows no keys in the end.
+/// The server's DNS name stays as long as it is needed. In the end the garden publishes no keys.
 fn names_go_with_their_shoot(world: &World) {
     let namespace = technical_id(NAME);
     let held = json!({"metadata": {"finalizers": ["extensions.gardener.cloud/lab"]}});
@@ -329,7 +330,7 @@ fn a_shoot_with_names_in_the_dns_waits_for_them() {
     let shoot_of_garden = Workerless::new(NAME).annotated("authentication.gardener.cloud/issuer", "managed");
     world.garden.apply(&[shoot_of_garden.build()]);
 
-    // The control plane does not wait for its names; whoever goes in does.
+    // The control plane does not wait for its DNS names, but access to the cluster needs them.
     let namespace = technical_id(NAME);
     let external = answer_in(&world, RECORDS, (&namespace, "s1-external"), None);
     is_as_upstream(&external, "external", "api.s1.p.shoots.example.org");
@@ -346,7 +347,7 @@ fn a_shoot_with_names_in_the_dns_waits_for_them() {
     };
     assert!(!is_inside(&world.seed));
 
-    // The extension has the last word on its record.
+    // The error of the extension for its record.
     let error = world.garden.wait_for("the error of the record", |_| {
         let errors = list(&shoot(&world), "/status/lastErrors").to_vec();
         errors.into_iter().find(|error| error["taskID"] == "Deploying internal domain DNS record")
@@ -364,7 +365,7 @@ fn a_shoot_with_names_in_the_dns_waits_for_them() {
     what_is_advertised(&world, &site);
     what_the_server_is_told(&world);
 
-    // Records that are right are left alone.
+    // Correct records are not touched.
     let before = world.seed.get(GROUP, RECORDS, &namespace, "s1-internal").unwrap();
     let again = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     world.garden.merge(CORE, "shoots", PLACE, &again);
@@ -372,7 +373,7 @@ fn a_shoot_with_names_in_the_dns_waits_for_them() {
     assert_eq!(world.seed.get(GROUP, RECORDS, &namespace, "s1-internal").unwrap(), before);
     the_owner_asks_for_records(&world);
 
-    // A domain that nobody writes records for is an error that its owner has to mend; nothing is made.
+    // If no extension writes records for a domain, its owner has to correct the error, and no record is created.
     let lost =
         Workerless::new("s2").bound_to(world.name).with("/spec/dns", json!({"domain": "s2.example.com"}));
     world.garden.apply(&[lost.build()]);

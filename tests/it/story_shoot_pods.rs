@@ -1,5 +1,5 @@
-//! What pods of a control plane get where no webhook of a gardener-resource-manager sets it: replicas and a spread that outlive
-//! failures, how long they stay on a node that is gone, a seccomp profile.
+//! Settings of a control plane's pods that no webhook of a gardener-resource-manager adds: replicas and a spread that
+//! tolerate failures, the time they stay on a lost node, a seccomp profile.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn tolerations() -> Value {
 }
 
 #[test]
-fn they_outlive_failures_as_configured() {
+fn pods_tolerate_failures_as_configured() {
     let world = World::start(&Options::new("failing"));
     let site = world.site();
     for name in ["second", "third"] {

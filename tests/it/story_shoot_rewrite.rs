@@ -1,4 +1,4 @@
-//! What a Shoot stores is written anew, because the key or the list of what is encrypted has changed.
+//! The stored objects of a Shoot are written again, because the key or the list of encrypted resources has changed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,12 +22,12 @@ use crate::support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technic
 use crate::world::{CORE, Options, World};
 
 const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
-/// Objects that are written anew, in a long run and else.
+/// The number of objects to write again, in a long run and in a normal one.
 const MANY: [usize; 2] = [2_000, 500];
-/// The agent is killed at so many parts of them.
+/// The agent is killed after this many equal parts of them.
 const KILLS: [usize; 3] = [1, 33, 67];
 
-/// Nobody waits so long for an answer.
+/// No client waits that long for an answer.
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn secret(name: &str) -> Value {
@@ -43,7 +43,7 @@ fn is_labelling(seen: &Seen) -> bool {
     seen.method == "PATCH" && label(seen.body.as_ref()).is_some_and(Value::is_string)
 }
 
-/// Requests that have put the label on an object, or taken it off.
+/// Requests that added the label to an object, or removed it.
 fn rewrites(cluster: &TestCluster, is_on: bool) -> Vec<Recorded> {
     let mut all = cluster.requests();
     all.retain(|request| {
@@ -53,7 +53,7 @@ fn rewrites(cluster: &TestCluster, is_on: bool) -> Vec<Recorded> {
     all
 }
 
-/// The most requests that began within one second.
+/// The highest number of requests within one second.
 fn most_in_a_second(requests: &[Recorded]) -> usize {
     let times: Vec<Timestamp> = requests.iter().map(|request| request.at).collect();
     let within = |from: usize| {
@@ -69,7 +69,7 @@ fn labels_of_secrets(cluster: &TestCluster) -> usize {
 }
 
 #[test]
-fn many_objects_are_written_anew_at_a_pace_and_once() {
+fn many_objects_are_written_again_once_and_at_a_limited_rate() {
     let many = MANY[usize::from(!is_long())];
     let kills_at = KILLS.map(|percent| many * percent / 100);
     let world = World::start(&Options::calm("shoot-many"));
@@ -81,7 +81,7 @@ fn many_objects_are_written_anew_at_a_pace_and_once() {
     for name in &names {
         cluster.create("v1", "secrets", &secret(name));
     }
-    // Each of these takes effect, and the agent does not hear of it.
+    // Each of these takes effect, but the agent gets no answer.
     let (count, due) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(0)));
     let (counter, cable, kills) = (count, Arc::new(Mutex::new(agent.cable())), due.clone());
     let wire = cable.clone();
@@ -130,7 +130,7 @@ fn many_objects_are_written_anew_at_a_pace_and_once() {
 
 /// Owners of Shoots have webhooks that refuse every change.
 #[test]
-fn an_object_that_is_refused_is_named_and_holds_up_no_other() {
+fn a_refused_object_is_named_and_delays_no_other() {
     let world = World::start(&Options::new("shoot-refused"));
     let site = world.site();
     let agent = created(&world, &site, Workerless::new(NAME));
@@ -143,7 +143,7 @@ fn an_object_that_is_refused_is_named_and_holds_up_no_other() {
         Failure::new(403, "Forbidden", "admission webhook \"no.example.org\" denied the request: hands off");
     let of = |name: &'static str| move |seen: &Seen| is_labelling(seen) && seen.info.name == name;
     let refused = cluster.faults().when(of("held")).then(Action::Refuse(refusal));
-    // As a webhook that does not answer, either.
+    // The same for a webhook that does not answer.
     let slow = cluster.faults().when(of("slow")).then(Action::Silence(HOUR));
     let conflict = Failure::conflict("", "secrets", "busy", "it was changed");
     let busy = cluster.faults().when(of("busy")).times(2).then(Action::Refuse(conflict));
@@ -169,7 +169,7 @@ fn an_object_that_is_refused_is_named_and_holds_up_no_other() {
     cluster.wait_for("the others", |cluster| {
         ((labels_of_secrets(cluster), busy.hits()) == (3, 2)).then_some(())
     });
-    // It goes on by itself.
+    // It continues automatically.
     refused.cancel();
     slow.cancel();
     wait_for_phases(&world, &[("etcdEncryptionKey", "Completed")]);
@@ -177,10 +177,10 @@ fn an_object_that_is_refused_is_named_and_holds_up_no_other() {
     agent.stop();
 }
 
-/// A kube-apiserver of before encrypts with the key of before until it has ended. What it stores after its object was written anew
-/// could not be read any more once that key is gone.
+/// A kube-apiserver of the old version encrypts with the old key until it ends. If it stored objects after they were
+/// written again, they would become unreadable once that key is deleted.
 #[test]
-fn nothing_is_written_anew_while_a_server_of_before_runs() {
+fn nothing_is_written_again_while_an_old_server_runs() {
     let world = World::start(&Options::new("shoot-lingers"));
     let options = crate::support::shoot::Options {
         lingers: Duration::from_secs(40),
@@ -245,7 +245,7 @@ fn other_resources_are_encrypted() {
     });
     cluster.apply(&[json!({"apiVersion": "example.org/v1", "kind": "Thing",
         "metadata": {"name": "thing", "namespace": "default"}})]);
-    // A server that another program answers for, and that does not answer: what it stores is elsewhere.
+    // Another program serves this API group and does not answer: its objects are stored elsewhere.
     let service = json!({"name": "s", "namespace": "default"});
     cluster.apply(&[json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
         "metadata": {"name": "v1.away.example.org"},
@@ -264,12 +264,12 @@ fn other_resources_are_encrypted() {
     encrypted(&world, &json!(["configmaps", "things.example.org"]));
     assert_eq!(names(true), ["configmaps map", "things thing"]);
     assert_eq!(names(false), ["configmaps map", "things thing"]);
-    // What is not encrypted any more is written anew, too; what stays is not touched.
+    // Objects that are no longer encrypted are written again, too; the others are not touched.
     encrypted(&world, &json!(["configmaps"]));
     assert_eq!(names(true), ["configmaps map", "things thing", "things thing"]);
     assert_eq!(names(false), ["configmaps map", "things thing", "things thing"]);
 
-    // Another provider needs another key, and everything that is encrypted is written anew.
+    // Another provider needs another key, and all encrypted objects are written again.
     let mark = cluster.request_count();
     let provider = json!({"spec": {"kubernetes": {"kubeAPIServer": {"encryptionConfig": {"provider": {"type": "secretbox"}}}}}});
     world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, NAME), &provider);

@@ -1,5 +1,5 @@
-//! The credentials of a Shoot are rotated, from the start to the completion, and nobody who has adopted the new ones in time
-//! is ever locked out.
+//! The credentials of a Shoot are rotated, from the start to the completion, and no client that adopts the new ones in
+//! time ever loses access.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub const NAME: &str = "s1";
 pub const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
 const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
 
-/// How many Secrets of each configuration a Go gardenlet has when the rotation is prepared, and when it is completed. Its own
-/// resource manager and Istio are not counted.
+/// The number of Secrets of each configuration that a Go gardenlet has when the rotation is prepared, and when it is
+/// completed, without its own resource manager and Istio.
 const GOLDEN: [(&str, usize, usize); 23] = [
     ("ca", 2, 1),
     ("ca-bundle", 1, 1),
@@ -76,7 +76,7 @@ pub fn ask_for(world: &World, operation: &str) {
     world.garden.merge(CORE, "shoots", PLACE, &operation);
 }
 
-/// Waits until the rotations have come so far, and nothing is going on any more.
+/// Waits until the rotations have reached this phase, and no operation is running.
 pub fn wait_for_phases(world: &World, phases: &[(&str, &str)]) -> Value {
     world.garden.wait_for(&format!("{phases:?}"), |_| {
         let shoot = shoot(world);
@@ -88,7 +88,7 @@ pub fn wait_for_phases(world: &World, phases: &[(&str, &str)]) -> Value {
     })
 }
 
-/// An administrator, with the kubeconfig that the garden issues now.
+/// An administrator, with the kubeconfig that the garden currently issues.
 fn administrator(world: &World, site: &Site) -> Client {
     let body = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
         "spec": {"expirationSeconds": 86_400}});
@@ -106,7 +106,7 @@ fn get_in(client: &Client) -> Result<Value, Error> {
     client.get::<Value>(&NAMESPACE, "", "kube-system")
 }
 
-/// How many PEM texts clients are given to verify the API server.
+/// The number of CAs in the bundle that clients use to verify the API server.
 pub fn authorities(world: &World) -> usize {
     let ca = world.garden.get("", "configmaps", PROJECT_NAMESPACE, "s1.ca-cluster").unwrap();
     text(&ca, "/data/ca.crt").matches("BEGIN CERTIFICATE").count()
@@ -131,7 +131,7 @@ pub fn golden(is_prepared: bool) -> BTreeMap<String, usize> {
     all.filter(|(_, count)| *count > 0).collect()
 }
 
-/// The phases of a rotation in their order, out of the history that the garden keeps.
+/// The phases of a rotation in their order, from the history that the garden stores.
 pub fn phases(world: &World, what: &str) -> Vec<String> {
     let state = world.garden.store().read();
     let of_shoot = state.since(state.compacted).filter(|change| {
@@ -178,8 +178,8 @@ fn all_credentials_are_rotated() {
     let cluster = &site.server(&technical_id(NAME)).unwrap().cluster;
     add_account(cluster);
     let first = administrator(&world, &site);
-    // What administrators may do comes with a ManagedResource, and nobody waits for that.
-    cluster.wait_for("the administrator to get in", |_| get_in(&first).ok());
+    // A ManagedResource grants the permissions of administrators, and the flow does not wait for it.
+    cluster.wait_for("the access of the administrator", |_| get_in(&first).ok());
     assert_eq!(authorities(&world), 1);
 
     ask_for(&world, "rotate-credentials-start");
@@ -199,7 +199,7 @@ fn all_credentials_are_rotated() {
     assert_eq!(phases(&world, "etcdEncryptionKey"), ["Preparing", "Prepared", "Completing", "Completed"]);
     assert_eq!(secrets(&world), golden(true));
     assert_eq!(annotations(&world), Vec::<String>::new());
-    // Old and new clients get in, whichever CA they know.
+    // Old and new clients have access, whichever CA they trust.
     assert_eq!(authorities(&world), 2);
     get_in(&first).unwrap();
     let second = administrator(&world, &site);
@@ -222,7 +222,7 @@ fn all_credentials_are_rotated() {
     assert_eq!(authorities(&world), 1);
     let third = administrator(&world, &site);
     get_in(&third).unwrap();
-    // Who has not adopted the new CA does not believe the server, and is not believed.
+    // A client without the new CA does not trust the server, and is not trusted.
     assert!(get_in(&first).is_err());
     let late = Client::new(
         kube::Connection { trust: third.connection().trust.clone(), ..(*first.connection()).clone() },

@@ -1,5 +1,5 @@
-//! The agent is killed while it rotates the credentials of a Shoot: at the borders between tasks, and at other writes. It starts
-//! again, and the rotation ends as it would have ended.
+//! The agent is killed while it rotates the credentials of a Shoot: at the borders between tasks, and at other writes.
+//! It starts again, and the result is the same.
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -19,9 +19,9 @@ use crate::support::shoot::history;
 use crate::support::shoot::object::Workerless;
 use crate::world::{Options, World};
 
-/// What has ended last, and where that is.
+/// The task that has ended last, and the point.
 const BORDERS: [(&str, Point<&str>); 9] = [
-    ("beginning of the operation", After("garden: PATCH shoots/status s1 Processing")),
+    ("start of the operation", After("garden: PATCH shoots/status s1 Processing")),
     ("Deploying control plane namespace", Before("seed: POST secrets ca-<hash>")),
     ("the etcds know both CAs", Before("seed: PATCH deployments kube-apiserver")),
     ("the servers know both keys", After("seed: PATCH deployments kube-apiserver #2")),
@@ -31,12 +31,12 @@ const BORDERS: [(&str, Point<&str>); 9] = [
     ("success of the first step", After("garden: PATCH shoots/status s1 Succeeded")),
     ("success of the second step of the key", After("garden: PATCH shoots/status s1 Succeeded #2")),
 ];
-/// So many of them are tried in a normal run; `GARDENLET_TESTS_LONG` tries all and more. `GARDENLET_TESTS_SEED` repeats a
+/// A normal run tries this many of them. `GARDENLET_TESTS_LONG` tries all and more. `GARDENLET_TESTS_SEED` repeats a
 /// choice.
 const SAMPLE: usize = 2;
 const OTHERS: usize = 20;
 
-/// One rotation, and what is wrong in its end.
+/// One rotation, and the problems at its end.
 fn run(at: Option<&Point>) -> (Arc<Kill>, Vec<String>) {
     let world = World::start(&Options::new("shoot-turn-crash"));
     let site = world.site();

@@ -1,5 +1,5 @@
-//! A Shoot goes to sleep and wakes up: nothing of it runs meanwhile, nobody asks its API server, and its data and its address are
-//! those of before.
+//! A Shoot is hibernated and woken up. Meanwhile none of its pods run and its API server gets no requests. Afterwards
+//! it has the same data and the same address.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
 const DONE: &str = "Reconcile Succeeded 100";
 const HOUR: Duration = Duration::from_secs(3_600);
-/// With their kinds, what a Shoot runs with.
+/// The workloads of a Shoot with their kinds.
 const WORKLOADS: [(&str, &str); 4] = [
     ("deployments", "kube-apiserver"),
     ("deployments", "kube-controller-manager"),
@@ -29,7 +29,7 @@ const WORKLOADS: [(&str, &str); 4] = [
     ("statefulsets", "etcd-events"),
 ];
 
-/// Leases outlive the jumps of the clock.
+/// Leases are longer than the jumps of the clock.
 fn config(world: &World) -> Value {
     let mut config = world.edge_config();
     config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
@@ -73,7 +73,7 @@ fn services(world: &World) -> Vec<Value> {
     all.iter().map(|service| json!([service["metadata"]["uid"], service["spec"]])).collect()
 }
 
-/// What the applier says of the Shoot's objects.
+/// The applier's conditions for the Shoot's objects.
 fn said(world: &World) -> Vec<Value> {
     let find = |name: &&str| world.seed.get(MANAGED_RESOURCES, "managedresources", &technical_id(NAME), name);
     MANAGED.iter().filter_map(find).map(|managed| managed["status"]["conditions"].clone()).collect()
@@ -85,7 +85,7 @@ fn is_asleep(world: &World) {
     assert_eq!(replicas(world), [0; 4]);
 }
 
-/// Waits for the end of an operation that may have followed another one before that came to its end.
+/// Waits for the end of an operation, which may follow another one.
 pub(crate) fn until(world: &World, line: &str) -> Value {
     let found = world.garden.wait_on(&pace::clock(), PATIENCE, |_| {
         let shoot = shoot(world);
@@ -116,7 +116,7 @@ fn has_note(site: &Site) {
 }
 
 #[test]
-fn a_shoot_sleeps_and_wakes_up_where_it_was() {
+fn a_shoot_is_hibernated_and_wakes_up_with_its_data() {
     let world = World::start(&Options::new("shoot-sleep"));
     let site = world.site();
     let agent = begun(&world, &site);
@@ -132,7 +132,7 @@ fn a_shoot_sleeps_and_wakes_up_where_it_was() {
     assert_eq!(asleep["status"]["lastErrors"], Value::Null);
     let operations = history::operations(&world.garden, PLACE.0, PLACE.1);
     assert!(operations.iter().any(|o| o.description.contains("Hibernating control plane")), "{operations:?}");
-    world.seed.wait_for("the Cluster that says so", |seed| {
+    world.seed.wait_for("the Cluster with this state", |seed| {
         let cluster = seed.get("extensions.gardener.cloud", "clusters", "", &technical_id(NAME))?;
         let shoot = &cluster["spec"]["shoot"];
         (shoot["spec"]["hibernation"]["enabled"] == true && shoot["status"]["hibernated"] == true)
@@ -143,7 +143,7 @@ fn a_shoot_sleeps_and_wakes_up_where_it_was() {
     let told = Desk::new(&world, object::make_edge).explain(&["shoot", &format!("{}/{}", PLACE.0, PLACE.1)]);
     assert!(told.contains("it is asleep: its control plane has no pods"), "{told}");
 
-    // Nobody tries to reach it, and what was said of its objects stays.
+    // There are no connections to it, and the conditions of its objects stay.
     let (conditions, dials) = (said(&world), site.routes().dials(&technical_id(NAME)));
     assert_eq!(conditions.len(), MANAGED.len());
     assert!(dials > 0);
@@ -152,7 +152,7 @@ fn a_shoot_sleeps_and_wakes_up_where_it_was() {
     assert_eq!(site.routes().dials(&technical_id(NAME)), dials);
     assert_eq!(said(&world), conditions);
 
-    // A reconciliation while it sleeps wakes nothing.
+    // A reconciliation during hibernation does not wake it up.
     let operation = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     world.garden.merge(CORE, "shoots", PLACE, &operation);
     wait_until(&world.garden, PLACE, DONE);
@@ -169,7 +169,7 @@ fn a_shoot_sleeps_and_wakes_up_where_it_was() {
 }
 
 #[test]
-fn a_shoot_may_sleep_from_its_beginning() {
+fn a_shoot_may_be_created_hibernated() {
     let world = World::start(&Options::new("shoot-born-asleep"));
     let site = world.site();
     let agent = begun(&world, &site);
@@ -183,7 +183,7 @@ fn a_shoot_may_sleep_from_its_beginning() {
     };
     assert!(!made(&world), "it had a pod");
     assert_eq!(site.routes().dials(&technical_id(NAME)), 0);
-    // Its first server is of the version that its owner has chosen meanwhile.
+    // Its first server has the version that its owner has chosen meanwhile.
     let spec = json!({"hibernation": {"enabled": false}, "kubernetes": {"version": "1.35.4"}});
     world.garden.merge(CORE, "shoots", PLACE, &json!({ "spec": spec }));
     is_awake(&world);
@@ -192,9 +192,9 @@ fn a_shoot_may_sleep_from_its_beginning() {
     agent.stop();
 }
 
-/// Its API server was never made, and is not made now.
+/// Its API server was never created, and is not created now.
 #[test]
-fn a_shoot_that_is_being_made_may_go_to_sleep() {
+fn a_shoot_may_be_hibernated_during_its_creation() {
     let world = World::start(&Options::new("shoot-early-sleep"));
     let site = world.site();
     let agent = begun(&world, &site);
@@ -217,7 +217,7 @@ fn a_shoot_that_is_being_made_may_go_to_sleep() {
 
 /// The API server has ended, and etcd cannot.
 #[test]
-fn who_wants_it_awake_again_need_not_wait_until_it_sleeps() {
+fn a_shoot_may_be_woken_up_during_its_hibernation() {
     let world = World::start(&Options::new("shoot-half-asleep"));
     let site = world.site();
     let agent = begun(&world, &site);

@@ -1,4 +1,4 @@
-//! The agent is killed while it puts a Shoot to sleep or wakes it up: it ends where it would have ended, with the data of before.
+//! The agent is killed while it hibernates a Shoot or wakes it up: the result is the same, with the same data.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -19,14 +19,14 @@ use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id}
 use crate::world::{Options, World};
 
 const DONE: &str = "Reconcile Succeeded 100";
-/// As for a creation.
+/// The same as for a creation.
 const SAMPLE: usize = 2;
 const SAMPLE_TIME: Duration = Duration::from_secs(10);
 const PARALLEL: usize = 2;
-/// Of the borders, a normal run tries one in so many.
+/// A normal run tries one border in this many.
 const STEP: usize = 5;
 
-/// What the Shoot is on its way to.
+/// The direction of the Shoot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     Asleep,
@@ -34,7 +34,7 @@ enum Way {
 }
 
 impl Way {
-    /// The borders between the tasks that make the difference: what has ended last.
+    /// The borders between the tasks that make the difference: the task that has ended last.
     fn borders(self) -> Vec<Point> {
         let begin = [
             After("garden: PATCH shoots/status s1 Processing"),
@@ -70,7 +70,7 @@ struct Outcome {
     problems: Vec<String>,
 }
 
-/// One way. `undisturbed`: what it has to end with.
+/// One direction. `undisturbed`: the expected result.
 fn run(way: Way, at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
     let world = World::start(&Options::new("shoot-sleep-crash"));
     let site = world.site();
@@ -133,7 +133,7 @@ fn judge(way: Way, point: &Point, undisturbed: &Outcome) -> (bool, Vec<String>) 
         found.push(format!("{point:?}:\n  {}", outcome.problems.join("\n  ")));
     }
     if !happened && way.borders().contains(point) {
-        found.push(format!("nobody asked for {point:?}"));
+        found.push(format!("there was no request {point:?}"));
     }
     (happened, found)
 }
@@ -165,7 +165,7 @@ fn try_points(way: Way) {
 }
 
 #[test]
-fn a_kill_changes_nothing_for_a_shoot_that_goes_to_sleep() {
+fn a_kill_changes_nothing_for_a_shoot_that_is_hibernated() {
     try_points(Way::Asleep);
 }
 

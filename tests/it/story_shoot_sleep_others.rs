@@ -1,5 +1,5 @@
-//! Others have a share in a Shoot that goes to sleep: extensions that hibernate while its API server answers, or when it is gone,
-//! and the DNS records of a server that nobody shall look for. The test plays the extensions.
+//! Other participants in the hibernation of a Shoot: extensions that hibernate while its API server answers or after
+//! its end, and the DNS records of a server that is not reachable. The test plays the extensions.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn answer(world: &World, plural: &'static str, names: &[&str]) {
     }
 }
 
-/// Whether an extension is asked for something.
+/// Whether an extension has this request.
 fn is_asked(world: &World, name: &str) -> bool {
     let object = world.seed.get(GROUP, EXTENSIONS, &technical_id(NAME), name).unwrap();
     entry(&object, "/metadata/annotations", "gardener.cloud/operation").is_some()
@@ -34,7 +34,7 @@ fn tasks(world: &World) -> String {
     entry(&shoot, "/metadata/annotations", "shoot.gardener.cloud/tasks").unwrap_or_default().to_owned()
 }
 
-/// A record is to go, and its extension lets it.
+/// A record is deleted, and its extension removes the finalizer.
 fn release(world: &World, name: &str) {
     let key = (technical_id(NAME), name);
     let going = world.seed.wait_for(&format!("the deletion of {name}"), |seed| {
@@ -47,7 +47,7 @@ fn release(world: &World, name: &str) {
 }
 
 #[test]
-fn extensions_hibernate_in_reverse_order_and_names_go() {
+fn extensions_hibernate_in_reverse_order_and_records_are_deleted() {
     let world = World::start(&Options::new("shoot-sleep-named"));
     let site = world.site();
     register(&world, "early", &{
@@ -70,7 +70,7 @@ fn extensions_hibernate_in_reverse_order_and_names_go() {
         &world,
         "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
     );
-    // What works with the API server still has it, and reads in the Cluster what is coming.
+    // Extensions that need the API server still have it, and the Cluster announces the hibernation.
     assert_eq!(pods(&world).len(), 4);
     assert_eq!(["older", "early"].map(|name| is_asked(&world, name)), [true, false]);
     let cluster = world.seed.get(GROUP, "clusters", "", &technical_id(NAME)).unwrap();
@@ -93,7 +93,7 @@ fn extensions_hibernate_in_reverse_order_and_names_go() {
     );
     assert_eq!(world.seed.store().names(GROUP, RECORDS, &technical_id(NAME)), [""; 0]);
 
-    // The garden asks for the records; they come before the Shoot is entered.
+    // The garden requests the records; they exist before clients use the Shoot.
     ask(&world, false);
     answer(&world, EXTENSIONS, &["early"]);
     answer(&world, RECORDS, &["s1-external", "s1-internal"]);

@@ -1,4 +1,5 @@
-//! Snapshots of a Shoot's etcd: what takes them comes, rests while the Shoot sleeps, and goes; what became of them is told.
+//! Snapshots of a Shoot's etcd: their CronJob is created, suspended during hibernation, and deleted; conditions report
+//! their results.
 
 use serde_json::{Value, json};
 
@@ -43,7 +44,7 @@ fn end(world: &World, name: &str, code: i64, told: &Value) {
 }
 
 #[test]
-fn snapshots_are_taken_and_told_and_end() {
+fn snapshots_are_taken_reported_and_disabled() {
     let world = World::start(&Options::new("shoot-snapshots"));
     let site = world.site();
     let off = story_shoot_care::config(&world);
@@ -53,10 +54,10 @@ fn snapshots_are_taken_and_told_and_end() {
     agent.launch();
     world.wait_until_ready();
 
-    // Nobody knows the image of the agent.
+    // The image of the agent is not configured.
     world.garden.apply(&[Workerless::new(NAME).build()]);
     let shoot = || world.garden.get(CORE, "shoots", PLACE.0, PLACE.1).unwrap();
-    wait_for("an error that tells what to do", || {
+    wait_for("an error with a remedy", || {
         let error = shoot()["status"]["lastErrors"][0]["description"].to_string();
         error.contains("edge.etcd.snapshots.image").then_some(())
     });
@@ -97,7 +98,7 @@ fn snapshots_are_taken_and_told_and_end() {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
 
-    // It sleeps, and there is nothing to take.
+    // It is hibernated, and there is nothing to save.
     ask(&world, true);
     until(&world, DONE);
     assert_eq!(job(&world).unwrap()["spec"]["suspend"], true);
@@ -110,7 +111,7 @@ fn snapshots_are_taken_and_told_and_end() {
     );
     assert!(!text(&awake, "/metadata/annotations/snapshots.gardenlet.gardener.cloud~1since").is_empty());
 
-    // They are switched off: the data stay.
+    // Snapshots are disabled: the data stays.
     let before = etcd(&world);
     agent.reload(&off);
     reconcile(&world);

@@ -1,5 +1,5 @@
-//! What the garden keeps of a Shoot: its keys and the states of its extensions, soon after each change, and not more often than
-//! that takes. The test plays the extension.
+//! The ShootState in the garden: the keys of a Shoot and the states of its extensions, soon after each change, with the
+//! smallest number of writes. The test plays the extension.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use crate::world::{CORE, Options, World};
 const GROUP: &str = "extensions.gardener.cloud";
 const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
-/// How soon a change is in the garden.
+/// The time after which a change is in the garden.
 const WITHIN: Duration = Duration::from_secs(60);
-/// The Secrets of a Shoot without workers that cannot be made anew, by the name of their configuration.
+/// The Secrets of a Shoot without workers that cannot be created again, by the name of their configuration.
 const KEPT: [&str; 7] = [
     "ca",
     "ca-client",
@@ -33,7 +33,7 @@ const KEPT: [&str; 7] = [
 fn config(world: &World) -> Value {
     let mut config = world.edge_config();
     config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
-    // They outlive jumps of the clock.
+    // They are longer than the jumps of the clock.
     config["leaderElection"] =
         json!({"leaderElect": true, "leaseDuration": "60h", "renewDeadline": "50h", "retryPeriod": "2s"});
     config
@@ -47,13 +47,13 @@ fn written_at(state: &Value) -> Timestamp {
     from_rfc3339(entry(state, "/metadata/annotations", "gardener.cloud/timestamp").unwrap()).unwrap()
 }
 
-/// How often it was written.
+/// The number of writes.
 fn writes(world: &World) -> usize {
     let state = world.garden.store().read();
     state.since(state.compacted).filter(|change| change.id.is_of(CORE, "shootstates")).count()
 }
 
-/// Waits for a ShootState with something in it that was changed at `since`, and is there within a minute.
+/// Waits for a ShootState that contains a change made at `since`. It must contain the change within a minute.
 fn wait_for_state(world: &World, what: &str, since: Timestamp, is_it: impl Fn(&Value) -> bool) -> Value {
     let found = world.garden.wait_for(what, |_| state(world).filter(|state| is_it(state)));
     let took = written_at(&found).since(since);
@@ -65,14 +65,14 @@ fn extension<'a>(state: &'a Value, name: &str) -> Option<&'a Value> {
     list(state, "/spec/extensions").iter().find(|entry| entry["kind"] == "Extension" && entry["name"] == name)
 }
 
-/// What the extension says of its object; the time of the change.
+/// Writes the extension's status; returns the time of the change.
 fn says(world: &World, name: &str, status: &Value) -> Timestamp {
     let now = world.clock.now();
     world.seed.merge_status(GROUP, "extensions", (&technical_id(NAME), name), &json!({ "status": status }));
     now
 }
 
-/// Of a class that no reconciliation of the Shoot looks after: none deletes it.
+/// Of a class that no reconciliation of the Shoot handles, so that none deletes it.
 fn make_extension(world: &World, name: &str) {
     let object = json!({"apiVersion": format!("{GROUP}/v1alpha1"), "kind": "Extension", "metadata": {"name": name, "namespace": technical_id(NAME)},
         "spec": {"type": name, "class": "seed"}});
@@ -83,7 +83,7 @@ fn has_number(state: &Value, number: i64) -> bool {
     extension(state, "lab").is_some_and(|entry| entry["state"] == json!({"number": number}))
 }
 
-/// Each Secret that is to be kept is there as it is in the seed, and nothing else.
+/// The ShootState has each persisted Secret with the data of the seed, and no other Secret.
 fn the_secrets_are_there(world: &World, state: &Value) {
     let all = world.seed.store().list("", "secrets", &technical_id(NAME));
     let kept: Vec<_> =
@@ -104,7 +104,7 @@ fn the_secrets_are_there(world: &World, state: &Value) {
     assert!(missing.is_empty(), "{missing:?} of {configs:?}");
 }
 
-/// A rotation makes Secrets and removes others.
+/// A rotation creates Secrets and deletes others.
 fn a_secret_comes_and_goes(world: &World) {
     let id = technical_id(NAME);
     let labels = json!({"managed-by": "secrets-manager", "persist": "true", "name": "extra"});
@@ -154,7 +154,7 @@ fn many_changes_are_few_writes(world: &World) {
     wait_for_state(world, "the last state", now, |state| has_number(state, 100));
     let written = writes(world) - before;
     assert!((1..=12).contains(&written), "{written} writes");
-    // What is no state is no reason.
+    // Changes of other fields cause no write.
     let before = writes(world);
     let when = rfc3339(world.clock.now());
     let condition = json!({"type": "Healthy", "status": "True", "reason": "r", "message": "m",
@@ -171,7 +171,7 @@ fn reads(world: &World, mark: usize) -> usize {
 }
 
 #[test]
-fn what_cannot_be_made_anew_is_kept_in_the_garden() {
+fn data_that_cannot_be_created_again_is_stored_in_the_garden() {
     let world = World::start(&Options::new("shoot-state"));
     let site = world.site();
     let agent = world.agent_of(&site, &config(&world));
@@ -189,16 +189,16 @@ fn what_cannot_be_made_anew_is_kept_in_the_garden() {
     a_state_and_what_it_names(&world);
     many_changes_are_few_writes(&world);
 
-    // After a restart the garden is asked what it has, and nothing is written.
+    // After a restart the agent reads the ShootState from the garden, and writes nothing.
     let (before, mark) = (writes(&world), world.garden.request_count());
     agent.stop();
     agent.launch();
-    world.garden.wait_for("a look at the ShootState", |_| (reads(&world, mark) > 0).then_some(()));
+    world.garden.wait_for("a read of the ShootState", |_| (reads(&world, mark) > 0).then_some(()));
     let now = says(&world, "lab", &json!({"state": {"number": 200}}));
     wait_for_state(&world, "a state after the restart", now, |state| has_number(state, 200));
     assert_eq!(writes(&world) - before, 1);
 
-    // Without a garden it is written once, when the garden is back.
+    // Changes without a garden cause one write, when the garden is back.
     let before = writes(&world);
     world.garden.server().down();
     for number in 201..=205 {
@@ -210,7 +210,7 @@ fn what_cannot_be_made_anew_is_kept_in_the_garden() {
     wait_for_state(&world, "the state of the outage", now, |state| has_number(state, 205));
     assert_eq!(writes(&world) - before, 1);
 
-    // What is too large is left out and told; the rest is kept.
+    // A too large state is omitted and reported; the rest is stored.
     make_extension(&world, "huge");
     says(&world, "huge", &json!({"state": {"all": "x".repeat(1_400_000)}}));
     let now = says(&world, "lab", &json!({"state": {"number": 300}}));
@@ -232,7 +232,7 @@ fn what_cannot_be_made_anew_is_kept_in_the_garden() {
         (written_at(&state_of(&world)) > before.plus(Duration::from_secs(3_600))).then_some(())
     });
 
-    // Nobody writes one for a Shoot that goes.
+    // No ShootState is written for a Shoot that is being deleted.
     let gone = gardenlet::api::meta::Key::new(PLACE.0, PLACE.1);
     agent.stop();
     let garden = gardenlet::kube::Garden(world.garden.client());

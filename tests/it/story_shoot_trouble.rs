@@ -1,5 +1,5 @@
-//! What keeps a Shoot from coming up: the last errors name the task as upstream does and say what to do, `explain` tells the
-//! same, and the Shoot comes up when that is done.
+//! Problems that prevent the creation of a Shoot. The last errors have upstream's task names and a remedy, `explain`
+//! reports the same, and the Shoot is created once the remedy is applied.
 
 use serde_json::{Value, json};
 
@@ -10,18 +10,18 @@ use crate::support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id}
 use crate::support::shoot::{Site, Trouble};
 use crate::world::{CORE, Options, World};
 
-/// A Shoot with one trouble.
+/// A Shoot with one problem.
 struct Case {
     name: &'static str,
-    /// What is wrong in the seed: of which object.
+    /// The problem in the seed, and its object.
     trouble: Option<(&'static str, Trouble)>,
     /// A field of the Shoot, and its value.
     field: Option<(String, Value)>,
     /// The id of its error.
     task: &'static str,
-    /// What the sentence has: what is wrong, and what to do.
+    /// Parts of the message: the cause and the remedy.
     words: [&'static str; 2],
-    /// More that only `explain` tells.
+    /// Additional words that only `explain` prints.
     more: &'static str,
 }
 
@@ -34,7 +34,7 @@ impl Case {
         }
     }
 
-    /// Lets the trouble come, or go.
+    /// Lets the problem appear, or disappear.
     fn set(&self, site: &Site, is_there: bool) {
         if let Some((object, trouble)) = self.trouble {
             site.trouble(&technical_id(self.name), object, is_there.then_some(trouble));
@@ -45,7 +45,7 @@ impl Case {
 const ETCD: &str = "Waiting until main and event ETCDs have been reconciled";
 const REGISTRATION: (&str, &str) = ("", "provider-local");
 
-/// What goes wrong with one Shoot each.
+/// The problems, of one Shoot each.
 fn cases() -> Vec<Case> {
     let case = |name, task, words, more| Case { name, trouble: None, field: None, task, words, more };
     let in_seed =
@@ -144,7 +144,7 @@ fn serve(world: &World, kinds: &[&str]) {
     world.garden.merge(CORE, "controllerregistrations", REGISTRATION, &spec);
 }
 
-/// What `explain` says of a task: its state, and the notes. `None`: it does not know of any operation yet.
+/// The output of `explain` for a task: its state, and the notes. `None`: there is no operation yet.
 fn told(desk: &Desk<'_>, shoot: &str, task: &str) -> Option<(String, String)> {
     let place = format!("{PROJECT_NAMESPACE}/{shoot}");
     let all: Value = serde_json::from_str(&desk.explain(&["shoot", &place, "-o", "json"])).unwrap();
@@ -153,15 +153,15 @@ fn told(desk: &Desk<'_>, shoot: &str, task: &str) -> Option<(String, String)> {
     Some((text(found, "/state").to_owned(), notes.join("\n")))
 }
 
-/// Waits until `explain` tells of the trouble, and says how long that took.
+/// Waits until `explain` reports the problem, and prints how long that took.
 fn is_explained(world: &World, desk: &Desk<'_>, case: &Case) {
-    // Before, the seed may not read it.
+    // Before that, the seed may not read it.
     world.garden.wait_for(&format!("a seed for {}", case.name), |garden| {
         let shoot = garden.get(CORE, "shoots", PROJECT_NAMESPACE, case.name)?;
         (text(&shoot, "/spec/seedName") == world.name).then_some(())
     });
     let begun = world.clock.mono();
-    let (state, notes) = world.garden.wait_for(&format!("explain to tell of {}", case.name), |_| {
+    let (state, notes) = world.garden.wait_for(&format!("explain to report {}", case.name), |_| {
         let (state, notes) = told(desk, case.name, case.task)?;
         let parts = case.words.iter().chain([&case.more]);
         parts.into_iter().all(|part| notes.contains(part)).then_some((state, notes))
@@ -170,7 +170,7 @@ fn is_explained(world: &World, desk: &Desk<'_>, case: &Case) {
     eprintln!("{}: explained after {} s of its world: {state}: {notes}", case.name, after.as_secs());
 }
 
-/// Waits for the error of the Shoot: its task, no code, and what to do.
+/// Waits for the error of the Shoot: its task, no code, and the remedy.
 fn has_failed(world: &World, case: &Case) {
     let error = world.garden.wait_for(&format!("the error of {}", case.name), |garden| {
         let shoot = garden.get(CORE, "shoots", PROJECT_NAMESPACE, case.name)?;
@@ -185,7 +185,7 @@ fn has_failed(world: &World, case: &Case) {
     }
 }
 
-/// What the sentences say is done.
+/// Applies the remedies of the messages.
 fn mend(world: &World, site: &Site, cases: &[Case]) {
     for case in cases {
         case.set(site, false);
@@ -207,7 +207,7 @@ fn edge(config: &mut Value) {
 }
 
 #[test]
-fn a_shoot_in_trouble_says_what_to_do() {
+fn problems_of_a_shoot_are_reported_with_a_remedy() {
     let world = World::start(&Options::new("shoot-trouble"));
     let site = world.site();
     let mut config = world.config();

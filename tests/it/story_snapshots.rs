@@ -1,4 +1,5 @@
-//! Snapshots of an etcd in a bucket: written in parts, read on where they broke off, and what helps is said.
+//! Snapshots of an etcd in a bucket: uploads in parts, downloads that continue after an interruption, and errors with a
+//! remedy.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -23,7 +24,7 @@ use crate::support::encoding::base64;
 use crate::support::http::message::Response;
 use crate::support::s3::{Answer, BUCKET, S3Server, refusal};
 
-/// A bucket, its Secret in a folder, and a clock on which nobody waits long.
+/// A bucket, its Secret in a folder, and a clock that keeps waits short.
 struct Scene {
     server: S3Server,
     root: PathBuf,
@@ -99,7 +100,7 @@ fn problem(store: &S3) -> String {
 }
 
 #[test]
-fn snapshots_of_any_size_come_and_go() {
+fn snapshots_of_any_size_are_written_read_and_deleted() {
     let scene = Scene::new();
     let store = scene.store_at("a b+c/\u{e4}&<", Clock::new(scene.clock.clone()));
     assert_eq!(store.list().unwrap(), []);
@@ -107,7 +108,7 @@ fn snapshots_of_any_size_come_and_go() {
     let large = random::vec(1 << 20).repeat(13);
     for (revision, size) in [(1, 0), (2, 7), (3, part - 1), (4, part), (5, part + 1), (6, 13 << 20)] {
         assert_eq!(put(&store, revision, &large[..size]), Ok(u64::try_from(size).unwrap()));
-        // An empty body is one that is not sent.
+        // An empty body is not sent.
         assert!(content(&store, revision).unwrap() == large[..size], "{size}");
     }
     let all = store.list().unwrap();
@@ -121,7 +122,7 @@ fn snapshots_of_any_size_come_and_go() {
 }
 
 #[test]
-fn what_is_given_up_leaves_nothing_and_what_was_killed_goes_the_day_after() {
+fn failed_uploads_are_removed_at_once_and_killed_ones_a_day_later() {
     let scene = Scene::new();
     let store = scene.store();
     let half = vec![1; 6 << 20];
@@ -136,7 +137,7 @@ fn what_is_given_up_leaves_nothing_and_what_was_killed_goes_the_day_after() {
     let now = scene.clock_now();
     store.sweep(now).unwrap();
     assert_eq!(scene.server.uploads().len(), 1);
-    // Those of others stay.
+    // Uploads of others stay.
     scene
         .store_at("other", Clock::new(scene.clock.clone()))
         .sweep(now.plus(Duration::from_secs(90_000)))
@@ -152,7 +153,7 @@ impl Scene {
     }
 }
 
-/// Fails the first so many requests of a method.
+/// Fails the first requests of a method.
 fn fail_first(server: &S3Server, method: &'static str, times: usize, answer: fn(&Response) -> Answer) {
     let failed = AtomicUsize::new(0);
     server.twist(move |request, response| {
@@ -162,7 +163,7 @@ fn fail_first(server: &S3Server, method: &'static str, times: usize, answer: fn(
 }
 
 #[test]
-fn trouble_of_the_moment_is_waited_out() {
+fn temporary_errors_are_retried() {
     let scene = Scene::new();
     let store = scene.store();
     let large = random::vec(1 << 20).repeat(11);
@@ -170,14 +171,14 @@ fn trouble_of_the_moment_is_waited_out() {
     assert!(put(&store, 1, &large).is_ok());
     fail_first(&scene.server, "PUT", 3, |_| Answer::Silence);
     assert!(put(&store, 2, b"small").is_ok());
-    // The answer to the end of an upload is lost, and the next one says that there is no such upload.
+    // The answer to the completion of an upload is lost, and the next answer says that the upload does not exist.
     let ends = AtomicUsize::new(0);
     scene.server.twist(move |request, _| {
         let is_end = request.method == "POST" && request.parameter("uploadId").is_some();
         (is_end && ends.fetch_add(1, Ordering::SeqCst) == 0).then_some(Answer::Silence)
     });
     assert!(put(&store, 3, &large).is_ok());
-    // A download goes on where it broke off, as often as there is progress.
+    // An interrupted download continues as often as there is progress.
     let cuts = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&cuts);
     scene.server.twist(move |request, response| {
@@ -200,10 +201,10 @@ fn trouble_of_the_moment_is_waited_out() {
 }
 
 #[test]
-fn a_success_that_is_none_is_a_failure() {
+fn a_false_success_is_a_failure() {
     let scene = Scene::new();
     let store = scene.store();
-    // The stand-in has done it all the same, but does not show it.
+    // The server has done it, but this answer does not show it.
     scene.server.twist(|request, _| {
         let is_end = request.method == "POST" && request.parameter("uploadId").is_some();
         let nothing = "<R><IsTruncated>false</IsTruncated></R>";
@@ -214,7 +215,7 @@ fn a_success_that_is_none_is_a_failure() {
     let error = put(&store, 1, &vec![0; 6 << 20]).unwrap_err();
     assert!(error.contains("write a snapshot (bucket backups at http://127.0.0.1:"), "{error}");
     assert!(error.ends_with("status 200 InternalError"), "{error}");
-    // A list without an end, and what is no list.
+    // An endless list, and an answer that is not a list.
     scene.server.twist(|_, _| {
         let body = "<R><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken></R>";
         Some(Answer::Reply(Response::text(200, "application/xml", body)))
@@ -227,7 +228,7 @@ fn a_success_that_is_none_is_a_failure() {
 }
 
 #[test]
-fn a_refusal_says_what_helps() {
+fn a_refusal_has_a_remedy() {
     let scene = Scene::new();
     let table = [
         ("accessKeyID", "other", "the store does not know the key; correct accessKeyID"),
@@ -255,11 +256,11 @@ fn a_refusal_says_what_helps() {
     );
     scene.server.twist(|_, _| Some(Answer::Reply(refusal(403, "AccessDenied", ""))));
     assert!(problem(&scene.store()).ends_with("the key has no right to do this (AccessDenied)"));
-    // None of it gets better by itself, so nothing is asked twice.
+    // These errors are permanent, so no request is repeated.
     assert_eq!(scene.server.take_seen().len(), 2);
 }
 
-/// The gateway of an etcd that has a database of so many bytes: it answers two requests.
+/// The gateway of an etcd with a database of the given size: it answers two requests.
 fn gateway(megabytes: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -293,7 +294,7 @@ fn gateway(megabytes: usize) -> String {
     endpoint
 }
 
-/// The program with so many KiB for its heap and its stack together.
+/// The program with a limit in KiB for its heap and its stack together.
 fn limited(kib: u32, args: &[&str]) -> (String, String, Option<i32>) {
     let program = env!("CARGO_BIN_EXE_gardenlet");
     let mut command = Command::new("sh");
@@ -304,9 +305,9 @@ fn limited(kib: u32, args: &[&str]) -> (String, String, Option<i32>) {
 }
 
 #[test]
-fn a_database_passes_through_little_memory() {
+fn a_database_needs_little_memory() {
     let scene = Scene::new();
-    // The program has the machine's clock.
+    // The program uses the machine's clock.
     let server = S3Server::start(&Clock::system());
     scene.secret(&[("endpoint", &server.endpoint)]);
     let (secret, result) = (scene.root.join("secret"), scene.root.join("result"));
@@ -332,7 +333,7 @@ fn a_database_passes_through_little_memory() {
             .iter()
             .any(|seen| seen.contains(&format!("/{BUCKET}/")) && seen.contains("partNumber=3"))
     );
-    // It comes back the same way, and the program becomes etcd.
+    // The restoration uses the same path, and the program becomes etcd.
     let (config, data) = (scene.root.join("etcd.yaml"), scene.root.join("new.etcd"));
     let text = format!(
         "{{name: x, data-dir: {}, initial-cluster: x=http://p, initial-advertise-peer-urls: http://p}}",

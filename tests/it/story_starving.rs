@@ -1,5 +1,5 @@
-//! A server that accepts connections and never answers holds some workers for a while, and never all of them: what needs
-//! another server goes on.
+//! A server that accepts connections and never answers blocks some workers for a while, but never all of them: work for
+//! another server continues.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ metadata:
 data:
   greeting: {{ .Values.greeting }}
 ";
-/// More than there are workers.
+/// More than the number of workers.
 const EXTENSIONS: usize = 6;
 /// By the clock of the story.
 const DELAY_MAX: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ fn extensions() -> impl Iterator<Item = String> {
     (0..EXTENSIONS).map(|n| format!("crowd-{n}"))
 }
 
-/// An agent whose way to a server leads through a proxy.
+/// An agent that connects to a server through a proxy.
 fn start(world: &World, cluster: &TestCluster) -> (Agent, Proxy) {
     let address = World::address(cluster);
     let proxy = Proxy::start(address.parse().unwrap()).unwrap();
@@ -52,7 +52,7 @@ fn start(world: &World, cluster: &TestCluster) -> (Agent, Proxy) {
     (agent, proxy)
 }
 
-/// How long it takes until a ManagedResource that somebody makes in the seed is applied.
+/// The time until the applier applies a new ManagedResource of the seed.
 fn time_to_apply(world: &World, name: &str) -> Duration {
     let begun = world.clock.mono();
     let manifest =
@@ -79,7 +79,7 @@ fn a_garden_that_never_answers_does_not_stop_the_applier() {
     let world = World::start(&Options::calm("starved"));
     let (agent, proxy) = start(&world, &world.garden);
     proxy.set(Mode::Hole);
-    // Each of them is rolled out anew, for which the garden is asked.
+    // Each of them is rolled out again, which needs requests to the garden.
     for managed in world.seed.store().list(MANAGED_RESOURCES, "managedresources", "garden") {
         let name = managed["metadata"]["name"].as_str().unwrap();
         world.seed.delete(MANAGED_RESOURCES, "managedresources", "garden", name);
@@ -88,10 +88,8 @@ fn a_garden_that_never_answers_does_not_stop_the_applier() {
         let took = time_to_apply(&world, &format!("mine-{round}"));
         assert!(took <= DELAY_MAX, "round {round}: {took:?}");
     }
-    wait_for("keys that come back later", || {
-        (postponed(&agent, "controllerinstallation") > 0.0).then_some(())
-    });
-    // The same where connections are never made.
+    wait_for("retried keys", || (postponed(&agent, "controllerinstallation") > 0.0).then_some(()));
+    // The same with connections that are never established.
     agent.cable().lose(Some(&World::address(&world.garden)));
     proxy.cut();
     for round in 8..12 {
@@ -113,14 +111,12 @@ fn a_seed_that_never_answers_does_not_stop_what_only_the_garden_needs() {
     let world = World::start(&Options::calm("muted"));
     let (agent, proxy) = start(&world, &world.seed);
     proxy.set(Mode::Hole);
-    // Each of them is installed anew, which the seed has to be asked for.
+    // Each of them is installed again, which needs requests to the seed.
     for name in extensions() {
         let values = json!({"helm": {"values": {"greeting": "anyone there?"}}});
         world.garden.merge(CORE, "controllerdeployments", ("", &name), &values);
     }
-    wait_for("keys that come back later", || {
-        (postponed(&agent, "controllerinstallation") > 0.0).then_some(())
-    });
+    wait_for("retried keys", || (postponed(&agent, "controllerinstallation") > 0.0).then_some(()));
     for round in 0..4 {
         let name = format!("late-{round}");
         let begun = world.clock.mono();

@@ -1,4 +1,4 @@
-//! Staying: slow links, other configurations, and the end, without losing the seed.
+//! A long-lived agent: slow links, new configurations, and the end, without losing the seed.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::world::{LEASES, Options, World, own_address, wait_for};
 
 const SEED_LEASES: &str = "/gardener-system-seed-lease/leases";
 
-/// The renewals of the seed's Lease since a place in the garden's record.
+/// The renewals of the seed's Lease since a position in the garden's record.
 fn renewals(world: &World, since: usize) -> Vec<Recorded> {
     let mut all = world.garden.server().shared.record.since(since);
     all.retain(|r| r.path.contains(SEED_LEASES) && r.is_write() && r.status < 300);
@@ -26,7 +26,7 @@ fn lease(world: &World, name: &str) -> Value {
 }
 
 #[test]
-fn a_slow_link_is_asked_for_less_and_a_quick_one_as_usual() {
+fn a_slow_link_gets_fewer_heartbeats_and_a_quick_one_the_usual_number() {
     let world = World::start(&Options::calm("slow-link"));
     let mut config = world.config();
     config["edge"]["heartbeat"] = json!({"intervalMax": "8s", "renewTimeout": "4s"});
@@ -44,7 +44,7 @@ fn a_slow_link_is_asked_for_less_and_a_quick_one_as_usual() {
     let elapsed = world.clock.mono() - begun;
     assert!(elapsed >= Duration::from_secs(15), "{elapsed:?} for four renewals");
     assert_eq!(agent.get(2728, "/healthz").0, 200);
-    assert_eq!(agent.get(2729, "/debug/pprof/").0, 404, "only if it was asked for");
+    assert_eq!(agent.get(2729, "/debug/pprof/").0, 404, "only if it is enabled");
     slow.cancel();
     wait_for("the usual interval", || interval().filter(|s| *s <= 4.0));
     let day = |direction| {
@@ -65,7 +65,7 @@ fn an_offline_garden_fails_healthz_unless_it_is_tolerated() {
     world.garden.server().down();
     world.wait_for_log(&["WARN", "The seed's lease was not renewed", "seed=tolerant"]);
     assert_eq!(agent.get(2728, "/healthz").0, 200);
-    // The seed itself is another matter.
+    // It does not tolerate an unreachable seed.
     world.seed.server().set_healthy(false);
     let bad = || Some(agent.get(2728, "/healthz")).filter(|answer| answer.0 == 500);
     let (_, body) = wait_for("bad health", bad);
@@ -76,14 +76,14 @@ fn an_offline_garden_fails_healthz_unless_it_is_tolerated() {
     agent.stop();
 }
 
-/// Whether somebody gave a lease back since a place in the seed's record.
+/// Whether a lease was released since a position in the seed's record.
 fn was_released(seed: &TestCluster, since: usize) -> bool {
     let released = |r: &Recorded| r.body.as_ref().is_some_and(|b| b["spec"]["holderIdentity"] == "");
     seed.server().shared.record.since(since).iter().any(|r| r.path.contains("/leases") && released(r))
 }
 
 #[test]
-fn another_configuration_counts_in_the_same_process_under_the_same_leases() {
+fn a_new_configuration_is_used_in_the_same_process_with_the_same_leases() {
     let world = World::start(&Options::calm("reloaded"));
     let agent = world.agent();
     world.wait_until_ready();
@@ -119,7 +119,7 @@ fn another_configuration_counts_in_the_same_process_under_the_same_leases() {
     let gap = beats.windows(2).map(|pair| pair[1].since(pair[0])).max().unwrap();
     assert!(gap <= Duration::from_secs(limits::HEARTBEAT_INTERVAL_S_MAX), "{gap:?}");
 
-    // One that cannot be used is given up.
+    // An unusable configuration is rejected.
     let taken = own_address();
     let listener = std::net::TcpListener::bind((taken.as_str(), 2728)).unwrap();
     config["server"] = json!({"healthProbes": {"bindAddress": taken}, "metrics": {"bindAddress": taken}});
@@ -135,11 +135,11 @@ fn another_configuration_counts_in_the_same_process_under_the_same_leases() {
 }
 
 #[test]
-fn a_stop_in_the_middle_of_a_reload_gives_the_leases_back() {
+fn a_stop_in_the_middle_of_a_reload_releases_the_leases() {
     let world = World::start(&Options::calm("turning"));
     let agent = world.agent();
     let names = ["gardenlet-leader-election", "gardener-resource-manager"];
-    // At once, when the parts have ended, and when they have begun.
+    // At once, after the parts have ended, and after they have started.
     for (round, line) in
         [None, Some("The parts of the gardenlet have ended"), Some("Became leader")].iter().enumerate()
     {
@@ -168,7 +168,7 @@ fn a_stop_waits_for_no_server_that_hangs() {
     for cluster in [&*world.garden, &world.seed] {
         cluster.faults().when(|_| true).then(Action::Silence(Duration::from_secs(3_600)));
     }
-    // The elector and the heartbeat are in the middle of a request whose own limits are longer than a stop may take.
+    // The elector and the heartbeat each wait for a request with limits that are longer than a stop may take.
     let place = world.seed.server().shared.record.count();
     let hangs = |part: &str, since| {
         let all = world.seed.server().shared.record.since(since);
@@ -180,16 +180,16 @@ fn a_stop_waits_for_no_server_that_hangs() {
     let (stopped, place) = (world.clock.now(), world.seed.server().shared.record.count());
     agent.stop();
     let took = world.clock.now().since(stopped);
-    assert!(was_released(&world.seed, place), "it was at least tried");
+    assert!(was_released(&world.seed, place), "there was at least an attempt");
     let more = world.seed.server().shared.record.since(place);
     assert!(more.len() <= 8, "{more:#?}");
-    // Two releases that nobody answers; without a limit it would be ten seconds and more. What is asserted leaves room for
-    // a busy machine: that the parts of a stop fit into two seconds is asserted where their limits are.
+    // Two releases without an answer; without a limit they would take ten seconds and more. The assertion has room for
+    // a busy machine. Tests next to the limits assert that the parts of a stop fit into two seconds.
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 #[test]
-fn a_silent_link_is_noticed_and_the_watches_go_on_without_a_list() {
+fn a_silent_link_is_noticed_and_the_watches_continue_without_a_list() {
     let world = World::start(&Options::calm("silent"));
     let address = World::address(&world.garden);
     let proxy = Proxy::start(address.parse().unwrap()).unwrap();
@@ -214,7 +214,7 @@ fn a_silent_link_is_noticed_and_the_watches_go_on_without_a_list() {
     let took = world.beat().unwrap().since(back);
     assert!(took <= Duration::from_secs(20), "{took:?}");
 
-    // Cut, three times: the watches resume where they were.
+    // Cut, three times: the watches resume at their position.
     for round in 0..3 {
         proxy.cut();
         let label = format!("round-{round}");

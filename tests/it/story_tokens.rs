@@ -1,5 +1,5 @@
-//! Tokens for Secrets of the seed: those of WorkloadIdentities from their beginning to their end, and what is wrong with them; a thousand
-//! that are due at once; accidents at each write.
+//! Tokens for Secrets of the seed: the life of WorkloadIdentity tokens and their errors; a thousand tokens that are due
+//! at once; faults at each write.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ fn refers_to(name: &str) -> Value {
     json!({"apiVersion": "security.gardener.cloud/v1alpha1", "kind": "WorkloadIdentity", "namespace": "garden", "name": name})
 }
 
-/// A Secret of the seed that asks for the token of an identity.
+/// A Secret of the seed that requests the token of an identity.
 fn asks_for(name: &str, identity: &str, context: &Value) -> Value {
     let of = |name: &str| format!("workloadidentity.security.gardener.cloud/{name}");
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "garden", "name": name,
@@ -44,7 +44,7 @@ fn asks_for(name: &str, identity: &str, context: &Value) -> Value {
         "annotations": {of("namespace"): "garden", of("name"): identity, of("context-object"): context.to_string()}}})
 }
 
-/// A Secret of the seed that asks for the token of an account in the garden.
+/// A Secret of the seed that requests the token of an account in the garden.
 fn access(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace,
         "labels": {"resources.gardener.cloud/purpose": "token-requestor", "resources.gardener.cloud/class": "garden"},
@@ -55,7 +55,7 @@ fn token(secret: &Value) -> Option<String> {
     String::from_utf8(from_base64(secret["data"]["token"].as_str()?)?).ok()
 }
 
-/// The token of a Secret for an identity, and what it says.
+/// The token of a Secret for an identity, and its claims.
 fn identity_token(lab: &Lab, secret: &str) -> Option<(String, Value)> {
     let token = token(&lab.secret(secret)?)?;
     let claims = claims(&token)?;
@@ -77,7 +77,7 @@ fn with_identity(name: &'static str) -> Lab {
     lab
 }
 
-/// Lets time pass until there is something.
+/// Lets time pass until a condition holds.
 fn wait_over_time<T>(lab: &Lab, what: &str, condition: impl Fn() -> Option<T>) -> T {
     lab.wait_for(what, || {
         lab.world.time.advance(5 * SECOND);
@@ -112,7 +112,7 @@ fn a_bucket_has_the_token_of_its_identity() {
     assert!((3 * 3_600 - 1..=3 * 3_600 + 541).contains(&after), "{after}");
     assert_eq!(secret["data"]["config"], base64(br#"{"role":"first"}"#).as_str());
 
-    // What the identity says for the other system is copied; the token stays.
+    // The identity's configuration for the target system is copied; the token stays.
     let config = json!({"spec": {"targetSystem": {"providerConfig": {"role": "second"}}}});
     garden.merge(SECURITY, IDENTITIES, ("garden", "cloud"), &config);
     wait_over_time(&lab, "the other configuration", || {
@@ -142,7 +142,7 @@ fn a_bucket_has_the_token_of_its_identity() {
 }
 
 #[test]
-fn an_identity_that_gives_no_token_is_named_and_asked_for_seldom() {
+fn an_identity_without_a_token_is_reported_and_requested_rarely() {
     let lab = with_identity("denied");
     let garden = &lab.world.garden;
     garden.apply(&[identity("cloud", &Value::Null)]);
@@ -152,7 +152,7 @@ fn an_identity_that_gives_no_token_is_named_and_asked_for_seldom() {
     let name = format!("bucket-{}", lab.bucket);
     let (first, _) = lab.wait_for("a token", || identity_token(&lab, &name));
 
-    // It is gone when the token is due: the old one stays.
+    // It is deleted when the token is due: the old one stays.
     garden.merge(SECURITY, IDENTITIES, ("garden", "cloud"), &json!({"metadata": {"finalizers": null}}));
     garden.delete(SECURITY, IDENTITIES, "garden", "cloud");
     lab.is_away(4 * HOUR);
@@ -182,7 +182,7 @@ fn an_identity_that_gives_no_token_is_named_and_asked_for_seldom() {
         identity_token(&lab, &name).filter(|(token, _)| *token != first)
     });
 
-    // Others that are wrong: each is named, with what to do.
+    // Other errors: each is named, with its remedy.
     let context = |uid: &str| json!({"kind": "BackupBucket", "apiVersion": "core.gardener.cloud/v1beta1", "name": lab.bucket, "uid": uid});
     lab.world.seed.apply(&[
         asks_for("of-another", "cloud", &context("wrong")),
@@ -196,7 +196,7 @@ fn an_identity_that_gives_no_token_is_named_and_asked_for_seldom() {
     ] {
         lab.world.wait_for_log(&words);
     }
-    // Who asks in another's name holds up nobody.
+    // A Secret that names a foreign context delays no other Secret.
     let other = asks_for("also", "cloud", &Value::Null);
     lab.world.seed.apply(&[other]);
     lab.wait_for("a token without a context", || identity_token(&lab, "also"));
@@ -214,7 +214,7 @@ fn is_used(namespace: &str) -> bool {
     namespace.ends_with(['0', '2', '4', '6', '8'])
 }
 
-/// What a seed has after three weeks without an agent: a thousand tokens that have expired, half of them in use.
+/// A seed after three weeks without an agent: a thousand expired tokens, half of them in use.
 fn leave_behind(world: &World) {
     let now = world.clock.now();
     for n in 0..NAMESPACES {
@@ -240,7 +240,7 @@ fn leave_behind(world: &World) {
     });
 }
 
-/// Requests for tokens of accounts since `mark`: when, and for which account.
+/// Requests for tokens of accounts since `mark`: their times and accounts.
 fn tokens_since(world: &World, mark: usize) -> Vec<(Timestamp, String)> {
     let is_it = |r: &&Recorded| {
         r.info.resource == "serviceaccounts" && r.info.subresource == "token" && r.status == 201
@@ -251,7 +251,7 @@ fn tokens_since(world: &World, mark: usize) -> Vec<(Timestamp, String)> {
     found
 }
 
-/// The most that came within so many seconds.
+/// The highest number within this many seconds.
 fn most_within(times: &[Timestamp], seconds: u64) -> usize {
     let count = |from: &Timestamp| {
         times.iter().filter(|at| *at >= from && at.since(*from) < Duration::from_secs(seconds)).count()
@@ -259,7 +259,7 @@ fn most_within(times: &[Timestamp], seconds: u64) -> usize {
     times.iter().map(count).max().unwrap_or(0)
 }
 
-/// How many of the tokens are new, and when they are to be renewed.
+/// The number of new tokens, and the times of their renewal.
 fn renewals(world: &World) -> Vec<Timestamp> {
     let secrets = world.seed.store().all("", "secrets", "");
     let ours = secrets.iter().filter(|secret| text(secret, "/metadata/name").starts_with("access-"));
@@ -270,7 +270,7 @@ fn renewals(world: &World) -> Vec<Timestamp> {
 }
 
 #[test]
-fn a_thousand_tokens_that_expired_long_ago_come_back_in_order() {
+fn a_thousand_expired_tokens_are_renewed_in_order() {
     let world = World::start(&Options::new("crowd"));
     leave_behind(&world);
     let mut config = world.config();
@@ -278,7 +278,7 @@ fn a_thousand_tokens_that_expired_long_ago_come_back_in_order() {
     let agent = world.agent_with(&config);
     world.garden.wait_for("the first tokens", |_| (tokens_since(&world, 0).len() >= 100).then_some(()));
 
-    // The garden is away in the middle of it: next to nothing is asked of anybody.
+    // The garden goes away during the renewals: there are almost no requests.
     world.garden.server().down();
     wait_for("the log of an outage", || {
         world.skip(SECOND);
@@ -302,17 +302,17 @@ fn a_thousand_tokens_that_expired_long_ago_come_back_in_order() {
     let asked = tokens_since(&world, 0);
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
     asked.iter().for_each(|(_, account)| *times.entry(account).or_default() += 1);
-    // An answer that is lost with its garden is asked for again.
+    // A request is repeated if its answer is lost with the garden.
     assert!((COUNT..=COUNT + 10).contains(&asked.len()), "{} requests", asked.len());
     assert_eq!(times.len(), COUNT);
     let at: Vec<Timestamp> = asked.iter().map(|(at, _)| *at).collect();
-    // Five a second are let go; on a busy machine a few arrive late.
+    // The agent starts five requests a second; on a busy machine a few arrive late.
     let (in_one, in_ten) = (most_within(&at, 1), most_within(&at, 10));
     assert!(in_one <= 10 && in_ten <= 55, "{in_one} within a second, {in_ten} within ten");
     let number = |account: &str| account.trim_start_matches("access-").parse::<usize>().unwrap();
     let used: Vec<bool> = asked.iter().map(|(_, account)| is_used(&extension(number(account)))).collect();
     let late = used[..COUNT / 2].iter().filter(|used| !**used).count();
-    assert!(late <= 25, "{late} that nobody uses came before others");
+    assert!(late <= 25, "{late} unused tokens came before others");
 
     // The next renewals are spread over half an hour.
     let renewals = renewals(&world);
@@ -374,7 +374,7 @@ fn concerns_tokens(seen: &Seen) -> bool {
 }
 
 #[test]
-fn an_accident_at_any_write_costs_a_request_at_most() {
+fn a_fault_at_any_write_costs_one_request_at_most() {
     let lab = with_identity("broken-off");
     let (world, agent) = (&lab.world, &lab.agent);
     world.garden.apply(&[identity("cloud", &Value::Null)]);
@@ -397,7 +397,7 @@ fn an_accident_at_any_write_costs_a_request_at_most() {
     let mut before = [None, None];
     // An account, its token, its Secret, the token of the identity, its Secret.
     for point in 0..5 {
-        // Both ask for their first tokens.
+        // Both request their first tokens.
         for name in ["mine", "identified"] {
             if lab.secret(name).is_some() {
                 world.seed.delete("", "secrets", "garden", name);
@@ -409,7 +409,7 @@ fn an_accident_at_any_write_costs_a_request_at_most() {
         kill.arm(point);
         world.seed.apply(&[access("garden", "mine"), asks_for("identified", "cloud", &Value::Null)]);
         before = lab.wait_for(&format!("tokens in spite of an accident at {point}"), || {
-            // What a write did is seen before the accident that follows it.
+            // The effect of a write is visible before the fault that follows it.
             let happened = kill.hit().is_some();
             if kill.is_due.swap(false, Ordering::SeqCst) {
                 agent.crash_and_restart();
@@ -419,7 +419,7 @@ fn an_accident_at_any_write_costs_a_request_at_most() {
         let writes = kill.writes.load(Ordering::SeqCst);
         kill.arm(NEVER);
         let hit = kill.hit().take().unwrap();
-        // The whole way again, at worst. Another write may be on its way.
+        // In the worst case all steps again. Another write may be on its way.
         assert!(writes <= point + 1 + 5 + 1, "{writes} writes after {hit}");
         let account = world.garden.get("", "serviceaccounts", "seed-broken-off", "mine").unwrap();
         assert_eq!(account["automountServiceAccountToken"], false);

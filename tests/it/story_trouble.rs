@@ -1,5 +1,5 @@
-//! What goes wrong on the way: each trouble has a message that says where and why, the agent tries again and never
-//! exits, and when the trouble is over the story goes on.
+//! Problems during the agent's work: each has a message with its place and cause. The agent retries and never exits,
+//! and the story continues once the problem is resolved.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ fn set_bootstrap_token(world: &World, token: &str) {
     world.seed.merge("", "secrets", BOOTSTRAP, &json!({"data": {"kubeconfig": kubeconfig}}));
 }
 
-/// How often the agent asked a server for something since a place in its record.
+/// The number of the agent's requests of a kind to a server since a position in its record.
 fn asked(cluster: &crate::support::TestCluster, since: usize, part: &str) -> usize {
     cluster.server().shared.record.since(since).iter().filter(|r| r.path.contains(part)).count()
 }
 
-/// The trouble shows as a problem of the part and in the log, and it is tried again and again.
+/// The problem shows in the part's status and in the log, and the agent retries again and again.
 fn tries_again(world: &World, agent: &Agent, part: &str, words: &[&str]) {
     let problem = agent.wait_for_problem(part, words);
     world.wait_for_log(&["WARN", part, words[words.len() - 1]]);
@@ -68,7 +68,7 @@ fn a_bootstrap_secret_that_is_missing_or_empty() {
     agent.stop();
 }
 
-/// Nothing to warn of: an untroubled bootstrap is quiet.
+/// No warnings: a bootstrap without problems logs only information.
 #[test]
 fn no_trouble_at_all() {
     let world = World::start(&Options::calm("untroubled"));
@@ -89,11 +89,11 @@ fn no_trouble_at_all() {
 }
 
 #[test]
-fn a_request_that_nobody_approves() {
+fn a_request_that_is_not_approved() {
     let world = World::start(&Options::new("unapproved"));
     world.garden.set_manager_share(Share { approver: false, ..Share::default() });
     let mut config = world.config();
-    // Time will jump; nobody is to lose a lease by it.
+    // Time will jump, and no part should lose a lease for that reason.
     config["leaderElection"] = json!({"leaderElect": false});
     let agent = world.agent_with(&config);
     let first = world.wait_for_request();
@@ -170,7 +170,7 @@ fn a_seed_that_is_down_at_the_start() {
 }
 
 #[test]
-fn a_seed_namespace_that_does_not_come() {
+fn a_seed_namespace_that_is_missing() {
     let world = World::start(&Options::calm("homeless"));
     world.garden.set_manager_share(Share { namespaces: false, ..Share::default() });
     let agent = world.agent();
@@ -205,7 +205,7 @@ fn a_garden_that_forbids_for_a_while_after_the_registration() {
 }
 
 #[test]
-fn a_garden_that_is_newer_or_says_nothing_about_its_version() {
+fn a_garden_that_is_newer_or_hides_its_version() {
     let world = World::start(&Options::new("skewed"));
     let place = ("gardener-system-public", "gardener-info");
     let info = |version: &str| json!({"data": {"gardenerAPIServer": format!("version: {version}\n")}});
@@ -219,13 +219,14 @@ fn a_garden_that_is_newer_or_says_nothing_about_its_version() {
     agent.stop();
 }
 
-/// A chart that cannot be installed: what the conditions say, that it is tried again, and that a better chart helps.
+/// A chart that cannot be installed: its conditions, the retries, and the recovery with a better chart.
 fn bad_chart(name: &'static str, chart: &[u8], words: &[&str]) {
     let world = World::start(&Options::new(name));
     world.extend("good", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = world.agent();
     world.wait_until_ready();
-    // Only now: before, an attempt fails since the Seed has no identity yet, and of the later ones ever fewer are told.
+    // Not earlier: before, an attempt fails because the Seed has no identity yet, and later failures are reported less
+    // and less often.
     world.extend("bad", chart, &json!({"greeting": "hello"}));
     let (_, _, message) = world.garden.wait_for("Valid=False", |_| {
         let valid = world.installation_condition("bad", "Valid")?;
@@ -238,7 +239,7 @@ fn bad_chart(name: &'static str, chart: &[u8], words: &[&str]) {
         let line = |line: &&String| [&key, words[0]].iter().all(|part| line.contains(*part));
         (world.log().iter().filter(line).count() >= 3).then_some(())
     });
-    // The other extension has nothing to do with it.
+    // The other extension is not affected.
     installed(&world, "good");
     world.wait_for_condition("ExtensionsReady", "False");
     assert!(world.seed_condition("ExtensionsReady").unwrap().2.contains(&key));
@@ -259,7 +260,7 @@ metadata:
 ";
 
 #[test]
-fn a_chart_that_is_no_chart() {
+fn a_chart_that_is_not_an_archive() {
     bad_chart("no-chart", b"this is no archive", &["gzip"]);
 }
 
@@ -284,7 +285,7 @@ fn a_chart_whose_objects_are_refused() {
     assert!(message.contains("Not_A_Name") && message.contains("422"), "{message}");
     world.garden.wait_for("Installed=False", |_| {
         let (status, reason, message) = world.installation_condition("bad", "Installed")?;
-        // In upstream's words, and then the cause.
+        // Upstream's words, followed by the cause.
         let says_why = message.contains("outdated (0/1): ") && message.contains("Not_A_Name");
         (status == "False" && reason == "InstallationPending" && says_why).then_some(())
     });
@@ -308,8 +309,8 @@ fn a_garden_that_goes_away_for_a_while() {
     world.garden.server().down();
     let address = World::address(&world.garden);
     world.wait_for_log(&["WARN", "The seed's lease was not renewed", &address, "Connection refused"]);
-    crate::world::wait_for("the probe to say so", || (agent.get(2728, "/healthz").0 == 500).then_some(()));
-    // The seed looks after itself: what somebody deletes comes back.
+    crate::world::wait_for("the probe to fail", || (agent.get(2728, "/healthz").0 == 500).then_some(()));
+    // The seed maintains itself: a deleted object is created again.
     let namespace = format!("extension-{name}");
     world.seed.delete("", "configmaps", &namespace, "echo");
     let managed = ("garden", name.as_str());
@@ -324,7 +325,7 @@ fn a_garden_that_goes_away_for_a_while() {
         world.beat().filter(|beat| world.clock.now().since(*beat) < Duration::from_secs(10))
     });
     world.wait_for_condition("GardenletReady", "True");
-    // The watches go on, too.
+    // The watches continue, too.
     let values = json!({"helm": {"values": {"greeting": "back"}}});
     world.garden.merge(CORE, "controllerdeployments", ("", "echo"), &values);
     world.seed.wait_for("the new value", |seed| {
@@ -336,7 +337,8 @@ fn a_garden_that_goes_away_for_a_while() {
     agent.stop();
 }
 
-/// gardener-apiserver is away, the rest of the garden works: the lease is on time, also when the agent starts then.
+/// gardener-apiserver is away, the rest of the garden works: the lease is renewed on time, also when the agent starts
+/// then.
 #[test]
 fn a_garden_without_its_own_api() {
     let world = World::start(&Options::calm("halved"));

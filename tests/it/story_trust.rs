@@ -1,4 +1,4 @@
-//! Whom the agent believes to be its garden, and what extensions hear of it.
+//! The CAs that the agent trusts for its garden, and the CAs that extensions get.
 
 use std::time::Duration;
 
@@ -21,15 +21,16 @@ fn asked_for_the_ca(world: &World) -> bool {
     world.garden.requests().iter().any(|request| request.path.contains("/configmaps/kube-root-ca.crt"))
 }
 
-/// A configuration for time that jumps.
+/// A configuration for clocks that jump.
 fn without_election(mut config: Value) -> Value {
     config["leaderElection"] = json!({"leaderElect": false});
     config
 }
 
-/// The garden publishes the CA of its servers inside; from here it has a certificate that the system's CAs are good for.
+/// The garden publishes the CA of its internal servers; for this connection it has a certificate that the system's CAs
+/// verify.
 #[test]
-fn an_own_kubeconfig_keeps_its_trust() {
+fn a_custom_kubeconfig_keeps_its_cas() {
     let world = World::start(&Options::new("owner"));
     let user = format!("gardener.cloud:system:seed:{}", world.name);
     let mut own: Value =
@@ -58,9 +59,9 @@ fn an_own_kubeconfig_keeps_its_trust() {
     assert!(world.seed.get("", "secrets", "garden", "gardenlet-kubeconfig").is_none());
 }
 
-/// Nobody gave the seeds their Role in `gardener-system-public`.
+/// The seeds do not have their Role in `gardener-system-public`.
 #[test]
-fn a_garden_that_withholds_what_it_publishes() {
+fn a_garden_that_forbids_reading_its_published_objects() {
     let world = World::start(&Options::new("withheld"));
     let role = "gardener.cloud:system:read-kube-root-ca.crt";
     let mut missing = world.garden.get(RBAC, "roles", PUBLIC, role).unwrap();
@@ -80,7 +81,7 @@ fn a_garden_that_withholds_what_it_publishes() {
     assert!(agent.problem("garden permissions").unwrap().contains("403"));
     assert_eq!(agent.problem("garden"), None);
     world.wait_for_log(&["WARN", "Going on without what the garden publishes", "kube-root-ca.crt"]);
-    // Somebody puts it right; the agent finds out by itself.
+    // An administrator corrects it; the agent notices it by itself.
     world.garden.apply(&[missing]);
     info.cancel();
     world.skip(Duration::from_secs(320));
@@ -90,7 +91,7 @@ fn a_garden_that_withholds_what_it_publishes() {
     agent.stop();
 }
 
-/// How many CAs the newest kubeconfig trusts that extensions use.
+/// The number of CAs in the newest kubeconfig for extensions.
 fn handed_on(world: &World, namespace: &str) -> usize {
     let deployment = world.seed.get("apps", "deployments", namespace, "echo").unwrap();
     let name = text(&deployment, "/spec/template/spec/volumes/0/projected/sources/0/secret/name").to_owned();
@@ -102,7 +103,7 @@ fn handed_on(world: &World, namespace: &str) -> usize {
 }
 
 #[test]
-fn extensions_are_told_at_once_of_a_new_ca() {
+fn extensions_get_a_new_ca_at_once() {
     let world = World::start(&Options::calm("handing"));
     let agent = world.agent_with(&without_election(world.config()));
     let mut objects = prepare::extension("echo", &charts::extension(), &json!({"greeting": "hello"}));

@@ -1,4 +1,4 @@
-//! VerticalPodAutoscalers of the seed: pods become smaller in maintenance time windows only, or never.
+//! VerticalPodAutoscalers of the seed: pods become smaller only in maintenance time windows, or never.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ fn pods_become_smaller_in_windows_or_never() {
         world.wait_for_log(&["Nobody can tell", &format!("garden/{name}"), words]);
     }
 
-    // Whoever changes one is corrected, and statuses are of no interest.
+    // The agent reverts changes of an object, and ignores its status.
     let free = json!({"spec": {"updatePolicy": {"evictionRequirements": null}}});
     world.seed.merge(GROUP, KIND, ("garden", "never"), &free);
     wait_for(&world, "never", &grows_only());
@@ -78,14 +78,14 @@ fn pods_become_smaller_in_windows_or_never() {
         let status = json!({"status": {"recommendation": {"containerRecommendations": [
             {"containerName": "c", "target": {"cpu": format!("{n}m")}}]}}});
         world.seed.merge_status(GROUP, KIND, ("garden", "never"), &status);
-        // A look a minute.
+        // One check a minute.
         world.skip(75 * SECOND);
         crate::world::wait_for("a look", || (asked(&world, mark) > seen).then_some(()));
         seen = asked(&world, mark);
     }
     assert!(seen <= 9, "{seen} requests in five minutes");
 
-    // The window comes and goes.
+    // The window starts and ends.
     let until = |hour: i64, minute: i64| {
         let now = world.clock.now().unix().rem_euclid(86_400);
         Duration::from_secs((hour * 3_600 + minute * 60 - now).rem_euclid(86_400).unsigned_abs())
@@ -110,7 +110,7 @@ fn pods_become_smaller_in_windows_or_never() {
         assert_eq!(requirements(&world, name), Value::Null);
     }
 
-    // It is killed in its window and comes back after it.
+    // It is killed in its window and starts again after it.
     agent.crash();
     world.time.advance(5 * 60 * MINUTE);
     agent.launch();
@@ -119,7 +119,7 @@ fn pods_become_smaller_in_windows_or_never() {
 }
 
 #[test]
-fn a_kind_that_is_not_there_is_no_matter() {
+fn a_missing_kind_is_no_problem() {
     let world = World::start(&Options::new("unsized"));
     let mut config = world.config();
     config["edge"]["components"] = json!({"disabled": ["vpa-crds"]});
@@ -134,7 +134,7 @@ fn a_kind_that_is_not_there_is_no_matter() {
 }
 
 #[test]
-fn where_the_garden_runs_its_operator_does_it() {
+fn in_the_cluster_of_the_garden_its_operator_restricts_pods() {
     let world = World::start(&Options::new("operated"));
     put_garden_into(&world.seed);
     let mut config = world.config();

@@ -1,4 +1,4 @@
-//! What watches may tell, or fail to tell, and the agent still arrives.
+//! Events that watches deliver, or fail to deliver: the agent reaches the right state in all cases.
 
 use serde_json::json;
 
@@ -19,8 +19,8 @@ fn wait_for_greeting(world: &World, name: &str, greeting: &str) {
     });
 }
 
-/// A backup is hours old when it is needed: others have written since, and more than they will have written again before
-/// the agent is back.
+/// A backup is hours old when it is restored: many writes have happened since, more than happen again before the agent
+/// is back.
 fn others_write(cluster: &TestCluster) {
     for n in 0..500 {
         let mark = json!({"metadata": {"annotations": {"example.org/mark": n.to_string()}}});
@@ -28,10 +28,10 @@ fn others_write(cluster: &TestCluster) {
     }
 }
 
-/// The garden's storage comes back from a backup: its versions begin again at an older one, and a watch from the newest
-/// version that the agent knows would stay silent until the garden has come that far a second time.
+/// The garden's storage is restored from a backup. Its versions start again at an older one, and a watch from the
+/// newest version that the agent knows would stay silent until the garden reaches that version a second time.
 #[test]
-fn a_garden_that_goes_back_in_time_is_followed() {
+fn a_garden_restored_from_a_backup_is_followed() {
     let world = World::start(&Options::calm("restored"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = world.agent();
@@ -44,7 +44,7 @@ fn a_garden_that_goes_back_in_time_is_followed() {
         wait_for_greeting(&world, &name, greeting);
     }
     world.garden.restore(backup);
-    // Nobody writes: what was true then is true again.
+    // There are no writes: the old state is current again.
     wait_for_greeting(&world, &name, "hello");
     world.wait_for_log(&["WARN", "restored to an older state"]);
     greet(&world, "again");
@@ -53,9 +53,10 @@ fn a_garden_that_goes_back_in_time_is_followed() {
     agent.stop();
 }
 
-/// The same, and before the agent looks the garden has come further than ever: no version tells, but the agent's own Lease.
+/// The same, but before the agent checks, the garden has a newer version than ever. No version shows the restoration,
+/// only the agent's own Lease.
 #[test]
-fn a_garden_that_went_back_and_has_caught_up_is_followed() {
+fn a_garden_restored_from_a_backup_that_has_caught_up_is_followed() {
     let world = World::start(&Options::calm("caught-up"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = world.agent();
@@ -64,7 +65,7 @@ fn a_garden_that_went_back_and_has_caught_up_is_followed() {
     let backup = world.garden.store().read().revision;
     greet(&world, "one");
     wait_for_greeting(&world, &name, "one");
-    // A backup is older than the last beat; the last but one was answered.
+    // A backup is older than the last heartbeat; the one before was answered.
     for _ in 0..2 {
         let begun = world.clock.now();
         world.garden.wait_for("a beat", |_| world.beat().filter(|beat| *beat > begun));
@@ -77,9 +78,9 @@ fn a_garden_that_went_back_and_has_caught_up_is_followed() {
     agent.stop();
 }
 
-/// The same in the seed, where the lease of the leader tells.
+/// The same in the seed, where the leader's lease shows it.
 #[test]
-fn a_seed_that_went_back_and_has_caught_up_is_repaired() {
+fn a_seed_restored_from_a_backup_that_has_caught_up_is_repaired() {
     let world = World::start(&Options::calm("caught-on"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = world.agent();
@@ -88,7 +89,7 @@ fn a_seed_that_went_back_and_has_caught_up_is_repaired() {
     let backup = world.seed.store().read().revision;
     greet(&world, "one");
     wait_for_greeting(&world, &name, "one");
-    // A backup is older than the last renewal; the last but one was answered.
+    // A backup is older than the last renewal; the one before was answered.
     for _ in 0..2 {
         let before = leader_renewed(&world.seed).unwrap();
         world.seed.wait_for("a renewal", |seed| (leader_renewed(seed).unwrap() != before).then_some(()));
@@ -101,9 +102,9 @@ fn a_seed_that_went_back_and_has_caught_up_is_repaired() {
     agent.stop();
 }
 
-/// The same in the seed: what the agent has written since the backup is written again.
+/// The same in the seed: the agent repeats its writes since the backup.
 #[test]
-fn a_seed_that_goes_back_in_time_is_repaired() {
+fn a_seed_restored_from_a_backup_is_repaired() {
     let world = World::start(&Options::calm("recovered"));
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     let agent = world.agent();

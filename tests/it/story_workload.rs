@@ -1,4 +1,4 @@
-//! What becomes of applied workloads: the applier hears of it at once, and asks little.
+//! Changes of applied workloads: the applier notices them at once, with few requests.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::support::http::record::Recorded;
 use crate::world::{MANAGED_RESOURCES, Options, World, condition};
 
 const PLACE: (&str, &str) = ("default", "web");
-/// How soon a change has consequences.
+/// The time after which a change has an effect.
 const SOON: Duration = Duration::from_secs(5);
 
 /// A ManagedResource with a Deployment and a ConfigMap.
@@ -42,7 +42,7 @@ fn healthy(world: &World) -> Option<(String, String, String)> {
     condition(&world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", "web")?, "ResourcesHealthy")
 }
 
-/// Waits until it is so; how long that took in the time of the world.
+/// Waits for a value, and asserts how long it took in the time of the world.
 fn within<T>(world: &World, what: &str, begin: Duration, is: impl Fn() -> Option<T>) -> T {
     let found = world.seed.wait_for(what, |_| is());
     let took = world.clock.mono() - begin;
@@ -54,7 +54,7 @@ fn wait_until_healthy(world: &World) {
     world.seed.wait_for("a healthy ManagedResource", |_| healthy(world).filter(|c| c.0 == "True"));
 }
 
-/// What the applier asked about the objects.
+/// Requests of the applier for the objects.
 fn asked(world: &World, mark: usize) -> Vec<String> {
     let mut all = world.seed.requests_since(mark);
     all.retain(|r| r.user.ends_with(":gardener-resource-manager") && r.info.resource != "leases");
@@ -62,14 +62,14 @@ fn asked(world: &World, mark: usize) -> Vec<String> {
 }
 
 #[test]
-fn workloads_are_corrected_and_told_of_at_once() {
+fn workloads_are_corrected_and_reported_at_once() {
     let world = World::start(&Options::calm("workload"));
     let agent = world.agent();
     world.wait_until_ready();
     manage(&world);
     wait_until_healthy(&world);
 
-    // Somebody edits it.
+    // A client edits it.
     world.pass(Duration::from_secs(10));
     let begin = world.clock.mono();
     world.seed.merge("apps", "deployments", PLACE, &json!({"spec": {"replicas": 5}}));
@@ -77,7 +77,7 @@ fn workloads_are_corrected_and_told_of_at_once() {
         deployment(&world).filter(|d| d["spec"]["replicas"] == 1)
     });
 
-    // Somebody deletes it.
+    // A client deletes it.
     world.pass(Duration::from_secs(20));
     let uid = deployment(&world).unwrap()["metadata"]["uid"].clone();
     let begin = world.clock.mono();
@@ -85,7 +85,7 @@ fn workloads_are_corrected_and_told_of_at_once() {
     within(&world, "another one", begin, || deployment(&world).filter(|d| d["metadata"]["uid"] != uid));
     wait_until_healthy(&world);
 
-    // Its pods do not answer any more.
+    // Its pods no longer answer.
     world.pass(Duration::from_secs(20));
     wait_until_healthy(&world);
     let available = |status: &str| {
@@ -105,17 +105,17 @@ fn workloads_are_corrected_and_told_of_at_once() {
 }
 
 #[test]
-fn neither_rest_nor_a_busy_rollout_make_a_storm() {
+fn neither_idle_workloads_nor_a_busy_rollout_cause_many_requests() {
     let world = World::start(&Options::calm("rollout"));
     let agent = world.agent();
     world.wait_until_ready();
     manage(&world);
     wait_until_healthy(&world);
-    // Until its kinds are listed instead of its objects read.
+    // Until the applier lists its kinds instead of reading its objects.
     world.pass(Duration::from_secs(140));
     let mark = world.seed.request_count();
     world.pass(Duration::from_secs(120));
-    // Four kinds once a minute, and once more if it comes early.
+    // Four kinds once a minute, and once more if a list is early.
     let lines = asked(&world, mark);
     assert!(lines.len() <= 12, "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("deployments/web")), "{lines:#?}");

@@ -1,6 +1,7 @@
-//! A garden and a seed as a Go gardenlet of Gardener v1.150 and its gardener-resource-manager leave them, object by object
-//! from upstream's source; and the share of that gardener-resource-manager that a seed sees while it lives. Names,
-//! checksums and texts are counted and written here anew: what the program under test makes of the same is compared with it.
+//! A garden and a seed in the state in which a Go gardenlet of Gardener v1.150 and its gardener-resource-manager leave
+//! them, object by object from upstream's source; and the writes of that gardener-resource-manager to a seed while it
+//! lives. Names, checksums and texts are computed and written here independently: the test compares the program's own
+//! ones with them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::support::{TestCluster, garden::prepare};
 use crate::world::{CORE, LEASES, MANAGED_RESOURCES, World};
 
 pub const GRM: (&str, &str) = ("garden", "gardener-resource-manager");
-/// As client-go's leader election calls a pod's process: host name and a random id.
+/// The identity that client-go's leader election gives to a pod's process: host name and a random id.
 pub const GRM_HOLDER: &str = "gardener-resource-manager-7d9f5c6b8-x2x4v_0d3e2f46-3b9a-4d0c-9a52-6f6d2f6f8a11";
 const GO_HOLDER: &str = "gardenlet-6bb7f9cd6b-kk2jz_5a1fd1ab-8d5c-4d94-b0a7-3a8f1c0f7d55";
 const CLASS_FINALIZER: &str = "resources.gardener.cloud/gardener-resource-manager-seed";
@@ -28,20 +29,20 @@ const COLLECTABLE: &str = "resources.gardener.cloud/garbage-collectable-referenc
 const MANAGED_BY: &str = "resources.gardener.cloud/managed-by";
 const DESCRIPTION: &str = "DO NOT EDIT - This resource is managed by gardener-resource-manager.\nAny modifications \
     are discarded and the resource is returned to the original state.";
-/// ManagedResources of the Go gardenlet's Seed flow, which this program finds as it would write them.
+/// ManagedResources of the Go gardenlet's Seed flow that equal those of this program.
 pub const SYSTEM: [&str; 2] = ["cluster-identity", "system"];
 
 /// How the Go gardenlet ended.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// In order: it gave its Lease back.
+    /// In order: it released its Lease.
     Stopped,
-    /// Its Lease runs out.
+    /// Its Lease expires.
     Killed,
 }
 
-/// Makes garden and seed what they are when the Go gardenlet has served them for a while and ended; the name of the
-/// installation of extension `echo`.
+/// Puts garden and seed into the state after the Go gardenlet has served them for a while and ended. Returns the name
+/// of the installation of extension `echo`.
 pub fn leave(world: &World, end: End) -> String {
     kubeconfig(world);
     let installation = registration(world);
@@ -65,7 +66,7 @@ pub fn leave(world: &World, end: End) -> String {
     installation
 }
 
-/// Waits until each namespace has what its own controllers put there: what appears later was not made by the agent.
+/// Waits until each namespace has the objects of its own controllers: later objects then come from the agent.
 fn settled(cluster: &TestCluster) {
     for namespace in cluster.api().store.list("", "namespaces", "") {
         let name = text(&namespace, "/metadata/name");
@@ -75,7 +76,7 @@ fn settled(cluster: &TestCluster) {
     }
 }
 
-/// The accepted certificate; what it was asked for with is gone.
+/// The accepted certificate; its bootstrap credentials are deleted.
 fn kubeconfig(world: &World) {
     let subject = Subject {
         common_name: format!("gardener.cloud:system:seed:{}", world.name),
@@ -120,7 +121,7 @@ fn registration(world: &World) -> String {
     installed_by_go(world, "echo")
 }
 
-/// The name of the installation of a registration, which has the finalizer.
+/// The name of the installation of a registration, once it has the finalizer.
 fn installed_by_go(world: &World, registration: &str) -> String {
     let found = world.garden.wait_for("an installation", |g| g.installations(registration).pop());
     let name = text(&found, "/metadata/name").to_owned();
@@ -134,12 +135,12 @@ fn condition(kind: &str, (status, reason, message): (&str, &str, &str), at: &str
         "lastUpdateTime": at})
 }
 
-/// Since when all is well.
+/// The time since when all conditions are good.
 fn since(world: &World) -> String {
     rfc3339(world.clock.now().minus(Duration::from_secs(86_400)))
 }
 
-/// What is in the garden when all is well.
+/// The state of the garden when all conditions are good.
 fn conditions(world: &World, installations: &[&str]) {
     let at = since(world);
     let of = |kind, told| condition(kind, told, &at);
@@ -173,12 +174,12 @@ fn conditions(world: &World, installations: &[&str]) {
     world.garden.merge_status(CORE, "seeds", ("", world.name), &status);
 }
 
-/// What the seed is called if nobody gave it a name.
+/// The default name of the seed.
 fn cluster_identity(world: &World) -> String {
     text(&world.seed.get("", "namespaces", "", "kube-system").unwrap(), "/metadata/uid").to_owned()
 }
 
-/// The rights of `garden/gardenlet` as the Go gardenlet's chart gives them (`charts/gardener/gardenlet`, without kinds that
+/// The permissions of `garden/gardenlet` from the Go gardenlet's chart (`charts/gardener/gardenlet`, without kinds that
 /// this program does not know), instead of those of `packaging/rbac.yaml`.
 pub fn roles(world: &World) {
     const RBAC: &str = "rbac.authorization.k8s.io";
@@ -239,7 +240,7 @@ pub fn roles(world: &World) {
     world.seed.delete(RBAC, "clusterrolebindings", "", "gardener.cloud:system:gardener-resource-manager");
 }
 
-/// Its central NetworkPolicies, as the golden files of upstream have them, in a seed with other addresses.
+/// Its central NetworkPolicies, like the golden files of upstream, in a seed with other addresses.
 fn policies(world: &World, extensions: &[&str]) {
     let (shoot, services) = ("shoot--a--b", "100.64.0.0/13");
     world.seed.apply(&[json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Cluster", "metadata": {"name": shoot},
@@ -282,8 +283,8 @@ fn namespaces(world: &World) {
     world.seed.merge("", "namespaces", ("", "kube-system"), &system);
 }
 
-/// gardener-resource-manager with its account and role (upstream `pkg/component/gardener/resourcemanager`), and what it
-/// applies: for the Seed flow, and of a class that is not the seed's.
+/// gardener-resource-manager with its account and role (upstream `pkg/component/gardener/resourcemanager`), and the
+/// ManagedResources it applies: for the Seed flow, and of a class that is not the seed's.
 fn components(world: &World) {
     let labels = json!({"app": "gardener-resource-manager", "gardener.cloud/role": "controlplane"});
     let role = "gardener-resource-manager-seed";
@@ -330,7 +331,7 @@ fn components(world: &World) {
         "metadata": {"name": "cluster-identity", "namespace": "kube-system"},
         "data": {"cluster-identity": cluster_identity(world), "origin": "seed"}});
     component(world, "cluster-identity", &yaml::emit(&identity, yaml::Dialect::V4));
-    // Of another class, and not applied yet: it must stay so.
+    // Of another class, and not applied yet: it must stay unapplied.
     let metadata =
         json!({"name": "shoot-core", "namespace": "shoot--a--b", "labels": {"origin": "gardener"}});
     world.seed.apply(&[json!({"apiVersion": "resources.gardener.cloud/v1alpha1", "kind": "ManagedResource",
@@ -338,8 +339,9 @@ fn components(world: &World) {
             "injectLabels": {"shoot.gardener.cloud/no-cleanup": "true"}}})]);
 }
 
-/// The CA of the seed with its bundle, and what else the Go gardenlet's secrets manager keeps: a CA that this program has no
-/// use for, and a certificate that gardener-resource-manager serves with. Its checksum tells of Go's own structures.
+/// The CA of the seed with its bundle, and other Secrets of the Go gardenlet's secrets manager: a CA that this program
+/// does not use, and the serving certificate of gardener-resource-manager, whose checksum depends on Go's own
+/// structures.
 fn authorities(world: &World) {
     const SEED_CA: &str = "ca-seed-fc28a8dd";
     let from = world.clock.now().minus(Duration::from_secs(86_400));
@@ -381,14 +383,14 @@ fn authorities(world: &World) {
     ]);
 }
 
-/// A component of the Seed flow. Its stream has other bytes than ours, as that of Go's encoder: an empty block of metadata
-/// before its end.
+/// A component of the Seed flow. Its stream has other bytes than ours, like that of Go's encoder: an empty block of
+/// metadata before its end.
 pub fn component(world: &World, name: &str, manifests: &str) {
     unapplied_component(world, name, manifests);
     resource_manager_applies(world, name);
 }
 
-/// The same, and nobody has applied it yet.
+/// The same, but not applied yet.
 pub fn unapplied_component(world: &World, name: &str, manifests: &str) {
     let mut stream = brotli::encode(manifests.as_bytes());
     let end = stream.pop().unwrap();
@@ -427,7 +429,7 @@ fn unique<'a>(name: &str, values: impl Iterator<Item = &'a Vec<u8>>) -> String {
     format!("{name}-{}", &sha256_hex(digests.as_bytes())[..8])
 }
 
-/// What the Secret of a ManagedResource should be called, by its content.
+/// The name that the Secret of a ManagedResource should have according to its content.
 pub fn secret_name(seed: &TestCluster, managed: &str) -> String {
     let object = seed.get(MANAGED_RESOURCES, "managedresources", "garden", managed).unwrap();
     let secret = seed.get("", "secrets", "garden", text(&object, "/spec/secretRefs/0/name")).unwrap();
@@ -491,14 +493,14 @@ pub fn resource_manager_renews(world: &World) {
     world.seed.merge(LEASES, "leases", GRM, &json!({"spec": held_by_resource_manager(world)}));
 }
 
-/// It is scaled to 0, and gives its Lease back.
+/// It is scaled to 0, and releases its Lease.
 pub fn resource_manager_ends(world: &World) {
     world.seed.merge("apps", "deployments", GRM, &json!({"spec": {"replicas": 0}}));
     let released = json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
     world.seed.merge(LEASES, "leases", GRM, &released);
 }
 
-/// Applies a ManagedResource of `garden` as gardener-resource-manager does; all is well.
+/// Applies a ManagedResource of `garden` as gardener-resource-manager does; all conditions are good.
 pub fn resource_manager_applies(world: &World, name: &str) {
     let seed = &world.seed;
     let managed = seed.get(MANAGED_RESOURCES, "managedresources", "garden", name).unwrap();
@@ -514,7 +516,7 @@ pub fn resource_manager_applies(world: &World, name: &str) {
     }
     let mut references: Vec<Value> = objects.iter().map(reference).collect();
     references.sort_by_key(place);
-    // Definitions come first, and are waited for by trying again.
+    // Definitions come first; objects are retried until their kind exists.
     objects.sort_by_key(|object| object["kind"] != "CustomResourceDefinition");
     for object in objects {
         apply(seed, name, object);
@@ -569,8 +571,8 @@ fn apply(seed: &TestCluster, managed: &str, mut object: Value) {
     }
 }
 
-/// Everything that is stored but Leases and pods, by place: the version that it has. What is equal was not written. Waits
-/// for the cluster's own controllers, which have their say about Deployments.
+/// The version of everything that is stored except Leases and pods, by place. An equal version means no write. Waits
+/// for the cluster's own controllers, which also write Deployments.
 pub fn versions(cluster: &TestCluster) -> BTreeMap<String, String> {
     let settled = |d: &Value| d["status"]["observedGeneration"] == d["metadata"]["generation"];
     cluster.wait_for("the controllers", |c| {
@@ -589,8 +591,8 @@ const PROVIDER_MANIFEST: &str = "apiVersion: v1\ndata:\n  about: |\n    This see
      objects of the kinds ControlPlane, DNSRecord, Infrastructure and\n    Worker: Shoots have no workers here, and people make \
      the DNS records.\nkind: ConfigMap\nmetadata:\n  name: no-provider\n  namespace: NAMESPACE\n";
 
-/// The chart of `charts::extension` as the Go gardenlet writes it for greeting `hello`: keys in alphabetical order, fields
-/// of apps/v1 that Go never leaves out, `SEED_NAME` in each container.
+/// The chart of `charts::extension` as the Go gardenlet writes it for greeting `hello`: keys in alphabetical order,
+/// fields of apps/v1 that Go always writes, `SEED_NAME` in each container.
 const MANIFESTS: [(&str, &str); 7] = [
     (
         "account.yaml",

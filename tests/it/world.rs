@@ -1,7 +1,7 @@
 //! A garden, a seed and the agent between them, all in this process, on a clock that runs fast and can jump.
 //!
-//! An [`Agent`] is the whole program behind `app::run_reloading`: it has threads, connections and a state directory of its own,
-//! ends in order ([`Agent::stop`]) or in the middle of everything ([`Agent::crash`]), and can be started again.
+//! An [`Agent`] is the whole program behind `app::run_reloading`, with its own threads, connections and state
+//! directory. It ends in order ([`Agent::stop`]) or at any point ([`Agent::crash`]), and can be started again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -43,21 +43,21 @@ pub const CORE: &str = "core.gardener.cloud";
 pub const LEASES: &str = "coordination.k8s.io";
 pub const CSRS: &str = "certificates.k8s.io";
 pub const MANAGED_RESOURCES: &str = "resources.gardener.cloud";
-/// As whom the agent asks the seed.
+/// The identity of the agent in the seed.
 pub const AGENT: &str = "system:serviceaccount:garden:gardenlet";
 const ACCOUNT_DIRECTORY: &str = "serviceaccount";
 
-/// How a world differs from the usual one.
+/// The options of a world.
 pub struct Options {
     /// Name of the seed.
     pub seed: &'static str,
-    /// How fast time passes while the machine has time to spare.
+    /// How fast time passes while the machine is not busy.
     pub factor: u32,
-    /// When time begins.
+    /// The start of time.
     pub begin: Timestamp,
 }
 
-/// When the program of the stories was built: before they begin.
+/// The build time of the program in the stories: before they start.
 pub const BUILT: Timestamp = Timestamp::from_unix(1_760_000_000);
 
 const BEGIN: Timestamp = Timestamp::from_unix(1_767_600_000);
@@ -67,13 +67,13 @@ impl Options {
         Self { seed, factor: 20, begin: BEGIN }
     }
 
-    /// A world whose time passes slowly but where a story lets it pass: for stories in which nobody may be late, however
-    /// busy the machine is.
+    /// A world in which time passes slowly except where a story lets it pass: for stories in which no part may be late,
+    /// however busy the machine is.
     pub fn calm(seed: &'static str) -> Self {
         Self { seed, factor: 4, begin: BEGIN }
     }
 
-    /// A world in the real time, for the program as a process of its own.
+    /// A world in real time, for the program as a separate process.
     pub fn real(seed: &'static str) -> Self {
         Self { seed, factor: 1, begin: Clock::system().now() }
     }
@@ -92,7 +92,7 @@ pub struct World {
     refusals_expected: AtomicBool,
 }
 
-/// The log of the whole process. Worlds share it, so what is looked for should name a server or a seed.
+/// The log of the whole process. Worlds share it, so searched text should name a server or a seed.
 fn log() -> &'static logging::Capture {
     static LOG: OnceLock<logging::Capture> = OnceLock::new();
     LOG.get_or_init(|| {
@@ -191,33 +191,33 @@ impl World {
         agent
     }
 
-    /// What Shoots without workers need of garden and seed, and who plays the nodes of the seed. An agent finds the API
-    /// servers of Shoots with [`World::agent_of`].
+    /// The objects in garden and seed that Shoots without workers need, and a simulation of the seed's nodes. An agent
+    /// finds the API servers of Shoots with [`World::agent_of`].
     pub fn site(&self) -> Site {
         self.site_with(SiteOptions::default())
     }
 
-    /// The same in a way of its own.
+    /// The same with options.
     pub fn site_with(&self, options: SiteOptions) -> Site {
         object::prepare_garden(&self.garden);
         object::prepare_seed(&self.seed);
         Site::in_process_with(&self.seed, Share::default(), options)
     }
 
-    /// The same; API servers of Shoots can be reached at their ports of the nodes, also by commands. Only one story at a time
-    /// may have such a Shoot of one name, since the port depends on it.
+    /// The same; API servers of Shoots can be reached on their node ports, also by commands. Only one story at a time
+    /// may have such a Shoot of a given name, since the port depends on the name.
     pub fn reachable_site(&self) -> Site {
         self.site_with(SiteOptions { listen: Listen::NodePort, ..SiteOptions::default() })
     }
 
-    /// An agent that is not started, in a seed at the edge whose Shoots are on this site.
+    /// An agent that is not started, in a seed at the edge with the site's Shoots.
     pub fn agent_of(&self, site: &Site, config: &Value) -> Agent {
         let mut agent = Agent::new(self, "host-1", config, self.pod());
         agent.site = site.routes();
         agent
     }
 
-    /// The configuration of the agent of a seed at the edge, which takes Shoots without workers.
+    /// The configuration of the agent of a seed at the edge, which accepts Shoots without workers.
     pub fn edge_config(&self) -> Value {
         let mut config = self.config();
         object::make_edge(&mut config);
@@ -249,7 +249,7 @@ impl World {
         });
     }
 
-    /// Waits until the agent is at home: registered, reconciled, beating.
+    /// Waits until the agent is ready: registered, reconciled, with heartbeats.
     pub fn wait_until_ready(&self) {
         self.garden.wait_for(&format!("seed {} to be ready", self.name), |_| {
             let seed = self.garden.seed(self.name)?;
@@ -260,19 +260,19 @@ impl World {
         });
     }
 
-    /// When the seed's Lease in the garden was renewed.
+    /// The time of the last renewal of the seed's Lease in the garden.
     pub fn beat(&self) -> Option<Timestamp> {
         let lease = self.garden.get(LEASES, "leases", "gardener-system-seed-lease", self.name)?;
         from_rfc3339(text(&lease, "/spec/renewTime"))
     }
 
-    /// Lets time pass faster than the clock does, in step with the heartbeat and the leader's lease: no step before
-    /// both were renewed. Returns the longest time between two renewals that was seen.
+    /// Lets time pass faster than the clock does, in step with the heartbeat and the leader's lease: a step starts only
+    /// after both were renewed. Returns the longest time between two renewals.
     pub fn pass(&self, total: Duration) -> Duration {
         self.pass_by(Duration::from_secs(2), total)
     }
 
-    /// The same in other steps, for an agent that beats less often.
+    /// The same with other steps, for an agent with fewer heartbeats.
     pub fn pass_by(&self, step: Duration, total: Duration) -> Duration {
         let until = self.clock.mono() + total;
         let (mut last, mut longest) = (self.beat().unwrap(), Duration::ZERO);
@@ -281,7 +281,7 @@ impl World {
             self.time.advance(left.min(step));
             let now = self.clock.now().minus(step);
             self.garden.wait_for("the next heartbeat", |_| self.beat().filter(|beat| *beat > now));
-            // Renewed every four seconds, and good for writes for another one.
+            // Renewed every four seconds; the agent may write for four more.
             let recently = self.clock.now().minus(step.max(Duration::from_secs(3)));
             self.seed.wait_for("the next renewal of the leader's lease", |seed| {
                 leader_renewed(seed).filter(|renewed| *renewed > recently)
@@ -293,7 +293,7 @@ impl World {
         longest
     }
 
-    /// Lets time pass without waiting for anybody.
+    /// Lets time pass without waiting.
     pub fn skip(&self, total: Duration) {
         let until = self.clock.mono() + total;
         while self.clock.mono() < until {
@@ -302,7 +302,7 @@ impl World {
         }
     }
 
-    /// Lets time pass in turns. In each of them `count` grows, however slowly the machine works.
+    /// Lets time pass in turns. In each turn `count` grows, however slow the machine is.
     pub fn skip_in_turns(&self, turns: usize, each: Duration, what: &str, count: impl Fn() -> usize) {
         for _ in 0..turns {
             let before = count();
@@ -311,7 +311,7 @@ impl World {
         }
     }
 
-    /// The log lines since this world began, of all worlds.
+    /// The log lines of all worlds since this world started.
     pub fn log(&self) -> Vec<String> {
         log().since(self.log_begin)
     }
@@ -330,7 +330,7 @@ impl World {
         all
     }
 
-    /// The one certificate request that nobody has decided about, once it is there.
+    /// The one pending certificate request, once it exists.
     pub fn wait_for_request(&self) -> String {
         self.garden.wait_for("a pending certificate request", |_| {
             let open =
@@ -348,7 +348,7 @@ impl World {
         self.garden.api().patch(&target, &patch, &User::system()).unwrap();
     }
 
-    /// The agent's certificate for the garden, as its Secret in the seed holds it.
+    /// The agent's certificate for the garden, from its Secret in the seed.
     pub fn certificate(&self) -> Option<Certificate> {
         Some(Certificate::parse_pem(&self.certificate_pem()?).unwrap())
     }
@@ -372,16 +372,16 @@ impl World {
         condition(&self.garden.installations(registration).pop()?, kind)
     }
 
-    /// The story takes rights away, or asks for what is not allowed.
+    /// Declares that the story removes permissions, or makes requests that are not allowed.
     pub fn expect_refusals(&self) {
         self.refusals_expected.store(true, Ordering::SeqCst);
     }
 
-    /// Requests of the agent that its role in the seed does not allow: the role would be too small.
+    /// Requests of the agent that its role in the seed does not allow. They would show that the role is too small.
     fn refusals(&self) -> Vec<String> {
         let requests = self.seed.requests();
         let refused = requests.iter().filter(|r| r.user == AGENT && r.status == 403 && r.fault.is_none());
-        // A namespace that ends takes nothing new, whoever asks.
+        // A terminating namespace accepts no new objects from any client.
         let ends = |r: &&Recorded| {
             let namespace = self.seed.get("", "namespaces", "", &r.info.namespace);
             r.method == "POST"
@@ -391,7 +391,7 @@ impl World {
         refused.filter(|r| !ends(r)).map(Recorded::line).collect()
     }
 
-    /// Tells `packaging/roles --unused` what the agent's own account was used for, if tests/run asks for it.
+    /// Writes the requests of the agent's own account for `packaging/roles --unused`, if tests/run asks for it.
     fn record_uses(&self) {
         let Some(folder) = std::env::var_os("GARDENLET_ROLE_USES") else { return };
         let requests = self.seed.requests();
@@ -401,7 +401,7 @@ impl World {
         std::fs::write(file, lines.join("\n")).unwrap();
     }
 
-    /// `127.0.0.1:<port>` of a server, as it stands in messages.
+    /// `127.0.0.1:<port>` of a server, as in messages.
     pub fn address(cluster: &TestCluster) -> String {
         cluster.url().trim_start_matches("https://").to_owned()
     }
@@ -459,7 +459,7 @@ pub fn condition(object: &Value, kind: &str) -> Option<(String, String, String)>
     all.iter().find(|c| c["type"] == kind).map(condition_texts)
 }
 
-/// Waits until `condition` gives something.
+/// Waits until `condition` returns a value.
 pub fn wait_for<T>(what: &str, condition: impl Fn() -> Option<T>) -> T {
     let clock = pace::clock();
     let deadline = clock.mono() + PATIENCE;
@@ -472,7 +472,7 @@ pub fn wait_for<T>(what: &str, condition: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// Real time for other threads; nothing may depend on how much it is.
+/// Real time for other threads; nothing may depend on its length.
 fn pause(real: Duration) {
     Stop::new().wait(&Clock::system(), real);
 }
@@ -482,17 +482,17 @@ fn pause(real: Duration) {
 pub struct Cable {
     cut: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
-    /// Where some addresses (`host:port`) really are.
+    /// The real addresses behind some addresses (`host:port`).
     routes: BTreeMap<String, SocketAddr>,
     asked: Mutex<BTreeSet<String>>,
-    /// Where the API servers of Shoots are.
+    /// The addresses of the API servers of Shoots.
     site: Routes,
-    /// Where packets vanish: `host:port`.
+    /// Where packets are dropped: `host:port`.
     lost: Mutex<Option<String>>,
 }
 
 impl Cable {
-    /// Connections to this address (`host:port`) are never made, and never refused.
+    /// Connections to this address (`host:port`) are neither established nor refused.
     pub fn lose(&self, address: Option<&str>) {
         *self.lost.lock().unwrap() = address.map(str::to_owned);
     }
@@ -510,12 +510,12 @@ impl Cable {
         }
     }
 
-    /// What was connected to: `host:port`.
+    /// The destinations of connections: `host:port`.
     pub fn asked(&self) -> BTreeSet<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Connections that were opened so far.
+    /// The number of connections so far.
     pub fn opened(&self) -> usize {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -569,15 +569,15 @@ pub struct Agent {
     built: Timestamp,
     renderer: Renderer,
     pub keys: Arc<FixtureKeys>,
-    /// Of the present life.
+    /// Those of the current life.
     pub status: Mutex<Status>,
     pub metrics: Mutex<Metrics>,
     life: Mutex<Option<Life>>,
     /// See [`Cable`].
     pub routes: BTreeMap<String, SocketAddr>,
-    /// The way to the API servers of Shoots, if the seed has a site for them.
+    /// The route to the API servers of Shoots, if the seed has a site for them.
     pub site: Routes,
-    /// `127.x.y.z`, where its probes (2728) and metrics (2729) are.
+    /// `127.x.y.z`, the address of its probes (2728) and metrics (2729).
     pub probes: String,
 }
 
@@ -605,7 +605,7 @@ impl Agent {
         }
     }
 
-    /// The same on a machine whose clock is another one.
+    /// The same on a machine with another clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -619,12 +619,12 @@ impl Agent {
         self
     }
 
-    /// What it runs with.
+    /// Its settings.
     pub fn settings(&self) -> config::Settings {
         self.settings.clone()
     }
 
-    /// Begins a life.
+    /// Starts a life.
     pub fn launch(&self) {
         let (routes, site) = (self.routes.clone(), self.site.clone());
         let (stop, cable) = (Stop::new(), Arc::new(Cable { routes, site, ..Cable::default() }));
@@ -659,13 +659,13 @@ impl Agent {
         assert!(before.is_none(), "the agent runs already");
     }
 
-    /// Hands the running program another configuration, as SIGHUP does.
+    /// Gives the running program another configuration, as SIGHUP does.
     pub fn reload(&self, config: &Value) {
         let settings = settings(config, &self.probes, &self.state, &self.variables);
         self.life.lock().unwrap().as_ref().unwrap().reloader.offer(Arc::new(settings));
     }
 
-    /// The network of the present life.
+    /// The network of the current life.
     pub fn cable(&self) -> Arc<Cable> {
         self.present_cable().unwrap()
     }
@@ -680,7 +680,7 @@ impl Agent {
         self.life.lock().unwrap().as_ref().is_some_and(|life| !life.thread.is_finished())
     }
 
-    /// What each part is doing, and what stands in its way.
+    /// The state and the problem of each part.
     pub fn problem(&self, part: &str) -> Option<String> {
         self.status.lock().unwrap().parts().get(part).and_then(|part| part.problem.clone())
     }
@@ -692,9 +692,9 @@ impl Agent {
         })
     }
 
-    /// Waits until nothing stands in the way of a part.
+    /// Waits until a part has no problem.
     pub fn wait_until_no_problem(&self, part: &str) {
-        wait_for(&format!("part {part} to go on"), || self.problem(part).is_none().then_some(()));
+        wait_for(&format!("part {part} to have no problem"), || self.problem(part).is_none().then_some(()));
     }
 
     /// Waits until ManagedResources are applied, which needs no garden.
@@ -705,13 +705,13 @@ impl Agent {
         });
     }
 
-    /// Ends the life in order: leases are given back.
+    /// Ends the life in order: leases are released.
     pub fn stop(&self) {
         let result = self.end();
         assert!(result.is_ok(), "{result:?}");
     }
 
-    /// Ends the life as a power cut does: nothing is said to anybody any more.
+    /// Ends the life like a power cut: no request is sent any longer.
     pub fn crash(&self) {
         self.cable().cut();
         let _ = self.end();
@@ -741,8 +741,8 @@ impl Agent {
     }
 }
 
-/// The settings of an agent with a state directory of its own (none if it is null) and, unless the configuration says
-/// where it listens, an address of its own.
+/// The settings of an agent with its own state directory (none if it is null) and its own address, unless the
+/// configuration has one.
 fn settings(
     config: &Value,
     probes: &str,
@@ -775,14 +775,14 @@ impl Drop for Agent {
     }
 }
 
-/// An address of the loopback network that nobody else uses: 64,000 for each process, since agents that are gone are many
-/// and one of the first may still be there.
+/// A loopback address that is not in use: 64,000 for each process, since many agents have ended and one of the first
+/// may still run.
 pub fn own_address() -> String {
     let (pid, serial) = (std::process::id(), serial());
     format!("127.{}.{}.{}", 1 + pid % 254, serial / 250 % 256, 1 + serial % 250)
 }
 
-/// Whether a request comes from an agent, and changes something.
+/// Whether a request is a write of an agent.
 pub fn is_write_of_agent(seen: &Seen) -> bool {
     seen.is_write() && seen.user_agent.starts_with("gardenlet/")
 }

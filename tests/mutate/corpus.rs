@@ -1,4 +1,4 @@
-//! Good inputs, and the words that matter in them.
+//! Good inputs, and the important words in them.
 
 use std::io::Write as _;
 
@@ -260,7 +260,7 @@ pub(crate) fn texts(list: &[&str]) -> Vec<Vec<u8>> {
     list.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// Whole answers of an API server: with a length, in chunks, until the end.
+/// Complete answers of an API server: with a length, in chunks, until the end of the connection.
 pub(crate) fn answers() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for (status, body) in ANSWERS {
@@ -296,7 +296,7 @@ pub(crate) const STREAM_WORDS: &[&str] = &[
     "<html>",
 ];
 
-/// Events of a watch, one a line, as a server sends them and as others might.
+/// Events of a watch, one per line, as a server sends them and as others might.
 pub(crate) fn streams() -> Vec<Vec<u8>> {
     let event = |kind: &str, name: &str| {
         format!(
@@ -338,7 +338,7 @@ pub(crate) fn chunks() -> Vec<Vec<u8>> {
     all.into_iter().map(String::into_bytes).collect()
 }
 
-/// Charts as archives and, for changes below the compression, as what the archives unpack to.
+/// Charts as archives and, for changes below the compression, in uncompressed form.
 pub(crate) fn charts() -> Vec<Vec<u8>> {
     let metadata = "apiVersion: v2\nname: c\nversion: 1.0.0\nkubeVersion: '>=1.20-0'\ndependencies:\n- {name: sub, version: 1.x, condition: a.b, alias: s, import-values: [x]}\n";
     let schema = "{\"$schema\":\"http://json-schema.org/draft-07/schema#\",\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"pattern\":\"^a\",\"$ref\":\"#/definitions/d\"}},\"definitions\":{\"d\":{\"anyOf\":[{\"minimum\":1}]}}}";

@@ -1,12 +1,11 @@
-//! Broken inputs for everything that reads text or bytes from outside: whatever comes in, a parser answers with a result
-//! or an error, soon, and within its stack and memory.
+//! Broken inputs for everything that parses text or bytes from outside: for every input, a parser returns a result or
+//! an error, soon, and within its stack and memory.
 //!
-//! `cargo test --test mutate [-- --seed=N --seconds=N --target=NAME]`. The seed is printed; it is always the same, and with
-//! `tests/run --long` new on each day. Each target runs in a
-//! process of its own, which leaves its current input in a file: what kills it is found there. An input
-//! that fails is made smaller before it is shown.
+//! `cargo test --test mutate [-- --seed=N --seconds=N --target=NAME]`. The seed is printed; it is always the same, and
+//! with `tests/run --long` it is new each day. Each target runs in its own process, which stores its current input in a
+//! file: after a crash the input is found there. An input that fails is minimized before it is shown.
 
-// A test program that talks to people through standard output; what it needs itself is there or ends it.
+// A test program that prints to standard output; it may panic if its own requirements are missing.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used)]
 
 mod corpus;
@@ -25,18 +24,18 @@ use random::Random;
 use targets::{TARGETS, Target};
 
 const SEED: u64 = 11;
-/// Of all targets together.
+/// For all targets together.
 const SECONDS: u64 = 30;
 const SECONDS_LONG: u64 = 600;
 const SECONDS_PER_DAY: u64 = 86_400;
-/// What a process may take longer than its share before it counts as hanging.
+/// The time beyond its share after which a process counts as hanging.
 const GRACE: Duration = Duration::from_secs(120);
-/// Attempts at making an input smaller, and their time.
+/// Attempts to minimize an input, and their time.
 const ATTEMPTS: usize = 500;
 const SHRINK_TIME: Duration = Duration::from_secs(20);
 const SHOWN_BYTES: usize = 2_048;
 
-/// Where the last panic was and what it said.
+/// The place and message of the last panic.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 fn main() -> ExitCode {
@@ -65,7 +64,7 @@ fn option(name: &str) -> Option<String> {
     std::env::args().find_map(|argument| argument.strip_prefix(name).map(str::to_owned))
 }
 
-/// Runs one target in a process of its own; whether it passed.
+/// Runs one target in its own process; returns whether it passed.
 fn watch(target: &Target, seed: u64, seconds: u64) -> bool {
     let folder =
         std::env::temp_dir().join(format!("gardenlet-mutate-{}-{}", std::process::id(), target.name));
@@ -90,7 +89,7 @@ fn watch(target: &Target, seed: u64, seconds: u64) -> bool {
     passed
 }
 
-/// Whether the process was content; an error if it did not end by itself.
+/// Whether the process was successful; an error if it was killed.
 fn wait(mut child: Child, patience: Duration) -> Result<bool, String> {
     let started = Instant::now();
     loop {
@@ -114,7 +113,7 @@ fn run(target: &'static Target, seed: u64, seconds: u64, folder: &Path) -> ExitC
     }));
     let folder = folder.to_owned();
     let body = move || cases(target, seed, seconds, &folder);
-    // Without optimisation a function takes several times the stack of the shipped one.
+    // Without optimisation a function uses several times the stack of the released one.
     let stack_bytes = if cfg!(debug_assertions) { 2 * target.stack_bytes } else { target.stack_bytes };
     let thread = std::thread::Builder::new().stack_size(stack_bytes).spawn(body);
     thread.ok().and_then(|thread| thread.join().ok()).unwrap_or(ExitCode::FAILURE)
@@ -151,7 +150,7 @@ fn cases(target: &Target, seed: u64, seconds: u64, folder: &Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Gives one input to the target; the error says what is wrong with its answer.
+/// Passes one input to the target; the error describes the wrong answer.
 fn judge(target: &Target, folder: &Path, input: &[u8], longest: &mut Duration) -> Result<(), String> {
     std::fs::write(folder.join("input"), input).map_err(|error| format!("keep the input: {error}"))?;
     let started = Instant::now();
@@ -166,7 +165,7 @@ fn judge(target: &Target, folder: &Path, input: &[u8], longest: &mut Duration) -
     }
 }
 
-/// Leaves out pieces, ever smaller ones, as long as the input still fails.
+/// Removes pieces, smaller and smaller ones, as long as the input still fails.
 fn shrunk(target: &Target, folder: &Path, mut input: Vec<u8>, mut why: String) -> (Vec<u8>, String) {
     let started = Instant::now();
     let (mut attempts, mut longest) = (0, Duration::ZERO);
@@ -195,7 +194,7 @@ fn shown(input: &[u8]) -> String {
     format!("{} bytes: {text}", input.len())
 }
 
-/// The most memory that this process ever had; 0 where the system does not say.
+/// The peak memory of this process; 0 where the system does not report it.
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

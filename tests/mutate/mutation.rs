@@ -1,10 +1,10 @@
-//! Making broken inputs out of good ones.
+//! Makes broken inputs from good ones.
 
 use crate::random::Random;
 
-/// An input does not become longer than this.
+/// The maximum length of an input.
 const BYTES_MAX: usize = 256 << 10;
-/// What readers of numbers stumble over.
+/// Numbers that parsers often handle wrongly.
 const NUMBERS: &[&str] = &[
     "0",
     "-1",
@@ -28,7 +28,7 @@ const NUMBERS: &[&str] = &[
     ".inf",
     "NaN",
 ];
-/// What opens a level, and what closes it.
+/// Opening and closing brackets.
 const LEVELS: &[(&str, &str)] = &[
     ("[", "]"),
     ("{\"a\":", "}"),

@@ -1,4 +1,4 @@
-//! What reads the inputs.
+//! The parsers of the inputs.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -31,17 +31,17 @@ use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
 
 use crate::corpus;
 
-/// One reader.
+/// One parser.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
-    /// As the program has it where it reads this.
+    /// The stack size of the program where it parses this.
     pub(crate) stack_bytes: usize,
-    /// What one input may take, on a busy machine and without optimisation.
+    /// The time limit for one input, on a busy machine and without optimisation.
     pub(crate) patience: Duration,
     pub(crate) memory_mib: u64,
     pub(crate) corpus: fn() -> Vec<Vec<u8>>,
     pub(crate) words: &'static [&'static str],
-    /// An error says what is wrong with the answer. The folder is for files.
+    /// An error describes the wrong answer. The folder is for files.
     pub(crate) check: fn(&[u8], &Path) -> Result<(), String>,
 }
 
@@ -115,7 +115,7 @@ fn options(mode: Mode) -> Options {
     }
 }
 
-/// The template over fixed values; what is no template may still be values.
+/// The template over fixed values; an input that is not a template may still be values.
 fn template(input: &[u8], _: &Path) -> Result<(), String> {
     let _ = values::read(&text(input));
     let given = "name: n\nlist: [1, two, 3.5, null]\nmap: {k: v, nested: {deep: [{}]}}\n";
@@ -144,7 +144,7 @@ fn chart(input: &[u8], _: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Else every change of a header ended there.
+/// Otherwise every change of a header would fail at the checksum.
 fn with_checksums(input: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
     for block in bytes.chunks_exact_mut(512).filter(|block| &block[257..262] == b"ustar") {
@@ -155,7 +155,7 @@ fn with_checksums(input: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What was written is read as what it was.
+/// The written form must parse to the same value.
 fn round_trip(input: &[u8], _: &Path) -> Result<(), String> {
     let input = text(input);
     let _ = yaml::parse_part(&input, &["a", "kind"]);
@@ -167,8 +167,9 @@ fn round_trip(input: &[u8], _: &Path) -> Result<(), String> {
             let written = yaml::emit(&value, dialect);
             match yaml::parse(&written) {
                 Ok(read) if read == value => {}
-                Ok(_) => return Err(format!("{dialect:?} writes something else: {written:?}")),
-                // go-yaml since v3 writes a text that begins with a tab as a block, which no version of it reads: so do we.
+                Ok(_) => return Err(format!("{dialect:?} writes another value: {written:?}")),
+                // go-yaml since v3 writes a text that begins with a tab as a block, which no version of it can read: so
+                // do we.
                 Err(_) if dialect != yaml::Dialect::V2 && written.contains("\t\n") => {}
                 Err(error) => return Err(format!("{dialect:?} writes no YAML ({error}): {written:?}")),
             }
@@ -194,7 +195,7 @@ fn configuration(input: &[u8], _: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing may leave this machine: whoever dials has found what it looked for, or never will.
+/// No packet may leave this machine: a dial always fails with a permanent error.
 #[derive(Debug)]
 struct Nobody(Stop);
 
@@ -262,7 +263,7 @@ fn certificates(input: &[u8], _: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Whatever is read as a certificate can be asked for again, under the same name.
+/// Any parsed certificate can be requested again under the same name.
 fn renewable(certificate: &Certificate) -> Result<(), String> {
     static KEY: OnceLock<PrivateKey> = OnceLock::new();
     let key = KEY.get_or_init(|| PrivateKey::generate().unwrap());
@@ -277,7 +278,7 @@ fn renewable(certificate: &Certificate) -> Result<(), String> {
     Err("the request has another name".to_owned())
 }
 
-/// A server that says the same to everybody.
+/// A server with one answer for all clients.
 fn server() -> &'static (u16, Arc<Mutex<Vec<u8>>>) {
     static SERVER: OnceLock<(u16, Arc<Mutex<Vec<u8>>>)> = OnceLock::new();
     SERVER.get_or_init(|| {
@@ -292,7 +293,7 @@ fn server() -> &'static (u16, Arc<Mutex<Vec<u8>>>) {
                 let answer = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let _ = stream.write_all(&answer);
                 let _ = stream.shutdown(std::net::Shutdown::Write);
-                // What was not read would reset the connection.
+                // Unread bytes would reset the connection.
                 let _ = stream.set_read_timeout(Some(Duration::from_millis(100)));
                 let _ = stream.read(&mut request);
             }
@@ -322,12 +323,12 @@ fn answer(input: &[u8], _: &Path) -> Result<(), String> {
 const STREAM_HEAD: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// What comes after a good head: the framing itself is broken.
+/// Broken framing after a good head.
 fn chunks(input: &[u8], folder: &Path) -> Result<(), String> {
     answer(&[STREAM_HEAD.as_bytes(), input].concat(), folder)
 }
 
-/// The events of a watch are the same however the server cuts them into chunks, in the middle of letters, too.
+/// The events of a watch are the same however the server splits them into chunks, even within a character.
 fn stream(input: &[u8], _: &Path) -> Result<(), String> {
     let events = [input.len().max(1), 7].map(|size| {
         let mut whole = STREAM_HEAD.as_bytes().to_vec();

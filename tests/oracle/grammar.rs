@@ -1,10 +1,10 @@
-//! Random templates: every action, and calls of every function whose result depends on its arguments alone. Arguments
-//! mostly have the kind that a function wants.
+//! Random templates: every action, and calls of every function whose result depends only on its arguments. Arguments
+//! mostly have the kind that a function expects.
 
 use crate::random::Random;
 use crate::tree::{Piece, Sort, Tree};
 
-/// What an operand is, roughly.
+/// The approximate kind of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -18,7 +18,7 @@ enum Kind {
 
 use Kind::{Any, Bool, Dict, Float, Int, List, Text};
 
-/// The values that every case sees as `.V`. Texts are what YAML, regular expressions, versions and paths stumble over.
+/// The values that every case sees as `.V`. Its texts are difficult for YAML, regular expressions, versions and paths.
 pub(crate) const VALUES: &str = r#"
 text: hello World
 empty: ""
@@ -79,8 +79,8 @@ const PATHS: &[(&str, Kind)] = &[
     (".V", Dict),
 ];
 
-/// Functions, what they want and what they give. Left out: what chance, time or the machine decides, what changes its
-/// argument, and what ends the rendering on purpose.
+/// Functions, the kinds of their arguments and results. Not included: functions that depend on chance, time or the
+/// machine, functions that change their argument, and functions that end the rendering on purpose.
 const FUNCTIONS: &[(&str, &[Kind], Kind)] = &[
     ("not", &[Any], Bool),
     ("and", &[Any, Any], Any),
@@ -324,7 +324,7 @@ const INTS: &[&str] = &[
 ];
 const FLOATS: &[&str] = &["0.0", "1.5", "-2.25", "1e3", "1e21", "1e-7", "3.0", "0.1", "100000000.0", "0x1p4"];
 
-/// What is visible where an operand stands.
+/// The variables that are visible at an operand.
 #[derive(Clone, Default)]
 struct Scope {
     variables: Vec<String>,
@@ -368,7 +368,7 @@ fn statement(random: &mut Random, scope: &mut Scope, depth: usize) -> Tree {
     }
 }
 
-/// What comes back where TOML is wrong is a message, and not the same in all words: only what is right is read.
+/// The result for invalid TOML is a message whose words differ: only valid TOML is parsed.
 const TOML: &[&str] = &[
     r#"(fromToml "a = 1\n[t]\nb = [1.5, 2.0]\n")"#,
     r#"(fromToml "a.b = 'x'\n[[t]]\nd = 2024-02-29T01:02:03Z\n[[t]]\n")"#,
@@ -465,8 +465,8 @@ fn variable(random: &mut Random, scope: &mut Scope, depth: usize) -> Tree {
         true => (random.pick(&scope.variables).clone(), "="),
         false => (format!("$x{}", scope.variables.len()), ":="),
     };
-    // In a block of its own together with its uses it could not be taken out alone: then the parser complains, and the
-    // case is not made smaller that way.
+    // In one block together with its uses, it could not be removed alone: then the parser fails, and the case is not
+    // minimized that way.
     let tree = action(random, vec![text(format!("{name} {sign} ")), value]);
     if !assign {
         scope.variables.push(name);
@@ -481,14 +481,14 @@ fn jump(random: &mut Random, scope: &Scope, depth: usize) -> Tree {
 }
 
 fn operand(random: &mut Random, scope: &Scope, kind: Kind, depth: usize) -> Tree {
-    // Now and then something that does not fit.
+    // Occasionally an argument of the wrong kind.
     let kind = if random.chance(4) { Any } else { kind };
     if depth == 0 || random.chance(30) {
         return plain(random, scope, kind);
     }
     let fits: Vec<_> = FUNCTIONS.iter().filter(|(_, _, gives)| kind == Any || *gives == kind).collect();
     let &&(name, wants, _) = random.pick(&fits);
-    // The root is not written to: other cases see it, too.
+    // The root is never changed: other cases see it, too.
     let writes = ["set", "unset", "merge", "mergeOverwrite"].contains(&name);
     let mut arguments: Vec<Piece> = Vec::new();
     for (n, want) in wants.iter().enumerate() {
@@ -502,12 +502,12 @@ fn operand(random: &mut Random, scope: &Scope, kind: Kind, depth: usize) -> Tree
         });
     }
     let (before, after) = match name {
-        // The order of keys is chance, in Go.
+        // The order of keys is random in Go.
         "keys" => ("(sortAlpha (", "))"),
-        // Go's structs are looked into: as YAML they show fields that nobody means.
+        // Go's structs are not printed: as YAML they show internal fields.
         "semver" => ("(", ").Original"),
         "toDate" => ("(", ").Year"),
-        // Bytes that are no text come out differently from each library of Go.
+        // Go's libraries print invalid UTF-8 differently.
         "b64dec" => ("(b64enc ", " | b64dec)"),
         "b32dec" => ("(b32enc ", " | b32dec)"),
         _ => ("(", ")"),
@@ -552,7 +552,7 @@ fn plain(random: &mut Random, scope: &Scope, kind: Kind) -> Tree {
     };
     match literal {
         Some(literal) if paths.is_empty() || random.chance(60) => Tree::leaf(Sort::Operand, literal),
-        // Paths are those of the root, wherever they stand.
+        // Paths start at the root, in every place.
         _ => Tree::leaf(Sort::Operand, format!("${}", random.pick(&paths).0)),
     }
 }

@@ -1,4 +1,5 @@
-//! Random configurations of the secrets manager: our checksums must be those of Go's library (tests/cluster/tools/hashstructure).
+//! Random configurations of the secrets manager: our checksums must equal those of Go's library
+//! (tests/cluster/tools/hashstructure).
 
 use std::io::Write as _;
 use std::path::Path;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::random::Random;
 
-/// Pieces of texts. An empty text counts as none in Go, as 0 does.
+/// Pieces of texts. Go treats an empty text as missing, like 0.
 const PIECES: &[&str] =
     &["ca", "-", "kubernetes", "", "ä", "\u{1f511}", "\n", "\"", "server.local", "0", " "];
 /// Differences that are shown.
@@ -45,7 +46,7 @@ fn ask(program: &Path, lines: &[String]) -> Result<Vec<String>, String> {
     let failed = |e: std::io::Error| format!("{}: {e}", program.display());
     let started = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = started.map_err(failed)?;
-    // Its answers are short: a pipe holds those that come while it still reads.
+    // Its answers are short: they fit into a pipe while it still reads.
     let mut input = child.stdin.take().ok_or("no standard input")?;
     let text = lines.join("\n");
     let writer = std::thread::spawn(move || input.write_all(text.as_bytes()));
@@ -114,12 +115,12 @@ fn config(random: &mut Random) -> Config {
     }
 }
 
-/// The configuration as Go's structs have it, under the name of the type.
+/// The configuration with the fields of Go's structs, under the name of the type.
 fn as_go(config: &Config) -> Value {
-    // Gardener leaves out what is empty. The library tells that from a list without items; our configurations cannot.
+    // Gardener omits empty values. The library distinguishes that from a list without items; our configurations cannot.
     let or_nil = |empty: bool, value: Value| if empty { Value::Null } else { value };
     let data = |bytes: &Vec<u8>| or_nil(bytes.is_empty(), json!(base64::encode(bytes)));
-    // A key in a bundle may well be empty; it counts as an item.
+    // A key in a bundle may be empty; it counts as an item.
     let all = |pems: &[Vec<u8>]| {
         let encoded: Vec<_> = pems.iter().map(|pem| base64::encode(pem)).collect();
         or_nil(pems.is_empty(), json!(encoded))

@@ -1,11 +1,12 @@
-//! Random templates, rendered by this engine and by real Helm: what both print must be equal, and where one fails, the
-//! other must fail, too. And random configurations of Secrets, whose checksums must be those of Go's library.
+//! Random templates, rendered by this engine and by real Helm: both outputs must be equal, and if one fails, the other
+//! must fail, too. And random configurations of Secrets, whose checksums must equal those of Go's library.
 //!
-//! `cargo test --test oracle [-- --seed=N --cases=N]`. The seed is printed. It is always the same, so that a change fails
-//! for what it changes; with `tests/run --long` it is new on each day, and the cases are many more. Cases that our engine renders go to Helm hundreds at a time; of those that
-//! it refuses, a sample goes there one by one. A case that differs is made smaller before it is shown.
+//! `cargo test --test oracle [-- --seed=N --cases=N]`. The seed is printed. It is always the same, so that a failure
+//! comes from a change of the code; with `tests/run --long` it is new each day, and there are many more cases. Cases
+//! that our engine renders are sent to Helm by the hundred; of the cases that it refuses, a sample is sent one by one.
+//! A case that differs is minimized before it is shown.
 
-// A test program that talks to people through standard output.
+// A test program that prints to standard output.
 #![allow(clippy::print_stdout, clippy::disallowed_methods)]
 
 mod grammar;
@@ -30,15 +31,15 @@ const CONFIGS: usize = 1_000;
 const CONFIGS_LONG: usize = 50_000;
 /// Cases that Helm renders at a time: its start takes as long as some hundred of them.
 const BATCH: usize = 400;
-/// Of the cases that our engine refuses, one in so many is shown to Helm.
+/// Of the cases that our engine refuses, one in this many is sent to Helm.
 const REFUSED: usize = 20;
-/// Differences that are made smaller and shown; there are usually few causes.
+/// Differences that are minimized and shown; there are usually few causes.
 const SHOWN: usize = 10;
-/// Attempts at making a case smaller.
+/// Attempts to minimize a case.
 const ATTEMPTS: usize = 200;
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// What stands for bytes that are no character.
+/// The replacement for bytes that are not a character.
 const BROKEN: char = '\u{fffd}';
 
 struct Plan {
@@ -48,7 +49,7 @@ struct Plan {
 }
 
 fn main() -> ExitCode {
-    // Templates recurse: all on one deep stack, because a new one for each case takes longer than the case.
+    // Templates recurse: all run on one deep stack, because a new one for each case takes longer than the case.
     let run = std::thread::Builder::new().stack_size(RENDER_STACK_BYTES).spawn(compare);
     run.ok().and_then(|thread| thread.join().ok()).unwrap_or(ExitCode::FAILURE)
 }
@@ -80,7 +81,7 @@ enum Verdict {
     Skipped,
 }
 
-/// Compares with a program of the tools, if it is there; `run` returns how many cases differ.
+/// Compares with a program of the tools, if it exists; `run` returns how many cases differ.
 fn against(name: &str, what: &str, run: impl FnOnce(PathBuf) -> Result<usize, String>) -> Verdict {
     let cache = variable("GARDENLET_TEST_CACHE").map_or_else(
         || PathBuf::from(variable("HOME").unwrap_or_default()).join(".cache/gardenlet-tests"),
@@ -137,7 +138,7 @@ fn run(plan: &Plan, helm: &Helm) -> Result<usize, String> {
             let tree = grammar::template(&mut random);
             match ours(&tree.text()) {
                 Ok(text) => batch.push((tree, text)),
-                // What only our limits refuse, Helm would try for hours.
+                // Cases that only our limits refuse would take Helm hours.
                 Err(message) if message.contains(" has more than ") => refused += 1,
                 Err(message) => {
                     refused += 1;
@@ -176,10 +177,10 @@ fn judge(helm: &Helm, tree: &Tree, own: &Outcome, theirs: &Outcome, before: usiz
     Ok(1)
 }
 
-/// Messages are compared by tests/charts; here it counts that there is one.
+/// tests/charts compares messages; here it only matters that there is one.
 fn differ(own: &Outcome, theirs: &Outcome) -> bool {
     match (own, theirs) {
-        // Of a text that was cut within a character, Go's libraries make something different each: it only has to be there.
+        // Each of Go's libraries handles a text that was cut within a character differently: it only has to exist.
         (Ok(own), Ok(theirs)) if own.contains(BROKEN) && theirs.contains(BROKEN) => false,
         (Ok(own), Ok(theirs)) => own != theirs,
         (Err(message), Err(_)) => message == PANICKED,
@@ -202,7 +203,7 @@ fn shrink(
             attempts += 1;
             let text = simple.text();
             let (new_own, new_theirs) = (ours(&text), helm.one(&text)?);
-            // The kind of difference stays, or one cause would turn into another.
+            // The kind of difference stays the same, or one cause would turn into another.
             let same_kind = own.is_ok() == new_own.is_ok() && theirs.is_ok() == new_theirs.is_ok();
             if same_kind && differ(&new_own, &new_theirs) {
                 (tree, own, theirs) = (simple, new_own, new_theirs);

@@ -11,16 +11,16 @@ use gardenlet::chart::{Chart, File, Metadata, Table, values};
 
 use crate::grammar::VALUES;
 
-/// The text of a template, or why there is none.
+/// The text of a template, or the reason why there is none.
 pub(crate) type Outcome = Result<String, String>;
 
-/// What a panic of our engine looks like: never right, also where Helm refuses.
+/// The text for a panic of our engine: always a failure, even if Helm refuses the template, too.
 pub(crate) const PANICKED: &str = "the engine panicked";
 
-/// What Helm's program says before its own words; the engine's own part begins behind it.
+/// The part of Helm's message before the engine's own message.
 const PREFIXES: &[&str] = &["Error: "];
 
-/// How our engine renders one case.
+/// Renders one case with our engine.
 pub(crate) fn ours(template: &str) -> Outcome {
     let run = || -> Outcome {
         let file =
@@ -64,8 +64,8 @@ impl Helm {
         Self { program, folder }
     }
 
-    /// Renders cases that should all succeed, in one chart. One that does not is named by Helm's message: it is taken out
-    /// and the rest is tried again.
+    /// Renders cases that should all succeed, in one chart. Helm's message names a case that fails: it is removed and
+    /// the rest is rendered again.
     pub(crate) fn batch(&self, cases: &[String]) -> Result<BTreeMap<usize, Outcome>, String> {
         let mut found = BTreeMap::new();
         let mut left: Vec<usize> = (0..cases.len()).collect();
@@ -110,7 +110,7 @@ impl Helm {
             write(&chart.join("templates").join(format!("_{name}.tpl")), &define(&name, case))?;
         }
         write(&chart.join("templates/all.yaml"), &calls)?;
-        // Helm has no limits of its own: `until 9223372036854775807` takes all the memory there is.
+        // Helm has no limits of its own: `until 9223372036854775807` uses all memory.
         let output = Command::new("/bin/sh")
             .args(["-c", "ulimit -v 4000000; exec \"$0\" \"$@\""])
             .arg(&self.program)
@@ -133,7 +133,7 @@ fn define(name: &str, template: &str) -> String {
     format!("{{{{- define \"{name}\" -}}}}{template}{{{{- end -}}}}")
 }
 
-/// The values are a copy: what a case does to them is no other's business.
+/// The values are a copy: a case must not change those of the others.
 fn call(name: &str) -> String {
     format!("{name}: {{{{ include \"{name}\" (dict \"V\" (deepCopy .Values)) | toJson }}}}\n")
 }
@@ -149,7 +149,7 @@ fn results(text: &str) -> BTreeMap<String, Outcome> {
     text.lines().filter_map(line).collect()
 }
 
-/// The case that a message is about: the last one it names, because messages go from the outside to the inside.
+/// The case of a message: the last one that it names, because messages are ordered from the outside to the inside.
 fn culprit(message: &str) -> Option<usize> {
     let rest = message.rsplit("/_c").next().filter(|rest| rest.len() < message.len())?;
     rest.split(".tpl").next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! Numbers that are the same for the same seed, everywhere.
+//! Random numbers that depend only on the seed, on every machine.
 
 /// SplitMix64.
 pub(crate) struct Random(u64);
@@ -16,12 +16,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Less than `n`.
+    /// A number less than `n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(n.max(1)).unwrap_or(1)).unwrap_or(0)
     }
 
-    /// True `percent` times of a hundred.
+    /// True in `percent` of a hundred calls.
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

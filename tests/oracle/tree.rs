@@ -1,9 +1,9 @@
-//! A generated template as a tree, so that a case that fails can be made smaller without ceasing to be a template.
+//! A generated template as a tree, so that a failing case can be minimized and still be a template.
 
-/// What may stand in a place, and so what may take it.
+/// The kinds of a place, which restrict its replacements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// Text and actions; may be nothing.
+    /// Text and actions; may be empty.
     Block,
     /// One argument.
     Operand,
@@ -45,7 +45,7 @@ impl Tree {
         }
     }
 
-    /// Trees with one place made simpler, the greatest changes first.
+    /// Trees with one place simplified, the greatest changes first.
     pub(crate) fn simpler(&self) -> Vec<Self> {
         let mut found = Vec::new();
         match self.sort {

@@ -8,7 +8,7 @@ import tempfile
 from harness import ROOT, check, same, sh
 
 DOC = "/usr/share/doc/gardenlet"
-# Path and mode of what every package has; completions of zsh are elsewhere on Debian.
+# Path and mode of the files of every package; Debian has another folder for completions of zsh.
 FILES = {
     "/etc/gardenlet/config.yaml": "rw-r--r--",
     "/usr/bin/gardenlet": "rwxr-xr-x",
@@ -24,13 +24,13 @@ FILES = {
 }
 ZSH = "/usr/share/zsh/site-functions/_gardenlet"
 ZSH_DEBIAN = "/usr/share/zsh/vendor-completions/_gardenlet"
-# Machines of which no binary need be there to see how the distributions' programs take their names.
+# Machines whose names are checked without a binary for them.
 NAMES = {"x86_64": ("amd64", "x86_64"), "aarch64": ("arm64", "aarch64"), "armv7": ("armhf", "armv7hl"),
          "armv6": ("armhf", "armv6hl"), "riscv64": ("riscv64", "riscv64")}
 
 
 def make(binary, out, target):
-    """Packs a binary as that of a target."""
+    """Packs a binary as if it were built for a target."""
     with tempfile.TemporaryDirectory() as built:
         triple = {"armv7": "armv7-unknown-linux-musleabihf", "armv6": "arm-unknown-linux-musleabihf",
                   "riscv64": "riscv64gc-unknown-linux-musl"}.get(target, f"{target}-unknown-linux-musl")
@@ -53,7 +53,7 @@ def sums(folder):
 
 def the_same_input_gives_the_same_bytes(binary, packages, target):
     with tempfile.TemporaryDirectory() as again:
-        # Nothing of the environment shows.
+        # The environment has no effect.
         command = f"umask 077; cd /; exec {ROOT}/packaging/build --out {again} {target}"
         sh("sh", "-c", command, env={"TZ": "Asia/Tokyo", "CARGO_TARGET_DIR": str(pathlib.Path(binary).parents[2])})
         same(sums(again), sums(packages))
@@ -118,7 +118,7 @@ def the_archive_has_what_belongs_into_it(binary, packages):
 
 
 def distributions_know_the_names_of_machines():
-    """Names only: what is packed is a small program of this machine."""
+    """Only names: the packed program is a small one of this machine."""
     with tempfile.TemporaryDirectory() as folder:
         for target, (deb, rpm) in NAMES.items():
             out = pathlib.Path(folder) / target
@@ -139,7 +139,7 @@ def unknown_targets_and_missing_binaries_are_told(folder):
             raise AssertionError(f"{target} was packed")
 
 
-# --- manual and completions; that they know all options is a test of src/cli ---
+# --- manual and completions; a test of src/cli checks that they have all options ---
 
 
 def the_manual_is_well_formed():
@@ -165,7 +165,7 @@ def fish_completes(line, expected):
 
 
 def zsh_reads_its_completions():
-    """A terminal would be needed to press a key; that the function is well-formed and loads needs none."""
+    """Pressing a key would need a terminal; a check of the function's syntax and loading does not."""
     sh("zsh", "-n", ROOT / "packaging/completions/_gardenlet")
     script = f"fpath=({ROOT}/packaging/completions $fpath); autoload -U compinit; compinit -u -D; print $_comps[gardenlet]"
     same(sh("zsh", "-f", "-c", script).strip(), "_gardenlet")

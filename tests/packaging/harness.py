@@ -1,4 +1,4 @@
-"""Runs checks, counts them and prints what failed."""
+"""Runs checks, counts them and prints failures."""
 import os
 import pathlib
 import subprocess
@@ -9,7 +9,7 @@ import traceback
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CACHE = pathlib.Path(os.environ.get("GARDENLET_TEST_CACHE", pathlib.Path.home() / ".cache/gardenlet-tests"))
 TARGET = (ROOT / os.environ.get("CARGO_TARGET_DIR", "target")).resolve()
-# What may take long on a busy machine, and is not measured here.
+# For steps that may take long on a busy machine, and are not measured here.
 PATIENCE_S = 120
 
 
@@ -22,7 +22,7 @@ def in_ci():
 
 
 def leave_out(count, reason):
-    """Something that cannot run here: a failure in CI."""
+    """A test that cannot run here: a failure in CI."""
     if in_ci():
         Counts.failed += count
         print(f"FAILED, because CI must run everything: {reason}")
@@ -32,7 +32,7 @@ def leave_out(count, reason):
 
 
 def check(function, *args):
-    """One test. What it says goes to the error output, with what went wrong."""
+    """One test. Its error and traceback are written to the error output."""
     case = args[0] if args and isinstance(args[0], str) else ""
     name = f"{function.__name__.replace('_', ' ')} {case}".strip()
     began = time.monotonic()
@@ -48,7 +48,7 @@ def check(function, *args):
 
 
 def sh(*command, code=0, cwd=ROOT, env=None, text=True):
-    """Runs a command, expects its exit code (None: any but 0) and returns what it printed."""
+    """Runs a command, expects its exit code (None: any but 0) and returns its output."""
     environment = os.environ | {"LC_ALL": "C"} | (env or {})
     command = [str(word) for word in command]
     done = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=text, check=False)

@@ -1,6 +1,6 @@
 """A package's life on a machine with systemd: installed, started, reloaded, upgraded, removed, purged.
 
-The machine is tests/packaging/machine. Both API servers are in it, too: those of the playground, as a service.
+The machine is tests/packaging/machine. It also runs both API servers of the playground as a service.
 """
 import os
 import pathlib
@@ -16,7 +16,7 @@ CONFIG = "/etc/gardenlet/config.yaml"
 
 
 class Host:
-    """The machine, and this end of its shared folder."""
+    """The machine, and the outer path of its shared folder."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -37,7 +37,7 @@ class Host:
         return sh(*self.inside(*command), code=code, cwd="/")
 
     def ask(self, *command):
-        """What it prints, however it ends."""
+        """Its output, whatever its exit code is."""
         done = subprocess.run(self.inside(*command), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         return done.stdout.strip()
 
@@ -47,7 +47,7 @@ class Host:
         return found[properties[0]] if len(properties) == 1 else [found[name] for name in properties]
 
     def path(self, inside):
-        """A file of the machine, seen from here; links are its own."""
+        """The outer path of a file of the machine; absolute links in it are not resolved inside."""
         return pathlib.Path(f"/proc/{self.pid}/root{inside}")
 
     def exists(self, inside):
@@ -79,11 +79,11 @@ def installing_starts_nothing(host, deb):
     same(host.run("gardenlet", "--version").split()[0], "gardenlet")
 
 
-def both_clusters_are_there(host):
+def both_clusters_run(host):
     host.run("mkdir", "/run/clusters")
     host.run("systemd-run", "--quiet", "--unit=clusters", "/mnt/playground", "--serve", "/run/clusters")
     host.wait("the clusters", lambda: host.exists("/run/clusters/ready"))
-    # As the README says; the sample is for another seed.
+    # As the README describes; the sample is for another seed.
     config = host.path(CONFIG)
     config.write_text(config.read_text().replace("10.42.0.0/16", "10.51.0.0/16").replace("10.43.0.0/16", "10.52.0.0/16"))
     host.run("install", "-m", "600", "/run/clusters/seed.kubeconfig", "/run/clusters/bootstrap.kubeconfig", "/etc/gardenlet/")
@@ -92,8 +92,8 @@ def both_clusters_are_there(host):
     host.run("systemctl", "daemon-reload")
 
 
-def it_starts_and_says_when_it_is_ready(host):
-    # Ends when the agent says READY=1, or fails.
+def it_starts_and_reports_when_it_is_ready(host):
+    # Ends when the agent sends READY=1, or fails.
     host.run("systemctl", "enable", "--now", UNIT)
     same(host.show("ActiveState", "SubState", "Type", "NRestarts"), ["active", "running", "notify", "0"])
     host.wait("a registered seed", lambda: '"Reconciled the Seed"' in host.journal())
@@ -112,7 +112,7 @@ def the_sandbox_is_on(host):
     writable = {line[4] for line in mounts if "ro" not in line[5].split(",")}
     same("/" in writable, False, "the root folder")
     assert "/var/lib/private/gardenlet" in writable, writable
-    # What it is not shown: other processes, devices, homes, the kubeconfigs as they lie in /etc.
+    # Not visible to it: other processes, devices, homes, the kubeconfigs as they are stored in /etc.
     seen = host.run("nsenter", "--target", pid, "--mount", "--", "sh", "-c", "ls /dev | sort | tr '\\n' ' '; ls /home /root | wc -l")
     assert " sd" not in seen and "vda" not in seen, seen
     same(host.run("stat", "-c", "%a %U", "/etc/gardenlet/seed.kubeconfig").strip(), "600 root")
@@ -131,7 +131,7 @@ def the_watchdog_is_fed(host, since):
     same(host.show("NRestarts"), "0")
 
 
-def a_reload_is_one_of_the_same_process(host):
+def a_reload_keeps_the_process(host):
     before = host.show("MainPID", "InvocationID")
     config = host.path(CONFIG)
     config.write_text(config.read_text() + "logLevel: debug\n")
@@ -149,23 +149,23 @@ def it_stops_and_is_not_killed(host):
     same(host.exists("/var/lib/gardenlet/state.json") or host.exists("/var/lib/private/gardenlet"), True, "its state")
 
 
-def an_upgrade_leaves_a_stopped_one_alone(host, newer):
+def an_upgrade_does_not_start_a_stopped_service(host, newer):
     host.run("dpkg", "--install", f"/mnt/{newer.name}")
     same(host.show("ActiveState"), "inactive")
     same(host.run("dpkg-query", "--show", "--showformat", "${Version}", "gardenlet"), "0.1.1")
 
 
-def an_upgrade_restarts_a_running_one(host, deb):
+def an_upgrade_restarts_a_running_service(host, deb):
     host.run("systemctl", "start", UNIT)
     before = host.show("InvocationID")
-    # Back again is an upgrade, too; the configuration was edited, and nobody is asked.
+    # A downgrade is an upgrade, too; the configuration was edited, and the package asks no question.
     host.run("dpkg", "--install", f"/mnt/{deb.name}")
     same(host.show("ActiveState", "UnitFileState"), ["active", "enabled"])
-    assert host.show("InvocationID") != before, "the old one goes on"
+    assert host.show("InvocationID") != before, "the old process continues"
     assert "logLevel: debug" in host.path(CONFIG).read_text()
 
 
-def removing_stops_it_and_keeps_what_is_the_operators(host):
+def removing_stops_it_and_keeps_the_operators_files(host):
     host.run("dpkg", "--remove", "gardenlet")
     same(host.show("ActiveState"), "inactive")
     kept = ["/etc/gardenlet/config.yaml", "/etc/gardenlet/seed.kubeconfig", "/var/lib/private/gardenlet"]
@@ -174,14 +174,14 @@ def removing_stops_it_and_keeps_what_is_the_operators(host):
     same(host.ask("pgrep", "-x", "gardenlet"), "")
 
 
-def installing_again_finds_it_all(host, deb):
+def installing_again_finds_these_files(host, deb):
     host.run("dpkg", "--install", f"/mnt/{deb.name}")
     same(host.show("ActiveState", "UnitFileState"), ["inactive", "enabled"])
     host.run("systemctl", "start", UNIT)
     same(host.show("ActiveState"), "active")
 
 
-def purging_leaves_nothing(host):
+def purging_deletes_everything(host):
     host.run("dpkg", "--purge", "gardenlet")
     wanted = "/etc/systemd/system/multi-user.target.wants/gardenlet.service"
     gone = ["/etc/gardenlet", "/var/lib/gardenlet", "/var/lib/private/gardenlet", "/usr/bin/gardenlet", wanted]
@@ -190,7 +190,7 @@ def purging_leaves_nothing(host):
 
 
 def the_rpm_does_the_same(host, rpm, newer):
-    """Debian's rpm knows none of what is installed; so without dependencies."""
+    """Without dependencies, because Debian's rpm does not know the installed packages."""
     force = ["--force-debian", "--nodeps"]
     host.run("rpm", "--install", *force, f"/mnt/{rpm.name}")
     same(host.show("LoadState", "ActiveState", "UnitFileState"), ["loaded", "inactive", "disabled"])
@@ -199,14 +199,14 @@ def the_rpm_does_the_same(host, rpm, newer):
     before = host.show("InvocationID")
     host.run("rpm", "--upgrade", *force, f"/mnt/{newer.name}")
     same(host.show("ActiveState", "UnitFileState"), ["active", "enabled"])
-    assert host.show("InvocationID") != before, "the old one goes on"
+    assert host.show("InvocationID") != before, "the old process continues"
     host.run("rpm", "--erase", *force, "gardenlet")
     same(host.show("ActiveState"), "inactive")
     same([host.exists(path) for path in ("/usr/bin/gardenlet", "/var/lib/private/gardenlet")], [False, True])
 
 
 def take(folder, packages, newer):
-    """What the machine needs, in its shared folder."""
+    """Copies the files that the machine needs into its shared folder."""
     sh("cargo", "build", "--quiet", "--locked", "--example", "playground")
     shutil.copy(TARGET / "debug/examples/playground", folder)
     kinds = [(kind, place) for kind in ("deb", "rpm") for place in (packages, newer)]
@@ -223,27 +223,27 @@ def start(folder):
 
 
 def run(folder, packages, newer, meanwhile):
-    """`meanwhile` is done while the service runs: twice a minute is how often its watchdog is fed."""
+    """Calls `meanwhile` while the service runs: the agent feeds its watchdog twice a minute."""
     deb, newer_deb, rpm, newer_rpm = take(folder, packages, newer)
     host = start(folder)
     if host is None:
         return meanwhile()
     try:
         check(installing_starts_nothing, host, deb)
-        check(both_clusters_are_there, host)
-        check(it_starts_and_says_when_it_is_ready, host)
+        check(both_clusters_run, host)
+        check(it_starts_and_reports_when_it_is_ready, host)
         fed = host.show("WatchdogTimestampMonotonic")
         check(the_sandbox_is_on, host)
         check(the_limits_hold, host)
         meanwhile()
         check(the_watchdog_is_fed, host, fed)
-        check(a_reload_is_one_of_the_same_process, host)
+        check(a_reload_keeps_the_process, host)
         check(it_stops_and_is_not_killed, host)
-        check(an_upgrade_leaves_a_stopped_one_alone, host, newer_deb)
-        check(an_upgrade_restarts_a_running_one, host, deb)
-        check(removing_stops_it_and_keeps_what_is_the_operators, host)
-        check(installing_again_finds_it_all, host, deb)
-        check(purging_leaves_nothing, host)
+        check(an_upgrade_does_not_start_a_stopped_service, host, newer_deb)
+        check(an_upgrade_restarts_a_running_service, host, deb)
+        check(removing_stops_it_and_keeps_the_operators_files, host)
+        check(installing_again_finds_these_files, host, deb)
+        check(purging_deletes_everything, host)
         check(the_rpm_does_the_same, host, rpm, newer_rpm)
         if os.environ.get("GARDENLET_TESTS_JOURNAL"):
             pathlib.Path(os.environ["GARDENLET_TESTS_JOURNAL"]).write_text(host.ask("journalctl", "--no-pager"))

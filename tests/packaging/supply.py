@@ -1,4 +1,4 @@
-"""Where the dependencies come from, and what a binary says of them."""
+"""The sources of the dependencies, and their list in a binary."""
 import hashlib
 import json
 import os
@@ -35,7 +35,7 @@ def tools():
 
 
 def denied(tools, config):
-    """What a policy makes of the dependencies, such as `bans ok, licenses FAILED, sources ok`."""
+    """The verdict of a policy about the dependencies, such as `bans ok, licenses FAILED, sources ok`."""
     what = ["licenses", "bans", "sources"]
     done = subprocess.run([tools / "cargo-deny", "--config", config, "check", "-D", "warnings", *what], cwd=ROOT,
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -48,10 +48,10 @@ def licences_duplicates_and_sources_are_allowed(tools):
     same(verdict, "bans ok, licenses ok, sources ok", why)
 
 
-def a_policy_is_broken_that_allows_fewer(what, tools, pattern, replacement, expected):
-    """The check can fail: without one of the permissions it does."""
+def a_stricter_policy_fails(what, tools, pattern, replacement, expected):
+    """The check can fail: it does so without one of the permissions."""
     text, count = re.subn(pattern, replacement, (ROOT / "deny.toml").read_text())
-    same(count, 1, "the policy has what is taken from it")
+    same(count, 1, "the policy has the permission that is removed")
     with tempfile.TemporaryDirectory() as folder:
         config = pathlib.Path(folder) / "deny.toml"
         config.write_text(text)
@@ -60,7 +60,7 @@ def a_policy_is_broken_that_allows_fewer(what, tools, pattern, replacement, expe
 
 
 def advisories(tools):
-    """Known flaws. Their database is a git repository, of which no package registry has a copy."""
+    """Known vulnerabilities. Their database is a git repository, which no package registry mirrors."""
     try:
         sh(tools / "cargo-deny", "fetch", "db")
     except AssertionError as error:
@@ -73,11 +73,11 @@ def no_dependency_has_a_known_flaw(tools):
     sh(tools / "cargo-deny", "check", "--disable-fetch", "advisories")
 
 
-# --- what the binary says ---
+# --- the list in the binary ---
 
 
 def embedded(binary):
-    """The list, read with programs that are not ours."""
+    """The list, read with other programs than ours."""
     with tempfile.TemporaryDirectory() as folder:
         part = pathlib.Path(folder) / "part"
         sh("objcopy", "--dump-section", f".dep-v0={part}", binary, pathlib.Path(folder) / "copy")
@@ -92,7 +92,7 @@ def scanners_read_the_embedded_list(tools, binary):
     same(json.loads(sh(tools / "rust-audit-info", binary))["packages"], embedded(binary))
 
 
-def the_embedded_list_is_that_of_the_lock_file(binary):
+def the_embedded_list_matches_the_lock_file(binary):
     packages = embedded(binary)
     locked = {(p["name"], p["version"]): p for p in tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]}
     for package in packages:
@@ -106,18 +106,18 @@ def the_embedded_list_is_that_of_the_lock_file(binary):
     same(packages, sorted(packages, key=lambda p: (p["name"], p["version"])), "in order")
 
 
-def the_embedded_list_has_what_is_linked(binary):
+def the_embedded_list_has_all_linked_crates(binary):
     manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
     direct = set(manifest["dependencies"]) | set(manifest["target"]["cfg(target_env = \"musl\")"]["dependencies"])
     linked, packages = runtime(embedded(binary)), embedded(binary)
     names = {name for name, _ in linked}
     same(direct - names, set(), "direct dependencies")
-    # Macros run in the compiler, and what only tests need does not come at all.
+    # Macros run in the compiler, and dependencies of tests are not included.
     kinds = {package["name"]: package.get("kind") for package in packages}
     same([kinds["serde_derive"], kinds["syn"], "rcgen" in kinds], ["build", "build", False])
 
 
-def the_list_is_not_loaded_and_outlives_strip(binary):
+def the_list_is_not_loaded_and_survives_strip(binary):
     line = next(line for line in sh("readelf", "-SW", binary).splitlines() if ".dep-v0" in line)
     flags = line.split("PROGBITS")[1].split()
     same((flags[0], flags[4]), ("0000000000000000", "0"), "neither an address nor flags")
@@ -125,7 +125,7 @@ def the_list_is_not_loaded_and_outlives_strip(binary):
         stripped = pathlib.Path(folder) / "stripped"
         sh("strip", "-o", stripped, binary)
         same(embedded(stripped), embedded(binary))
-        # Once more is the same: a second build does not grow the file.
+        # Embedding again gives the same file: a second build does not make it larger.
         again = pathlib.Path(folder) / "again"
         shutil.copy(binary, again)
         sh(ROOT / "packaging/inventory", "embed", TRIPLE, again)
@@ -140,11 +140,11 @@ print(JsonStrictValidator(SchemaVersion.V1_6).validate_str(open(sys.argv[1]).rea
 """
 
 
-def the_bill_of_materials_obeys_its_schema(tools, path):
+def the_bill_of_materials_is_valid(tools, path):
     same(sh(tools / "python", "-c", VALIDATE, path).strip(), "None")
 
 
-def a_broken_bill_of_materials_does_not(tools, path):
+def a_broken_bill_of_materials_is_invalid(tools, path):
     broken = json.loads(pathlib.Path(path).read_text())
     broken["components"][0]["hashes"] = [{"alg": "SHA-256", "content": "none"}]
     with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +153,7 @@ def a_broken_bill_of_materials_does_not(tools, path):
         assert sh(tools / "python", "-c", VALIDATE, file).strip() != "None"
 
 
-def the_bill_of_materials_is_that_of_the_binary(binary, path):
+def the_bill_of_materials_matches_the_binary(binary, path):
     bill = json.loads(pathlib.Path(path).read_text())
     digest = hashlib.sha256(pathlib.Path(binary).read_bytes()).hexdigest()
     same(bill["metadata"]["component"]["hashes"], [{"alg": "SHA-256", "content": digest}])
@@ -170,19 +170,19 @@ def the_bill_of_materials_is_that_of_the_binary(binary, path):
 
 def run(tools, binary, bill, is_long):
     check(licences_duplicates_and_sources_are_allowed, tools)
-    check(a_policy_is_broken_that_allows_fewer, "licences", tools, r'"ISC", ', "", "bans ok, licenses FAILED, sources ok")
-    check(a_policy_is_broken_that_allows_fewer, "duplicates", tools, r'\n  \{ crate = "base64.*', "",
+    check(a_stricter_policy_fails, "licences", tools, r'"ISC", ', "", "bans ok, licenses FAILED, sources ok")
+    check(a_stricter_policy_fails, "duplicates", tools, r'\n  \{ crate = "base64.*', "",
           "bans FAILED, licenses ok, sources ok")
-    check(a_policy_is_broken_that_allows_fewer, "sources", tools, r"\[sources\]\n", "[sources]\nallow-registry = []\n",
+    check(a_stricter_policy_fails, "sources", tools, r"\[sources\]\n", "[sources]\nallow-registry = []\n",
           "bans ok, licenses ok, sources FAILED")
     if is_long:
         advisories(tools)
     else:
         print("advisories are asked for with --long only")
     check(scanners_read_the_embedded_list, tools, binary)
-    check(the_embedded_list_is_that_of_the_lock_file, binary)
-    check(the_embedded_list_has_what_is_linked, binary)
-    check(the_list_is_not_loaded_and_outlives_strip, binary)
-    check(the_bill_of_materials_obeys_its_schema, tools, bill)
-    check(a_broken_bill_of_materials_does_not, tools, bill)
-    check(the_bill_of_materials_is_that_of_the_binary, binary, bill)
+    check(the_embedded_list_matches_the_lock_file, binary)
+    check(the_embedded_list_has_all_linked_crates, binary)
+    check(the_list_is_not_loaded_and_survives_strip, binary)
+    check(the_bill_of_materials_is_valid, tools, bill)
+    check(a_broken_bill_of_materials_is_invalid, tools, bill)
+    check(the_bill_of_materials_matches_the_binary, binary, bill)

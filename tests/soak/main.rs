@@ -1,10 +1,11 @@
-//! An agent that lives through one fault after the other and must not grow: open files, threads and memory stay as they
-//! were when it had seen each fault once.
+//! An agent with one fault after the other, which must not grow: open files, threads and memory stay at their values
+//! after each fault has happened once.
 //!
-//! `cargo test --test soak [-- --seed=N --seconds=N]`. The real program (`GARDENLET_BINARY` names another one), as a process
-//! of its own, against stand-ins in this one. What a day brings now and then comes here many times a minute; with `tests/run --long` it takes half an hour.
+//! `cargo test --test soak [-- --seed=N --seconds=N]`. The real program (`GARDENLET_BINARY` names another one) runs as
+//! a separate process against simulated servers in this one. Faults that are rare in practice happen here many times a
+//! minute; with `tests/run --long` it takes half an hour.
 
-// A test program that talks to people through standard output and ends at the first thing that does not work.
+// A test program that prints to standard output and ends at the first error.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 #![allow(dead_code, unreachable_pub)]
 
@@ -35,16 +36,16 @@ const SEED: u64 = 7;
 const SECONDS: u64 = 30;
 const SECONDS_LONG: u64 = 1_800;
 const EXTENSIONS: usize = 3;
-/// Rounds that are not judged: memory that is used for the first time, connections that are opened for the first time.
+/// Rounds that do not count: memory and connections that are used for the first time.
 const WARM_UP: usize = 6;
-/// The least number of rounds that say something.
+/// The minimum number of rounds for a result.
 const ROUNDS_MIN: usize = 6;
-/// How much more there may be at the end: connections come and go, the kernel counts memory in pages.
+/// The allowed growth until the end: connections come and go, and the kernel counts memory in pages.
 const FILES_MORE_MAX: u64 = 6;
 const THREADS_MORE_MAX: u64 = 1;
 const PSS_PERCENT_MAX: u64 = 106;
 
-/// What one round left.
+/// The state after one round.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     files: u64,
@@ -75,7 +76,7 @@ fn option(name: &str) -> Option<u64> {
     std::env::args().find_map(|argument| argument.strip_prefix(name).and_then(|text| text.parse().ok()))
 }
 
-/// Round after round until the time is over, and as many as are needed.
+/// Round after round until the time is over, and at least the needed number.
 fn soak(folder: &Path, random: &mut Random, time: Duration) -> Vec<Sample> {
     let clock = Clock::system();
     let scene = Scene::crowded(folder, EXTENSIONS);
@@ -88,7 +89,7 @@ fn soak(folder: &Path, random: &mut Random, time: Duration) -> Vec<Sample> {
     let begun = clock.mono();
     let mut samples = Vec::new();
     while clock.mono() - begun < time || samples.len() < WARM_UP + ROUNDS_MIN {
-        // Every fault once, then by chance.
+        // Every fault once, then at random.
         let number = if samples.len() < FAULTS.len() { samples.len() } else { random.below(FAULTS.len()) };
         let (name, fault) = FAULTS[number];
         for (_, cluster) in scene.clusters() {
@@ -145,7 +146,7 @@ fn order(cluster: &TestCluster, when: fn(&Seen) -> bool, action: Action) {
     cluster.faults().when(move |seen| seen.user_agent.starts_with("gardenlet/") && when(seen)).then(action);
 }
 
-/// Gives an extension another value, which arrives: whatever was wrong is over.
+/// Sets another value of an extension and waits for it in the seed: the fault is over.
 fn change(scene: &Scene, agent: &mut Agent, after: &str, replicas: usize) {
     let name = "extension-0";
     let values = json!({"helm": {"values": {"replicas": replicas, "name": name}}});
@@ -163,7 +164,7 @@ fn sample(agent: &Agent) -> Sample {
     Sample { files: agent.files() as u64, threads: threads as u64, pss: agent.memory().pss }
 }
 
-/// What has grown from the first third to the last.
+/// The values that have grown from the first third to the last.
 fn judge(samples: &[Sample]) -> Vec<String> {
     let judged = &samples[WARM_UP..];
     let third = (judged.len() / 3).max(1);
@@ -187,7 +188,7 @@ fn judge(samples: &[Sample]) -> Vec<String> {
     all.into_iter().flatten().collect()
 }
 
-/// Real time for other processes; nothing depends on how exact it is.
+/// Real time for other processes; nothing depends on its precision.
 pub(crate) fn pause(real: Duration) {
     Stop::new().wait(&Clock::system(), real);
 }

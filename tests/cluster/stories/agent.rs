@@ -31,14 +31,14 @@ pub(crate) fn joins(lab: &mut Lab) -> Result<()> {
     equal("the exit code", &status.code(), &Some(0))
 }
 
-/// A chart with a Deployment, RBAC, a definition and an instance of it is installed; while it is sick the Seed says so; new
-/// values roll out; its deletion leaves nothing behind.
+/// A chart with a Deployment, RBAC, a definition and an instance of it is installed. While it is unhealthy, the Seed
+/// reports it. New values roll out. Its deletion leaves no objects.
 pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
-    // The applier takes its Lease on its own time. The Lease stays, so it belongs to what was there before.
+    // The applier acquires its Lease at its own time. The Lease stays, so it belongs to the earlier objects.
     wait::until("the Lease of the applier", 60, || {
         seed.find::<Value>(&LEASE, "garden", "gardener-resource-manager")
     })?;
@@ -68,31 +68,31 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
     wait::until("the new greeting", 60, || greeting().map(|found| found.filter(|text| text == "bye")))?;
     installed(&garden, &mut agent)?;
-    wait::until("the Seed to be well again", 30, || components_are(&garden, "True"))?;
+    wait::until("the Seed to be healthy again", 30, || components_are(&garden, "True"))?;
     garden.delete(&CONTROLLER_REGISTRATION, "", "demo", &DeleteParams::default())?;
-    wait::until("the installation to go", 60, || {
+    wait::until("the deletion of the installation", 60, || {
         garden.find::<Value>(&CONTROLLER_INSTALLATION, "", &name).map(|found| found.is_none().then_some(()))
     })?;
     let mut left = Snapshot::take(&lab.seed)?.since(&before);
-    // The manifests of the first values: nobody refers to them, and the garbage collector spares what is young.
+    // The manifests of the first values: they have no references, and the garbage collector keeps recent objects.
     left.changed.retain(|_, object| object["metadata"]["labels"][COLLECTABLE] != "true");
     equal("left in the seed", &left.keys(), &Vec::new())?;
     agent.ensure_running()
 }
 
-/// It is to have a pod, and there is no node for it.
+/// It needs a pod, and there is no node for it.
 fn turns_sick(garden: &Client) -> Result<()> {
-    wait::until("the Seed to be well", 60, || components_are(garden, "True"))?;
+    wait::until("the Seed to be healthy", 60, || components_are(garden, "True"))?;
     let values = Patch::Merge(json!({"helm": {"values": {"replicas": 1}}}));
     garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
-    let reason = wait::until("the Seed to be sick", 60, || components_are(garden, "False"))?;
-    ensure(reason.starts_with("Deployment"), || format!("the Seed is sick because of {reason}"))
+    let reason = wait::until("the Seed to be unhealthy", 60, || components_are(garden, "False"))?;
+    ensure(reason.starts_with("Deployment"), || format!("the Seed is unhealthy because of {reason}"))
 }
 
 const TOKEN_REVIEW: Resource =
     Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);
 
-/// Its values come from a Secret of the garden, and its workload gets a kubeconfig and a token that the garden knows.
+/// Its values come from a Secret of the garden, and its workload gets a kubeconfig and a token that the garden accepts.
 pub(crate) fn reaches_the_garden(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -130,7 +130,7 @@ pub(crate) fn reaches_the_garden(lab: &mut Lab) -> Result<()> {
     let account = format!("system:serviceaccount:seed-{}:{namespace}", world::SEED);
     equal("the account", &review["status"]["user"]["username"], &json!(account))?;
     garden.delete(&CONTROLLER_REGISTRATION, "", "demo", &DeleteParams::default())?;
-    wait::until("the account to go", 60, || {
+    wait::until("the deletion of the account", 60, || {
         let account = garden.find::<Value>(&SERVICE_ACCOUNT, &format!("seed-{}", world::SEED), &namespace);
         account.map(|found| found.is_none().then_some(()))
     })?;

@@ -1,4 +1,4 @@
-//! The embedded applier in the place of a gardener-resource-manager.
+//! The embedded applier instead of a gardener-resource-manager.
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SERVICE_ACCOUNT};
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
@@ -13,8 +13,8 @@ use crate::world::{self, World};
 
 const NAME: &str = "gardener-resource-manager";
 
-/// The configuration asks for the embedded applier: a Deployment of the other one is scaled to 0. Then the account that
-/// both use is deleted and made anew: the applier goes on within seconds, with a token of the new one.
+/// The configuration selects the embedded applier: a Deployment of the other one is scaled to 0. Then the account of
+/// both is deleted and created again: the applier continues within seconds, with a token of the new account.
 pub(crate) fn takes_the_place(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
@@ -22,7 +22,7 @@ pub(crate) fn takes_the_place(lab: &mut Lab) -> Result<()> {
     let mut options = world::agent(lab, "agent")?;
     options.config["edge"]["resourceManager"] = json!("Embedded");
     let mut agent = Agent::start(lab, options)?;
-    while_running("the end of the other one", 60, &mut agent, || {
+    while_running("the scale-down of the other one", 60, &mut agent, || {
         let found = seed.get::<Value>(&DEPLOYMENT, "garden", NAME)?;
         Ok((found["spec"]["replicas"] == 0).then_some(()))
     })?;
@@ -33,7 +33,7 @@ pub(crate) fn takes_the_place(lab: &mut Lab) -> Result<()> {
     lab.seed.kubectl(&["create", "serviceaccount", NAME, "--namespace=garden"])?;
     let values = Patch::Merge(json!({"helm": {"values": {"replicas": 0, "greeting": "again"}}}));
     garden.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;
-    // The API server goes on believing in a token for ten seconds.
+    // The API server accepts the old token for ten more seconds.
     while_running("the new greeting", 60, &mut agent, || greets(&seed, &name, "again"))?;
     installed(&garden, &mut agent)?;
     agent.ensure_running()

@@ -1,5 +1,5 @@
-//! Backups on real servers: the bucket of a Seed and a few entries in it, from their beginning to their end. The story plays the
-//! extension.
+//! Backups on real servers: the bucket of a Seed and a few entries in it, from their creation to their deletion. The
+//! story plays the extension.
 
 use gardenlet::api::core::{NAMESPACE, SECRET};
 use gardenlet::api::extensions;
@@ -21,7 +21,7 @@ const PROJECT: &str = "garden-p";
 const ENTRIES: usize = 20;
 const WITHIN_S: u64 = 60;
 
-/// `spec.backup` of a Seed, and what the garden has for it.
+/// `spec.backup` of a Seed, and its objects in the garden.
 pub(crate) fn section(lab: &Lab) -> Result<Value> {
     lab.garden.apply(&credentials("first"))?;
     Ok(json!({"provider": "local", "region": "north",
@@ -37,7 +37,7 @@ fn entry_name(n: usize) -> String {
     format!("shoot--p--s{n}--0000-{n}")
 }
 
-/// What the story looks at.
+/// The names and clients of the story.
 struct Place {
     garden: Client,
     seed: Client,
@@ -82,14 +82,15 @@ impl Place {
     }
 }
 
-/// Whether the last operation has this state, for the present generation.
+/// Whether the last operation has this state, for the current generation.
 fn is(object: &Value, state: &str) -> bool {
     object["status"]["lastOperation"]["state"] == state
         && object["status"]["observedGeneration"] == object["metadata"]["generation"]
 }
 
-/// A bucket and twenty entries are made. The extension fails and recovers, the credentials are replaced, the agent is killed while all
-/// entries are asked again. Entries go, and the Seed takes its bucket along.
+/// A bucket and twenty entries are created. The extension fails and recovers, the credentials are replaced, and the
+/// agent is killed while it requests the reconciliation of all entries. Entries are deleted, and the bucket is deleted
+/// with the Seed.
 pub(crate) fn live_and_die(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut options = world::agent(lab, "agent")?;
@@ -116,14 +117,14 @@ pub(crate) fn live_and_die(lab: &mut Lab) -> Result<()> {
     place.wait_for_bucket(&mut agent, "Succeeded")?;
     has_credentials(&place, &format!("bucket-{}", place.bucket), "second")?;
 
-    // The extension hears that all entries are asked again when the agent is gone.
+    // The extension receives the requests for all entries when the agent has ended.
     player.asked();
     for entry in place.entries()? {
         let name = entry["metadata"]["name"].as_str().unwrap_or_default();
         let patch = json!({"metadata": {"annotations": {OPERATION: "reconcile"}}});
         place.garden.patch::<Value>(&BACKUP_ENTRY, PROJECT, name, "", &Patch::Merge(patch))?;
     }
-    while_running("the first entry to be asked", WITHIN_S, &mut agent, || {
+    while_running("a request for the first entry", WITHIN_S, &mut agent, || {
         Ok((!player.asked().is_empty()).then_some(()))
     })?;
     agent.kill();
@@ -151,13 +152,13 @@ fn begins_as_its_seed_says(place: &Place) -> Result<()> {
     has_credentials(place, &secret, "first")?;
     let held = place.garden.get::<Value>(&SECRET, "garden", "backup")?;
     equal(
-        "who holds the credentials",
+        "the finalizers of the credentials",
         &held["metadata"]["finalizers"],
         &json!(["core.gardener.cloud/backupbucket"]),
     )?;
     let bucket = place.bucket()?;
-    equal("what was done", &bucket["status"]["lastOperation"]["type"], &json!("Create"))?;
-    equal("who holds the bucket", &bucket["metadata"]["finalizers"], &json!(["gardener"]))
+    equal("the type of the operation", &bucket["status"]["lastOperation"]["type"], &json!("Create"))?;
+    equal("the finalizers of the bucket", &bucket["metadata"]["finalizers"], &json!(["gardener"]))
 }
 
 fn has_credentials(place: &Place, secret: &str, key: &str) -> Result<()> {
@@ -178,7 +179,7 @@ fn make_entries(lab: &Lab, place: &Place) -> Result<()> {
     lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items}))
 }
 
-/// An error of the extension is in the status with its code, until the extension succeeds.
+/// The status contains an error of the extension with its code, until the extension succeeds.
 fn fails_and_recovers(place: &Place, player: &Player, agent: &mut Agent) -> Result<()> {
     let error = json!({"description": "access denied", "codes": ["ERR_INFRA_UNAUTHORIZED"]});
     player.behave("backupbuckets", Manners { error: Some(("Error", error)), ..Manners::default() });
@@ -193,7 +194,7 @@ fn fails_and_recovers(place: &Place, player: &Player, agent: &mut Agent) -> Resu
     player.behave("backupbuckets", Manners::default());
     place.seed.patch::<Value>(&extensions::BACKUP_BUCKET, "", &place.bucket, "", &patch)?;
     let bucket = place.wait_for_bucket(agent, "Succeeded")?;
-    equal("no error is left", &bucket["status"]["lastError"], &Value::Null)
+    equal("the last error", &bucket["status"]["lastError"], &Value::Null)
 }
 
 fn ends_with_its_seed(place: &Place, agent: &mut Agent) -> Result<()> {
@@ -202,10 +203,10 @@ fn ends_with_its_seed(place: &Place, agent: &mut Agent) -> Result<()> {
         Ok(place.garden.find::<Value>(&BACKUP_BUCKET, "", &place.bucket)?.is_none().then_some(()))
     })?;
     let held = place.garden.get::<Value>(&SECRET, "garden", "backup")?;
-    equal("nobody holds the credentials", &held["metadata"]["finalizers"], &Value::Null)?;
+    equal("the finalizers of the credentials", &held["metadata"]["finalizers"], &Value::Null)?;
     let object = place.seed.find::<Value>(&extensions::BACKUP_BUCKET, "", &place.bucket)?;
-    ensure(object.is_none(), || "the object of the extension is left".to_owned())?;
+    ensure(object.is_none(), || "the object of the extension still exists".to_owned())?;
     let secret = place.seed.find::<Value>(&SECRET, "garden", &format!("bucket-{}", place.bucket))?;
-    ensure(secret.is_none(), || "the credentials are left in the seed".to_owned())?;
+    ensure(secret.is_none(), || "the credentials still exist in the seed".to_owned())?;
     agent.ensure_running()
 }

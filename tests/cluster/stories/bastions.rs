@@ -1,5 +1,5 @@
-//! Fifty Bastions at once on real servers, from their beginning to their end. Their Shoot is an object only; the story plays the
-//! extension.
+//! Fifty Bastions at once on real servers, from their creation to their deletion. Their Shoot is only an object; the
+//! story plays the extension.
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::extensions;
@@ -23,9 +23,10 @@ const AGENT: &str = "system:serviceaccount:garden:gardenlet";
 const PLANE: &str = "shoot--p--s1";
 const BASTIONS: usize = 50;
 const WITHIN_S: u64 = 60;
-/// Requests to the garden and to the seed for one Bastion until it can be used. Each look at all of them counts apart.
+/// Requests to the garden and to the seed for one Bastion until it can be used. Lists of all of them are counted
+/// separately.
 const REQUESTS_EACH_MAX: usize = 14;
-/// Looks at all objects until all can be used, and have gone again: one in five seconds.
+/// Lists of all objects until all can be used, and until all are deleted: one in five seconds.
 const LOOKS_MAX: usize = 24;
 
 struct Place {
@@ -53,7 +54,7 @@ impl Place {
     }
 }
 
-/// Whether it can be used at this address, as it is now.
+/// Whether it can be used at this address in its current state.
 fn is_at(bastion: &Value, ip: &str) -> bool {
     bastion["status"]["conditions"][0]["status"] == "True"
         && bastion["status"]["observedGeneration"] == bastion["metadata"]["generation"]
@@ -64,7 +65,7 @@ fn reached_at(ip: &str) -> Manners {
     Manners { status: json!({"ingress": {"ip": ip}}), ..Manners::default() }
 }
 
-/// Fifty are made, changed while the agent is killed, and deleted.
+/// Fifty are created, changed while the agent is killed, and deleted.
 pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -86,14 +87,14 @@ pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
     println!("                         usable in {made_in:.1} s, at most {most} requests for one");
     ensure(most <= REQUESTS_EACH_MAX, || format!("{most} requests for one Bastion"))?;
 
-    // Other people may come in; the agent is killed meanwhile.
+    // Other addresses are allowed; the agent is killed meanwhile.
     player.behave("bastions", reached_at("192.0.2.11"));
     let others = json!({"spec": {"ingress": [{"ipBlock": {"cidr": "198.51.100.0/24"}}]}});
     player.asked();
     for n in 1..=BASTIONS {
         place.garden.patch::<Value>(&BASTION, PROJECT, &name(n), "", &Patch::Merge(others.clone()))?;
     }
-    while_running("the first one to be asked", WITHIN_S, &mut agent, || {
+    while_running("a request for the first one", WITHIN_S, &mut agent, || {
         Ok((!player.asked().is_empty()).then_some(()))
     })?;
     agent.kill();
@@ -105,9 +106,9 @@ pub(crate) fn fifty(lab: &mut Lab) -> Result<()> {
     }
     while_running("the end of all", WITHIN_S, &mut agent, || Ok(place.bastions()?.is_empty().then_some(())))?;
     let left = place.seed.list::<Value>(&extensions::BASTION, "", &ListParams::default())?.items;
-    equal("objects that are left", &json!(left), &json!([]))?;
+    equal("remaining objects", &json!(left), &json!([]))?;
     let looks = [of_seed, seed.requests()?].concat().iter().filter(|r| is_look(r)).count();
-    ensure(looks <= LOOKS_MAX, || format!("{looks} looks at all objects"))?;
+    ensure(looks <= LOOKS_MAX, || format!("{looks} lists of all objects"))?;
     agent.ensure_running()
 }
 
@@ -130,7 +131,7 @@ fn is_look(request: &Request) -> bool {
     is_of_agent(request) && request.info().resource == "bastions" && request.verb == "list"
 }
 
-/// The most requests that the agent made to both servers for one Bastion.
+/// The highest number of requests that the agent made to both servers for one Bastion.
 fn most_of_one(garden: &[Request], seed: &[Request]) -> usize {
     let all: Vec<_> = garden.iter().chain(seed).filter(|r| is_of_agent(r)).map(Request::info).collect();
     let of = |n: usize| all.iter().filter(|it| it.resource == "bastions" && it.name == name(n)).count();

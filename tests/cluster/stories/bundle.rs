@@ -1,4 +1,5 @@
-//! Charts carried from a real registry with TLS and users to a seed that reaches none, by the program as operators run it.
+//! Charts carried from a real registry with TLS and users to a seed without access to one, by the program as operators
+//! run it.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +17,8 @@ use crate::stories::steps::{installed, ready};
 use crate::support::garden::prepare;
 use crate::world::{self, World};
 
-/// Exported beside the garden, imported after the registry has ended, installed by an agent that has only the directory.
+/// Exported next to the garden, imported after the registry has ended, installed by an agent that has only the
+/// directory.
 pub(crate) fn carries(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut registry = Registry::start(lab)?;
@@ -30,7 +32,7 @@ pub(crate) fn carries(lab: &mut Lab) -> Result<()> {
     let (archive, charts) = (lab.place.join("charts.tar"), lab.place.join("charts"));
     let options = options(lab, &charts)?;
     let pin = export(lab, &options, &archive, [&reference, &digest])?;
-    // It is the login from the garden that opened the registry.
+    // The login from the garden gave access to the registry.
     let other = lab.place.join("other.tar");
     let mut stranger = bundle(lab, &["export", "--chart", &format!("oci://{reference}"), "--output"], &other);
     let refused = process::run(stranger.env("SSL_CERT_FILE", registry.authority())).err();
@@ -57,7 +59,8 @@ fn options(lab: &Lab, charts: &Path) -> Result<Options> {
     Ok(options)
 }
 
-/// All charts of the garden, among which must be that of a reference and a digest; the digest of the bundle.
+/// Exports all charts of the garden, which must include the one with a reference and a digest; returns the digest of
+/// the bundle.
 fn export(lab: &Lab, options: &Options, archive: &Path, expected: [&str; 2]) -> Result<String> {
     let config = lab.place.join(format!("{}.yaml", options.name)).display().to_string();
     let mut collect = bundle(lab, &["export", "--all", "--config", &config, "--output"], archive);
@@ -71,7 +74,7 @@ fn export(lab: &Lab, options: &Options, archive: &Path, expected: [&str; 2]) -> 
     pin.ok_or_else(|| Failure::new(format!("no digest: {told}")))
 }
 
-/// `gardenlet bundle ...` with a path as the last word, and nothing of the developer's environment.
+/// `gardenlet bundle ...` with a path as the last argument, without the developer's environment.
 fn bundle(lab: &Lab, words: &[&str], path: &Path) -> Command {
     let mut command = Command::new(lab.environment.agent());
     command.arg("bundle").args(words).arg(path).env_clear().env("HOME", &lab.place);

@@ -109,7 +109,7 @@ fn replace_and_delete(client: &Client) -> Result<()> {
     })
 }
 
-/// What a real API server refuses arrives as the verdict that says what to do.
+/// The refusals of a real API server become the right verdicts.
 pub(crate) fn verdicts(lab: &mut Lab) -> Result<()> {
     let client = fresh_namespace(&lab.seed)?;
     let map = config_map("twice", "x");
@@ -123,7 +123,11 @@ pub(crate) fn verdicts(lab: &mut Lab) -> Result<()> {
     let nowhere = client.create::<Value>(&CONFIG_MAP, "no-such-namespace", &map);
     verdict("an absent namespace", nowhere, Verdict::NotFound)?;
     let stranger = lab.seed.client_of("stranger", None)?;
-    verdict("a user without rights", stranger.get::<Value>(&CONFIG_MAP, NAME, "twice"), Verdict::Denied)?;
+    verdict(
+        "a user without permissions",
+        stranger.get::<Value>(&CONFIG_MAP, NAME, "twice"),
+        Verdict::Denied,
+    )?;
     let unknown = lab.seed.client_with_token("abcdef.0123456789abcdef")?;
     verdict("an unknown token", unknown.get::<Value>(&CONFIG_MAP, NAME, "twice"), Verdict::Denied)?;
     lab.seed.kill(Server::Api);
@@ -133,7 +137,7 @@ pub(crate) fn verdicts(lab: &mut Lab) -> Result<()> {
     client.get::<Value>(&CONFIG_MAP, NAME, "twice").map(drop).map_err(Failure::from)
 }
 
-/// A watch tells what happened since a list, goes on after a break, and says when its version is too old.
+/// A watch returns the changes since a list, continues after an interruption, and reports when its version is too old.
 pub(crate) fn watches(lab: &mut Lab) -> Result<()> {
     let client = fresh_namespace(&lab.seed)?;
     let list = ListParams { label_selector: "story=watched".to_owned(), ..ListParams::default() };
@@ -150,7 +154,7 @@ pub(crate) fn watches(lab: &mut Lab) -> Result<()> {
     client.delete(&CONFIG_MAP, NAME, "a", &DeleteParams::default())?;
     let mut watch = watch_from(&client, &resume)?;
     equal("after the break", event(&mut watch)?.0.as_str(), "deleted a")?;
-    // The API server starts anew: the running watch ends, and another one goes on.
+    // The API server restarts: the running watch ends, and another one continues.
     lab.seed.kill(Server::Api);
     lab.seed.start(Server::Api)?;
     lab.seed.wait_ready()?;
@@ -158,7 +162,7 @@ pub(crate) fn watches(lab: &mut Lab) -> Result<()> {
     too_old(&client)
 }
 
-/// Version 1 is long gone. Servers say so with a status or with an event.
+/// Version 1 is long compacted. Servers report that with a status or with an event.
 fn too_old(client: &Client) -> Result<()> {
     let params =
         WatchParams { resource_version: "1".to_owned(), timeout_seconds: 10, ..WatchParams::default() };
@@ -180,7 +184,7 @@ fn watch_from(client: &Client, version: &str) -> Result<Watch<Metadata>> {
     client.watch(&CONFIG_MAP, NAME, &params).map_err(Failure::from)
 }
 
-/// The next event that is no bookmark, and the version to go on from.
+/// The next event that is not a bookmark, and the version from which to continue.
 fn event(watch: &mut Watch<Metadata>) -> Result<(String, String)> {
     loop {
         let next = watch.next().ok_or_else(|| Failure::new("the watch ended"))??;
@@ -224,7 +228,7 @@ pub(crate) fn identity(lab: &mut Lab) -> Result<()> {
     )?;
     let asked: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, "", "client")?;
     let user = format!("system:bootstrap:{}", world.preparation.token_id());
-    equal("who asks", &asked["spec"]["username"], &json!(user))?;
+    equal("the user of the request", &asked["spec"]["username"], &json!(user))?;
     let certificate = wait::until("the certificate", 20, || -> std::result::Result<_, Error> {
         let request: Value = client.get(&CERTIFICATE_SIGNING_REQUEST, "", "client")?;
         Ok(request["status"]["certificate"].as_str().map(str::to_owned))
@@ -237,8 +241,8 @@ pub(crate) fn identity(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// A request that is written by hand, with all that a name may hold: the servers read it, and what they sign is asked for
-/// again as it stands.
+/// A handwritten request with all possible kinds of names: the servers read it, and the next request repeats the signed
+/// names unchanged.
 pub(crate) fn own_names(lab: &mut Lab) -> Result<()> {
     let admin = lab.garden.client()?;
     let der = |tag: u8, parts: &[&[u8]]| {
@@ -266,10 +270,10 @@ pub(crate) fn own_names(lab: &mut Lab) -> Result<()> {
     equal("the groups", &sorted(issued.organizations.clone()), &sorted(first.organizations.clone()))?;
     equal("the alternative names", &issued.alternative_names, &first.alternative_names)?;
     let again = signed(&admin, "own-names-2", &issued)?;
-    equal("the name in the next life", &again, &issued)
+    equal("the names after a restart", &again, &issued)
 }
 
-/// Whom the certificate names that an administrator lets be signed for this subject.
+/// The names in the certificate that an administrator has had signed for this subject.
 fn signed(admin: &Client, name: &str, subject: &request::Subject) -> Result<request::Subject> {
     let made = request::build(subject, &PrivateKey::generate()?)?;
     let csr = json!({
@@ -295,7 +299,7 @@ fn signed(admin: &Client, name: &str, subject: &request::Subject) -> Result<requ
     Ok(Certificate::parse_pem(&String::from_utf8_lossy(&pem))?.subject)
 }
 
-/// A token for a service account is made through its subresource, and the server accepts it.
+/// A token for a service account is created through its subresource, and the server accepts it.
 pub(crate) fn tokens(lab: &mut Lab) -> Result<()> {
     let client = fresh_namespace(&lab.seed)?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
@@ -316,7 +320,7 @@ pub(crate) fn tokens(lab: &mut Lab) -> Result<()> {
     verdict("a secret", robot.get::<Value>(&SECRET, NAME, "any"), Verdict::Denied)
 }
 
-/// An administrator's client and an empty namespace. An earlier story's may still be ending.
+/// An administrator's client and an empty namespace. The one of an earlier story may still be terminating.
 fn fresh_namespace(cluster: &Cluster) -> Result<Client> {
     let client = cluster.client()?;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAME}});

@@ -1,4 +1,4 @@
-//! What the agent itself installs, as a real API server takes it.
+//! The agent's own components on a real API server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::lab::Lab;
 use crate::wait;
 
-/// The definitions are taken without a warning, become established, are not written twice, and are repaired.
+/// The server accepts the definitions without a warning. They become established, are not written twice, and are
+/// repaired.
 pub(crate) fn definitions(lab: &mut Lab) -> Result<()> {
     let seed = Seed(lab.seed.client()?);
     let definitions = all();
@@ -47,7 +48,7 @@ pub(crate) fn definitions(lab: &mut Lab) -> Result<()> {
     equal("labels", &repaired["metadata"]["labels"], &labels)
 }
 
-/// What the flows of Seeds and Shoots apply is taken without a warning: the golden files of the components.
+/// The server accepts without a warning what the flows of Seeds and Shoots apply: the golden files of the components.
 pub(crate) fn manifests(lab: &mut Lab) -> Result<()> {
     installed(&Seed(lab.seed.client()?), &all)?;
     let kinds = ["node-port", "load-balancer", "cluster-ip", "s2"];
@@ -57,20 +58,20 @@ pub(crate) fn manifests(lab: &mut Lab) -> Result<()> {
     let golden = folder("tests/fixtures/components");
     let strictly = ["--warnings-as-errors", "--validate=strict"];
     let create = ["create", "--dry-run=server", "--filename", &golden];
-    wait::until("the manifests to be taken", 20, || {
+    wait::until("the server to accept the manifests", 20, || {
         lab.seed.kubectl(&[&create[..], &strictly].concat()).map(Some)
     })?;
     remove(&lab.seed)
 }
 
-/// Each kind takes an object that uses all fields, with its status, and refuses what is wrong for the reason that the
-/// sample names.
+/// The server accepts an object of each kind with all fields and its status, and refuses invalid objects for the reason
+/// in the sample.
 pub(crate) fn samples(lab: &mut Lab) -> Result<()> {
     let seed = Seed(lab.seed.client()?);
     installed(&seed, &all)?;
     let valid = folder("tests/fixtures/extensions/valid");
-    // kubectl asks the server to refuse unknown fields: a field that a schema lacks is found here.
-    wait::until("the samples to be taken", 20, || {
+    // kubectl makes the server refuse unknown fields: this finds a field that a schema lacks.
+    wait::until("the server to accept the samples", 20, || {
         lab.seed
             .kubectl(&[
                 "create",
@@ -91,7 +92,7 @@ pub(crate) fn samples(lab: &mut Lab) -> Result<()> {
     remove(&lab.seed)
 }
 
-/// Those of other projects included.
+/// Including those of other projects.
 fn all() -> Vec<Value> {
     let foreign = Foreign { is_garden: false, vpa: true, machines: true, etcd: true };
     crds::all().chain(crds::foreign(foreign)).collect()
@@ -119,7 +120,7 @@ fn versions(seed: &Seed, definitions: &[Value]) -> Result<Vec<Value>> {
     definitions.iter().map(read).collect()
 }
 
-/// Takes the definitions and their objects away again.
+/// Deletes the definitions and their objects again.
 fn remove(cluster: &Cluster) -> Result<()> {
     let definitions = folder("src/components/crds");
     cluster.kubectl(&["delete", "--ignore-not-found", "--recursive", "--filename", &definitions]).map(drop)
@@ -149,14 +150,14 @@ fn refused(client: &Client, sample: &Value) -> Result<()> {
     let (resource, namespace, name) = place(sample)?;
     let why = sample["metadata"]["annotations"]["refused"].as_str().unwrap_or("no reason given");
     match client.create::<Value>(&resource, namespace, sample) {
-        Ok(_) => Err(Failure::new(format!("{} {name} was taken, despite {why}", resource.kind))),
+        Ok(_) => Err(Failure::new(format!("{} {name} was accepted, despite {why}", resource.kind))),
         Err(err) => ensure(err.verdict() == Verdict::Invalid && err.to_string().contains(why), || {
             format!("{} {name}: expected {why:?}, found {err}", resource.kind)
         }),
     }
 }
 
-/// Where an object is: its kind as the definition has it, its namespace and its name.
+/// The place of an object: its kind from the definition, its namespace and its name.
 fn place(object: &Value) -> Result<(Resource, &str, &str)> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let definition = all()

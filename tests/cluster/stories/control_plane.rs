@@ -1,4 +1,4 @@
-//! The riskiest part of a Shoot, on real programs: its control plane in the node of the seed.
+//! The riskiest part of a Shoot, with real programs: its control plane in the node of the seed.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -25,23 +25,23 @@ use crate::writer::Writer;
 use super::components;
 
 const NAMESPACE: &str = "shoot--test--one";
-/// What a Shoot has besides workloads: an object of each kind that Gardener writes for one without workers.
+/// The objects of a Shoot besides workloads: one of each kind that Gardener writes for a Shoot without workers.
 const AROUND: &str = include_str!("control_plane/around.yaml");
-/// The workloads in the order in which each finds what it needs, with their manifests.
+/// The workloads in the order of their dependencies, with their manifests.
 const WORKLOADS: [(&str, &str); 3] = [
     ("statefulset/etcd-main", include_str!("control_plane/etcd.yaml")),
     ("deployment/kube-apiserver", include_str!("control_plane/kube-apiserver.yaml")),
     ("deployment/kube-controller-manager", include_str!("control_plane/kube-controller-manager.yaml")),
 ];
-/// Their programs, of the minor version with which the Shoot begins, and of the next.
+/// Their programs, of the first minor version of the Shoot, and of the next one.
 const FIRST: [Component; 3] = [image::ETCD, image::API_SERVER, image::CONTROLLERS];
 const NEXT: [Component; 3] = [image::ETCD, image::NEXT_API_SERVER, image::NEXT_CONTROLLERS];
 
-/// etcd keeps its data on a volume, kube-apiserver finds it by name and listens on port 443 without rights, both with
-/// certificates of the secrets manager. A client outside reaches it through a load balancer, and nobody who trusts
-/// another CA. kube-controller-manager works, and data survive the end of etcd. Everything is written and removed by an
-/// account that has only the agent's roles, and needs all of the one that is for control planes. With `--long` a new minor
-/// version takes over, too.
+/// etcd stores its data on a volume. kube-apiserver finds it by name and listens on port 443 without privileges. Both
+/// have certificates of the secrets manager. A client outside has access through a load balancer, but no client that
+/// trusts another CA. kube-controller-manager works, and data survives the end of etcd. An account with only the
+/// agent's roles writes and deletes all objects, and needs every rule of the role for control planes. With `--long` a
+/// new minor version takes over, too.
 pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     let versions = if lab.environment.long { vec![FIRST, NEXT] } else { vec![FIRST] };
     let site = Site::start(lab, &versions.concat())?;
@@ -60,14 +60,14 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
         deploy(lab, &mut writer, &secrets, components)?;
         let version = components[1].version();
         shoot.answers(version)?;
-        // Where an agent runs that is no pod.
+        // The address of an agent that is not a pod.
         Shoot { outside: None, ..shoot.clone() }.answers(version)?;
         shoot.has_controllers(version)?;
     }
     let stranger = Shoot { kubeconfig: kubeconfig_with("ca-client-bundle")?, ..shoot.clone() };
     let refusal = stranger.kubectl(&["get", "--raw", "/version"]).err().map(|failure| failure.to_string());
     let says = refusal.unwrap_or_default();
-    ensure(says.contains("unknown authority"), || format!("whoever trusts another CA: {says:?}"))?;
+    ensure(says.contains("unknown authority"), || format!("the client with another CA: {says:?}"))?;
     survives(lab, &shoot)?;
     writer.touch()?;
     let log = writer.log(NAMESPACE, "role=apiserver")?;
@@ -80,7 +80,7 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     writer.needed_its_role()
 }
 
-/// What every seed of this agent has.
+/// The objects that every seed of this agent has.
 fn all_definitions() -> Vec<Value> {
     let foreign = crds::Foreign { is_garden: false, vpa: true, machines: true, etcd: true };
     crds::all().chain(crds::foreign(foreign)).collect()
@@ -101,7 +101,7 @@ fn address(seed: &Client) -> Result<Option<IpAddr>> {
     Ok(ingress.as_str().and_then(|text| text.parse().ok()))
 }
 
-/// All Secrets that the manifest names, and an administrator's certificate.
+/// All Secrets to which the manifest refers, and an administrator's certificate.
 fn make_secrets(seed: Client, address: IpAddr) -> Result<Secrets> {
     let mut secrets = Secrets::new(seed, NAMESPACE)?;
     for name in ["ca", "ca-client", "ca-front-proxy", "ca-etcd"] {
@@ -147,7 +147,7 @@ fn leaf(name: &str, common_name: &str, organization: &str, usage: Usage, names: 
     }
 }
 
-/// A kubeconfig of an administrator who trusts a bundle.
+/// A kubeconfig of an administrator who trusts a given CA bundle.
 fn kubeconfig(lab: &Lab, secrets: &Secrets, address: IpAddr, bundle: &str) -> Result<PathBuf> {
     let data = |config, key| Ok::<_, Failure>(base64::encode(secrets.entry(config, key)?.as_bytes()));
     let kubeconfig = json!({
@@ -169,7 +169,7 @@ fn kubeconfig(lab: &Lab, secrets: &Secrets, address: IpAddr, bundle: &str) -> Re
     Ok(path)
 }
 
-/// Writes the workloads with the images of `components`, and waits until each runs before the next.
+/// Writes the workloads with the images of `components`, and waits until each runs before it writes the next.
 fn deploy(lab: &Lab, writer: &mut Writer, secrets: &Secrets, components: [Component; 3]) -> Result<()> {
     for ((workload, manifest), component) in WORKLOADS.iter().zip(components) {
         writer.put_all(&filled(manifest, secrets, component)?)?;
@@ -187,11 +187,11 @@ fn filled(manifest: &str, secrets: &Secrets, component: Component) -> Result<Str
     let tokens = secrets.entry("kube-apiserver-static-token", "static_tokens.csv")?;
     text = text.replace("${token}", tokens.split(',').next().unwrap_or_default());
     let unfilled = text.split("${").nth(1).and_then(|rest| rest.split('}').next());
-    equal("what is not filled in", &unfilled, &None)?;
+    equal("an unreplaced placeholder", &unfilled, &None)?;
     Ok(text)
 }
 
-/// A failure, and what the pods said.
+/// A failure, with the output of the pods.
 fn explained(lab: &Lab, failure: &Failure) -> Failure {
     let ask = |arguments: &[&str]| lab.seed.kubectl(arguments).unwrap_or_else(|other| other.to_string());
     let namespace = format!("--namespace={NAMESPACE}");
@@ -204,7 +204,7 @@ fn explained(lab: &Lab, failure: &Failure) -> Failure {
     Failure::new(format!("{failure}\n{pods}\n{events}\n{logs}"))
 }
 
-/// The Shoot's API server, as an administrator reaches it: from outside, or on the machine of the node.
+/// The Shoot's API server, as an administrator reaches it: from outside, or on the node's machine.
 #[derive(Clone)]
 struct Shoot<'a> {
     outside: Option<&'a Outside>,
@@ -220,7 +220,7 @@ impl Shoot<'_> {
         process::run(command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments))
     }
 
-    /// It is ready, and of that version: after a rollout the one before answers for some seconds.
+    /// It is ready, and has that version: after a rollout the old one still answers for some seconds.
     fn answers(&self, version: &str) -> Result<()> {
         wait::until(&format!("the shoot's API server {version}"), 60, || {
             let said: Value = serde_json::from_str(&self.kubectl(&["get", "--raw", "/version"])?)?;
@@ -229,11 +229,11 @@ impl Shoot<'_> {
         })
     }
 
-    /// kube-controller-manager makes what every namespace has.
+    /// kube-controller-manager creates the objects that every namespace has.
     fn has_controllers(&self, version: &str) -> Result<()> {
         let name = format!("probe-{}", version.replace('.', "-"));
         self.kubectl(&["create", "namespace", &name])?;
-        wait::until("what kube-controller-manager makes", 60, || {
+        wait::until("the objects of kube-controller-manager", 60, || {
             let account = self.kubectl(&["get", "serviceaccount/default", "--namespace", &name]);
             let map = self.kubectl(&["get", "configmap/kube-root-ca.crt", "--namespace", &name]);
             account.and(map).map(Some)
@@ -242,17 +242,17 @@ impl Shoot<'_> {
     }
 }
 
-/// What was stored is there after etcd was removed and came back on its volume.
+/// Stored data exists after etcd was removed and created again on its volume.
 fn survives(lab: &Lab, shoot: &Shoot<'_>) -> Result<()> {
     shoot.kubectl(&["create", "configmap", "kept", "--from-literal=a=b"])?;
     let pod = ["delete", "pod", "etcd-main-0", "--namespace", NAMESPACE, "--timeout=60s"];
     lab.seed.kubectl(&pod)?;
     lab.seed.rolled_out(NAMESPACE, "statefulset/etcd-main", 120)?;
     let kept = ["get", "configmap", "kept", "--output=jsonpath={.data.a}"];
-    wait::until("what was stored", 60, || shoot.kubectl(&kept).map(|text| (text == "b").then_some(())))
+    wait::until("the stored data", 60, || shoot.kubectl(&kept).map(|text| (text == "b").then_some(())))
 }
 
-/// The end of the namespace is that of the claim of etcd, and a claim that is gone takes its volume with it.
+/// With the namespace the claim of etcd is deleted, and with the claim its volume.
 fn is_removed(lab: &Lab, seed: &Client, writer: &mut Writer) -> Result<()> {
     let claims = || seed.list::<Value>(&PERSISTENT_VOLUME_CLAIM, NAMESPACE, &ListParams::default());
     equal("claims", &claims()?.items.len(), &1)?;

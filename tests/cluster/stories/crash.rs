@@ -1,5 +1,5 @@
-//! The agent is killed again and again on its way: the end is the same as without, nothing is there twice, and the lease
-//! is taken back at once.
+//! The agent is killed again and again: the result is the same as without kills, there are no duplicates, and the lease
+//! is acquired again at once.
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
@@ -15,13 +15,13 @@ use crate::stories::steps::{installed, ready, register_demo};
 use crate::wait;
 use crate::world::{self, World};
 
-/// How many times the agent is killed at least, and with `tests/run --long`.
+/// The minimum number of kills, and that with `tests/run --long`.
 const KILLS_MIN: usize = 20;
 const KILLS_LONG: usize = 120;
-/// How soon a restarted agent leads again. Somebody else would have to wait for 15 s.
+/// The time until a restarted agent leads again. Another instance would have to wait for 15 s.
 const LEASE_BACK_S: f64 = 3.0;
 
-/// What a run left in the garden and in the seed.
+/// The objects of a run in the garden and in the seed.
 struct Left {
     garden: Difference,
     seed: Difference,
@@ -41,7 +41,7 @@ pub(crate) fn sigkill(lab: &mut Lab) -> Result<()> {
     undisturbed.seed.ensure_same(&disturbed.seed, "the seed, undisturbed and disturbed")
 }
 
-/// The whole way of a seed with an extension; `disturb` happens while it is under way.
+/// The whole life of a seed with an extension; `disturb` runs in the middle of it.
 fn run(lab: &mut Lab, disturb: impl FnOnce(&Lab, &mut Agent) -> Result<()>) -> Result<Left> {
     let _world = World::build(lab)?;
     register_demo(lab, 0)?;
@@ -62,9 +62,9 @@ fn run(lab: &mut Lab, disturb: impl FnOnce(&Lab, &mut Agent) -> Result<()>) -> R
     })
 }
 
-/// Kills the agent after its first write three times, after its second three times, and so on. When nothing is left to
-/// write, new values are given to the extension. Ends after as many kills that followed a write as are wanted, or after
-/// five times as many lives; returns how many they were.
+/// Kills the agent after its first write three times, after its second three times, and so on. When nothing remains to
+/// be written, the extension gets new values. Ends after the wanted number of kills that followed a write, or after
+/// five times as many lives; returns the number of kills.
 fn kill_after_writes(lab: &Lab, agent: &mut Agent, wanted: usize) -> Result<usize> {
     let mut audits = [lab.garden.audit(), lab.seed.audit()];
     let mut kills = 0;
@@ -80,7 +80,7 @@ fn kill_after_writes(lab: &Lab, agent: &mut Agent, wanted: usize) -> Result<usiz
         agent.restart()?;
         agent.wait_log("Became leader", 10)?;
         let seconds = wait::seconds_since(started);
-        ensure(seconds < LEASE_BACK_S, || format!("the lease was taken back after {seconds:.1} s"))?;
+        ensure(seconds < LEASE_BACK_S, || format!("the lease was acquired again after {seconds:.1} s"))?;
         kills += usize::from(writes > 0);
         if kills >= wanted || life > 5 * wanted {
             break;
@@ -99,14 +99,14 @@ fn greet(lab: &Lab, greeting: &str) -> Result<()> {
     Ok(())
 }
 
-/// How many requests of the agent changed something that is not a Lease.
+/// The number of requests of the agent that changed something other than a Lease.
 fn new_writes(audit: &mut Audit) -> Result<usize> {
     let counts =
         |request: &&Request| request.is_write() && request.code() < 300 && !request.uri.contains("/leases");
     Ok(audit.requests()?.iter().filter(counts).count())
 }
 
-/// The greeting that the extension's ConfigMap holds.
+/// The greeting in the extension's ConfigMap.
 pub(super) fn greeting(lab: &Lab) -> Result<String> {
     let selected = ["--selector", "resources.gardener.cloud/managed-by=gardener", "--all-namespaces"];
     let output = "--output=jsonpath={.items[?(@.metadata.name=='demo')].data.greeting}";

@@ -1,4 +1,4 @@
-//! Many extensions at once, on real API servers: how fast they are installed.
+//! Many extensions at once, on real API servers: the duration of their installation.
 
 use gardenlet::kube::Client;
 use serde_json::{Value, json};
@@ -12,13 +12,15 @@ use crate::support::garden::prepare;
 use crate::wait;
 use crate::world::{self, World};
 
-/// Extensions that are registered together; the second number with `GARDENLET_TESTS_LONG`.
+/// The number of extensions that are registered together; the second one with `GARDENLET_TESTS_LONG`.
 const CROWD: usize = 40;
 const CROWD_LONG: usize = 500;
-/// Bound for one, in seconds: a seed that recovers must not take hours. It is asserted with room for a busy machine.
+/// The limit for one, in seconds: the recovery of a seed must not take hours. The assertion has room for a busy
+/// machine.
 const SECONDS_EACH_MAX: u64 = 3;
 
-/// All of them are registered at one moment; each is installed and healthy, with the settings that an agent has by default.
+/// All of them are registered at the same time; each is installed and becomes healthy, with the default settings of an
+/// agent.
 pub(crate) fn arrives(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -43,11 +45,11 @@ pub(crate) fn arrives(lab: &mut Lab) -> Result<()> {
         "                         {wanted} installations: {took:.1} s ({registered:.1} s to register them), {:.1} a second",
         wanted as f64 / took
     );
-    ensure(installed(&garden)? == wanted, || "one of them is not healthy any more".to_owned())?;
+    ensure(installed(&garden)? == wanted, || "one of them is no longer healthy".to_owned())?;
     agent.ensure_running()
 }
 
-/// How many ControllerInstallations have all their conditions.
+/// The number of ControllerInstallations with all conditions good.
 fn installed(garden: &Client) -> Result<usize> {
     Ok(installations(garden)?.iter().filter(|installation| is_well(installation)).count())
 }

@@ -1,5 +1,5 @@
-//! The end of a Seed on real servers: until then nobody deletes by accident what extensions look after; then everything goes that was
-//! made for it, and what somebody still has is named.
+//! The deletion of a Seed on real servers. Before it, objects that extensions manage are protected from accidental
+//! deletion. It deletes all objects of the Seed, and reports the objects of other owners.
 
 use gardenlet::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use gardenlet::api::extensions::EXTENSION;
@@ -28,7 +28,7 @@ const POLICIES: Resource = Resource::new(
 pub(crate) fn in_full(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
-    // An operator's own, in one of the groups that a Seed's definitions have. The server notes who made it.
+    // An operator's definition in one of the API groups of a Seed's definitions. The server records its creator.
     lab.seed.apply(&definition("telemetries", "telemetry.istio.io"))?;
     let before = definitions(&seed)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -49,7 +49,7 @@ pub(crate) fn in_full(lab: &mut Lab) -> Result<()> {
     while_running("the end of the Seed", WITHIN_S, &mut agent, || {
         Ok(garden.find::<Value>(&SEEDS, "", SEED)?.is_none().then_some(()))
     })?;
-    equal("what is left", &definitions(&seed)?, &before)?;
+    equal("remaining definitions", &definitions(&seed)?, &before)?;
     agent.ensure_running()
 }
 
@@ -57,14 +57,14 @@ fn is_ours(policy: &Value) -> bool {
     policy["metadata"]["name"].as_str().is_some_and(|name| name.ends_with(".resources.gardener.cloud"))
 }
 
-/// The API server refuses what the webhook of gardener-resource-manager would refuse.
+/// The API server refuses the deletions that the webhook of gardener-resource-manager would refuse.
 fn is_protected(seed: &Client, agent: &mut Agent) -> Result<()> {
     let object = |name: &str| {
         json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Extension",
             "metadata": {"namespace": "default", "name": name}, "spec": {"type": "x", "class": "garden"}})
     };
     let delete = |name: &str| seed.delete(&EXTENSION, "default", name, &DeleteParams::default());
-    // It takes the server a moment to know a policy.
+    // The server needs a moment to load a policy.
     while_running("the protection", WITHIN_S, agent, || {
         if seed.find::<Value>(&EXTENSION, "default", "a")?.is_none() {
             seed.create::<Value>(&EXTENSION, "default", &object("a"))?;
@@ -112,9 +112,9 @@ fn definitions(seed: &Client) -> Result<Vec<String>> {
     Ok(all.iter().filter_map(|one| one["metadata"]["name"].as_str().map(str::to_owned)).collect())
 }
 
-/// Waits until the deletion says what it waits for.
+/// Waits until the operation of the deletion reports what it waits for.
 fn says(garden: &Client, agent: &mut Agent, words: &[&str]) -> Result<()> {
-    while_running(&format!("a deletion that says {words:?}"), WITHIN_S, agent, || {
+    while_running(&format!("a deletion with {words:?}"), WITHIN_S, agent, || {
         let Some(seed) = garden.find::<Value>(&SEEDS, "", SEED)? else { return Ok(None) };
         let operation = &seed["status"]["lastOperation"];
         let why = operation["description"].as_str().unwrap_or_default();

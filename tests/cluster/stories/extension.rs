@@ -1,4 +1,4 @@
-//! A real extension: a chart as those of Gardener's own extensions, whose program runs in the node of the seed.
+//! A real extension: a chart like those of Gardener's own extensions, whose program runs in the node of the seed.
 
 use std::process::Command;
 
@@ -36,24 +36,25 @@ const TYPE: &str = "lab";
 const VERTICAL_POD_AUTOSCALER: Resource =
     Resource::new("autoscaling.k8s.io", "v1", "VerticalPodAutoscaler", "verticalpodautoscalers", true);
 
-/// How soon a Seed says that a component is sick, and that it is well again.
+/// The time until a Seed reports that a component is unhealthy, and that it is healthy again.
 const SICK_WITHIN_S: u64 = 60;
 const WELL_WITHIN_S: u64 = 30;
 
-/// A Seed waits for the extensions of its provider and of its DNS, and names them. The packaged provider of sites without a
-/// cloud is enough for the first. The other comes with all that charts of extensions have: its pod gets the priority of the
-/// chart's class, talks to the API server with the token that the applier gave it, and serves a webhook. The Seed is ready
-/// then. While the extension hangs, its ControllerInstallation and the Seed say so; then both are well again.
+/// A Seed waits for the extensions of its provider and of its DNS, and names them. The packaged provider of sites
+/// without a cloud provides the first. The other one has everything that charts of extensions have: its pod gets the
+/// priority of the chart's class, uses the API server with the token of the applier, and serves a webhook. Then the
+/// Seed is ready. While the extension hangs, its ControllerInstallation and the Seed report it; then both are healthy
+/// again.
 pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
     let _world = World::without_provider(lab)?;
     let garden = lab.garden.client()?;
     let mut options = world::agent(lab, "agent")?;
     options.config["seedConfig"]["spec"]["dns"]["provider"]["type"] = json!(TYPE);
     let mut agent = Agent::start(lab, options)?;
-    // The Seed waits as long.
+    // The Seed waits at the same time.
     let node = Node::start(lab)?;
     node.import(&image::of_extension(&lab.environment, &lab.place)?)?;
-    // It waits for a minute. Its last operation says the same, but not for long: the next attempt begins soon.
+    // It waits for a minute. Its last operation has the same message, but not for long: the next attempt starts soon.
     let lacking = "ControlPlane/local, DNSRecord/lab, Infrastructure/local, Worker/local";
     agent.wait_log(&format!("no ControllerInstallation of this seed supports {lacking}"), 120)?;
     install_provider(lab, &garden, &mut agent)?;
@@ -66,14 +67,14 @@ pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
     renews_its_heartbeat(&mut audit, &namespace)?;
     serves_its_webhook(&lab.seed.client()?)?;
     while_running("the Seed to be ready", 180, &mut agent, || is_ready(&garden))?;
-    while_running("its components to be well", 60, &mut agent, || components_are(&garden, "True"))?;
+    while_running("its components to be healthy", 60, &mut agent, || components_are(&garden, "True"))?;
 
     hangs(&garden, &mut agent, &name)?;
     while_running("the Seed to be ready again", 90, &mut agent, || is_ready(&garden))?;
     agent.ensure_running()
 }
 
-/// What the documentation tells the operator of a site without a cloud to do.
+/// The steps that the documentation gives to the operator of a site without a cloud.
 fn install_provider(lab: &Lab, garden: &Client, agent: &mut Agent) -> Result<()> {
     let render = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/no-provider/render");
     let file = lab.place.join("provider.yaml");
@@ -86,12 +87,12 @@ fn install_provider(lab: &Lab, garden: &Client, agent: &mut Agent) -> Result<()>
     })
 }
 
-/// The extension is installed where an object of its type is wanted, as are those of Gardener.
+/// The extension is installed if an object of its type is wanted, like those of Gardener.
 fn registration() -> Result<Value> {
     registration_of("OnDemand", "", &json!([{"kind": "DNSRecord", "type": TYPE}]))
 }
 
-/// The same, for other kinds and types. It reconciles objects of `types` (with commas between them), and leaves others.
+/// The same for other kinds and types. It reconciles objects of `types` (separated by commas), and ignores others.
 pub(crate) fn registration_of(policy: &str, types: &str, resources: &Value) -> Result<Value> {
     let authority = Authority::new("dns-lab-webhook-ca", Clock::system().now());
     let ca = json!({"certificate": authority.certificate(), "key": authority.key()});
@@ -111,10 +112,10 @@ fn has_priority_and_scaler(seed: &Client, namespace: &str) -> Result<()> {
     let priorities: Vec<&Value> = pods.iter().map(|pod| &pod["spec"]["priority"]).collect();
     equal("the priorities of its pods", &priorities, &vec![&json!(999_998_850)])?;
     let scaler = seed.get::<Value>(&VERTICAL_POD_AUTOSCALER, namespace, &format!("{NAME}-vpa"))?;
-    equal("what is scaled", &scaler["spec"]["targetRef"]["name"], &json!(NAME))
+    equal("the target of the autoscaler", &scaler["spec"]["targetRef"]["name"], &json!(NAME))
 }
 
-/// The API server lets its account write the Lease, again and again.
+/// The API server lets its account write the Lease again and again.
 fn renews_its_heartbeat(audit: &mut Audit, namespace: &str) -> Result<()> {
     let account = format!("system:serviceaccount:{namespace}:{NAME}");
     let mut beats = 0;
@@ -128,7 +129,7 @@ fn renews_its_heartbeat(audit: &mut Audit, namespace: &str) -> Result<()> {
     })
 }
 
-/// The API server asks it about a DNSRecord, and the answer gets into the object.
+/// The API server calls its webhook for a DNSRecord, and the answer changes the object.
 fn serves_its_webhook(seed: &Client) -> Result<()> {
     seed.get::<Value>(&MUTATING_WEBHOOK_CONFIGURATION, "", NAME)?;
     let record = json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "DNSRecord",
@@ -139,7 +140,7 @@ fn serves_its_webhook(seed: &Client) -> Result<()> {
     equal("the time to live", &record["spec"]["ttl"], &json!(300))
 }
 
-/// A process that hangs answers no probe.
+/// A hanging process answers no probe.
 fn hangs(garden: &Client, agent: &mut Agent, name: &str) -> Result<()> {
     let found = processes(image::EXTENSION.2)?;
     let [process] = found.as_slice() else {
@@ -150,7 +151,7 @@ fn hangs(garden: &Client, agent: &mut Agent, name: &str) -> Result<()> {
         |signal: &str| process::run(Command::new("sh").args(["-c", &format!("kill -{signal} {id}")]));
     let mut both_say = |status: &str, within: u64| {
         let began = wait::now();
-        let what = format!("the installation and the Seed to say {status}");
+        let what = format!("the conditions of the installation and the Seed to be {status}");
         let reason = while_running(&what, within, agent, || {
             let installation = garden.get::<Value>(&CONTROLLER_INSTALLATION, "", name)?;
             if condition(&installation, "Healthy") == status {
@@ -162,10 +163,10 @@ fn hangs(garden: &Client, agent: &mut Agent, name: &str) -> Result<()> {
     };
     signal("STOP")?;
     let (reason, sick) = both_say("False", SICK_WITHIN_S)?;
-    equal("why the Seed is sick", reason.as_str(), "DeploymentUnhealthy")?;
+    equal("why the Seed is unhealthy", reason.as_str(), "DeploymentUnhealthy")?;
     signal("CONT")?;
     let (_, well) = both_say("True", WELL_WITHIN_S)?;
-    println!("                         sick after {sick:.1} s, well again after {well:.1} s");
+    println!("                         unhealthy after {sick:.1} s, healthy again after {well:.1} s");
     while_running("the installation to be as before", 60, agent, || {
         Ok(installations(garden)?.iter().all(is_well).then_some(()))
     })

@@ -1,5 +1,5 @@
-//! One seed on a bad day: faults between the agent and the real API servers, one after the other in one world. After each,
-//! what changes in the garden arrives in the seed within a number of heartbeats; the agent never ends.
+//! One seed on a bad day: faults between the agent and the real API servers, one after the other in one world. After
+//! each fault, a change in the garden arrives in the seed within a number of heartbeats; the agent never ends.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,11 +23,12 @@ use crate::support::proxy::Mode;
 use crate::wait;
 use crate::world::{self, SEED, World};
 
-/// The most heartbeats between the end of a fault and the arrival of a change that is made then. Without a fault it takes
-/// one or two; watches come again within thirty seconds of backoff at worst, after short faults much sooner.
+/// The highest number of heartbeats between the end of a fault and the arrival of a change that is made then. Without a
+/// fault it takes one or two; watches restart within thirty seconds of backoff at worst, after short faults much
+/// sooner.
 const BEATS_MAX: u32 = 12;
 
-/// A world with an extension, an agent that reaches both clusters through gates, and what is counted.
+/// A world with an extension, an agent that reaches both clusters through gates, and the counters.
 pub(crate) struct Day<'a> {
     lab: &'a mut Lab,
     pub(crate) agent: Agent,
@@ -37,7 +38,7 @@ pub(crate) struct Day<'a> {
     /// The extension's namespace.
     namespace: String,
     greetings: u32,
-    /// The lease is late, as it should be.
+    /// The lease is late, as expected.
     is_late: bool,
     /// See [`BEATS_MAX`].
     pub(crate) beats_max: u32,
@@ -57,7 +58,8 @@ pub(crate) fn bad_day(lab: &mut Lab) -> Result<()> {
 }
 
 impl<'a> Day<'a> {
-    /// A seed with an extension, whose agent finds the garden where the lab says, with a resolver's file of its own.
+    /// A seed with an extension, whose agent finds the garden at the lab's address, with its own resolver
+    /// configuration.
     pub(crate) fn begin(lab: &'a mut Lab, gates: [Gate; 2], resolver: Option<PathBuf>) -> Result<Self> {
         lab.seed.front = Some(gates[1].url());
         let world = World::build(lab)?;
@@ -72,7 +74,7 @@ impl<'a> Day<'a> {
 }
 
 impl Day<'_> {
-    /// Slow, silent, reset, cut off in the handshake: both ways at once.
+    /// Slow, silent, reset, cut off in the handshake: in both directions at once.
     fn connections(&mut self) -> Result<()> {
         self.all(Mode::Slow(Duration::from_millis(60)));
         self.recovers("a slow network")?;
@@ -90,7 +92,8 @@ impl Day<'_> {
         Ok(())
     }
 
-    /// Refusals, half answers and versions that are gone; the lease is left alone where that is how servers fail.
+    /// Refusals, incomplete answers and expired versions; the lease is not affected where real servers fail in that
+    /// way.
     fn answers(&mut self) -> Result<()> {
         // Real servers never refuse /healthz.
         let work = |seen: &Seen| !seen.info.resource.is_empty() && seen.info.resource != "leases";
@@ -130,8 +133,8 @@ impl Day<'_> {
         self.recovers("a new certificate")
     }
 
-    /// The garden's own API answers 503 while the rest of the garden works: the lease is on time and all is healthy, also
-    /// when the agent starts then.
+    /// The garden's own API answers 503 while the rest of the garden works: the lease is on time and all conditions are
+    /// good, also when the agent starts then.
     fn without_gardener(&mut self) -> Result<()> {
         self.world.gardener.server().down();
         self.beats(3)?;
@@ -144,7 +147,8 @@ impl Day<'_> {
         self.recovers("a garden without its API")
     }
 
-    /// An API server is killed; then the seed is what a backup says. (What is gardener's in the garden is not in its etcd.)
+    /// An API server is killed; then the seed is restored from a backup. (Gardener's objects of the garden are not in
+    /// its etcd.)
     fn servers(&mut self) -> Result<()> {
         self.lab.garden.kill(Server::Api);
         self.lab.garden.start(Server::Api)?;
@@ -159,15 +163,16 @@ impl Day<'_> {
         let before = self.greeting()?;
         ensure(backup != before, || format!("{backup} before and after the backup"))?;
         self.lab.seed.restore()?;
-        // Nobody changes anything in the garden: the seed alone has forgotten.
-        while_running("what the seed has forgotten", 90, &mut self.agent, || {
+        // Nothing changes in the garden: only the seed has lost changes.
+        while_running("the lost changes of the seed", 90, &mut self.agent, || {
             let map = self.seed.find::<Value>(&CONFIG_MAP, &self.namespace, "demo")?;
             Ok(map.filter(|map| map["data"]["greeting"] == before).map(drop))
         })?;
-        self.recovers("the return to the backup")
+        self.recovers("the restoration of the backup")
     }
 
-    /// A backup is hours old when it is needed: more was written since than will be again before the agent is back.
+    /// A backup is hours old when it is restored: more was written since than will be written again before the agent is
+    /// back.
     fn others_write(&self) -> Result<()> {
         for n in 0..300 {
             let mark = json!({"metadata": {"annotations": {"example.org/mark": n.to_string()}}});
@@ -178,7 +183,7 @@ impl Day<'_> {
         Ok(())
     }
 
-    /// The value that the extension has.
+    /// The current value of the extension.
     fn greeting(&self) -> Result<String> {
         let map: Value = self.seed.get(&CONFIG_MAP, &self.namespace, "demo").map_err(Failure::from)?;
         Ok(map["data"]["greeting"].as_str().unwrap_or_default().to_owned())
@@ -186,7 +191,7 @@ impl Day<'_> {
 
     fn all(&self, mode: Mode) {
         if mode == Mode::Pass {
-            // What was held back belongs to a time that is over.
+            // Bytes that were held back belong to a time that is over.
             self.cut();
         }
         self.gates.iter().for_each(|gate| gate.proxy.set(mode));
@@ -200,7 +205,7 @@ impl Day<'_> {
         self.gates.iter().map(|gate| gate.faults.when(when).then(action.clone())).collect()
     }
 
-    /// Gives the extension another value.
+    /// Sets another value of the extension.
     fn greet(&mut self) -> Result<String> {
         self.greetings += 1;
         let greeting = format!("greeting {}", self.greetings);
@@ -209,13 +214,13 @@ impl Day<'_> {
         Ok(greeting)
     }
 
-    /// Waits until the agent says that the lease is late.
+    /// Waits until the agent reports that the lease is late.
     pub(crate) fn misses(&mut self) -> Result<()> {
         self.is_late = true;
         self.agent.wait_log("The seed's lease was not renewed", 30).map(drop)
     }
 
-    /// A change in the garden arrives in the seed within so many heartbeats, and the lease is on time again.
+    /// A change in the garden arrives in the seed within the allowed heartbeats, and the lease is on time again.
     pub(crate) fn recovers(&mut self, what: &str) -> Result<()> {
         let mut lease = Lease::new();
         let begun = wait::now();
@@ -240,7 +245,7 @@ impl Day<'_> {
         })
     }
 
-    /// So many renewals of the lease, none of which is late.
+    /// This many renewals of the lease, none of which is late.
     fn beats(&mut self, count: u32) -> Result<()> {
         let mut lease = Lease::new();
         let garden = &self.garden;
@@ -257,7 +262,7 @@ impl Day<'_> {
     }
 }
 
-/// Calls a fault off, which must have happened.
+/// Ends a fault, which must have happened.
 fn end(what: &str, ordered: &[Ordered]) -> Result<()> {
     let hits: u32 = ordered.iter().map(Ordered::hits).sum();
     ordered.iter().for_each(Ordered::cancel);

@@ -1,5 +1,5 @@
-//! The life of the agent's certificate: renewed while everything runs, and through a change of the garden's CA; and an
-//! agent that is given its kubeconfigs.
+//! The life of the agent's certificate: renewals while the agent runs, and through a change of the garden's CA; and an
+//! agent whose kubeconfigs are configured.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::support::garden::prepare;
 use crate::wait;
 use crate::world::{self, SEED, World};
 
-/// The certificate is renewed on demand while the process goes on: the lease is never late, and what happens afterwards
-/// is noticed.
+/// The certificate is renewed on request while the process runs: the lease is never late, and the agent notices later
+/// changes.
 pub(crate) fn rotates(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -32,7 +32,7 @@ pub(crate) fn rotates(lab: &mut Lab) -> Result<()> {
         lease.look(&garden)?;
         Ok((kubeconfig(&seed)? != before).then_some(()))
     })?;
-    // The heartbeat goes on with the new identity.
+    // The heartbeat continues with the new identity.
     let renewals = lease.count;
     while_running("three more renewals", 20, &mut agent, || {
         lease.look(&garden)?;
@@ -45,7 +45,8 @@ pub(crate) fn rotates(lab: &mut Lab) -> Result<()> {
     installed(&garden, &mut agent).map(drop)
 }
 
-/// While the agent is down, somebody asks for a new certificate and the garden's CA changes: both happen at its start.
+/// While the agent is down, a new certificate is requested and the garden's CA changes: the agent handles both at its
+/// start.
 pub(crate) fn renews_with_new_authority(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -63,7 +64,8 @@ pub(crate) fn renews_with_new_authority(lab: &mut Lab) -> Result<()> {
     ensure(after["clusters"] != before["clusters"], || "the CA is the old one".to_owned())
 }
 
-/// A certificate that has expired is named, and replaced as soon as there is a credential; so is a good one on demand.
+/// The agent reports an expired certificate, and replaces it as soon as there is a bootstrap credential; a good one is
+/// replaced on request.
 pub(crate) fn bootstraps_again(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -96,7 +98,7 @@ pub(crate) fn bootstraps_again(lab: &mut Lab) -> Result<()> {
         Ok((kubeconfig(&seed)?["users"] != before["users"]).then_some(()))
     })?;
     renewed_soon(&garden, &mut agent)?;
-    wait::until("the bootstrap Secret to go", 30, || {
+    wait::until("the deletion of the bootstrap Secret", 30, || {
         let found = seed.find::<Value>(&SECRET, "garden", "gardenlet-kubeconfig-bootstrap")?;
         Ok::<_, Failure>(found.is_none().then_some(()))
     })
@@ -117,7 +119,7 @@ fn renewed_soon(garden: &Client, agent: &mut Agent) -> Result<()> {
     while_running("a renewal of the lease", 40, agent, || Ok((renewed(garden)? != before).then_some(())))
 }
 
-/// Without a place in the seed: both kubeconfigs come from the environment, no Secret is read or written.
+/// Without storage in the seed: both kubeconfigs come from the environment, and no Secret is read or written.
 pub(crate) fn from_files(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let path = lab.place.join("agent-garden.kubeconfig");
@@ -153,7 +155,7 @@ fn renew(seed: &Client) -> Result<()> {
         .map_err(Failure::from)
 }
 
-/// How often the seed's lease was renewed, and the longest time between two renewals.
+/// The number of renewals of the seed's lease, and the longest time between two of them.
 struct Renewals {
     last: Value,
     at: Duration,

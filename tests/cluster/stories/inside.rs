@@ -1,4 +1,4 @@
-//! A real node in the seed: what other stories need of it.
+//! A real node in the seed: the properties that other stories need.
 
 use std::io::{Error, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,8 @@ use crate::lab::Lab;
 use crate::node::{NODE, Node, ZONE};
 use crate::wait;
 
-/// The node says where it is. A pod of an imported image gets an address, becomes ready by its probe and answers through its service.
+/// The node reports its address. A pod of an imported image gets an address, its probe makes it ready, and it answers
+/// through its service.
 pub(crate) fn node(lab: &mut Lab) -> Result<()> {
     let _node = Node::start(lab)?;
     let zone = r"jsonpath={.metadata.labels.topology\.kubernetes\.io/zone}";
@@ -47,7 +48,7 @@ pub(super) fn answers(address: &str, text: &str) -> Result<()> {
     })
 }
 
-/// What an address answers to HTTP, head and body.
+/// The HTTP answer of an address, head and body.
 pub(super) fn http_get(address: &str, path: &str) -> std::io::Result<String> {
     let address = address.parse().map_err(Error::other)?;
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;

@@ -1,4 +1,4 @@
-//! The base of `packaging/kustomize`, as the real program builds and applies it.
+//! The base of `packaging/kustomize`, built and applied by the real program.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use crate::process;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/kustomize/example");
 
-/// The example is accepted by a real seed, and is what the chart makes of the same values.
+/// A real seed accepts the example, which equals the output of the chart with the same values.
 pub(crate) fn is_the_chart(lab: &mut Lab) -> Result<()> {
     lab.seed.kubectl(&["apply", "--kustomize", EXAMPLE])?;
     let built = objects(&lab.seed.kubectl(&["kustomize", EXAMPLE])?)?;
@@ -24,7 +24,7 @@ pub(crate) fn is_the_chart(lab: &mut Lab) -> Result<()> {
     };
     equal("only with kustomize", &missing(&built, &charted), &Vec::new())?;
     equal("only in the chart", &missing(&charted, &built), &Vec::new())?;
-    ensure(built.len() > 10, || format!("there are {} objects only", built.len()))
+    ensure(built.len() > 10, || format!("there are only {} objects", built.len()))
 }
 
 /// The chart with the values of the example.
@@ -56,8 +56,8 @@ fn objects(text: &str) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// Without what differs on purpose: the namespace, who made it, the configuration and how pods follow its changes, and the
-/// number of instances.
+/// Without the intended differences: the namespace, the label of the tool, the configuration and how pods follow its
+/// changes, and the number of instances.
 fn normal(mut objects: Vec<Value>) -> Vec<Value> {
     objects.retain(|object| !["Namespace", "ConfigMap", "Secret"].iter().any(|kind| object["kind"] == *kind));
     for object in &mut objects {

@@ -1,5 +1,5 @@
-//! Shoots in the node of the seed, made by the agent: from the object in the garden to an API server that lets its owner in, and
-//! what becomes of it when things break.
+//! Shoots in the node of the seed, created by the agent: from the object in the garden to an API server to which its
+//! owner has access, and their recovery from failures.
 
 use gardenlet::api::core::NAMESPACE;
 use gardenlet::api::gardener::{BACKUP_ENTRY, SEED, SHOOT};
@@ -42,10 +42,10 @@ const PROJECT: &str = "garden-p";
 /// The longest time from the object to its success.
 const CREATED_WITHIN_S: u64 = 180;
 
-/// What runs in the node.
+/// The programs in the node.
 const COMPONENTS: [Component; 5] =
     [image::ETCD, image::API_SERVER, image::CONTROLLERS, image::NEXT_API_SERVER, image::NEXT_CONTROLLERS];
-/// What runs in it besides with `--long`.
+/// The additional programs with `--long`.
 const NEWEST: [Component; 2] = [image::NEWEST_API_SERVER, image::NEWEST_CONTROLLERS];
 
 /// A Shoot of the project.
@@ -59,11 +59,11 @@ impl Name {
     }
 }
 
-/// A Shoot is created within three minutes, on a seed that keeps backups. Its owner gets in from outside with the kubeconfig that the garden issues. A Secret
-/// is encrypted in etcd. A second reconciliation leaves everything as it is. Without an agent its pods come back when they
-/// are killed, and without a garden all of it comes back after a power cut. Another Shoot becomes the same, although
-/// the agent is killed again and again meanwhile. Shoots that cannot come up are explained. With `--long` another one has the
-/// next minor version of Kubernetes.
+/// A Shoot is created within three minutes, on a seed that stores backups. Its owner has access from outside with the
+/// kubeconfig that the garden issues. A Secret is encrypted in etcd. A second reconciliation changes nothing. Without
+/// an agent its killed pods restart, and without a garden all of them restart after a power cut. The creation of
+/// another Shoot has the same result although the agent is killed again and again meanwhile. `explain` reports why
+/// Shoots cannot be created. With `--long` another one has the next minor version of Kubernetes.
 pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     let (one, two, three) = (Name("s1"), Name("s2"), Name("s3"));
     let mut site = Site::start(lab, &COMPONENTS)?;
@@ -106,9 +106,10 @@ pub(crate) fn comes_up(lab: &mut Lab) -> Result<()> {
     role::allows_with_shoots(&mut audit)
 }
 
-/// A Shoot with extensions comes up, and says what is wrong with them. It is said to be healthy, and not while its API server is cut
-/// off. It sleeps and wakes up, gets back from a snapshot what it has lost, gets the next minor version of Kubernetes and new credentials, and goes with everything in it. With
-/// `--long` it also gets the minor version after that, and another encryption key while somebody writes.
+/// A Shoot with extensions is created, and reports their errors. Its conditions are good, except while its API server
+/// is cut off. It is hibernated and woken up, restores lost data from a snapshot, gets the next minor version of
+/// Kubernetes and new credentials, and is deleted with everything in it. With `--long` it also gets the minor version
+/// after that, and another encryption key while a client writes.
 pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
     let name = Name("l1");
     let components = components(&lab.environment);
@@ -148,13 +149,13 @@ pub(crate) fn lives(lab: &mut Lab) -> Result<()> {
     role::allows_with_shoots(&mut audit)
 }
 
-/// What [`lives`] needs in the node.
+/// The programs that [`lives`] needs in the node.
 fn components(environment: &Environment) -> Vec<Component> {
     let newest: &[Component] = if environment.long { &NEWEST } else { &[] };
     [&COMPONENTS, newest].concat()
 }
 
-/// Its BackupEntry is in the bucket of the Seed, and the extension has done what it was asked for.
+/// Its BackupEntry is in the bucket of the Seed, and the extension has completed the request.
 fn has_its_place_for_backups(garden: &Client, name: Name) -> Result<()> {
     let uid = garden.get::<Value>(&SHOOT, PROJECT, name.0)?["status"]["uid"].clone();
     let entry = entry_name(&name.plane(), uid.as_str().unwrap_or_default());
@@ -185,7 +186,7 @@ fn begin_with(lab: &Lab, garden: &Client, change: impl FnOnce(&mut Value) -> Res
     Ok(agent)
 }
 
-/// Makes a Shoot of that version (with a `v`), and waits until it is there.
+/// Creates a Shoot of that version (with a `v`), and waits until it is ready.
 fn create(lab: &Lab, garden: &Client, agent: &mut Agent, (name, version): (Name, &str)) -> Result<()> {
     apply(lab, name, version)?;
     let began = wait::now();
@@ -202,13 +203,13 @@ fn apply(lab: &Lab, name: Name, version: &str) -> Result<()> {
 fn shoot(name: Name, version: &str) -> Value {
     let mut shoot = prepare::shoot(name.0);
     shoot["spec"]["kubernetes"]["version"] = json!(version.trim_start_matches('v'));
-    // Else the garden picks one at random.
+    // Otherwise the garden picks one at random.
     shoot["spec"]["maintenance"] = json!({"timeWindow": {"begin": "030000+0000", "end": "040000+0000"}});
     shoot
 }
 
-/// The Shoot, once it is what its spec says, by an operation of that type. An earlier operation does not count: whatever asks
-/// for another one, a change of the spec or an annotation, makes a generation that no operation has begun with.
+/// The Shoot, once an operation of that type has reconciled its spec. An earlier operation does not count: a change of
+/// the spec or an annotation for another operation increases the generation.
 fn succeeded(
     lab: &Lab,
     garden: &Client,
@@ -227,25 +228,25 @@ fn succeeded(
     result.map_err(|failure| explained(lab, garden, (name, &failure)))
 }
 
-/// Asks for another reconciliation. The garden takes the annotation away and makes a new generation, for which [`succeeded`]
-/// waits. It does not if the last operation has failed for good.
+/// Requests another reconciliation. The garden removes the annotation and increases the generation, for which
+/// [`succeeded`] waits. It does not do so if the last operation has failed for good.
 fn ask_for_another(garden: &Client, name: Name) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     let shoot = garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch))?;
     let (wanted, status) = (&shoot["metadata"]["generation"], &shoot["status"]);
     ensure(status["observedGeneration"] != *wanted, || {
-        format!("the garden asks nobody for another operation: {wanted} {}", status["lastOperation"])
+        format!("the garden requests no other operation: {wanted} {}", status["lastOperation"])
     })
 }
 
-/// What the log says of the tasks that took longest.
+/// Prints the slowest tasks from the log.
 fn print_where_the_time_went(log: &str) {
     for line in log.lines().filter(|line| line.contains("The task is done")) {
         println!("                 {line}");
     }
 }
 
-/// A failure, and what the pods said.
+/// A failure, with the output of the pods.
 fn explained(lab: &Lab, garden: &Client, (name, failure): (Name, &Failure)) -> Failure {
     let ask = |arguments: &[&str]| lab.seed.kubectl(arguments).unwrap_or_else(|other| other.to_string());
     let namespace = format!("--namespace={}", name.plane());

@@ -1,4 +1,4 @@
-//! A link that is dead and does not say so: packets vanish, nobody closes a connection.
+//! A dead link without a sign: packets are dropped, but no connection is closed.
 
 use std::net::Ipv4Addr;
 
@@ -12,32 +12,32 @@ use crate::lab::Lab;
 use crate::stories::steps::ready;
 use crate::world::{self, World};
 
-/// What goes to the garden is lost, and what comes from it.
+/// Packets to the garden are lost, and packets from it, too.
 fn swallow(lab: &Lab) -> Result<Swallowed> {
     Swallowed::begin(&lab.environment, Ipv4Addr::LOCALHOST, lab.garden.address().port())
 }
 
-/// A dead link is noticed by heartbeat and watches, and soon after its return the lease is renewed.
+/// Heartbeat and watches notice a dead link, and soon after its return the lease is renewed.
 pub(crate) fn dead(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
     let swallowed = swallow(lab)?;
     agent.wait_log("The seed's lease was not renewed", 15)?;
-    // Idle connections: fifteen seconds of keepalive, and a machine that is busy.
+    // Idle connections: fifteen seconds of keepalive, and more on a busy machine.
     agent.wait_log("The watch broke off", 30)?;
     drop(swallowed);
     agent.wait_log("The seed's lease is renewed again", 20)?;
     ready(lab, &mut agent)
 }
 
-/// A garden that swallows packets holds up no stop: the leader's lease is given back.
+/// A garden that drops packets does not delay a stop: the leader's lease is released.
 pub(crate) fn stop(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
     let swallowed = swallow(lab)?;
-    // From here on it opens connections that nobody takes.
+    // From here on its new connections are never established.
     agent.wait_log("The watch broke off", 30)?;
     let status = agent.terminate()?;
     drop(swallowed);

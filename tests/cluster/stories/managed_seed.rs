@@ -1,5 +1,5 @@
-//! A Shoot with a cluster of its own becomes a seed: the agent of its seed deploys an agent into it, which joins the garden. The
-//! cluster has no node, so the story plays the kubelet and starts that agent from what was deployed.
+//! A Shoot whose cluster becomes a seed: the agent of its seed deploys an agent into it, which joins the garden. The
+//! cluster has no node, so the story plays the kubelet and starts that agent from the deployed objects.
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET};
 use gardenlet::api::gardener::{MANAGED_SEED, SEED as SEEDS, SHOOT};
@@ -29,7 +29,8 @@ struct Story {
     client: Client,
 }
 
-/// The agent is deployed, joins, is killed along with the one that deploys it, gets another configuration, and goes with its Seed.
+/// The agent is deployed, joins, is killed together with the agent that deploys it, gets another configuration, and is
+/// deleted with its Seed.
 pub(crate) fn lives_and_goes(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
     lab.seed.apply(&json!({"apiVersion": "v1", "kind": "List", "items": prepare::access().1}))?;
@@ -41,7 +42,7 @@ pub(crate) fn lives_and_goes(lab: &mut Lab) -> Result<()> {
     story.prepare(lab, &world)?;
     let mut options = world::agent(lab, "agent")?;
     options.config["controllers"]["managedSeed"] = json!({"syncJitterPeriod": "1s"});
-    // It lists ManagedSeeds when it starts, and once a minute.
+    // The agent lists ManagedSeeds when it starts, and once a minute.
     story.garden.create::<Value>(&MANAGED_SEED, GARDEN, &managed())?;
     let mut agent = Agent::start(lab, options)?;
     ready(lab, &mut agent)?;
@@ -60,7 +61,7 @@ pub(crate) fn lives_and_goes(lab: &mut Lab) -> Result<()> {
     })?;
     story.client.get::<Value>(&SECRET, GARDEN, "gardenlet-kubeconfig")?;
 
-    // Both are killed; another configuration comes as soon as the first one is back.
+    // Both are killed; another configuration is applied as soon as the first one is back.
     agent.kill();
     child.kill();
     let more =
@@ -82,7 +83,7 @@ pub(crate) fn lives_and_goes(lab: &mut Lab) -> Result<()> {
     })?;
     child.restart()?;
 
-    // Another crash, in the moment of the deletion.
+    // Another crash, at the moment of the deletion.
     agent.kill();
     story.garden.delete(&MANAGED_SEED, GARDEN, NAME, &DeleteParams::default())?;
     agent.restart()?;
@@ -95,7 +96,7 @@ pub(crate) fn lives_and_goes(lab: &mut Lab) -> Result<()> {
         Ok(story.garden.find::<Value>(&MANAGED_SEED, GARDEN, NAME)?.is_none().then_some(()))
     })?;
     ensure(story.client.find::<Value>(&DEPLOYMENT, GARDEN, "gardenlet")?.is_none(), || {
-        "the agent is left".to_owned()
+        "the agent still exists".to_owned()
     })?;
     while_running("the end of the namespace", WITHIN_S, &mut agent, || {
         Ok(story.client.find::<Value>(&NAMESPACE, "", GARDEN)?.is_none().then_some(()))
@@ -103,7 +104,7 @@ pub(crate) fn lives_and_goes(lab: &mut Lab) -> Result<()> {
     agent.ensure_running()
 }
 
-/// By which the agent of the seed finds what is its own. A gardener-apiserver sets it.
+/// The label by which the agent of the seed finds its own objects. A gardener-apiserver sets it.
 fn label() -> Value {
     json!({format!("name.seed.gardener.cloud/{}", world::SEED): "true"})
 }
@@ -122,7 +123,7 @@ fn managed() -> Value {
 }
 
 impl Story {
-    /// The Shoot in the garden, and what the namespace of its control plane holds for those who call its cluster.
+    /// The Shoot in the garden, and the credentials for clients of its cluster in the namespace of its control plane.
     fn prepare(&self, lab: &Lab, world: &World) -> Result<()> {
         let project = json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "Project", "metadata": {"name": GARDEN},
             "spec": {"namespace": GARDEN}});
@@ -140,7 +141,7 @@ impl Story {
         shoot["metadata"]["uid"] = json!("uid-of-s1");
         shoot["metadata"]["generation"] = json!(1);
         shoot["metadata"]["labels"] = label();
-        // Its operations are not what this is about.
+        // This story is not about its operations.
         shoot["metadata"]["annotations"] = json!({"shoot.gardener.cloud/ignore": "true"});
         shoot["metadata"]["finalizers"] = json!(["gardener"]);
         shoot["spec"]["seedName"] = json!(world::SEED);
@@ -184,7 +185,8 @@ impl Story {
         self.seed.get::<Value>(&NAMESPACE, "", PLANE).map(drop).map_err(Into::into)
     }
 
-    /// The garden completes the Shoot, which makes another generation of it. Nobody reconciles it, so the story observes that.
+    /// The garden completes the Shoot, which changes its generation. No agent reconciles it, so the story sets the
+    /// observed generation.
     fn observe(&self) -> Result<()> {
         let shoot = self.garden.get::<Value>(&SHOOT, GARDEN, NAME)?;
         let generation = &shoot["metadata"]["generation"];
@@ -221,7 +223,7 @@ impl Story {
         self.target.write_kubeconfig_with(&kubeconfig, &json!({"token": token.trim()}))?;
         let deployment: Value = self.client.get(&DEPLOYMENT, GARDEN, "gardenlet")?;
         let mut config = self.config(&deployment)?;
-        // These are the pod's: its addresses and folders.
+        // These belong to the pod: its addresses and folders.
         config["server"] = json!({"healthProbes": {"bindAddress": "127.0.0.1", "port": 3728},
             "metrics": {"bindAddress": "127.0.0.1", "port": 3729}});
         config["edge"]["stateDir"] = json!(lab.place.join("child-state"));

@@ -1,5 +1,5 @@
-//! Twenty Shoots at once, without a node: the story plays the kubelets and starts an API server of this process for each
-//! Shoot. One of these servers cannot be reached, in the beginning and once more in the end.
+//! Twenty Shoots at once, without a node: the story plays the kubelets and starts an API server of this process for
+//! each Shoot. One of these servers is not reachable, at the beginning and again at the end.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,20 +32,20 @@ const SHOOTS: usize = 20;
 const LOST: &str = "s7";
 /// How much longer the others may take because of it.
 const DELAY_S_MAX: f64 = 10.0;
-/// Bounds for the whole agent, at any moment.
+/// Limits for the whole agent, at any moment.
 const MOST: Bounds = Bounds { threads: 44, bytes: 20 << 20 };
-/// Until all are created that can be: `minReadySeconds` of the API server alone are half a minute.
+/// The time until all reachable ones are created: `minReadySeconds` of the API server alone is half a minute.
 const CREATED_WITHIN_S: u64 = 300;
 const RECONCILED_WITHIN_S: u64 = 120;
-/// What signs, or is signed with: RSA keys. They are there before the agent starts, because to make 140 of them would take
-/// a machine many minutes of which nothing is learned.
+/// Secrets with RSA keys. They exist before the agent starts, because the generation of 140 keys would take a machine
+/// many minutes and prove nothing.
 const AUTHORITIES: [&str; 6] =
     ["ca", "ca-client", "ca-etcd", "ca-etcd-peer", "ca-front-proxy", "ca-istio-basic-auth-server"];
 const ACCOUNTS: &str = "service-account-key";
 
-/// All Shoots but the lost one are created, and that one as soon as it can be reached. Then all are reconciled at once, without
-/// a lost one and with one: the others may take longer by a few seconds. The agent's threads and memory are counted all the
-/// time. Name a program as it is shipped in `GARDENLET_BINARY` to have the whole of its memory judged.
+/// All Shoots except the lost one are created, and the lost one as soon as it is reachable. Then all are reconciled at
+/// once, first without a lost one and then with one: the others may take a few seconds longer. The agent's threads and
+/// memory are measured all the time. Set `GARDENLET_BINARY` to a released program to check the whole of its memory.
 pub(crate) fn come_up(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
@@ -109,7 +109,7 @@ fn is_not_lost(name: &str) -> bool {
     name != LOST
 }
 
-/// The way to the API server of the lost Shoot, once it can be found. Nothing passes yet.
+/// The route to the API server of the lost Shoot, once its port is known. It drops all packets at first.
 fn lost(seed: &Client, site: &Site) -> Result<Option<Proxy>> {
     let namespace = technical_id(LOST);
     let service = seed.find::<Value>(&SERVICE, &namespace, "kube-apiserver-exposure")?.unwrap_or_default();
@@ -120,7 +120,7 @@ fn lost(seed: &Client, site: &Site) -> Result<Option<Proxy>> {
     Ok(Some(proxy))
 }
 
-/// Asks for a reconciliation of each Shoot.
+/// Requests a reconciliation of each Shoot.
 fn reconcile(garden: &Client) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}});
     for name in names() {
@@ -129,7 +129,7 @@ fn reconcile(garden: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the last operations of some Shoots have succeeded; after how many seconds each has.
+/// Waits until the last operations of some Shoots have succeeded; returns the seconds that each took.
 fn succeeded(
     garden: &Client,
     agent: &mut Agent,
@@ -166,7 +166,7 @@ fn times(all: &BTreeMap<String, f64>) -> String {
     format!("{least:.1} to {:.1}", all.values().copied().fold(0.0, f64::max))
 }
 
-/// Makes the namespaces, with Secrets whose data the secrets manager takes for its own.
+/// Creates the namespaces, with Secrets that the secrets manager takes over.
 fn lend_keys(lab: &Lab) -> Result<()> {
     let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let scratch = "made-ahead";

@@ -44,14 +44,15 @@ use crate::environment::Environment;
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
 
-/// What a story needs besides the two clusters.
+/// The requirements of a story besides the two clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// The clusters as they are; what it creates, it removes, or names so that nobody minds.
+    /// The clusters in their current state; a story removes the objects it creates, or gives them names that disturb no
+    /// other story.
     Clusters,
-    /// Clusters in which nothing happened yet.
+    /// Fresh clusters without objects of earlier stories.
     FreshClusters,
-    /// An etcd of its own, and the tool that restores its snapshots.
+    /// Its own etcd, and the tool that restores its snapshots.
     Snapshots,
     /// Fresh clusters, helm and a registry.
     Registry,
@@ -59,9 +60,9 @@ pub(crate) enum Needs {
     Filter,
     /// Fresh clusters, and a node in the seed.
     Node,
-    /// The same, and a program that can be packed into an image.
+    /// The same, and a program for an image.
     Image,
-    /// A node, and what a control plane in it needs.
+    /// A node, and the programs of a control plane in it.
     ControlPlane,
     /// A node, and the program of an extension.
     Extension,
@@ -69,11 +70,11 @@ pub(crate) enum Needs {
 
 #[derive(Debug)]
 pub(crate) struct Story {
-    /// A sentence that is true if it passes.
+    /// A sentence that is true if the story passes.
     pub(crate) name: &'static str,
     needs: Needs,
     run: fn(&mut Lab) -> Result<()>,
-    /// Other stories show in another way what it shows: it runs with `--long`, or if somebody names it.
+    /// Other stories show the same in another way: it runs with `--long`, or if it is named.
     is_long: bool,
 }
 
@@ -94,32 +95,32 @@ pub(crate) const STORIES: &[Story] = &[
     story("client: a service account gets a token", Needs::Clusters, client::tokens),
     story("the API server does what the stand-in claims", Needs::Clusters, semantics::agree),
     story(
-        "etcd: what is wiped comes back from the newest whole snapshot, and nothing starts without a store",
+        "etcd: lost data is restored from the newest whole snapshot, and etcd does not start without the store",
         Needs::Snapshots,
         snapshots::directory,
     ),
     story("etcd: killed while it restores or takes a snapshot", Needs::Snapshots, snapshots::killed),
-    story("etcd: a snapshot comes back from a bucket", Needs::Snapshots, snapshots::bucket),
-    story("a reset leaves nothing of an earlier story", Needs::Clusters, servers::reset),
+    story("etcd: a snapshot is restored from a bucket", Needs::Snapshots, snapshots::bucket),
+    story("a reset removes all objects of an earlier story", Needs::Clusters, servers::reset),
     story("the definitions are installed and repaired", Needs::Clusters, components::definitions),
     story(
-        "each extension kind takes what is right and refuses what is wrong",
+        "each extension kind accepts valid objects and refuses invalid ones",
         Needs::Clusters,
         components::samples,
     ),
-    story("the manifests of the components are taken", Needs::Clusters, components::manifests),
+    story("the manifests of the components are accepted", Needs::Clusters, components::manifests),
     story(
         "applier: objects of twenty kinds are created, repaired, replaced and removed",
         Needs::Clusters,
         resources::whole_life,
     ),
     story(
-        "applier: webhooks that nobody answers for are known and removed",
+        "applier: webhooks without a server are recognized and removed",
         Needs::Clusters,
         resources::webhooks_left_behind,
     ),
     story("agent: a seed joins its garden", Needs::FreshClusters, agent::joins),
-    story("agent: a seed has a CA and an extension of its own", Needs::FreshClusters, own::extension),
+    story("agent: a seed has its own CA and its own extension", Needs::FreshClusters, own::extension),
     story("agent: an extension is installed, changed and removed", Needs::FreshClusters, agent::installs),
     story(
         "agent: a chart comes from a registry, by reference, tag and digest",
@@ -127,7 +128,7 @@ pub(crate) const STORIES: &[Story] = &[
         oci::installs,
     ),
     story(
-        "agent: it takes the place of a resource manager, whose account is made anew",
+        "agent: it replaces a resource manager, whose account is created again",
         Needs::FreshClusters,
         applier::takes_the_place,
     ),
@@ -142,34 +143,34 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::Registry,
         bundle::carries,
     ),
-    story("agent: an extension reaches the garden", Needs::FreshClusters, agent::reaches_the_garden),
+    story("agent: an extension has access to the garden", Needs::FreshClusters, agent::reaches_the_garden),
     story("agent: a Shoot is bound once its seed is registered", Needs::FreshClusters, shoots::bound),
     story(
-        "agent: twenty Shoots come up at once, and one whose packets vanish holds up no other",
+        "agent: twenty Shoots are created at once, and one whose packets are dropped delays no other",
         Needs::FreshClusters,
         many::come_up,
     ),
     story(
-        "agent: a Seed's bucket and twenty entries live and die",
+        "agent: a Seed's bucket and twenty entries are created and deleted",
         Needs::FreshClusters,
         backups::live_and_die,
     ),
-    story("agent: who may talk to whom in a seed", Needs::FreshClusters, policies::come_and_go),
+    story("agent: NetworkPolicies follow the objects of a seed", Needs::FreshClusters, policies::come_and_go),
     story("agent: tokens are requested one after the other", Needs::FreshClusters, tokens::are_requested),
     story(
-        "agent: a Seed is deleted in full, and nothing before it by accident",
+        "agent: a Seed is deleted completely, and its objects are protected before",
         Needs::FreshClusters,
         deletion::in_full,
     ),
     story("agent: pods become smaller in their window or never", Needs::FreshClusters, vpa::restricts),
-    story("agent: fifty Bastions at once live and die", Needs::FreshClusters, bastions::fifty),
+    story("agent: fifty Bastions at once are created and deleted", Needs::FreshClusters, bastions::fifty),
     story(
-        "agent: a Shoot becomes a seed and ceases to be one",
+        "agent: a Shoot becomes a seed and the seed is deleted",
         Needs::FreshClusters,
         managed_seed::lives_and_goes,
     ),
     story(
-        "agent: five hundred objects of extensions at once live and die",
+        "agent: five hundred objects of extensions at once are created and deleted",
         Needs::FreshClusters,
         objects::five_hundred,
     ),
@@ -184,22 +185,22 @@ pub(crate) const STORIES: &[Story] = &[
     story("agent: killed twenty times, the end is the same", Needs::FreshClusters, crash::sigkill),
     story("agent: a crowd of extensions is installed", Needs::FreshClusters, crowd::arrives),
     story("trouble: wrong token", Needs::FreshClusters, trouble::wrong_token),
-    story("trouble: nobody approves", Needs::FreshClusters, trouble::never_approved),
+    story("trouble: no approval", Needs::FreshClusters, trouble::never_approved),
     story("trouble: the request is denied", Needs::FreshClusters, trouble::denied),
     story("trouble: the garden is down", Needs::FreshClusters, trouble::garden_down),
     story("trouble: the seed is down", Needs::FreshClusters, trouble::seed_down),
     story("trouble: servers fall silent", Needs::FreshClusters, trouble::silence),
     story("trouble: the link to the garden is dead", Needs::Filter, link::dead),
-    story("trouble: a dead link holds up no stop", Needs::Filter, link::stop),
-    story("trouble: no namespace, no rights", Needs::FreshClusters, trouble::namespace_and_rights),
-    story("trouble: charts that are none", Needs::FreshClusters, trouble::bad_charts),
-    story("trouble: a definition and a PriorityClass of somebody else", Needs::FreshClusters, seed::trouble),
-    story("agent: it goes on with a Seed flow that was begun", Needs::FreshClusters, seed::halfway),
+    story("trouble: a dead link does not delay a stop", Needs::Filter, link::stop),
+    story("trouble: no namespace, no permissions", Needs::FreshClusters, trouble::namespace_and_rights),
+    story("trouble: invalid charts", Needs::FreshClusters, trouble::bad_charts),
+    story("trouble: a definition and a PriorityClass of another owner", Needs::FreshClusters, seed::trouble),
+    story("agent: it continues an interrupted Seed flow", Needs::FreshClusters, seed::halfway),
     story("faults: a change arrives after each of them", Needs::FreshClusters, faults::bad_day),
-    story("faults: the garden's name leads elsewhere, or nowhere", Needs::Filter, moves::garden_moves),
-    story("two agents: one works, whatever happens to the other", Needs::FreshClusters, two::take_turns),
+    story("faults: the address of the garden changes or disappears", Needs::Filter, moves::garden_moves),
+    story("two agents: one of them always works", Needs::FreshClusters, two::take_turns),
     story(
-        "kustomize: the example is applied, and is what the chart renders",
+        "kustomize: the example is applied, and equals the output of the chart",
         Needs::FreshClusters,
         kustomize::is_the_chart,
     ),
@@ -210,22 +211,22 @@ pub(crate) const STORIES: &[Story] = &[
         pod::pod,
     ),
     story(
-        "agent: a seed waits for its provider and a real extension, and says when that hangs",
+        "agent: a seed waits for its provider and a real extension, and reports when the extension hangs",
         Needs::Extension,
         extension::lives,
     ),
     long(
-        "a control plane comes up in the node and answers from outside",
+        "a control plane starts in the node and answers from outside",
         Needs::ControlPlane,
         control_plane::comes_up,
     ),
-    story("all that agents asked of the seed is what their role allows", Needs::Clusters, role::is_enough),
+    story("the role of agents allows all their requests to the seed", Needs::Clusters, role::is_enough),
     story(
-        "agent: a Shoot comes up in the node, lets its owner in, outlives what breaks, and says what it lacks",
+        "agent: a Shoot is created in the node, gives its owner access, survives failures, and reports problems",
         Needs::ControlPlane,
         life::comes_up,
     ),
-    story("agent: a Shoot lives and dies in the node", Needs::ControlPlane, life::lives),
+    story("agent: a Shoot is operated and deleted in the node", Needs::ControlPlane, life::lives),
 ];
 
 const fn story(name: &'static str, needs: Needs, run: fn(&mut Lab) -> Result<()>) -> Story {
@@ -243,7 +244,7 @@ impl Story {
             && (!self.is_long || environment.long || !environment.wants_all())
     }
 
-    /// What this machine lacks for it.
+    /// The requirements that this machine lacks.
     pub(crate) fn missing(&self, environment: &Environment) -> Option<String> {
         match self.needs {
             Needs::Node => environment.missing_node(),

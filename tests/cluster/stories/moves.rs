@@ -1,6 +1,6 @@
-//! A garden that is known by its name alone, and a name server that changes its mind: the name leads to another place, to
-//! several of which the first is dead, to none. After each, what changes in the garden arrives in the seed within a number
-//! of heartbeats.
+//! A garden that is known only by its name, and a name server that changes its answers: another address, several
+//! addresses of which the first is dead, no address. After each change, the agent follows the garden within a number of
+//! heartbeats.
 
 use std::net::Ipv4Addr;
 
@@ -14,16 +14,16 @@ use crate::stories::faults::Day;
 use crate::support::proxy::{Mode, Proxy};
 
 const GARDEN: &str = "api.garden.test";
-/// Where the garden is at first. Resolvers sort the addresses of one answer: what is nearer to ours comes earlier, as it
-/// stands here.
+/// The first address of the garden. Resolvers sort the addresses of one answer by their distance to ours; the order
+/// here is by distance, too.
 const OLD: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// Where nobody has ever been.
+/// An address without a server.
 const DEAD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// Where it moves to.
+/// The address after the move.
 const NEW: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 200);
 
-/// The most heartbeats until a change arrives. A dead address costs each new connection five seconds, a list and its watch
-/// ten; a resolver that was silent is asked again after as much.
+/// The highest number of heartbeats until a change arrives. A dead address costs each new connection five seconds, a
+/// list and its watch ten; the agent asks a silent resolver again after the same time.
 const BEATS_MAX: u32 = 30;
 
 pub(crate) fn garden_moves(lab: &mut Lab) -> Result<()> {
@@ -37,14 +37,14 @@ pub(crate) fn garden_moves(lab: &mut Lab) -> Result<()> {
     let environment = lab.environment.clone();
     let mut day = Day::begin(lab, gates, Some(names.file.clone()))?;
     day.beats_max = BEATS_MAX;
-    ensure(new.connections() == 0, || "the agent did not ask for the name".to_owned())?;
+    ensure(new.connections() == 0, || "the agent did not resolve the name".to_owned())?;
 
     day.agent.skip_log();
     let silent = Swallowed::begin(&environment, OLD, port)?;
     names.say(Answer::Addresses(vec![NEW]));
     day.misses()?;
-    day.recovers("a move, without a word from the old place")?;
-    ensure(new.connections() > 0, || "nobody came to the new place".to_owned())?;
+    day.recovers("a move while the old address is silent")?;
+    ensure(new.connections() > 0, || "there was no connection to the new address".to_owned())?;
 
     let dead = Swallowed::begin(&environment, DEAD, port)?;
     names.say(Answer::Addresses(vec![DEAD, NEW]));
@@ -74,10 +74,10 @@ pub(crate) fn garden_moves(lab: &mut Lab) -> Result<()> {
     new.set(Mode::Refuse);
     new.cut();
     names.say(Answer::Addresses(vec![OLD]));
-    day.recovers("the way back, the other place refusing")
+    day.recovers("the move back while the other address refuses connections")
 }
 
-/// The name leads nowhere when connections are needed: the lease is late, and the log says why.
+/// The name has no address when connections are needed: the lease is late, and the log has the reason.
 fn loses_the_name(day: &mut Day<'_>, names: &Names, new: &Proxy, answer: Answer) -> Result<()> {
     day.agent.skip_log();
     names.say(answer);

@@ -1,4 +1,4 @@
-//! Five hundred objects of the garden at once for which extensions have work to do, on real servers: Bastions and BackupEntries. The
+//! Five hundred objects of the garden at once that need extensions, on real servers: Bastions and BackupEntries. The
 //! story plays the extensions, which are quick.
 
 use gardenlet::api::core::SECRET;
@@ -24,9 +24,10 @@ use crate::world::{self, World};
 const EACH: usize = 250;
 /// A busy machine may need long for thousands of requests.
 const WITHIN_S: u64 = 240;
-/// Bounds for the agent while it works on all of them.
+/// Limits for the agent while it works on all of them.
 const MOST: Bounds = Bounds { threads: 44, bytes: 16 << 20 };
-/// Requests to garden and seed for one object until it is ready. Lists and watches of all count apart.
+/// Requests to garden and seed for one object until it is ready. Lists and watches of all objects are counted
+/// separately.
 const REQUESTS_EACH_MAX: usize = 18;
 
 struct Place {
@@ -42,7 +43,7 @@ fn entry_name(n: usize) -> String {
     format!("shoot--p--s{n}--0000-{n}")
 }
 
-/// Whether its extension has done what it says.
+/// Whether its extension has completed the operation.
 fn is_ready(object: &Value) -> bool {
     let status = &object["status"];
     status["observedGeneration"] == object["metadata"]["generation"]
@@ -57,7 +58,7 @@ impl Place {
         Ok(all)
     }
 
-    /// What is in the seed for them.
+    /// The objects for them in the seed.
     fn of_seed(&self, resource: &Resource) -> Result<Vec<String>> {
         let all = self.seed.list::<Value>(resource, "", &ListParams::default())?.items;
         let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -65,7 +66,7 @@ impl Place {
     }
 }
 
-/// All are made, become ready and are deleted.
+/// All are created, become ready and are deleted.
 pub(crate) fn five_hundred(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
     let mut options = world::agent(lab, "agent")?;
@@ -118,19 +119,19 @@ pub(crate) fn five_hundred(lab: &mut Lab) -> Result<()> {
         let left = place.all()?;
         left.first().map_or(Ok(Some(())), |one| Err(Failure::new(format!("{} are left: {one}", left.len()))))
     })?;
-    println!("                         gone after {:.1} s", wait::seconds_since(begun) - made_in);
+    println!("                         deleted after {:.1} s", wait::seconds_since(begun) - made_in);
     size.print("the end");
     for resource in [&extensions::BASTION, &extensions::BACKUP_ENTRY] {
-        equal("objects that are left", &json!(place.of_seed(resource)?), &json!([]))?;
+        equal("remaining objects", &json!(place.of_seed(resource)?), &json!([]))?;
     }
     let mut secrets = place.of_seed(&SECRET)?;
     secrets.retain(|name| name.starts_with("entry-"));
-    equal("credentials that are left", &json!(secrets), &json!([]))?;
+    equal("remaining credentials", &json!(secrets), &json!([]))?;
     size.ensure_small(&MOST, lab.environment.has_agent())?;
     agent.ensure_running()
 }
 
-/// The most requests that the agent made to both servers for one object, with the Secret of its credentials.
+/// The highest number of requests to both servers for one object, with the Secret of its credentials.
 fn most_of_one(requests: &[Request]) -> usize {
     let names: Vec<String> =
         requests.iter().filter(|request| is_of_agent(request)).map(|request| request.info().name).collect();

@@ -1,4 +1,4 @@
-//! Charts that helm has put into a real registry with TLS and users.
+//! Charts that helm has pushed to a real registry with TLS and users.
 
 use gardenlet::api::core::CONFIG_MAP;
 use gardenlet::api::gardener::CONTROLLER_DEPLOYMENT;
@@ -14,7 +14,7 @@ use crate::support::garden::prepare;
 use crate::tokens::Tokens;
 use crate::world::{self, World};
 
-/// By reference, by tag and by digest; then without the registry, in a program that was killed and started again.
+/// By reference, by tag and by digest; then without the registry, in a program that was killed and restarted.
 pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut registry = Registry::start(lab)?;
@@ -39,9 +39,9 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
         roll_out(&garden, place, greeting)?;
         wait_for_greeting(&seed, &mut agent, &name, greeting)?;
     }
-    // A tag that nobody has pushed says so, and what runs goes on.
+    // The condition reports an unknown tag, and the last chart continues to run.
     roll_out(&garden, &json!({"digest": null}), "never")?;
-    while_running("the condition to say that the tag is unknown", 60, &mut agent, || {
+    while_running("the condition with the unknown tag", 60, &mut agent, || {
         let found = installations(&garden)?;
         let text = found.iter().map(|installation| installation["status"].to_string()).collect::<String>();
         Ok((text.contains("OCIChartCannotBePulled") && text.contains("MANIFEST_UNKNOWN")).then_some(()))
@@ -55,13 +55,13 @@ pub(crate) fn installs(lab: &mut Lab) -> Result<()> {
     agent.ensure_running()
 }
 
-/// The same from a registry that knows no users, but a service that gives them tokens.
+/// The same from a registry without users, whose token service gives out tokens.
 pub(crate) fn gets_tokens(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let registry = Registry::start_with_tokens(lab)?;
     registry.push_demo(lab)?;
     let asked = || registry.tokens.as_ref().map_or(0, Tokens::asked);
-    ensure(asked() > 0, || "helm has asked for no token".to_owned())?;
+    ensure(asked() > 0, || "helm has requested no token".to_owned())?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
     ready(lab, &mut agent)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
@@ -72,10 +72,10 @@ pub(crate) fn gets_tokens(lab: &mut Lab) -> Result<()> {
     lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))?;
     let name = installed(&garden, &mut agent)?;
     wait_for_greeting(&seed, &mut agent, &name, "with a token")?;
-    ensure(asked() > 0, || "the agent has asked for no token".to_owned())
+    ensure(asked() > 0, || "the agent has requested no token".to_owned())
 }
 
-/// The chart at a place, with the Secrets that open it.
+/// The chart at a place, with the Secrets for access to it.
 pub(crate) fn chart(place: &Value, greeting: &str) -> Value {
     let mut repository = place.clone();
     repository["pullSecretRef"] = json!({"name": "oci-pull"});
@@ -89,7 +89,7 @@ fn roll_out(garden: &Client, place: &Value, greeting: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the ConfigMap of the chart says so.
+/// Waits until the ConfigMap of the chart has this greeting.
 pub(crate) fn wait_for_greeting(seed: &Client, agent: &mut Agent, name: &str, expected: &str) -> Result<()> {
     let namespace = format!("extension-{name}");
     while_running(&format!("the greeting {expected:?}"), 60, agent, || {

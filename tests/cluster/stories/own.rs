@@ -1,4 +1,4 @@
-//! What a Seed has for itself: its CA, an Extension of class `seed`, the record of its ingress domain.
+//! A Seed's own objects: its CA, an Extension of class `seed`, the record of its ingress domain.
 
 use gardenlet::api::core::{SECRET, SERVICE};
 use gardenlet::api::extensions::{DNS_RECORD, EXTENSION};
@@ -16,8 +16,8 @@ use crate::stories::steps::{installed, ready, register_demo};
 use crate::wait;
 use crate::world::{self, World};
 
-/// The Seed asks for an Extension of its own, which the story plays; the Seed waits for it when it comes and when it ends. A
-/// gateway makes it ask for a record, too.
+/// The Seed requests its own Extension, which the story plays; the Seed waits for its creation and for its deletion.
+/// With a gateway the Seed requests a record, too.
 pub(crate) fn extension(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -35,7 +35,7 @@ pub(crate) fn extension(lab: &mut Lab) -> Result<()> {
     asks(json!([{"type": "demo", "providerConfig": {"volume": 11}}]))?;
     let found = wait::until("the Extension", 60, || seed.find::<Value>(&EXTENSION, "garden", "demo"))?;
     let spec = json!({"type": "demo", "class": "seed", "providerConfig": {"volume": 11}});
-    equal("what it says", &found["spec"], &spec)?;
+    equal("the spec of the Extension", &found["spec"], &spec)?;
     patch(json!({"metadata": {"finalizers": ["example.org/demo"]}}))?;
     succeeds(&seed, &EXTENSION, "demo")?;
     let settled = || -> std::result::Result<Option<()>, gardenlet::kube::Error> {
@@ -54,14 +54,16 @@ pub(crate) fn extension(lab: &mut Lab) -> Result<()> {
     })?;
     patch(json!({"metadata": {"finalizers": null}}))?;
     let record = wait::until("the record", 60, || seed.find::<Value>(&DNS_RECORD, "garden", "seed-ingress"))?;
-    equal("where it leads", &record["spec"]["values"], &json!(["192.0.2.7"]))?;
+    equal("the address of the record", &record["spec"]["values"], &json!(["192.0.2.7"]))?;
     succeeds(&seed, &DNS_RECORD, "seed-ingress")?;
     wait::until("the Seed to be reconciled", 60, settled)?;
-    ensure(seed.find::<Value>(&EXTENSION, "garden", "demo")?.is_none(), || "it is still there".to_owned())?;
+    ensure(seed.find::<Value>(&EXTENSION, "garden", "demo")?.is_none(), || {
+        "the Extension still exists".to_owned()
+    })?;
     agent.ensure_running()
 }
 
-/// The extension has done what it was asked for.
+/// The extension completes the request.
 fn succeeds(seed: &Client, resource: &Resource, name: &str) -> Result<()> {
     let patch =
         |sub: &str, patch: Value| seed.patch::<Value>(resource, "garden", name, sub, &Patch::Merge(patch));

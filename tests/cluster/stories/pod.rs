@@ -1,4 +1,5 @@
-//! The agent as it is shipped: its image, deployed by its chart into the seed, and an extension whose container runs.
+//! The released form of the agent: its image, deployed by its chart into the seed, and an extension with a running
+//! container.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,11 +23,11 @@ use crate::stories::steps::{is_installed, is_ready, register_demo};
 use crate::wait;
 use crate::world::{self, SEED, World};
 
-/// The image of `packaging/image` runs as the chart of `packaging/chart` deploys it: without any rights on the machine,
-/// with the rights of its role in the seed. It joins the garden and installs an extension, whose container runs and
-/// answers, and is replaced when the values change.
+/// The image of `packaging/image` runs as the chart of `packaging/chart` deploys it: without privileges on the machine,
+/// with the permissions of its role in the seed. It joins the garden and installs an extension. The extension's
+/// container runs and answers, and is replaced when the values change.
 pub(crate) fn pod(lab: &mut Lab) -> Result<()> {
-    // Pods reach this address; loopback is their own.
+    // Pods reach this address; they have their own loopback network.
     lab.garden.front = Some(lab.garden.url().replace("127.0.0.1", ADDRESS));
     let world = World::without_access(lab)?;
     let node = Node::start(lab)?;
@@ -35,7 +36,7 @@ pub(crate) fn pod(lab: &mut Lab) -> Result<()> {
     cluster::write(&file, &chart(lab, &world)?)?;
     lab.seed.kubectl(&["apply", "--filename", &file.display().to_string()])?;
     let result = runs(lab).and_then(|()| extension_answers(lab)).and_then(|()| stays(lab));
-    // Whatever came of it: what the agents said belongs to the logs of this story.
+    // In all cases the output of the agents belongs to the logs of this story.
     let pods = ["logs", "--selector=role=gardenlet", "--namespace=garden", "--prefix", "--tail=-1"];
     let log = lab.seed.kubectl(&pods).unwrap_or_else(|failure| failure.to_string());
     let _ = fs::write(lab.place.join("gardenlet-pods.log"), log);
@@ -55,7 +56,7 @@ fn chart(lab: &Lab, world: &World) -> Result<String> {
     process::run(command.args(["--namespace", "garden", "--values"]).arg(values))
 }
 
-/// All pods become ready, and may do nothing on the machine.
+/// All pods become ready, without privileges on the machine.
 fn runs(lab: &Lab) -> Result<()> {
     lab.seed.rolled_out("garden", "deployment/gardenlet", 180)?;
     let processes = processes("/gardenlet")?;
@@ -63,7 +64,7 @@ fn runs(lab: &Lab) -> Result<()> {
     processes.iter().try_for_each(|process| is_confined(process))
 }
 
-/// What the kernel says of a process: a user without rights, system calls that are filtered, a root that is read only.
+/// The kernel's view of a process: a user without privileges, a filter of system calls, a read-only root file system.
 fn is_confined(process: &Path) -> Result<()> {
     let read =
         |name: &str| fs::read_to_string(process.join(name)).doing(|| format!("read {name} of the agent"));
@@ -91,7 +92,7 @@ fn is_confined(process: &Path) -> Result<()> {
 /// The processes of a program, as folders in /proc.
 pub(super) fn processes(program: &str) -> Result<Vec<PathBuf>> {
     let all = fs::read_dir("/proc")?.flatten().map(|entry| entry.path());
-    // Others may end while we look.
+    // Other processes may end meanwhile.
     let runs = |path: &PathBuf| fs::read_link(path.join("exe")).is_ok_and(|exe| exe == Path::new(program));
     Ok(all.filter(runs).collect())
 }
@@ -110,7 +111,7 @@ fn extension_answers(lab: &Lab) -> Result<()> {
     wait::until("the extension to be healthy again", 180, || is_installed(&garden)).map(drop)
 }
 
-/// The seed's lease is renewed again, the kubelet has found all agents alive, and started none of them twice.
+/// The seed's lease is renewed again, the kubelet has found all agents alive, and has restarted none of them.
 fn stays(lab: &Lab) -> Result<()> {
     let garden = lab.garden.client()?;
     let first = renewed(&garden)?;
@@ -126,7 +127,7 @@ fn renewed(garden: &Client) -> Result<Value> {
     Ok(lease["spec"]["renewTime"].clone())
 }
 
-/// How many pods of the agent passed the probe that would restart them; fails if one did not.
+/// The number of pods of the agent that passed the liveness probe; fails if one did not.
 fn alive(lab: &Lab) -> Result<usize> {
     let metrics =
         lab.seed.kubectl(&["get", "--raw", &format!("/api/v1/nodes/{NODE}/proxy/metrics/probes")])?;

@@ -1,5 +1,5 @@
-//! NetworkPolicies on real servers: the server takes them as they are written, stores what the agent compares them with, and tells of
-//! pods. The pods run nowhere.
+//! NetworkPolicies on real servers: the server accepts them unchanged, stores the fields that the agent compares, and
+//! reports pods. The pods do not run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,8 +40,8 @@ fn list(items: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
-/// A control plane and an extension know each other. A pod goes, and comes back; a policy is changed by hand; after a restart nothing
-/// is written; a namespace ends.
+/// A control plane and an extension may connect to each other. A pod is deleted and created again; a policy is changed
+/// by hand; after a restart nothing is written; a namespace is deleted.
 pub(crate) fn come_and_go(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     lab.seed.apply(&list(&prepare::access().1))?;
@@ -88,10 +88,10 @@ pub(crate) fn come_and_go(lab: &mut Lab) -> Result<()> {
     let before = policies(&seed, SHOOT)?;
     agent.kill();
     agent.restart()?;
-    // It is at work again when it repairs something.
+    // Its next repair shows that it works again.
     seed.delete(&NETWORK_POLICY, EXTENSION, "deny-all", &DeleteParams::default())?;
     wait_for(&seed, &mut agent, EXTENSION, &of_extension)?;
-    equal("what was right before", &policies(&seed, SHOOT)?, &before)?;
+    equal("policies that were correct before", &policies(&seed, SHOOT)?, &before)?;
     seed.delete(&NAMESPACE, "", SHOOT, &DeleteParams::default())?;
     wait_for(&seed, &mut agent, SHOOT, &BTreeSet::new())?;
     wait_for(&seed, &mut agent, EXTENSION, &names(&[&CENTRAL]))?;

@@ -1,5 +1,5 @@
-//! The applier of ManagedResources on a real API server with a real controller manager: what the in-process server cannot
-//! prove about defaults, immutable fields and deletion.
+//! The applier of ManagedResources on a real API server with a real controller manager: defaults, immutable fields and
+//! deletion, which the in-process server cannot prove.
 
 use std::time::Duration;
 
@@ -28,14 +28,14 @@ struct Rig {
     cx: Context,
 }
 
-/// Objects of twenty kinds are applied, left alone while they are right, repaired, replaced and removed.
+/// Objects of twenty kinds are applied, not written while they are correct, repaired, replaced and removed.
 pub(crate) fn whole_life(lab: &mut Lab) -> Result<()> {
     let rig = Rig::new(lab)?;
     rig.install(&manifests("one"))?;
     rig.settle()?;
     equal("applied", &rig.condition("ResourcesApplied")?, &"True ApplySucceeded".to_owned())?;
 
-    // What a server fills in is not a difference.
+    // A default from the server is not a difference.
     let before = rig.versions()?;
     let mut audit = lab.seed.audit();
     for _ in 0..2 {
@@ -49,7 +49,7 @@ pub(crate) fn whole_life(lab: &mut Lab) -> Result<()> {
         .collect();
     equal("writes while nothing changes", &writes, &Vec::new())?;
 
-    // An applier that remembers nothing writes everything once, and still changes nothing.
+    // An applier after a restart writes everything once, and still changes nothing.
     let rig = Rig { resources: applier(lab)?, ..rig };
     rig.settle()?;
     equal("objects after a restart", &rig.versions()?, &before)?;
@@ -65,15 +65,15 @@ pub(crate) fn whole_life(lab: &mut Lab) -> Result<()> {
 
     rig.install(&manifests("two")[..3])?;
     rig.settle()?;
-    equal("what is left in the status", &rig.recorded()?.len(), &3)?;
+    equal("the number of recorded objects", &rig.recorded()?.len(), &3)?;
 
     rig.admin.delete(&MANAGED_RESOURCE, NAME, NAME, &DeleteParams::default())?;
     rig.settle()?;
     rig.is_gone()
 }
 
-/// Webhooks of a gardener-resource-manager that is gone refuse writes, with the words that the agent looks for, until they are
-/// removed.
+/// The webhooks of a gardener-resource-manager that no longer exists refuse writes, with the words that the agent
+/// recognizes, until they are removed.
 pub(crate) fn webhooks_left_behind(lab: &mut Lab) -> Result<()> {
     const PLACE: &str = "hooked";
     let admin = lab.seed.client()?;
@@ -82,7 +82,7 @@ pub(crate) fn webhooks_left_behind(lab: &mut Lab) -> Result<()> {
     equal("before", &webhooks::blocking(&admin)?, &None)?;
     leave_webhooks(&admin, &json!({"matchLabels": {"kubernetes.io/metadata.name": PLACE}}))?;
     let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-    // The API server hears of the configurations after a moment.
+    // The API server loads the configurations after a moment.
     let refusal = wait::until("a refusal", 30, || {
         let made = admin.create::<Value>(
             &CONFIG_MAP,
@@ -92,7 +92,7 @@ pub(crate) fn webhooks_left_behind(lab: &mut Lab) -> Result<()> {
         Ok::<_, String>(made.err().filter(|error| error.status_code() == Some(500)))
     })?;
     let words = gardenlet::base::error::chain(&refusal);
-    ensure(webhooks::is_unanswered(&words), || format!("the agent would not know what this is: {words}"))?;
+    ensure(webhooks::is_unanswered(&words), || format!("the agent would not recognize this: {words}"))?;
     let blocking = webhooks::blocking(&admin)?.map(|blocking| blocking.command());
     let command = "kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration gardener-resource-manager";
     equal("the command", &blocking.as_deref(), &Some(command))?;
@@ -106,7 +106,8 @@ pub(crate) fn webhooks_left_behind(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// The webhooks of a gardener-resource-manager that is gone: they refuse ConfigMaps in namespaces with these labels.
+/// The webhooks of a gardener-resource-manager that no longer exists: they refuse ConfigMaps in namespaces with these
+/// labels.
 pub(crate) fn leave_webhooks(admin: &Client, namespaces: &Value) -> Result<()> {
     for (kind, plural) in [
         ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
@@ -196,7 +197,7 @@ impl Rig {
         Ok(object["status"]["resources"].as_array().cloned().unwrap_or_default())
     }
 
-    /// What every applied object is and should be: its UID, generation, labels and annotations.
+    /// The UID, generation, labels and annotations of every applied object.
     fn versions(&self) -> Result<Vec<String>> {
         let mut all = Vec::new();
         for reference in self.recorded()? {
@@ -235,7 +236,7 @@ impl Rig {
         let (fixed, scaled): (Value, Value) =
             (self.admin.get(&deployments, NAME, "fixed")?, self.admin.get(&deployments, NAME, "scaled")?);
         equal("replicas", &fixed["spec"]["replicas"], &json!(1))?;
-        equal("replicas that something else counts", &scaled["spec"]["replicas"], &json!(3))?;
+        equal("replicas of an autoscaler", &scaled["spec"]["replicas"], &json!(3))?;
         equal("a field of others", &fixed["spec"]["template"]["spec"]["nodeSelector"], &Value::Null)?;
         let service: Value = self.admin.get(&services, NAME, "ports")?;
         equal("the selector", &service["spec"]["selector"], &json!({"app": "x"}))?;
@@ -246,12 +247,12 @@ impl Rig {
 
     fn is_gone(&self) -> Result<()> {
         ensure(self.admin.find::<Value>(&MANAGED_RESOURCE, NAME, NAME)?.is_none(), || {
-            "it is still there".to_owned()
+            "it still exists".to_owned()
         })?;
         for manifest in manifests("two") {
             let (path, name) = (path(&manifest)?, text(&manifest["metadata"], "name").to_owned());
             let left: Option<Value> = self.admin.find(&path, NAME, &name)?;
-            ensure(left.is_none(), || format!("{} {name} is still there", path.kind))?;
+            ensure(left.is_none(), || format!("{} {name} still exists", path.kind))?;
         }
         Ok(())
     }
@@ -261,7 +262,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// Where the kinds of this story are served.
+/// The resource path of an object's kind.
 fn path(object: &Value) -> Result<Resource> {
     let (api_version, kind) = (text(object, "apiVersion").to_owned(), text(object, "kind").to_owned());
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
@@ -284,7 +285,7 @@ fn path(object: &Value) -> Result<Resource> {
     })
 }
 
-/// Objects of many kinds as charts write them: with as little as the server takes.
+/// Objects of many kinds as charts write them: with the smallest set of fields that the server accepts.
 fn manifests(value: &str) -> Vec<Value> {
     let object = |api_version: &str, kind: &str, name: &str, rest: Value| {
         let mut all =

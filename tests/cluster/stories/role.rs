@@ -1,4 +1,4 @@
-//! What agents asked of the real seed in all stories before this one, and what the packaged roles allow.
+//! The requests of agents to the real seed in all stories before this one, and the permissions of the packaged roles.
 
 use std::collections::BTreeSet;
 
@@ -13,29 +13,31 @@ use crate::support::garden::prepare;
 
 const AGENT: &str = "system:serviceaccount:garden:gardenlet";
 
-/// Everything that agents asked for under their own account is allowed by a rule of `packaging/rbac.yaml`, or by what everybody
-/// is allowed. Only what a Shoot has may need the rules for control planes. Answers tell less: a server may refuse for
-/// moments what it was just told to allow.
+/// A rule of `packaging/rbac.yaml`, or a permission that all users have, allows each request of agents under their own
+/// account. Only requests for Shoots may need the rules for control planes. The answers do not show this: a server may
+/// refuse a request for a moment after it was allowed.
 pub(crate) fn is_enough(lab: &mut Lab) -> Result<()> {
     let asked = all_allowed(&Audit::of_all(&lab.seed.audit_log()).requests()?, is_of_shoot)?;
     // Some stories have no agents.
-    ensure(asked > 10 || !lab.environment.wants_all(), || format!("agents asked for {asked} things only"))
+    ensure(asked > 10 || !lab.environment.wants_all(), || {
+        format!("agents made only {asked} different requests")
+    })
 }
 
-/// The same of an agent that makes Shoots, which may need those rules for whatever it does.
+/// The same for an agent that serves Shoots, which may use those rules for all its requests.
 pub(super) fn allows_with_shoots(audit: &mut Audit) -> Result<()> {
     let asked = all_allowed(&audit.requests()?, |_| true)?;
-    ensure(asked > 100, || format!("the agent asked for {asked} things only"))
+    ensure(asked > 100, || format!("the agent made only {asked} different requests"))
 }
 
-/// Kinds without a namespace that only the flow of a Shoot reads: before it makes an etcd, it looks whether an etcd-druid guards
-/// the objects.
+/// Cluster-scoped kinds that only the flow of a Shoot reads: before it creates an etcd, it checks whether an etcd-druid
+/// protects the objects.
 const OF_FLOWS: [&str; 1] = ["validatingwebhookconfigurations"];
 
-/// Kinds that the care of Shoots lists for all of them at once.
+/// Kinds that the care of Shoots lists for all Shoots at once.
 const OF_CARE: [&str; 3] = ["cronjobs", "deployments", "statefulsets"];
 
-/// Whether it is in the namespace of a Shoot, has its name, or is what only its flow or its care reads.
+/// Whether the object is in the namespace of a Shoot, has its name, or is read only by its flow or its care.
 fn is_of_shoot(info: &Info) -> bool {
     let is_named = [&info.namespace, &info.name].iter().any(|name| name.starts_with("shoot--"));
     let is_of_care =
@@ -43,7 +45,7 @@ fn is_of_shoot(info: &Info) -> bool {
     is_named || is_of_care || OF_FLOWS.contains(&info.resource.as_str())
 }
 
-/// Whether only an agent that upgrades itself asks for it: its own roles, and the other objects of its chart.
+/// Whether only an agent that upgrades itself makes the request: for its own roles, and the other objects of its chart.
 fn is_of_upgrade(info: &Info) -> bool {
     let is_own = info.namespace == "garden" && info.name.starts_with("gardenlet");
     let kinds = ["configmaps", "poddisruptionbudgets"];
@@ -52,7 +54,7 @@ fn is_of_upgrade(info: &Info) -> bool {
     info.group == "rbac.authorization.k8s.io" || info.resource == "priorityclasses" || is_own || is_new
 }
 
-/// Returns how many different things agents asked for. The rules for control planes count where `with_shoots` says so.
+/// Returns the number of different requests of agents. The rules for control planes count if `with_shoots` is true.
 fn all_allowed(requests: &[Request], with_shoots: fn(&Info) -> bool) -> Result<usize> {
     let (core, of_shoots) = prepare::access();
     let upgrade = prepare::upgrade_access();
@@ -68,7 +70,7 @@ fn all_allowed(requests: &[Request], with_shoots: fn(&Info) -> bool) -> Result<u
         .map(|info| (format!("{} {}", info.verb, info.path), is_allowed(&info)))
         .collect();
     let refused: Vec<_> = asked.iter().filter(|(_, allowed)| !allowed).map(|(what, _)| what).collect();
-    equal("asked for and not allowed", &refused, &Vec::new())?;
+    equal("requests without permission", &refused, &Vec::new())?;
     Ok(asked.len())
 }
 

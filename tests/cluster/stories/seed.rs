@@ -30,8 +30,8 @@ const AUTOSCALERS: &str = "verticalpodautoscalers.autoscaling.k8s.io";
 const COMPONENT: &str = "dependency-watchdog-weeder";
 const GRM: &str = "gardener-resource-manager";
 
-/// A definition of somebody else that does not serve what charts ask for, then a PriorityClass with another value: the
-/// Seed names both with the remedy, the agent changes neither, and goes on when they are mended.
+/// A foreign definition that lacks a version that charts need, then a PriorityClass with another value: the Seed
+/// reports both with the remedy. The agent changes neither, and continues when they are corrected.
 pub(crate) fn trouble(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
@@ -44,14 +44,14 @@ pub(crate) fn trouble(lab: &mut Lab) -> Result<()> {
         [AUTOSCALERS, "was installed by somebody else, and does not serve v1: update it, or delete it"];
     says(&garden, &mut agent, &words)?;
     let found: Value = seed.get(&CUSTOM_RESOURCE_DEFINITION, "", AUTOSCALERS)?;
-    equal("the definition of somebody else", &found["spec"], &before["spec"])?;
+    equal("the foreign definition", &found["spec"], &before["spec"])?;
     equal("its labels", &found["metadata"]["labels"], &before["metadata"]["labels"])?;
     seed.delete(&CUSTOM_RESOURCE_DEFINITION, "", AUTOSCALERS, &DeleteParams::default())?;
 
     let words =
         ["ManagedResource garden/system", CLASS, "may not be changed in an update", "delete this object"];
     says(&garden, &mut agent, &words)?;
-    equal("the value of somebody else", &seed.get::<Value>(&CLASSES, "", CLASS)?["value"], &json!(5))?;
+    equal("the foreign value", &seed.get::<Value>(&CLASSES, "", CLASS)?["value"], &json!(5))?;
     let mut audits = [lab.garden.audit(), lab.seed.audit()];
     wait::pause(Duration::from_secs(30));
     for audit in &mut audits {
@@ -84,7 +84,7 @@ fn says(garden: &Client, agent: &mut Agent, words: &[&str]) -> Result<()> {
     })
 }
 
-/// A definition of VerticalPodAutoscaler that has nothing in common with ours but its name.
+/// A definition of VerticalPodAutoscaler that shares only its name with ours.
 fn autoscaler() -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "description": "of somebody else"}});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -95,8 +95,8 @@ fn autoscaler() -> Value {
             "versions": [{"name": "v1beta1", "served": true, "storage": true, "schema": schema}]}})
 }
 
-/// The Go gardenlet was stopped in the middle of its Seed flow: the embedded applier and the flow go on, no Secret of the
-/// secrets manager is another one, and what this agent does not know is kept.
+/// The Go gardenlet was stopped in the middle of its Seed flow: the embedded applier and the flow continue, the Secrets
+/// of the secrets manager are unchanged, and unknown objects are kept.
 pub(crate) fn halfway(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let seed = lab.seed.client()?;
@@ -136,7 +136,7 @@ pub(crate) fn halfway(lab: &mut Lab) -> Result<()> {
     agent.ensure_running()
 }
 
-/// The CA of the seed, as the Go gardenlet's Seed flow makes it first of all. The names are those of upstream's library.
+/// The CA of the seed, which the Go gardenlet's Seed flow creates first. The names are those of upstream's library.
 fn authorities(lab: &Lab) -> Result<()> {
     let day = Duration::from_secs(86_400);
     let ca = Config::Ca {
@@ -148,8 +148,8 @@ fn authorities(lab: &Lab) -> Result<()> {
     Secrets::new(lab.seed.client()?, "garden")?.one(&ca, &keep)
 }
 
-/// What the Go gardenlet had come to: gardener-resource-manager and its webhooks, the classes, a component that this agent
-/// does not have. Nothing is applied yet.
+/// The progress of the Go gardenlet: gardener-resource-manager and its webhooks, the classes, a component that this
+/// agent does not have. Nothing is applied yet.
 fn components(lab: &Lab) -> Result<()> {
     let seed = lab.seed.client()?;
     seed.create::<Value>(&DEPLOYMENT, "garden", &applier::deployment())?;
@@ -162,7 +162,7 @@ fn components(lab: &Lab) -> Result<()> {
     resources::leave_webhooks(&seed, &json!({}))
 }
 
-/// Each Secret of the secrets manager and of the ManagedResources: what must not change, by its name.
+/// The immutable parts of each Secret of the secrets manager and of the ManagedResources, by its name.
 fn secrets(seed: &Client) -> Result<BTreeMap<String, Value>> {
     let mut all = seed.list::<Value>(&SECRET, "garden", &ListParams::default())?.items;
     let label = |secret: &Value, name: &str| secret["metadata"]["labels"][name].is_string();
@@ -170,7 +170,7 @@ fn secrets(seed: &Client) -> Result<BTreeMap<String, Value>> {
     Ok(by_name(&all, |secret| json!([secret["metadata"]["uid"], secret["data"], secret["type"]])))
 }
 
-/// What the ManagedResources ask for, by their names.
+/// The specs of the ManagedResources, by their names.
 fn specs(seed: &Client) -> Result<BTreeMap<String, Value>> {
     let all = seed.list::<Value>(&MANAGED_RESOURCE, "garden", &ListParams::default())?.items;
     Ok(by_name(&all, |managed| json!([managed["metadata"]["uid"], managed["spec"]])))
@@ -181,7 +181,7 @@ fn by_name(all: &[Value], of: impl Fn(&Value) -> Value) -> BTreeMap<String, Valu
     all.iter().map(|object| (name(object), of(object))).collect()
 }
 
-/// What was there is there, as it was.
+/// All earlier objects exist unchanged.
 fn nothing_is_lost(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Result<()> {
     before.iter().try_for_each(|(name, what)| equal(name, &after.get(name), &Some(what)))
 }

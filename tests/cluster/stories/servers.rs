@@ -1,4 +1,4 @@
-//! The real servers do what the later stories build upon.
+//! The real servers work as the later stories assume.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ use crate::support::garden::prepare;
 use crate::wait;
 use crate::world::{self, World};
 
-/// etcd, then the API server crash and come back: what was stored is there, nothing is ready in between.
+/// etcd, then the API server crash and restart: stored objects exist, and the server is unready in between.
 pub(crate) fn crash(lab: &mut Lab) -> Result<()> {
     let seed = &mut lab.seed;
     seed.kubectl(&["create", "configmap", "remember", "--from-literal=key=value"])?;
@@ -30,14 +30,15 @@ pub(crate) fn crash(lab: &mut Lab) -> Result<()> {
     equal("the value", value.as_str(), "value")
 }
 
-/// What an agent asks of a cluster is in its audit log, with its user and answer; what others ask is not.
+/// The audit log contains the requests of an agent to a cluster, with its user and the answer, and no requests of
+/// others.
 pub(crate) fn audit(lab: &mut Lab) -> Result<()> {
     let mut audit = lab.seed.audit();
     let kubeconfig = lab.place.join("audited.kubeconfig");
     lab.seed.write_kubeconfig(&kubeconfig, "somebody", Some("gardener.cloud:system:seeds"))?;
     lab.seed.kubectl(&["get", "--raw", "/api/v1/namespaces"])?;
     let refused = lab.seed.kubectl_as(&kubeconfig, &["delete", "--raw", "/api/v1/namespaces/default"]);
-    ensure(refused.is_err(), || "a user without rights deleted a namespace".to_owned())?;
+    ensure(refused.is_err(), || "a user without permissions deleted a namespace".to_owned())?;
     let requests = audit.requests()?;
     let found: Vec<_> =
         requests.iter().map(|request| (request.user.username.as_str(), request.code())).collect();
@@ -46,8 +47,8 @@ pub(crate) fn audit(lab: &mut Lab) -> Result<()> {
     equal("the path", requests[0].uri.as_str(), "/api/v1/namespaces/default")
 }
 
-/// The objects that a garden and a seed start with are accepted, the bootstrap token may do exactly what it must, and
-/// the gardener.cloud groups are part of the garden's API.
+/// The servers accept the first objects of a garden and a seed, the bootstrap token has exactly the needed permissions,
+/// and the gardener.cloud groups are part of the garden's API.
 pub(crate) fn prepared(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
     let secret = lab.seed.kubectl(&[
@@ -72,7 +73,8 @@ pub(crate) fn prepared(lab: &mut Lab) -> Result<()> {
     seed_through_the_garden(lab, &world)
 }
 
-/// A Seed that comes through the real API server is kept by this process, which is told who asked, and tends it.
+/// This process stores a Seed that is created through the real API server. It receives the name of the user, and
+/// maintains the Seed.
 fn seed_through_the_garden(lab: &Lab, world: &World) -> Result<()> {
     let seed = json!({
         "apiVersion": "core.gardener.cloud/v1beta1",
@@ -86,13 +88,13 @@ fn seed_through_the_garden(lab: &Lab, world: &World) -> Result<()> {
     equal("the list", listed.trim(), format!("seed.core.gardener.cloud/{}", world::SEED).as_str())?;
     let record = world.gardener.requests();
     let created = record.iter().find(|request| request.method == "POST" && request.path.ends_with("/seeds"));
-    equal("who asked", &created.map(|request| request.user.as_str()), &Some("admin"))?;
+    equal("the user of the request", &created.map(|request| request.user.as_str()), &Some("admin"))?;
     let namespace = format!("seed-{}", world::SEED);
     let client = lab.garden.client()?;
     wait::until("the seed's namespace", 20, || client.find::<Metadata>(&NAMESPACE, "", &namespace)).map(drop)
 }
 
-/// Two snapshots differ in what was created, changed and deleted between them, and in nothing else.
+/// Two snapshots differ only in the objects that were created, changed and deleted between them.
 pub(crate) fn snapshot(lab: &mut Lab) -> Result<()> {
     let seed = &lab.seed;
     let maps = |names: &[&str]| {
@@ -114,7 +116,7 @@ pub(crate) fn snapshot(lab: &mut Lab) -> Result<()> {
     };
     let first = run()?;
     equal("changed", &first.keys(), &vec!["/ConfigMap default/changed", "/ConfigMap default/created"])?;
-    equal("gone", &first.gone, &vec!["/ConfigMap default/deleted".to_owned()])?;
+    equal("deleted", &first.gone, &vec!["/ConfigMap default/deleted".to_owned()])?;
     seed.kubectl(&["delete", "configmap", "created", "changed"])?;
     seed.apply(&maps(&["changed", "deleted"]))?;
     seed.kubectl(&["annotate", "configmap", "changed", "kubectl.kubernetes.io/last-applied-configuration-"])?;
@@ -130,8 +132,8 @@ pub(crate) fn snapshot(lab: &mut Lab) -> Result<()> {
     seed.kubectl(&["delete", "configmap", "created", "changed"]).map(drop)
 }
 
-/// What an earlier story created, changed and deleted is as it was, finalizers or not; and what is made again under the
-/// same names works.
+/// Objects that an earlier story created, changed and deleted are restored, also those with finalizers; and new objects
+/// of the same names work.
 pub(crate) fn reset(lab: &mut Lab) -> Result<()> {
     lab.reset()?;
     let before = [Snapshot::take(&lab.garden)?, Snapshot::take(&lab.seed)?];
@@ -156,13 +158,13 @@ pub(crate) fn reset(lab: &mut Lab) -> Result<()> {
         lab.reset()?;
         for (cluster, before) in [&lab.garden, &lab.seed].into_iter().zip(&before) {
             let left = Snapshot::take(cluster)?.since(before);
-            equal("changed and gone", &(left.keys(), &left.gone), &(Vec::new(), &Vec::new()))?;
+            equal("changed and deleted", &(left.keys(), &left.gone), &(Vec::new(), &Vec::new()))?;
         }
     }
     Ok(())
 }
 
-/// A namespace with objects that hold each other up, and a kind of its own.
+/// A namespace with objects that block each other's deletion, and its own kind.
 fn left_over() -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     json!({"apiVersion": "v1", "kind": "List", "items": [

@@ -1,4 +1,4 @@
-//! Shoots on the real API servers, as far as the garden alone has to do with them.
+//! Shoots on the real API servers, as far as only the garden is involved.
 
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
 use gardenlet::api::gardener::{INTERNAL_SECRET, SEED as SEEDS, SHOOT};
@@ -16,7 +16,7 @@ use crate::world::{self, SEED, World};
 const NAMESPACE_OF_PROJECT: &str = "garden-p";
 const NAME: &str = "s1";
 
-/// A Shoot that waits for a Seed is bound at most a minute after the agent has registered its own.
+/// A waiting Shoot is bound at most a minute after the agent has registered its Seed.
 pub(crate) fn bound(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let garden = lab.garden.client()?;
@@ -51,7 +51,7 @@ pub(crate) fn bound(lab: &mut Lab) -> Result<()> {
     agent.ensure_running()
 }
 
-/// What a Shoot owns is removed by the garden's own garbage collector, wherever it is stored.
+/// The garden's own garbage collector deletes the objects that a Shoot owns, in whichever server they are stored.
 fn collected(garden: &Client, shoot: &Value) -> Result<()> {
     let metadata = |name: &str| {
         json!({"name": name, "namespace": NAMESPACE_OF_PROJECT, "ownerReferences": [{
@@ -65,12 +65,12 @@ fn collected(garden: &Client, shoot: &Value) -> Result<()> {
     garden.create::<Value>(&INTERNAL_SECRET, NAMESPACE_OF_PROJECT, &secret)?;
     let unconfirmed = garden.delete(&SHOOT, NAMESPACE_OF_PROJECT, NAME, &DeleteParams::default());
     ensure(unconfirmed.is_err_and(|e| e.status_code() == Some(403)), || {
-        "a deletion that nobody has confirmed was not refused".to_owned()
+        "an unconfirmed deletion was not refused".to_owned()
     })?;
     let confirmation = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
     garden.patch::<Value>(&SHOOT, NAMESPACE_OF_PROJECT, NAME, "", &Patch::Merge(confirmation))?;
     garden.delete(&SHOOT, NAMESPACE_OF_PROJECT, NAME, &DeleteParams::default())?;
-    // The collector looks for new kinds every half minute.
+    // The collector searches for new kinds every half minute.
     wait::until("the end of the Shoot and of what it owns", 120, || {
         let left = [
             garden.find::<Value>(&SHOOT, NAMESPACE_OF_PROJECT, NAME)?,

@@ -1,5 +1,5 @@
-//! A real etcd 3.5 that `gardenlet etcd start` starts, the snapshots that `gardenlet etcd snapshot` takes of it over TLS, and
-//! what comes back when its data are gone.
+//! A real etcd 3.5 that `gardenlet etcd start` starts, the snapshots that `gardenlet etcd snapshot` takes of it over
+//! TLS, and their restoration after a loss of data.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,11 +19,11 @@ use crate::support::pki::Authority;
 use crate::support::s3::S3Server;
 use crate::wait;
 
-/// Of plain text, for the story; the next one is that of TLS, and the one after it that of peers.
+/// The port for plain text, for the story; the next one is for TLS, and the one after it for peers.
 const PORT: u16 = 32_379;
-/// How long anything may take on a busy machine.
+/// The longest duration of a step on a busy machine.
 const PATIENCE_S: u64 = 60;
-/// What a restoration adds to the revision.
+/// The number that a restoration adds to the revision.
 const ADDED: u64 = 1_000_000_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -110,7 +110,7 @@ impl Site {
         command
     }
 
-    /// Lets it prepare the volume and become etcd.
+    /// Prepares the volume and becomes etcd.
     fn begin(&mut self) -> Result<Process> {
         let mut command = self.command("start");
         let [etcd, etcdutl] = &self.tools;
@@ -144,7 +144,7 @@ impl Site {
         command
     }
 
-    /// What a run says, which is what it wrote for the kubelet.
+    /// The message of a run, which is written for the kubelet.
     fn snapshot(&self) -> Result<Value> {
         let told: Value = serde_json::from_str(&run(&mut self.snapshot_command())?)?;
         let written: Value = serde_json::from_slice(&fs::read(self.place.join("result"))?)?;
@@ -184,12 +184,12 @@ fn revision() -> Result<u64> {
     Ok(number(&call("range", &json!({"key": key("x")}))?["header"]["revision"]))
 }
 
-/// Whether a key is there.
+/// Whether a key exists.
 fn has(name: &str) -> Result<bool> {
     Ok(number(&call("range", &json!({"key": key(name), "count_only": true}))?["count"]) == 1)
 }
 
-/// Some megabytes, of which a part is not used any more.
+/// Some megabytes, of which a part is no longer used.
 fn fill() -> Result<()> {
     for n in 0..24 {
         put(&format!("large-{n}"), &random::vec(256 << 10))?;
@@ -201,8 +201,8 @@ fn fill() -> Result<()> {
     call("compaction", &json!({"revision": now, "physical": true})).map(drop)
 }
 
-/// A wiped etcd comes back from its newest whole snapshot, with revisions that nobody has seen, and does not start while its store
-/// is away.
+/// A wiped etcd is restored from its newest whole snapshot, with revisions that no client has seen, and does not start
+/// while its store is away.
 pub(crate) fn directory(lab: &mut Lab) -> Result<()> {
     let mut site = Site::new(lab)?;
     let mut etcd = site.start()?;
@@ -210,11 +210,11 @@ pub(crate) fn directory(lab: &mut Lab) -> Result<()> {
     fill()?;
     let first = site.snapshot()?;
     equal(
-        "whether it was taken, and room given back",
+        "whether it was taken, and the database compacted",
         &json!([first["taken"], first["defragmented"]]),
         &json!([true, true]),
     )?;
-    ensure(number(&first["databaseBytes"]) < 5 << 20, || format!("the database was made smaller: {first}"))?;
+    ensure(number(&first["databaseBytes"]) < 5 << 20, || format!("the database was not compacted: {first}"))?;
     let again = site.snapshot()?;
     equal(
         "without a change",
@@ -235,7 +235,7 @@ pub(crate) fn directory(lab: &mut Lab) -> Result<()> {
     ensure(after > before && after >= number(&first["revision"]) + ADDED, || {
         format!("{after} is after {before}")
     })?;
-    // Whoever watches from an old revision is sent back to the beginning.
+    // A watch from an old revision has to start again.
     let old = call("range", &json!({"key": key("first"), "revision": before.to_string()}));
     let refused = old.err().map(|failure| failure.to_string()).unwrap_or_default();
     ensure(refused.contains("compacted"), || format!("an old revision is compacted: {refused}"))?;
@@ -252,7 +252,7 @@ pub(crate) fn directory(lab: &mut Lab) -> Result<()> {
     etcd.kill();
     site.wipe()?;
     etcd = site.start()?;
-    ensure(etcd.log_text().contains("is broken: "), || "the broken one is named".to_owned())?;
+    ensure(etcd.log_text().contains("is broken: "), || "the log names the broken one".to_owned())?;
     equal(
         "keys of the older snapshot",
         &[has("first")?, has("second")?, has("third")?],
@@ -266,19 +266,19 @@ pub(crate) fn directory(lab: &mut Lab) -> Result<()> {
     let status =
         wait::until("the end of a start without a store", PATIENCE_S, || Ok::<_, Failure>(refused.ended()))?;
     equal("its exit code", &status.code(), &Some(1))?;
-    ensure(!site.data().exists(), || "nothing was made without a store".to_owned())?;
+    ensure(!site.data().exists(), || "the data directory exists without a store".to_owned())?;
     fs::rename(site.place.join("away"), site.place.join("store"))?;
     let _etcd = site.start()?;
     equal("keys with the store", &[has("second")?, has("third")?], &[true, false])
 }
 
-/// Killed anywhere while it restores, or while it takes a snapshot, it does it the next time.
+/// After a kill at any point of a restoration or a snapshot, the next run completes it.
 pub(crate) fn killed(lab: &mut Lab) -> Result<()> {
     let mut site = Site::new(lab)?;
     let mut etcd = site.start()?;
     put("first", b"1")?;
     fill()?;
-    // A snapshot takes longer each time that it is killed, until one gets through.
+    // A snapshot may run longer after each kill, until one completes.
     for tries in 0.. {
         let mut snapshot = site
             .snapshot_command()
@@ -292,7 +292,7 @@ pub(crate) fn killed(lab: &mut Lab) -> Result<()> {
             break;
         }
         let halves = site.names()?;
-        ensure(halves.len() <= 1, || format!("what is there is whole: {halves:?}"))?;
+        ensure(halves.len() <= 1, || format!("there are partial snapshots: {halves:?}"))?;
     }
     site.snapshot()?;
     equal("whole snapshots", &site.names()?.len(), &1)?;
@@ -302,7 +302,7 @@ pub(crate) fn killed(lab: &mut Lab) -> Result<()> {
             site.wipe()?;
         }
         let mut etcd = site.begin()?;
-        // Not a wait for something: the moment is any.
+        // This does not wait for a condition: any moment is good.
         wait::pause(Duration::from_millis(25 * tries));
         etcd.kill();
         let mut etcd = site.start()?;
@@ -327,7 +327,7 @@ pub(crate) fn bucket(lab: &mut Lab) -> Result<()> {
         put(&format!("large-{n}"), &random::vec(256 << 10))?;
     }
     let taken = site.snapshot()?;
-    ensure(number(&taken["bytes"]) > 5 << 20, || format!("it has more than one part: {taken}"))?;
+    ensure(number(&taken["bytes"]) > 5 << 20, || format!("it has only one part: {taken}"))?;
     equal("names", &json!(site.names()?), &json!([taken["snapshot"]]))?;
     etcd.kill();
     site.wipe()?;

@@ -1,4 +1,4 @@
-//! What several stories do with an agent: wait until the seed is ready, until an extension is installed.
+//! Steps of several stories: wait until the seed is ready, wait until an extension is installed.
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::gardener::{CONTROLLER_INSTALLATION, SEED as SEEDS};
@@ -19,13 +19,13 @@ pub(crate) fn register_demo(lab: &Lab, replicas: u8) -> Result<()> {
     lab.garden.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))
 }
 
-/// Waits until the Seed is ready and reconciled and its lease is there.
+/// Waits until the Seed is ready and reconciled and its lease exists.
 pub(crate) fn ready(lab: &Lab, agent: &mut Agent) -> Result<()> {
     let garden = lab.garden.client()?;
     while_running("the seed to be ready", 60, agent, || is_ready(&garden))
 }
 
-/// Something, once the Seed is ready, reconciled (the condition alone may come before), and its lease is there.
+/// A value once the Seed is ready and reconciled (the condition alone may come before), and its lease exists.
 pub(crate) fn is_ready(garden: &Client) -> Result<Option<()>> {
     let seed = garden.find::<Value>(&SEEDS, "", SEED)?;
     let is_ready = |seed: Value| {
@@ -39,12 +39,12 @@ pub(crate) fn is_ready(garden: &Client) -> Result<Option<()>> {
     Ok(Some(()))
 }
 
-/// Waits until the one ControllerInstallation has all its conditions, and returns its name.
+/// Waits until all conditions of the one ControllerInstallation are good, and returns its name.
 pub(crate) fn installed(garden: &Client, agent: &mut Agent) -> Result<String> {
     while_running("the installation to be healthy", 90, agent, || is_installed(garden))
 }
 
-/// The name of the one ControllerInstallation, besides that of the provider, once it has all its conditions.
+/// The name of the one ControllerInstallation besides that of the provider, once all its conditions are good.
 pub(crate) fn is_installed(garden: &Client) -> Result<Option<String>> {
     let found = installations(garden)?;
     let [installation] = found.as_slice() else { return Ok(None) };
@@ -54,14 +54,14 @@ pub(crate) fn is_installed(garden: &Client) -> Result<Option<String>> {
     Ok(installation["metadata"]["name"].as_str().map(str::to_owned))
 }
 
-/// Whether a ControllerInstallation has all its conditions.
+/// Whether all conditions of a ControllerInstallation are good.
 pub(crate) fn is_well(installation: &Value) -> bool {
     let conditions =
         ["Valid", "Installed", "Healthy", "Progressing"].map(|kind| condition(installation, kind));
     conditions == ["True", "True", "True", "False"]
 }
 
-/// The ControllerInstallations of what a story is about: all but that of the provider.
+/// The ControllerInstallations that a story is about: all except that of the provider.
 pub(crate) fn installations(garden: &Client) -> Result<Vec<Value>> {
     let mut found = garden.list::<Value>(&CONTROLLER_INSTALLATION, "", &ListParams::default())?.items;
     found.retain(|installation| installation["spec"]["registrationRef"]["name"] != PROVIDER);
@@ -76,7 +76,7 @@ pub(crate) fn components_are(garden: &Client, status: &str) -> Result<Option<Str
     Ok(found.and_then(|found| found["reason"].as_str().map(str::to_owned)))
 }
 
-/// Waits for something; not longer than the agent runs.
+/// Waits for a value; not longer than the agent runs.
 pub(crate) fn while_running<T>(
     what: &str,
     seconds: u64,
@@ -89,7 +89,7 @@ pub(crate) fn while_running<T>(
     })?
 }
 
-/// The status of a condition; empty if it is not there.
+/// The status of a condition; empty if it is missing.
 pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
     let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let found = conditions.iter().find(|condition| condition["type"] == kind);

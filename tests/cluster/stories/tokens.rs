@@ -1,4 +1,4 @@
-//! Tokens on real servers: accounts whose tokens the garden really issues, and the WorkloadIdentity of a bucket.
+//! Tokens on real servers: accounts with tokens that the garden really issues, and the WorkloadIdentity of a bucket.
 
 use std::collections::BTreeMap;
 
@@ -22,9 +22,9 @@ const TOKEN_REVIEW: Resource =
     Resource::new("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", false);
 const PLACE: &str = "extension-crowd";
 const COUNT: usize = 40;
-/// Tokens that are asked for in a second, at most.
+/// The highest number of token requests in a second.
 const RATE: usize = 5;
-/// Those whose renewal is due when the agent comes back.
+/// The number of tokens whose renewal is due when the agent comes back.
 const DUE: usize = 8;
 const RENEW_AT: &str = "serviceaccount.resources.gardener.cloud/token-renew-timestamp";
 
@@ -48,7 +48,7 @@ fn token(secret: &Value) -> Option<String> {
     String::from_utf8(base64::decode(secret["data"]["token"].as_str()?.as_bytes()).ok()?).ok()
 }
 
-/// What the story looks at.
+/// The names and clients of the story.
 struct Place {
     garden: Client,
     seed: Client,
@@ -57,7 +57,7 @@ struct Place {
 }
 
 impl Place {
-    /// The tokens at present.
+    /// The current tokens.
     fn tokens(&self) -> Result<BTreeMap<String, String>> {
         let all = self.seed.list::<Value>(&SECRET, PLACE, &ListParams::default())?.items;
         let named = all
@@ -66,7 +66,7 @@ impl Place {
         Ok(named.collect())
     }
 
-    /// As whom the garden knows the bearer of a token.
+    /// The garden's user name for the bearer of a token.
     fn user(&self, token: &str) -> Result<String> {
         let review = json!({"apiVersion": TOKEN_REVIEW.api_version(), "kind": "TokenReview", "spec": {"token": token}});
         let answer = self.garden.create::<Value>(&TOKEN_REVIEW, "", &review)?;
@@ -74,8 +74,9 @@ impl Place {
     }
 }
 
-/// Forty Secrets get tokens that the garden knows, five in a second. The agent is killed; tokens that became due or invalid
-/// meanwhile are replaced when it is back, the others stay. A bucket has the token of its WorkloadIdentity.
+/// Forty Secrets get tokens that the garden accepts, five in a second. The agent is killed; after its restart it
+/// replaces the tokens that became due or invalid meanwhile, and no others. A bucket has the token of its
+/// WorkloadIdentity.
 pub(crate) fn are_requested(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     lab.garden.apply(&identity())?;
@@ -116,20 +117,20 @@ pub(crate) fn are_requested(lab: &mut Lab) -> Result<()> {
     place.seed.patch::<Value>(&SECRET, PLACE, &lost, "", &Patch::Merge(patch))?;
     agent.restart()?;
     let replaced = |n: &usize| *n < DUE || *n == COUNT - 1;
-    let second = while_running("what is due to be replaced", 60, &mut agent, || {
+    let second = while_running("the replacement of tokens that are due", 60, &mut agent, || {
         let all = place.tokens()?;
         let is_left = |n: &usize| all[&name(*n)] == first[&name(*n)] || !all[&name(*n)].contains('.');
         let missing = (0..COUNT).filter(replaced).filter(is_left).count();
         if missing == 0 { Ok(Some(all)) } else { Err(Failure::new(format!("{missing} are left"))) }
     })?;
     let kept = (0..COUNT).filter(|n| !replaced(n)).all(|n| second[&name(n)] == first[&name(n)]);
-    ensure(kept, || "a token that was good was replaced".to_owned())?;
+    ensure(kept, || "a good token was replaced".to_owned())?;
     let expected = format!("system:serviceaccount:{}:{lost}", place.accounts);
-    equal("the bearer of a token that was spoiled", &place.user(&second[&lost])?, &expected)?;
+    equal("the bearer of a replaced invalid token", &place.user(&second[&lost])?, &expected)?;
     agent.ensure_running()
 }
 
-/// No second has seen many more accounts than the pace allows: they are made just before their tokens.
+/// In no second were many more accounts created than the rate allows: they are created just before their tokens.
 fn came_one_after_the_other(place: &Place) -> Result<()> {
     let accounts =
         place.garden.list::<Value>(&SERVICE_ACCOUNT, &place.accounts, &ListParams::default())?.items;
@@ -150,11 +151,11 @@ fn has_the_token_of_its_identity(place: &Place, agent: &mut Agent) -> Result<()>
         let secret = place.seed.find::<Value>(&SECRET, "garden", &format!("bucket-{bucket}"))?;
         Ok(secret.as_ref().and_then(token).and_then(|token| claims(&token)))
     })?;
-    equal("for whom it is", &said["gardener.cloud"]["workloadIdentity"]["name"], &json!("cloud"))?;
-    equal("in whose name it is used", &said["gardener.cloud"]["context"], &json!(bucket))?;
+    equal("the identity of the token", &said["gardener.cloud"]["workloadIdentity"]["name"], &json!("cloud"))?;
+    equal("the context of the token", &said["gardener.cloud"]["context"], &json!(bucket))?;
     let identity = place.garden.get::<Value>(&WORKLOAD_IDENTITY, "garden", "cloud")?;
     let holders = &identity["metadata"]["finalizers"];
-    equal("who holds the identity", holders, &json!(["core.gardener.cloud/backupbucket"]))?;
+    equal("the finalizers of the identity", holders, &json!(["core.gardener.cloud/backupbucket"]))?;
     while_running("the bucket", 60, agent, || {
         let bucket = place.garden.get::<Value>(&BACKUP_BUCKET, "", &bucket)?;
         Ok((bucket["status"]["lastOperation"]["state"] == "Succeeded").then_some(()))

@@ -1,5 +1,5 @@
-//! What goes wrong around an agent: each time it says so in its log or in a condition, goes on trying without ending, and
-//! arrives once the trouble is over.
+//! Problems around an agent: each time the agent reports them in its log or in a condition, retries without ending, and
+//! succeeds once the problem is resolved.
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::SECRET;
@@ -35,7 +35,7 @@ pub(crate) fn wrong_token(lab: &mut Lab) -> Result<()> {
     ready(lab, &mut agent)
 }
 
-/// Nobody approves the certificate request for a while, and the agent crashes meanwhile: it waits for the same request.
+/// The certificate request is not approved for a while, and the agent crashes meanwhile: it waits for the same request.
 pub(crate) fn never_approved(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
     world.gardener.set_manager_share(Share { approver: false, ..Share::default() });
@@ -89,8 +89,8 @@ pub(crate) fn seed_down(lab: &mut Lab) -> Result<()> {
     ready(lab, &mut agent)
 }
 
-/// First the garden, then the seed takes connections and answers nothing: the lease is not renewed, the agent says so and
-/// lives on, and the lease is renewed when the server goes on.
+/// First the garden, then the seed accepts connections and does not answer: the lease is not renewed, the agent reports
+/// it and continues to run, and the lease is renewed when the server continues.
 pub(crate) fn silence(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -107,7 +107,7 @@ pub(crate) fn silence(lab: &mut Lab) -> Result<()> {
     ready(lab, &mut agent)
 }
 
-/// The garden makes the seed's namespace late, and in between forgets what agents may do.
+/// The garden creates the seed's namespace late, and meanwhile removes the permissions of agents.
 pub(crate) fn namespace_and_rights(lab: &mut Lab) -> Result<()> {
     let world = World::build(lab)?;
     world.gardener.set_manager_share(Share { namespaces: false, ..Share::default() });
@@ -121,7 +121,7 @@ pub(crate) fn namespace_and_rights(lab: &mut Lab) -> Result<()> {
     ready(lab, &mut agent)
 }
 
-/// An extension's chart is none, then one that does not render, then a good one.
+/// An extension's chart is first not an archive, then does not render, then is good.
 pub(crate) fn bad_charts(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;

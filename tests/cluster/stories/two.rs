@@ -1,5 +1,5 @@
-//! Two agents for one seed, as real processes: one of them is stopped by a signal, cut off, killed, and never writes while
-//! the other one leads.
+//! Two agents for one seed, as real processes: one of them is paused by a signal, cut off, or killed, and never writes
+//! while the other one leads.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::support::proxy::Mode;
 use crate::wait;
 use crate::world::{self, World};
 
-/// The leases in the seed: who works, and who applies ManagedResources.
+/// The leases in the seed: those of the leader and of the applier of ManagedResources.
 const LEASES: [&str; 2] = ["gardenlet-leader-election", "gardener-resource-manager"];
-/// How long a lease lives without its holder, plus what the other one needs to see it and a busy machine to run.
+/// How long a lease is valid without its holder, plus the time that the other one needs to notice it on a busy machine.
 const TAKEN_OVER_S: u64 = 15 + 10;
 
-/// An agent with a way of its own to each cluster.
+/// An agent with its own route to each cluster.
 struct One {
     agent: Agent,
     garden: Gate,
@@ -38,7 +38,8 @@ impl One {
         lab.seed.front = Some(seed.url());
         let mut options = world::agent(lab, name)?;
         lab.seed.front = None;
-        // The way to the garden stands in a Secret that both read: an own file leads each through its own gate.
+        // A Secret that both read has the address of the garden: a separate resolver file leads each through its own
+        // gate.
         let path = lab.place.join(format!("{name}-garden.kubeconfig"));
         let user = format!("gardener.cloud:system:seed:{}", world::SEED);
         lab.garden.front = Some(garden.url());
@@ -59,7 +60,7 @@ impl One {
         }
     }
 
-    /// What it changed since a time, but for asking for the leases themselves.
+    /// Its writes since a time, except for renewals of the leases themselves.
     fn ensure_idle_since(&self, since: Mono, what: &str) -> Result<()> {
         let gates = [&self.garden, &self.seed];
         let work: Vec<_> = gates.iter().flat_map(|g| g.passed_since(since)).filter(Passed::is_work).collect();
@@ -74,11 +75,11 @@ pub(crate) fn take_turns(lab: &mut Lab) -> Result<()> {
     register_demo(lab, 0)?;
     installed(&lab.garden.client()?, &mut first.agent)?;
     let mut second = One::start(lab, "second", 12_828)?;
-    wait::until("the second to stand by", 20, || http_get("127.0.0.1:12828", "/livez").map(Some))?;
+    wait::until("the second to wait", 20, || http_get("127.0.0.1:12828", "/livez").map(Some))?;
     let seed = lab.seed.client()?;
     let before = holders(&seed)?;
 
-    // Paused: it wakes up and believes that no time has passed. Meanwhile there is work.
+    // Paused: it continues as if no time had passed. Meanwhile there is work.
     first.agent.signal("STOP")?;
     let taken = taken_over(&seed, &before, &mut second)?;
     let value = "while the first was paused";
@@ -88,7 +89,7 @@ pub(crate) fn take_turns(lab: &mut Lab) -> Result<()> {
     settled(lab, &before, &mut second, value)?;
     first.ensure_idle_since(taken, "the first was paused")?;
 
-    // Cut off: the second, in its turn.
+    // Cut off: now the second one.
     let before = holders(&seed)?;
     second.connect(false);
     let taken = taken_over(&seed, &before, &mut first)?;
@@ -99,7 +100,7 @@ pub(crate) fn take_turns(lab: &mut Lab) -> Result<()> {
     settled(lab, &before, &mut first, value)?;
     second.ensure_idle_since(taken, "the second was cut off")?;
 
-    // Killed: its leases run out, that of the applier once the other one has begun to look at it.
+    // Killed: its leases expire, that of the applier once the other one has started to watch it.
     if lab.environment.long {
         let before = holders(&seed)?;
         first.agent.kill();
@@ -109,7 +110,7 @@ pub(crate) fn take_turns(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// Waits until another one leads; when that was seen.
+/// Waits until another one leads; returns when that was seen.
 fn taken_over(seed: &Client, before: &[String; 2], by: &mut One) -> Result<Mono> {
     let begun = wait::now();
     while_running("the other one to lead", TAKEN_OVER_S, &mut by.agent, || {
@@ -124,7 +125,7 @@ fn has_changed(now: &str, before: &str) -> bool {
     now != before && !now.is_empty()
 }
 
-/// Waits until the other one applies, too, and has done what came up meanwhile.
+/// Waits until the other one applies, too, and has done the work that came up meanwhile.
 fn settled(lab: &Lab, before: &[String; 2], by: &mut One, value: &str) -> Result<()> {
     let (garden, seed) = (lab.garden.client()?, lab.seed.client()?);
     while_running("the other one to apply", TAKEN_OVER_S, &mut by.agent, || {
@@ -135,7 +136,7 @@ fn settled(lab: &Lab, before: &[String; 2], by: &mut One, value: &str) -> Result
     installed(&garden, &mut by.agent).map(drop)
 }
 
-/// Gives the extension another value.
+/// Sets another value of the extension.
 fn greet(lab: &Lab, greeting: &str) -> Result<()> {
     let values = Patch::Merge(json!({"helm": {"values": {"replicas": 0, "greeting": greeting}}}));
     lab.garden.client()?.patch::<Value>(&CONTROLLER_DEPLOYMENT, "", "demo", "", &values)?;

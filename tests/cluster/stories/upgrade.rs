@@ -16,7 +16,8 @@ use crate::registry::{self, Registry};
 use crate::stories::steps::{ready, while_running};
 use crate::world::{self, SEED, World};
 
-/// An API server lets nobody allow more than he may himself, unless a role says so. There is no node, so this agent goes on.
+/// An API server lets no user grant permissions beyond the user's own, unless a role allows it. There is no node, so
+/// this agent continues.
 pub(crate) fn to_more_rights(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let file = lab.place.join("chart.yaml");
@@ -39,7 +40,7 @@ pub(crate) fn to_more_rights(lab: &mut Lab) -> Result<()> {
         let object = garden.get::<Value>(&GARDENLET, "garden", SEED)?;
         Ok(object["status"]["conditions"].as_array().and_then(|all| all.first().cloned()))
     })?;
-    equal("what the Gardenlet says", &told["reason"], &json!("Reconciled"))
+    equal("the reason in the Gardenlet's condition", &told["reason"], &json!("Reconciled"))
         .map_err(|failure| crate::failure::Failure::new(format!("{failure}: {told}")))?;
     let name = "gardener.cloud:system:gardenlet";
     let roles = [

@@ -19,7 +19,8 @@ const NAMESPACE: &str = "garden";
 const NAMES: [&str; 4] = ["never", "closed", "open", "others"];
 const WITHIN_S: u64 = 90;
 
-/// Pods become smaller in their window or never: when the agent comes, and when it comes back to something else.
+/// Pods become smaller in their window or never: after the first start of the agent, and after a restart with changed
+/// objects.
 pub(crate) fn restricts(lab: &mut Lab) -> Result<()> {
     let _world = World::build(lab)?;
     let mut agent = Agent::start(lab, world::agent(lab, "agent")?)?;
@@ -34,7 +35,7 @@ pub(crate) fn restricts(lab: &mut Lab) -> Result<()> {
         };
         seed.create::<Value>(&AUTOSCALER, NAMESPACE, &autoscaler(name, &annotations))?;
     }
-    // It lists them when it starts, and once a minute.
+    // The agent lists them when it starts, and once a minute.
     agent.kill();
     agent.restart()?;
     become_such(&seed, &mut agent, &[grows_only(), grows_only(), Value::Null, Value::Null])?;
@@ -53,7 +54,7 @@ pub(crate) fn restricts(lab: &mut Lab) -> Result<()> {
     agent.ensure_running()
 }
 
-/// A window of two hours that begins in so many hours.
+/// A window of two hours that starts in the given number of hours.
 fn window(in_hours: i64) -> String {
     let hour = Clock::system().now().unix().rem_euclid(86_400) / 3_600 + in_hours;
     format!("{:02}0000+0000,{:02}0000+0000", hour % 24, (hour + 2) % 24)

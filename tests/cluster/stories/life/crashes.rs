@@ -1,4 +1,4 @@
-//! A Shoot whose agent is killed while it makes it.
+//! A Shoot whose agent is killed during the creation.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +31,10 @@ const MOMENTS: [(&Resource, &str); 4] = [
     (&MANAGED_RESOURCE, managed::NAMESPACES),
 ];
 
-/// How long it takes at most until the ShootState of the last reconciliation is written, and the rest is told.
+/// The longest time until the ShootState of the last reconciliation is written, and all conditions are reported.
 const STORED_WITHIN_S: u64 = 60;
 
-/// Values that differ between two Shoots of a project, and words for them.
+/// Values that differ between two Shoots of a project, and placeholders for them.
 const OWN: [(&str, &str); 9] = [
     (r"shoot--p--s\d", "<plane>"),
     (r"\bs[12]\b", "<shoot>"),
@@ -47,8 +47,8 @@ const OWN: [(&str, &str); 9] = [
     (r"\b10\.1\.\d+\.\d+\b", "<service>"),
 ];
 
-/// The agent is killed four times while it makes a Shoot. Nothing changes that the secrets manager has made, and the end is that
-/// of the Shoot that was made undisturbed.
+/// The agent is killed four times while it creates a Shoot. Secrets of the secrets manager do not change, and the
+/// result is that of the Shoot that was created without kills.
 pub(super) fn lead_to_the_same(
     lab: &Lab,
     garden: &Client,
@@ -81,10 +81,10 @@ pub(super) fn lead_to_the_same(
     succeeded(lab, garden, agent, (name, "Create"))?;
     println!("       {:6.1} s  Create Succeeded, with {} kills", wait::seconds_since(began), MOMENTS.len());
     kept(&made, secrets(&seed, name)?)?;
-    ensure(made.contains_key("ca"), || format!("only {:?} were made before the last kill", made.keys()))?;
+    ensure(made.contains_key("ca"), || format!("only {:?} existed before the last kill", made.keys()))?;
     let owner = Owner::new(lab, garden, name, outside)?;
     owner.gets_in(image::API_SERVER.version())?;
-    // The Clusters keep what care had found when the last reconciliation began.
+    // The Clusters keep the findings of care at the start of the last reconciliation.
     for name in [undisturbed.name, name] {
         health::is_told_to_be_good(garden, agent, name)?;
         ask_for_another(garden, name)?;
@@ -102,7 +102,7 @@ fn secrets(seed: &Client, name: Name) -> Result<BTreeMap<String, Value>> {
     Ok(found.items.into_iter().map(|secret| (text(&secret), secret["data"].clone())).collect())
 }
 
-/// What is there now, if all that was there before is unchanged.
+/// The current Secrets, if all earlier ones are unchanged.
 fn kept(before: &BTreeMap<String, Value>, now: BTreeMap<String, Value>) -> Result<BTreeMap<String, Value>> {
     let lost: Vec<_> =
         before.iter().filter(|(name, data)| now.get(*name) != Some(data)).map(|(name, _)| name).collect();

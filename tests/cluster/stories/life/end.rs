@@ -1,4 +1,5 @@
-//! Shoots go: with everything that is in them, although some of it does not want to, and by force when their API servers are gone.
+//! Shoots are deleted: with everything in them, although some objects are blocked, and by force when their API servers
+//! no longer exist.
 
 use std::time::Duration;
 
@@ -19,32 +20,33 @@ use crate::snapshot::Snapshot;
 use crate::stories::steps::{self, while_running};
 use crate::wait;
 
-/// When finalizers are removed, after a deletion has begun.
+/// The time after the start of a deletion when finalizers are removed.
 const GRACE_S: u64 = 20;
-/// What the rest of a deletion takes at most: two stages wait so long for finalizers, and pods end.
+/// The longest time for the rest of a deletion: two stages wait for finalizers that long, and pods end.
 const DELETED_WITHIN_S: u64 = 3 * GRACE_S + 120;
 const FORCED_WITHIN_S: u64 = 120;
-/// Whoever asks an API server that may end at any time does not wait for it.
+/// A client does not wait for an API server that may end at any time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// What goes first, while there is an API server: the webhook that nobody answers, and the definition of the custom resource
-/// that nobody lets go.
+/// The first deleted objects, while the API server runs: the webhook that does not answer, and the definition of the
+/// blocked custom resource.
 const FIRST: [(Resource, &str); 2] =
     [(VALIDATING_WEBHOOK_CONFIGURATION, "dead"), (CUSTOM_RESOURCE_DEFINITION, "things.example.org")];
 
-/// Garden and seed before a Shoot was made.
+/// Garden and seed before a Shoot was created.
 pub(super) struct Before {
     garden: Snapshot,
     seed: Snapshot,
 }
 
-/// To be called before the Shoot is made.
+/// Call it before the Shoot is created.
 pub(super) fn look(lab: &Lab) -> Result<Before> {
     Ok(Before { garden: Snapshot::take(&lab.garden)?, seed: Snapshot::take(&lab.seed)? })
 }
 
-/// A Shoot with a custom resource that nobody lets go, a webhook that nobody answers, and other things is gone as soon as its
-/// grace periods are over. Its owner sees both go while its API server still answers, and the second one no sooner than its
-/// grace period allows. Its extensions go before the API server and after it, as they want.
+/// A Shoot with a blocked custom resource, a webhook that does not answer, and other objects is deleted as soon as its
+/// grace periods are over. Its owner sees both deleted while its API server still answers, and the second one not
+/// before the end of its grace period. Its extensions are deleted before the API server and after it, according to
+/// their registration.
 pub(super) fn everything_goes(
     lab: &Lab,
     garden: &Client,
@@ -71,17 +73,17 @@ pub(super) fn everything_goes(
     nothing_stays(lab, before, owner.name)
 }
 
-/// What the owner sees of a deletion.
+/// The owner's view of a deletion.
 struct Seen {
     shoot: Client,
     /// When it began.
     began: Mono,
-    /// When the API server has first said that these are gone, in seconds since then.
+    /// When the API server first answered that these are deleted, in seconds since then.
     gone: [Option<f64>; 2],
 }
 
 impl Seen {
-    /// A server that does not answer says nothing.
+    /// A server that does not answer proves nothing.
     fn look(&mut self) {
         for (gone, (resource, name)) in self.gone.iter_mut().zip(FIRST) {
             if gone.is_none() && matches!(self.shoot.find::<Value>(&resource, "", name), Ok(None)) {
@@ -91,9 +93,12 @@ impl Seen {
     }
 
     fn judge(&self) -> Result<()> {
-        println!("                 seen to go after so many seconds: {:.1?}", self.gone);
+        println!("                 seen as deleted after this many seconds: {:.1?}", self.gone);
         let [Some(_), Some(definition)] = self.gone else {
-            return Err(Failure::new(format!("the API server went before these: {FIRST:?} {:?}", self.gone)));
+            return Err(Failure::new(format!(
+                "the API server ended before these: {FIRST:?} {:?}",
+                self.gone
+            )));
         };
         ensure(definition >= GRACE_S as f64, || {
             format!("a custom resource with a finalizer had only {definition:.1} s of {GRACE_S}")
@@ -101,7 +106,7 @@ impl Seen {
     }
 }
 
-/// The API server of the Shoot is gone. The agent asks nobody, and the Shoot goes.
+/// The API server of the Shoot no longer exists. The agent sends it no requests, and the Shoot is deleted.
 pub(super) fn force_needs_no_server(
     lab: &Lab,
     garden: &Client,
@@ -115,7 +120,7 @@ pub(super) fn force_needs_no_server(
     let held = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "held", "namespace": plane, "finalizers": ["example.org/nobody"]}});
     seed.create::<Value>(&CONFIG_MAP, &plane, &held)?;
-    // The garden allows force only where something is stuck.
+    // The garden allows force only after an error.
     let stuck = json!({"status": {"lastErrors": [{"description": "stuck", "taskID": "Cleaning Kubernetes resources",
         "codes": ["ERR_CLEANUP_CLUSTER_RESOURCES"]}]}});
     garden.patch::<Value>(&SHOOT, PROJECT, name.0, "status", &Patch::Merge(stuck))?;
@@ -129,7 +134,7 @@ pub(super) fn force_needs_no_server(
     nothing_stays(lab, before, name)
 }
 
-/// What stands in the way of a deletion, and what does not.
+/// Objects that block a deletion, and others.
 fn fill(shoot: &Client) -> Result<()> {
     let in_default = |name: &str| json!({"name": name, "namespace": "default"});
     let held =
@@ -224,17 +229,17 @@ fn is_gone(
     })
 }
 
-/// Nothing of the Shoot is in garden and seed that was not there before it, and nothing else is missing.
+/// All new objects of the Shoot are deleted from garden and seed, and no other object is missing.
 fn nothing_stays(lab: &Lab, before: &Before, name: Name) -> Result<()> {
     let plane = name.plane();
     let of_shoot = format!(" {PROJECT}/{}", name.0);
-    // Whoever made a volume keeps it or removes it.
+    // The provisioner of a volume keeps it or removes it.
     let concerns = |key: &str| {
         let is_volume = key.starts_with("/PersistentVolume ");
         !is_volume
             && (key.contains(&plane) || key.ends_with(&of_shoot) || key.contains(&format!("{of_shoot}.")))
     };
-    wait::until("everything to be gone", 60, || {
+    wait::until("the end of the deletion", 60, || {
         for (what, earlier, cluster) in
             [("garden", &before.garden, &lab.garden), ("seed", &before.seed, &lab.seed)]
         {

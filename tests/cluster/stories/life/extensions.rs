@@ -1,5 +1,5 @@
-//! A Shoot with extensions that work for it: a program of its own in the node of the seed (`tests/cluster/tools/extension`) does what
-//! their objects ask for, before and after the API server is there. What goes wrong with it is told as upstream does.
+//! A Shoot with extensions that work for it. A program in the node of the seed (`tests/cluster/tools/extension`) does
+//! the work for their objects, before and after the API server exists. Its errors are reported as upstream does.
 
 use gardenlet::api::core::{DEPLOYMENT, POD};
 use gardenlet::api::extensions::EXTENSION;
@@ -22,19 +22,19 @@ use crate::stories::steps::{is_well, while_running};
 /// Types of `Extension` objects, by the moment when their extension works.
 const BEFORE: &str = "lab-before";
 const AFTER: &str = "lab-after";
-/// A type for which nobody has registered.
+/// A type without a registration.
 const UNKNOWN: &str = "nobody";
 const CODE: &str = "ERR_CONFIGURATION_PROBLEM";
-/// When the report of an extension without a heartbeat counts no more.
+/// The time after which the report of an extension without a heartbeat no longer counts.
 pub(super) const SILENT_AFTER: &str = "20s";
-/// How soon a condition of the Shoot says so, the period of care included.
+/// The time until a condition of the Shoot reports it, including the period of care.
 const TOLD_WITHIN_S: u64 = 150;
-/// How soon an error of an extension is in the Shoot: it is waited for half a minute.
+/// The time until an error of an extension is in the Shoot: the flow waits for half a minute.
 const FAILED_WITHIN_S: u64 = 180;
-/// The required extensions are waited for for a minute.
+/// The flow waits for the required extensions for a minute.
 const MISSED_WITHIN_S: u64 = 120;
 
-/// Where all that happens.
+/// The participants of the story.
 pub(super) struct Place<'a> {
     pub(super) lab: &'a Lab,
     pub(super) garden: &'a Client,
@@ -42,7 +42,7 @@ pub(super) struct Place<'a> {
     pub(super) name: Name,
 }
 
-/// All of it, one after the other. The agent hears earlier than usual of an extension that is silent.
+/// All steps, one after the other. The agent notices a silent extension earlier than usual.
 pub(super) fn work(place: &Place<'_>, agent: &mut Agent) -> Result<()> {
     agent.reconfigure(|config| {
         let stale = json!({"enabled": true, "threshold": SILENT_AFTER});
@@ -57,14 +57,14 @@ pub(super) fn work(place: &Place<'_>, agent: &mut Agent) -> Result<()> {
     place.are_unknown(agent)
 }
 
-/// The care of Shoots is as without [`work`].
+/// The care of Shoots is the same as without [`work`].
 pub(super) fn be_as_usual(config: &mut Value) {
     if let Some(controllers) = config["controllers"].as_object_mut() {
         controllers.remove("shootCare");
     }
 }
 
-/// When both extensions were asked for the last time. They have done it since.
+/// The times of the last requests to both extensions, which they have completed since.
 pub(super) fn asked(lab: &Lab, name: Name) -> Result<[Timestamp; 2]> {
     let seed = lab.seed.client()?;
     let of = |kind: &str| -> Result<Timestamp> {
@@ -72,21 +72,21 @@ pub(super) fn asked(lab: &Lab, name: Name) -> Result<[Timestamp; 2]> {
         let (annotations, last) = (&object["metadata"]["annotations"], &object["status"]["lastOperation"]);
         let time = |value: &Value| parse_rfc3339(text(value)).doing(|| format!("{kind}: read {value}"));
         let (asked, done) = (time(&annotations["gardener.cloud/timestamp"])?, time(&last["lastUpdateTime"])?);
-        // The extension takes the request away, and says the time without fractions.
+        // The extension removes the request, and reports the time without fractions.
         let is_done = annotations["gardener.cloud/operation"].is_null()
             && last["state"] == "Succeeded"
             && done.unix() >= asked.unix();
-        ensure(is_done, || format!("{kind} has not done what it was asked for: {annotations} {last}"))?;
+        ensure(is_done, || format!("{kind} has not completed the request: {annotations} {last}"))?;
         Ok(asked)
     };
     Ok([of(BEFORE)?, of(AFTER)?])
 }
 
-/// The same; both were asked again.
+/// The same; both got another request.
 pub(super) fn asked_since(lab: &Lab, name: Name, before: [Timestamp; 2]) -> Result<[Timestamp; 2]> {
     let now = asked(lab, name)?;
     let were_asked = now.iter().zip(&before).all(|(now, before)| now > before);
-    ensure(were_asked, || format!("the extensions were asked at {before:?}, and now at {now:?}"))?;
+    ensure(were_asked, || format!("the requests to the extensions were at {before:?}, and now at {now:?}"))?;
     Ok(now)
 }
 
@@ -128,7 +128,7 @@ impl Place<'_> {
         })
     }
 
-    /// The Shoot comes up. One extension has worked before its API server began, the other one after.
+    /// The Shoot is created. One extension has worked before its API server started, the other one after.
     pub(super) fn succeed(&self, agent: &mut Agent) -> Result<()> {
         let mut wanted = shoot(self.name, image::API_SERVER.version());
         wanted["spec"]["extensions"] = json!([{"type": BEFORE}, {"type": AFTER}]);
@@ -154,7 +154,8 @@ impl Place<'_> {
         })
     }
 
-    /// An extension reports an error with a code. The operation stops with it, and goes on when the error is mended.
+    /// An extension reports an error with a code. The operation stops with it, and continues when the error is
+    /// resolved.
     pub(super) fn fail_with_a_code(&self, agent: &mut Agent) -> Result<()> {
         let error = json!({"description": "the lab refuses this", "codes": [CODE]});
         self.configure(&json!({"error": error}))?;
@@ -171,7 +172,7 @@ impl Place<'_> {
         self.mended(agent)
     }
 
-    /// An extension that does not renew its Lease: what it has reported does not count any more.
+    /// An extension that does not renew its Lease: its report no longer counts.
     pub(super) fn are_silent(&self, agent: &mut Agent) -> Result<()> {
         self.condition(agent, "True", "")?;
         self.configure(&json!({"silent": true}))?;
@@ -192,7 +193,7 @@ impl Place<'_> {
             },
         }))?;
         self.extend(&json!([{"type": BEFORE}, {"type": AFTER}, {"type": UNKNOWN}]))?;
-        // Upstream's words, then what it is that is missing.
+        // Upstream's words, then the missing extension.
         let lacking = format!(
             "extension controllers missing or unready: no ControllerInstallation of this seed supports Extension/{UNKNOWN}:"
         );
@@ -217,7 +218,7 @@ impl Place<'_> {
         Ok(self.lab.seed.client()?.get::<Value>(&EXTENSION, &self.name.plane(), name)?)
     }
 
-    /// When the first pod of the API server was made.
+    /// When the first pod of the API server was created.
     fn server_began(&self) -> Result<String> {
         let params = ListParams {
             label_selector: "app=kubernetes,role=apiserver".to_owned(),
@@ -233,7 +234,7 @@ impl Place<'_> {
         Ok(self.garden.patch::<Value>(&SHOOT, PROJECT, self.name.0, "", &patch).map(drop)?)
     }
 
-    /// Tells the later extension what shall go wrong.
+    /// Makes the later extension fail in this way.
     fn configure(&self, wish: &Value) -> Result<()> {
         let mut after = json!({"type": AFTER});
         if !wish.is_null() {
@@ -242,12 +243,12 @@ impl Place<'_> {
         self.extend(&json!([{"type": BEFORE}, after]))
     }
 
-    /// The change of the spec before has come about: what had failed for good is tried again because of it.
+    /// The earlier change of the spec has taken effect: it repeats an operation that had failed for good.
     fn mended(&self, agent: &mut Agent) -> Result<()> {
         succeeded(self.lab, self.garden, agent, (self.name, "Reconcile")).map(drop)
     }
 
-    /// What the Shoot says of its control plane.
+    /// The condition of the Shoot for its control plane.
     fn condition(&self, agent: &mut Agent, status: &str, reason: &str) -> Result<()> {
         while_running(&format!("ControlPlaneHealthy={status}"), TOLD_WITHIN_S, agent, || {
             let shoot = self.shoot()?;

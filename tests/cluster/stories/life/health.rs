@@ -1,5 +1,5 @@
-//! What the garden is told of a Shoot's health on a real node, and how soon: all is well after its creation, its API server is cut
-//! off, and comes back.
+//! The health of a Shoot on a real node in the garden, and the time until the garden has it: all conditions are good
+//! after its creation, then its API server is cut off, and comes back.
 
 use gardenlet::api::core::{POD, SERVICE};
 use gardenlet::api::gardener::SHOOT;
@@ -18,28 +18,27 @@ use crate::wait;
 const SERVER: &str = "APIServerAvailable";
 const CONDITIONS: [&str; 4] =
     [SERVER, "ControlPlaneHealthy", "ObservabilityComponentsHealthy", "SystemComponentsHealthy"];
-/// Constraints that are always there.
+/// Constraints that always exist.
 const CONSTRAINTS: [&str; 2] = ["HibernationPossible", "MaintenancePreconditionsSatisfied"];
-/// How long it takes at most until everything is told to be well: programs that lost the API server may wait before they begin
-/// again.
+/// The longest time until all conditions are good: programs that lost the API server may wait before they start again.
 const WELL_WITHIN_S: u64 = 300;
-/// A cut is told within this time: as `False` without a threshold, as `Progressing` with one.
+/// The garden has a cut within this time: as `False` without a threshold, as `Progressing` with one.
 const TOLD_WITHIN_S: u64 = 60;
 /// With a threshold of a minute, it is `False` within this time.
 const FALSE_WITHIN_S: u64 = 180;
-/// Its end is told within this time.
+/// The garden has its end within this time.
 const BACK_WITHIN_S: u64 = 30;
 /// The label of a Shoot that sums up its conditions.
 const STATUS: &str = "shoot.gardener.cloud/status";
 /// A label that no pod has.
 const NOBODY: &str = "test.gardener.cloud/nobody";
 
-/// The threshold of a minute that upstream's sample has, for the configuration of an agent.
+/// The threshold of a minute from upstream's sample, for the configuration of an agent.
 pub(super) fn be_patient(config: &mut Value) {
     config["controllers"]["shootCare"]["conditionThresholds"] = json!([{"type": SERVER, "duration": "1m"}]);
 }
 
-/// All conditions become `True`, nothing keeps the Shoot from anything, and its label says `healthy`.
+/// All conditions become `True`, no constraint is violated, and its label is `healthy`.
 pub(super) fn is_told_to_be_good(garden: &Client, agent: &mut Agent, name: Name) -> Result<()> {
     let began = wait::now();
     while_running("all conditions of the Shoot to be True", WELL_WITHIN_S, agent, || {
@@ -49,7 +48,7 @@ pub(super) fn is_told_to_be_good(garden: &Client, agent: &mut Agent, name: Name)
         let is_well = CONDITIONS.iter().all(|kind| is_true("conditions", kind))
             && CONSTRAINTS.iter().all(|kind| is_true("constraints", kind))
             && shoot["metadata"]["labels"][STATUS] == "healthy"
-            // While somebody is at work on it, what fails is told as `Progressing`.
+            // During an operation, failed checks are reported as `Progressing`.
             && status["lastOperation"]["state"] == "Succeeded";
         if is_well {
             return Ok(Some(()));
@@ -63,8 +62,8 @@ pub(super) fn is_told_to_be_good(garden: &Client, agent: &mut Agent, name: Name)
     Ok(())
 }
 
-/// The API server is cut off: its Services lead nowhere, and its connections end with its processes, which the kubelet begins
-/// again. The garden is told in time, and of the end of the cut, too. `is_patient`: the agent was told to be
+/// The API server is cut off: its Services have no endpoints, and its connections end with its processes, which the
+/// kubelet restarts. The garden gets the cut in time, and its end, too. `is_patient`: the agent has a threshold
 /// ([`be_patient`]); then the last operation must have ended a minute ago.
 pub(super) fn follows_a_cut(
     node: &Node,
@@ -79,7 +78,7 @@ pub(super) fn follows_a_cut(
     let (first, within) = if is_patient { ("Progressing", FALSE_WITHIN_S) } else { ("False", TOLD_WITHIN_S) };
     is_told(garden, agent, (name, first), (began, TOLD_WITHIN_S))?;
     is_told(garden, agent, (name, "False"), (began, within))?;
-    // Meanwhile its containers run again, so that the cut ends when the Services lead to it.
+    // Meanwhile its containers run again, so that the cut ends when the Services have endpoints.
     wait::until("the API server to be ready again", 120, || {
         let pod: Value = client.get(&POD, &name.plane(), &pod(&client, name)?)?;
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -92,7 +91,7 @@ pub(super) fn follows_a_cut(
     is_told_to_be_good(garden, agent, name)
 }
 
-/// Waits until the condition of the API server has a status, at most so many seconds after a time.
+/// Waits until the condition of the API server has a status, within some seconds after a time.
 fn is_told(
     garden: &Client,
     agent: &mut Agent,
@@ -115,7 +114,7 @@ fn status(garden: &Client, name: Name) -> Result<Value> {
     Ok(garden.get::<Value>(&SHOOT, PROJECT, name.0)?["status"].clone())
 }
 
-/// An entry of a list of conditions; null if there is none.
+/// An entry of a list of conditions; null if it is missing.
 fn found(status: &Value, list: &str, kind: &str) -> Value {
     let mut all = status[list].as_array().into_iter().flatten();
     all.find(|entry| entry["type"] == kind).cloned().unwrap_or_default()
@@ -129,7 +128,7 @@ fn pod(client: &Client, name: Name) -> Result<String> {
     Ok(pod["metadata"]["name"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Lets all Services of the API server lead nowhere, or to its pods again.
+/// Removes the endpoints of all Services of the API server, or restores them.
 fn cut(client: &Client, name: Name, is_cut: bool) -> Result<()> {
     let services = client.list::<Value>(&SERVICE, &name.plane(), &ListParams::default())?.items;
     let mut of_server = 0;

@@ -1,4 +1,4 @@
-//! The key that encrypts what etcd stores is replaced alone, while somebody changes Secrets over a connection that stays.
+//! The key that encrypts etcd's data is replaced alone, while a client changes Secrets over one long connection.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,17 +22,17 @@ use crate::wait;
 
 /// Secrets that are changed again and again.
 const CHANGED: usize = 5;
-/// How often one of them is.
+/// The interval between two changes.
 const PERIOD: Duration = Duration::from_millis(100);
 /// A write that takes longer has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// So many writes are acknowledged at least while both steps of the rotation write all Secrets anew.
+/// The minimum number of acknowledged writes while both steps of the rotation write all Secrets again.
 const ACKNOWLEDGED_MIN: usize = 100;
-/// Both steps, the second of which begins by itself.
+/// The time for both steps, the second of which starts automatically.
 const REPLACED_WITHIN_S: u64 = 400;
 
-/// A connection that stays leads to the API server of before, which knows the keys of before, for as long as that runs. Whatever
-/// was written meanwhile, all Secrets can be read afterwards, and etcd has them with the new key.
+/// A long connection leads to the old API server, which knows the old keys, for as long as that runs. Whatever was
+/// written meanwhile, all Secrets can be read afterwards, and etcd stores them with the new key.
 pub(super) fn is_replaced_while_somebody_writes(
     lab: &Lab,
     garden: &Client,
@@ -63,7 +63,7 @@ pub(super) fn is_replaced_while_somebody_writes(
     nothing_has_another(lab, name, &after)
 }
 
-/// The API server may answer from its memory. In etcd, each Secret must begin with the key.
+/// The API server may answer from its cache. In etcd, each Secret must start with the key.
 fn nothing_has_another(lab: &Lab, name: Name, key: &str) -> Result<()> {
     let all = raw_below(lab, name, "/registry/secrets")?;
     ensure(all.len() >= MANY + CHANGED, || format!("etcd has only {} Secrets", all.len()))?;
@@ -76,7 +76,7 @@ fn changed(n: usize) -> String {
     format!("changed-{}", n % CHANGED)
 }
 
-/// Writes numbers from zero on, each into the Secret whose turn it is. Says for each whether it was acknowledged.
+/// Writes numbers from zero on into the Secrets in turn. Returns for each whether it was acknowledged.
 fn write_until(shoot: &Client, over: &Stop) -> Vec<bool> {
     let (clock, shoot) = (Clock::system(), shoot.with_deadline(ANSWER_WITHIN));
     let mut writes = Vec::new();
@@ -88,7 +88,7 @@ fn write_until(shoot: &Client, over: &Stop) -> Vec<bool> {
     writes
 }
 
-/// All Secrets are there with what was written last.
+/// All Secrets exist with the last written value.
 fn all_can_be_read(owner: &Owner<'_>, writes: &[bool]) -> Result<()> {
     let acknowledged = writes.iter().filter(|is_acknowledged| **is_acknowledged).count();
     println!("                 {acknowledged} of {} writes acknowledged", writes.len());
@@ -98,15 +98,15 @@ fn all_can_be_read(owner: &Owner<'_>, writes: &[bool]) -> Result<()> {
         found.insert(text(&secret["metadata"]["name"]).to_owned(), number(&secret));
     })?;
     let other: Vec<String> = (0..MANY).map(many).filter(|name| !found.contains_key(name)).collect();
-    equal("Secrets that are lost", &other, &Vec::new())?;
+    equal("lost Secrets", &other, &Vec::new())?;
     let other: Vec<usize> = (0..MANY).filter(|n| found[&many(*n)] != Some(*n)).collect();
-    equal("Secrets whose values are others than before", &other, &Vec::new())?;
+    equal("Secrets with changed values", &other, &Vec::new())?;
     let value = |n: usize| found.get(&changed(n)).copied().flatten();
     let wrong: Vec<_> = (0..CHANGED).map(|n| (n, value(n))).filter(|at| !may_be(writes, *at)).collect();
-    equal("Secrets without what was written last", &wrong, &Vec::new())
+    equal("Secrets without the last written value", &wrong, &Vec::new())
 }
 
-/// Whether a Secret may have that value: the last one that was acknowledged, or one of which nobody knows.
+/// Whether a Secret may have that value: the last acknowledged one, or one with an unknown result.
 fn may_be(writes: &[bool], (secret, value): (usize, Option<usize>)) -> bool {
     let last = (0..writes.len()).rfind(|n| n % CHANGED == secret && writes[*n]);
     let is_unknown = value.is_some_and(|n| n % CHANGED == secret && writes.get(n) == Some(&false));

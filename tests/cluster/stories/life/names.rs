@@ -1,4 +1,4 @@
-//! Which objects a control plane has, beside those that the Go gardenlet wrote for a Shoot of the same kind.
+//! The objects of a control plane, compared with those that the Go gardenlet wrote for a Shoot of the same kind.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use crate::failure::{Result, ensure};
 use crate::lab::Lab;
 use crate::snapshot::versions;
 
-/// Kind and name of each object in the namespace of a Shoot of the Go gardenlet, as it is on the API server, without hashes at
-/// the end.
+/// Kind and name of each object in the namespace of a Shoot of the Go gardenlet, read from the API server, without
+/// hashes at the end.
 const GOLDEN: &str = include_str!("../../../fixtures/control-plane/names.txt");
 const DIFFERENCES: &str = include_str!("../../../../docs/differences.md");
-/// What Kubernetes makes of workloads and Services.
+/// Objects that Kubernetes derives from workloads and Services.
 const DERIVED: [&str; 8] = [
     "ControllerRevision",
     "Endpoints",
@@ -23,7 +23,7 @@ const DERIVED: [&str; 8] = [
     "ReplicaSet",
 ];
 
-/// Each object that only one of both has is in `docs/differences.md`, and nothing else is there as such an object.
+/// `docs/differences.md` lists each object that only one of them has, and no other object.
 pub(super) fn are_golden(lab: &Lab, name: Name) -> Result<()> {
     let golden: BTreeSet<String> = GOLDEN.lines().map(str::to_owned).collect();
     let within = format!(" {}/", name.plane());
@@ -40,7 +40,7 @@ pub(super) fn are_golden(lab: &Lab, name: Name) -> Result<()> {
     let [unlisted, outdated] =
         [differ.difference(&listed), listed.difference(&differ)].map(|all| all.copied().collect::<Vec<_>>());
     ensure(unlisted.is_empty() && outdated.is_empty(), || {
-        format!("docs/differences.md: without {unlisted:#?}, and too much are {outdated:#?}")
+        format!("docs/differences.md: missing are {unlisted:#?}, and outdated are {outdated:#?}")
     })
 }
 

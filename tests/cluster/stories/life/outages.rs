@@ -1,4 +1,4 @@
-//! What breaks below a Shoot while no agent runs: pods that are killed, and the power.
+//! Failures below a Shoot while no agent runs: killed pods, and a power cut.
 
 use gardenlet::api::core::POD;
 use gardenlet::base::clock::Mono;
@@ -13,12 +13,12 @@ use crate::lab::Lab;
 use crate::node::Node;
 use crate::wait;
 
-/// How long it takes at most until a Shoot answers again after a pod was killed, and after a power cut.
+/// The longest time until a Shoot answers again after a pod was killed, and after a power cut.
 const POD_BACK_WITHIN_S: u64 = 60;
 const POWER_BACK_WITHIN_S: u64 = 120;
 
-/// etcd, then kube-apiserver: all processes of the pod are killed. What was stored is there, and more can be stored, within a
-/// minute.
+/// etcd, then kube-apiserver: all processes of the pod are killed. Within a minute the stored data is readable, and
+/// more can be stored.
 pub(super) fn pods_come_back(node: &Node, seed: &Cluster, (name, owner): (Name, &Owner<'_>)) -> Result<()> {
     for role in ["main", "apiserver"] {
         let pod = pod(seed, name, role)?;
@@ -39,8 +39,8 @@ fn pod(seed: &Cluster, name: Name, role: &str) -> Result<String> {
     Ok(pod["metadata"]["name"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Everything of the site ends at once: node, pods, and the servers of the seed. The garden is away before and after. When
-/// the power is back, so is the Shoot, within two minutes. Only then comes the garden.
+/// The whole site ends at once: node, pods, and the servers of the seed. The garden is away before and after. After the
+/// power is back, the Shoot is back within two minutes. Only then the garden comes back.
 pub(super) fn power_comes_back(
     node: &mut Node,
     lab: &mut Lab,
@@ -57,14 +57,14 @@ pub(super) fn power_comes_back(
     println!("       {:6.1} s  the seed answers after a power cut", wait::seconds_since(began));
     node.start_again(lab)?;
     comes_back("the power was back", (began, POWER_BACK_WITHIN_S), owner)?;
-    // The same pod, in new containers: nobody has made another one.
+    // The same pod, in new containers: it was not replaced.
     let after = pod(&lab.seed, name, "apiserver")?;
     ensure(after == before, || format!("the pod was {before}, and is {after}"))?;
     lab.garden.start_servers()?;
     lab.garden.wait_ready()
 }
 
-/// Within so many seconds after a time.
+/// Within this many seconds after a time.
 fn comes_back(since: &str, (began, seconds): (Mono, u64), owner: &Owner<'_>) -> Result<()> {
     wait::until(&format!("the Shoot after {since}"), seconds, || owner.finds_everything().map(Some))?;
     let took = wait::seconds_since(began);

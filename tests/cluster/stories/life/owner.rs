@@ -1,4 +1,4 @@
-//! Whoever owns a Shoot: outside of the site, with the kubeconfig that the garden issues.
+//! The owner of a Shoot: outside of the site, with the kubeconfig that the garden issues.
 
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,9 @@ use crate::outside::Outside;
 use crate::process;
 use crate::wait;
 
-/// What the owner keeps in a Secret.
+/// The owner's data in a Secret.
 pub(super) const WORDS: &str = "plain-words";
-/// How soon after its creation a Shoot lets its owner do everything.
+/// The time after its creation until a Shoot gives its owner all permissions.
 const RIGHTS_WITHIN_S: u64 = 15;
 
 pub(super) struct Owner<'a> {
@@ -27,7 +27,7 @@ pub(super) struct Owner<'a> {
 }
 
 impl<'a> Owner<'a> {
-    /// Asks the garden for a kubeconfig of an administrator.
+    /// Requests a kubeconfig of an administrator from the garden.
     pub(super) fn new(lab: &Lab, garden: &Client, name: Name, outside: &'a Outside) -> Result<Self> {
         let request = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
             "spec": {"expirationSeconds": 3_600}});
@@ -58,13 +58,14 @@ impl<'a> Owner<'a> {
         Client::new(connection.doing(doing)?, Options::default()).doing(doing)
     }
 
-    /// The server has that version and lets nobody in but administrators, and what belongs into each Shoot is there.
+    /// The server has that version and gives access only to administrators, and the standard objects of each Shoot
+    /// exist.
     pub(super) fn gets_in(&self, wanted: &str) -> Result<()> {
         let version: Value = serde_json::from_str(&self.kubectl(&["get", "--raw", "/version"])?)?;
         equal("the version", &version["gitVersion"], &json!(wanted))?;
         let whoami = self.kubectl(&["auth", "whoami"])?;
         ensure(whoami.contains("gardener.cloud:system:admins"), || format!("the owner is {whoami}"))?;
-        // Rights and `shoot-info` are in ManagedResources that no task of the flow waits for, as upstream.
+        // Permissions and `shoot-info` are in ManagedResources for which, as in upstream, no task of the flow waits.
         let namespaces = wait::until("namespaces for the owner", RIGHTS_WITHIN_S, || {
             self.kubectl(&["get", "namespaces", "--output=name"]).map(Some)
         })?;
@@ -81,12 +82,12 @@ impl<'a> Owner<'a> {
         self.kubectl(&["create", "configmap", "open", "--from-literal=a=open-words"]).map(drop)
     }
 
-    /// Something can be stored, and what was stored before is as it was.
+    /// A write succeeds, and earlier data is unchanged.
     pub(super) fn finds_everything(&self) -> Result<()> {
         let marked = format!("--overwrite=true a={}", gardenlet::base::random::hex(4));
         let marked: Vec<&str> = marked.split(' ').collect();
         self.kubectl(&[&["annotate", "configmap", "open"], &marked[..]].concat())?;
         let kept = self.kubectl(&["get", "secret", "kept", "--output=jsonpath={.data.a}"])?;
-        equal("what was kept", kept.as_str(), base64::encode(WORDS.as_bytes()).as_str())
+        equal("the stored words", kept.as_str(), base64::encode(WORDS.as_bytes()).as_str())
     }
 }

@@ -18,17 +18,17 @@ use crate::outside::Outside;
 use crate::stories::steps::{self, while_running};
 use crate::wait;
 
-/// Secrets that are written anew.
+/// The number of Secrets that are written again.
 pub(super) const MANY: usize = 2_000;
-/// The agent is killed once so many are.
+/// The agent is killed after this many.
 const KILL_AT: usize = 700;
 const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
-/// Two operations: the key of what etcd stores is completed by itself.
+/// Two operations: the rotation of the encryption key is completed automatically.
 const PREPARED_WITHIN_S: u64 = 400;
 const COMPLETED_WITHIN_S: u64 = 200;
 
-/// All credentials get a successor. Old and new clients get in. 2,000 Secrets are written anew, at most a hundred a second,
-/// although the agent is killed meanwhile; then etcd has them with the new key.
+/// All credentials get a successor. Old and new clients have access. 2,000 Secrets are written again, at most a hundred
+/// a second, although the agent is killed meanwhile; then etcd stores them with the new key.
 pub(super) fn begins(
     lab: &Lab,
     garden: &Client,
@@ -47,7 +47,7 @@ pub(super) fn begins(
             ListParams { label_selector: KEY_NAME.to_owned(), metadata_only: true, ..ListParams::default() };
         Ok(shoot.list::<Value>(&SECRET, "default", &params)?.items)
     };
-    let count = while_running("Secrets that were written anew", PREPARED_WITHIN_S, agent, || {
+    let count = while_running("Secrets that were written again", PREPARED_WITHIN_S, agent, || {
         Ok(Some(labelled()?.len()).filter(|count| *count >= KILL_AT))
     })?;
     agent.kill();
@@ -68,13 +68,14 @@ pub(super) fn begins(
     println!("       {:6.1} s  Prepared", wait::seconds_since(began));
     equal("PEM texts", &authorities(garden, name)?, &2)?;
     equal("Secrets with a label", &labelled()?.len(), &0)?;
-    // With the kubeconfig of before.
+    // With the old kubeconfig.
     owner.finds_everything()?;
     let after = stored_with(lab, name, &ends)?;
     ensure(before != after, || format!("etcd still has {after:?}"))
 }
 
-/// The old credentials go. Whoever still has them is locked out: they do not believe the server, and are not believed.
+/// The old credentials are removed. A client that still uses them loses access: it does not trust the server, and is
+/// not trusted.
 pub(super) fn completes(
     lab: &Lab,
     garden: &Client,
@@ -87,7 +88,7 @@ pub(super) fn completes(
     reached(lab, garden, agent, (name, &phases, COMPLETED_WITHIN_S))?;
     println!("       {:6.1} s  Completed", wait::seconds_since(began));
     equal("PEM texts", &authorities(garden, name)?, &1)?;
-    ensure(old.version().is_err(), || "a client with the old credentials still gets in".to_owned())?;
+    ensure(old.version().is_err(), || "a client with the old credentials still has access".to_owned())?;
     ensure(owner.kubectl(&["get", "namespaces"]).is_err(), || "the old kubeconfig still works".to_owned())?;
     let new = Owner::new(lab, garden, name, outside)?;
     is_not_believed(&old, &new.client()?)?;
@@ -95,12 +96,12 @@ pub(super) fn completes(
     new.finds_everything()
 }
 
-/// Old credentials do not help those who know the new CA, either.
+/// Old credentials do not work with the new CA, either.
 fn is_not_believed(old: &Client, new: &Client) -> Result<()> {
     let late = Connection { trust: new.connection().trust.clone(), ..(*old.connection()).clone() };
     let late = Client::new(late, Options::default()).doing(|| "client with old credentials".to_owned())?;
     let answer = late.raw(Method::Get, "/api/v1/namespaces/kube-system", None, "")?;
-    equal("what a client with old credentials is told", &answer.status, &401)
+    equal("the answer to a client with old credentials", &answer.status, &401)
 }
 
 fn fill(shoot: &Client) -> Result<()> {
@@ -121,7 +122,7 @@ pub(super) fn ask_for(garden: &Client, name: Name, operation: &str) -> Result<()
     Ok(garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(patch)).map(drop)?)
 }
 
-/// Waits until rotations have come so far, and nothing is going on any more.
+/// Waits until the rotations have reached this phase, and no operation is running.
 pub(super) fn reached(
     lab: &Lab,
     garden: &Client,
@@ -142,7 +143,7 @@ pub(super) fn reached(
     result.map_err(|failure| explained(lab, garden, (name, &failure)))
 }
 
-/// How many CAs clients are told to trust.
+/// The number of CAs in the bundle for clients.
 fn authorities(garden: &Client, name: Name) -> Result<usize> {
     let map: Value = garden.get(&CONFIG_MAP, PROJECT, &format!("{}.ca-cluster", name.0))?;
     Ok(map["data"]["ca.crt"].as_str().unwrap_or_default().matches("BEGIN CERTIFICATE").count())
@@ -158,7 +159,7 @@ fn at_a_pace(objects: &[Value]) -> Result<()> {
             labels.as_object().is_some_and(|labels| labels.contains_key(&format!("f:{KEY_NAME}")))
         };
         let time = fields.into_iter().find(of_label).and_then(|entry| entry["time"].as_str());
-        let time = time.ok_or_else(|| Failure::new(format!("nobody has set the label of {object}")))?;
+        let time = time.ok_or_else(|| Failure::new(format!("the label of {object} was never set")))?;
         *seconds.entry(time).or_default() += 1;
     }
     let most = seconds.values().max().copied().unwrap_or_default();
@@ -166,7 +167,7 @@ fn at_a_pace(objects: &[Value]) -> Result<()> {
     ensure(most <= 100, || format!("{most} Secrets were written in one second: {seconds:?}"))
 }
 
-/// The key with which etcd has these Secrets; it is the present one.
+/// The key with which etcd stores these Secrets; it is the current one.
 pub(super) fn stored_with(lab: &Lab, name: Name, secrets: &[String]) -> Result<String> {
     let seed = lab.seed.client()?;
     let label_selector = "name=kube-apiserver-etcd-encryption-key".to_owned();
@@ -186,7 +187,7 @@ pub(super) fn stored_with(lab: &Lab, name: Name, secrets: &[String]) -> Result<S
     Ok(key)
 }
 
-/// Whether etcd has a value with that key.
+/// Whether etcd stores a value with that key.
 pub(super) fn begins_with(value: &[u8], key: &str) -> bool {
     value.starts_with(format!("k8s:enc:aescbc:v1:{key}:").as_bytes())
 }

@@ -1,4 +1,4 @@
-//! A Shoot that sleeps: nothing of it runs, and it wakes up with its data, where its owner has known it.
+//! A hibernated Shoot: none of its pods run, and it wakes up with its data and its address.
 
 use gardenlet::api::core::{POD, SERVICE};
 use gardenlet::api::gardener::SHOOT;
@@ -12,12 +12,12 @@ use crate::failure::{Result, ensure, equal};
 use crate::lab::Lab;
 use crate::wait;
 
-/// How long it takes at most until a Shoot answers that was woken up.
+/// The longest time until a Shoot answers after its wake-up.
 const AWAKE_WITHIN_S: u64 = 120;
 
-/// No pod is left of a Shoot that sleeps, and nobody answers. Two minutes after its owner has woken it up at the latest, it
-/// answers at the address and port of before, lets in whoever it let in, and has what was stored in it. Its extensions are asked
-/// both times.
+/// A hibernated Shoot has no pods, and no server answers. At most two minutes after its owner has woken it up, it
+/// answers at the same address and port, accepts the same clients, and has the stored data. Its extensions get a
+/// request both times.
 pub(super) fn sleeps_and_wakes_up(
     lab: &Lab,
     garden: &Client,
@@ -32,9 +32,9 @@ pub(super) fn sleeps_and_wakes_up(
     equal("status.hibernated", &shoot["status"]["hibernated"], &json!(true))?;
     let pods = lab.seed.client()?.list::<Value>(&POD, &name.plane(), &ListParams::default())?.items;
     let pods: Vec<&Value> = pods.iter().map(|pod| &pod["metadata"]["name"]).collect();
-    equal("pods of a Shoot that sleeps", &pods, &Vec::new())?;
+    equal("pods of a hibernated Shoot", &pods, &Vec::new())?;
     equal("its Services", &services(lab, name)?, &before)?;
-    ensure(owner.finds_everything().is_err(), || "a Shoot that sleeps answers".to_owned())?;
+    ensure(owner.finds_everything().is_err(), || "a hibernated Shoot answers".to_owned())?;
 
     let began = wait::now();
     garden.patch::<Value>(&SHOOT, PROJECT, name.0, "", &Patch::Merge(hibernation(false)))?;
@@ -63,7 +63,7 @@ fn services(lab: &Lab, name: Name) -> Result<Vec<Value>> {
     Ok(all.iter().map(spec).collect())
 }
 
-/// Patches a Shoot, and waits until that has come about.
+/// Patches a Shoot, and waits for the effect.
 pub(super) fn changed(
     lab: &Lab,
     garden: &Client,

@@ -1,4 +1,4 @@
-//! Snapshots of a Shoot's etcd: taken by a pod of the agent's image, and restored onto a volume that has lost everything.
+//! Snapshots of a Shoot's etcd: taken by a pod of the agent's image, and restored onto a volume that has lost all data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,10 +23,10 @@ const DIRECTORY: &str = "/var/lib/snapshots";
 const JOB: &str = "etcd-main-snapshot";
 const ETCD: &str = "statefulset/etcd-main";
 const IMAGE: &str = concat!("docker.io/library/gardenlet:", env!("CARGO_PKG_VERSION"));
-/// How long it takes at most until a Shoot answers whose data were lost.
+/// The longest time until a Shoot answers after its data was lost.
 const BACK_WITHIN_S: u64 = 120;
 
-/// Who plays a part.
+/// The participants.
 pub(super) struct Cast<'a> {
     pub(super) lab: &'a Lab,
     pub(super) garden: &'a Client,
@@ -35,8 +35,8 @@ pub(super) struct Cast<'a> {
     pub(super) name: Name,
 }
 
-/// Snapshots are switched on for a Shoot that lives. One is taken, and says what it found. When the volume has lost everything, what was stored
-/// before it is there again, and what was stored later is not. Only its owner may read the directory.
+/// Snapshots are enabled for a running Shoot. One is taken, and reports its result. After the volume has lost all data,
+/// earlier data is restored and later data is not. Only its owner may read the directory.
 pub(super) fn bring_everything_back(cast: &Cast<'_>, agent: &mut Agent) -> Result<()> {
     let Cast { lab, garden, node, owner, name } = *cast;
     let plane = name.plane();
@@ -50,7 +50,7 @@ pub(super) fn bring_everything_back(cast: &Cast<'_>, agent: &mut Agent) -> Resul
     let shoot = succeeded(lab, garden, agent, (name, "Reconcile"))?;
     lab.seed.rolled_out(&plane, ETCD, 120)?;
     wait::until("the Shoot to answer", BACK_WITHIN_S, || owner.finds_everything().map(Some))?;
-    println!("       {:6.1} s  snapshots are on", wait::seconds_since(began));
+    println!("       {:6.1} s  snapshots are enabled", wait::seconds_since(began));
 
     let began = wait::now();
     let told = taken(lab, name, "first")?;
@@ -67,10 +67,10 @@ pub(super) fn bring_everything_back(cast: &Cast<'_>, agent: &mut Agent) -> Resul
     let back = || {
         owner.finds_everything()?;
         let later = owner.kubectl(&["get", "configmap", "later", "--ignore-not-found", "--output=name"])?;
-        equal("what was stored after the snapshot", &later, &String::new()).map(Some)
+        equal("data from after the snapshot", &later, &String::new()).map(Some)
     };
     wait::until("the data to be back", BACK_WITHIN_S, back)?;
-    println!("       {:6.1} s  the data are back", wait::seconds_since(began));
+    println!("       {:6.1} s  the data is back", wait::seconds_since(began));
     lab.seed.rolled_out(&plane, ETCD, 120)?;
     ask_for_another(garden, name)?;
     succeeded(lab, garden, agent, (name, "Reconcile"))?;
@@ -78,7 +78,7 @@ pub(super) fn bring_everything_back(cast: &Cast<'_>, agent: &mut Agent) -> Resul
     equal("errors", &live["status"]["lastErrors"], &Value::Null)
 }
 
-/// Runs the job once, and returns the last words of its pod.
+/// Runs the job once, and returns the termination message of its pod.
 fn taken(lab: &Lab, name: Name, run: &str) -> Result<Value> {
     let (plane, seed) = (name.plane(), lab.seed.client()?);
     let namespace = format!("--namespace={plane}");
@@ -108,14 +108,14 @@ fn files(folder: &Path) -> Result<usize> {
     Ok(found)
 }
 
-/// It belongs to whom etcd runs as, and nobody else may look into it.
+/// It belongs to etcd's user, and no other user may read it.
 fn is_private(folder: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let found = fs::metadata(folder).doing(|| format!("look at {}", folder.display()))?;
     equal("owner and mode", &(found.uid(), found.gid(), found.mode() & 0o777), &(65_532, 65_532, 0o700))
 }
 
-/// As if somebody had put another disk in: the volume is empty, and etcd begins anew.
+/// As if an administrator had replaced the disk: the volume is empty, and etcd starts again.
 fn lose_everything(lab: &Lab, name: Name) -> Result<()> {
     let (plane, seed) = (name.plane(), lab.seed.client()?);
     let claim: Value = seed.get(&PERSISTENT_VOLUME_CLAIM, &plane, "main-etcd-etcd-main-0")?;

@@ -1,4 +1,4 @@
-//! What is stored of a Shoot: encrypted in its etcd, and not written again without need.
+//! The stored data of a Shoot: encrypted in its etcd, and not written again without need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,8 +20,8 @@ use crate::snapshot::versions;
 use crate::storage::FOLDERS;
 use crate::wait;
 
-/// The Secret of the owner begins in etcd with the name of what the Shoot says encrypts it. Its words are nowhere in the files of the volumes,
-/// where those of a ConfigMap are.
+/// The owner's Secret in etcd starts with the name of the encryption provider in the Shoot's status. Its words are in
+/// no file of the volumes, while those of a ConfigMap are.
 pub(super) fn is_encrypted(lab: &Lab, garden: &Client, name: Name) -> Result<()> {
     let shoot: Value = garden.get(&SHOOT, PROJECT, name.0)?;
     let provider = shoot["status"]["credentials"]["encryptionAtRest"]["provider"]["type"].as_str();
@@ -45,7 +45,7 @@ pub(super) fn is_encrypted(lab: &Lab, garden: &Client, name: Name) -> Result<()>
     Ok(())
 }
 
-/// What etcd-main has for a key.
+/// The value of a key in etcd-main.
 pub(super) fn raw(lab: &Lab, name: Name, key: &str) -> Result<Vec<u8>> {
     let mut found = range(lab, name, &json!({"key": base64::encode(key.as_bytes())}))?;
     found.pop().map(|(_, value)| value).ok_or_else(|| Failure::new(format!("etcd has no {key}")))
@@ -58,7 +58,7 @@ pub(super) fn raw_below(lab: &Lab, name: Name, folder: &str) -> Result<Vec<(Stri
     range(lab, name, &json!({"key": ends[0], "range_end": ends[1]}))
 }
 
-/// What etcd-main answers, as kube-apiserver would ask it.
+/// The answer of etcd-main to a request like those of kube-apiserver.
 fn range(lab: &Lab, name: Name, request: &Value) -> Result<Vec<(String, Vec<u8>)>> {
     let client = etcd(lab, name)?;
     let answer =
@@ -112,13 +112,17 @@ fn contains(bytes: &[u8], words: &[u8]) -> bool {
     bytes.windows(words.len()).any(|window| window == words)
 }
 
-/// What is written while nothing has to be: how its key begins, and why.
+/// Writes that happen without a change, and why: the beginning of their key, and the reason.
 const WRITTEN: [(&str, &str); 2] = [
-    ("coordination.k8s.io/Lease ", "leaders say that they are there"),
-    ("extensions.gardener.cloud/Cluster ", "it is a copy of the Shoot, which says when it was reconciled"),
+    ("coordination.k8s.io/Lease ", "leaders renew it"),
+    (
+        "extensions.gardener.cloud/Cluster ",
+        "it is a copy of the Shoot, which has the time of its reconciliation",
+    ),
 ];
 
-/// Another reconciliation writes nothing in the seed and in the Shoot that is right already, not even without an effect.
+/// Another reconciliation repeats no write of a correct object in the seed and in the Shoot, not even one without an
+/// effect.
 pub(super) fn stays_as_it_is(
     lab: &Lab,
     garden: &Client,
@@ -159,7 +163,7 @@ pub(super) fn stays_as_it_is(
     ensure(needless.is_empty(), || format!("another reconciliation wrote without need: {needless:#?}"))
 }
 
-/// What is there once nobody has written for three seconds.
+/// The stored objects, after three seconds without a write.
 fn settled<T: PartialEq>(look: &dyn Fn() -> Result<T>) -> Result<T> {
     let (mut found, mut since) = (look()?, wait::now());
     wait::until_true("writes to end", 60, || {

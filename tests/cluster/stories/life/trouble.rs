@@ -1,5 +1,5 @@
-//! Shoots that cannot come up. `explain` names the task as upstream does and says what to do, within half a minute after the
-//! cause is there. The Shoot comes up once that is done.
+//! Shoots that cannot be created. `explain` names upstream's task and the remedy, within half a minute after the cause
+//! appears. The Shoot is created once the remedy is applied.
 
 use gardenlet::api::core::{NODE, PERSISTENT_VOLUME_CLAIM, POD, SERVICE};
 use gardenlet::api::gardener::SHOOT;
@@ -20,23 +20,23 @@ use crate::stories::steps::while_running;
 use crate::support::garden::prepare::PROVIDER;
 use crate::wait;
 
-/// How long it takes at most until `explain` names a cause.
+/// The longest time until `explain` reports a cause.
 const EXPLAINED_WITHIN_S: u64 = 30;
-/// How long the seed may take to show it.
+/// The time that the seed may take to show it.
 const SHOWN_WITHIN_S: u64 = 180;
-/// The first two tasks are tried for a minute before they fail.
+/// The flow tries the first two tasks for a minute before they fail.
 const FAILED_WITHIN_S: u64 = 120;
 /// The other tasks wait at most ten minutes.
 const ENDED_WITHIN_S: u64 = 660;
-/// The pod that leaves no processor time.
+/// The pod that reserves all processor time.
 const FILLER: &str = "filler";
 
-/// What is wrong with a Shoot.
+/// The problem of a Shoot.
 struct Cause {
     shoot: Name,
     /// The id of its error.
     task: &'static str,
-    /// What the sentence has: what is wrong, and what to do.
+    /// Parts of the message: the cause and the remedy.
     words: [&'static str; 2],
 }
 
@@ -56,7 +56,7 @@ const ADMISSION: Cause = Cause {
         "correct its apiVersion and kind",
     ],
 };
-/// The Shoot that all others happen to, one after the other.
+/// The Shoot that has all other problems, one after the other.
 const UNLUCKY: Name = Name("s6");
 const EXTENSION: Cause = Cause {
     shoot: UNLUCKY,
@@ -98,8 +98,9 @@ const IMAGE: Cause = Cause {
     ],
 };
 
-/// Three Shoots are made: one without its audit policy, one with a wrong admission configuration, and one to which happens
-/// whatever can happen in a seed. That one comes up in the end. With `--long` each of its waits ends with an error first.
+/// Three Shoots are created: one without its audit policy, one with a wrong admission configuration, and one with all
+/// problems that a seed can have. That one is created in the end. With `--long` each of its waits ends with an error
+/// first.
 pub(super) fn is_explained(lab: &Lab, garden: &Client, agent: &mut Agent, site: &Site) -> Result<()> {
     let place = Place { lab, garden, site };
     place.break_everything()?;
@@ -126,11 +127,11 @@ pub(super) fn is_explained(lab: &Lab, garden: &Client, agent: &mut Agent, site: 
     place.happens(agent, &IMAGE, (&POD, "ImagePull"))?;
     site.node.import_component(lab, &image::API_SERVER)?;
     succeeded(lab, garden, agent, (UNLUCKY, "Create"))?;
-    println!("       {:6.1} s  a Shoot came up in spite of four troubles", wait::seconds_since(began));
+    println!("       {:6.1} s  a Shoot was created despite four problems", wait::seconds_since(began));
     Ok(())
 }
 
-/// A Shoot with what is wrong in its own spec.
+/// A Shoot with a problem in its own spec.
 fn broken(name: Name) -> Value {
     let mut shoot = shoot(name, image::API_SERVER.version());
     let server = &mut shoot["spec"]["kubernetes"]["kubeAPIServer"];
@@ -144,7 +145,7 @@ fn broken(name: Name) -> Value {
     shoot
 }
 
-/// Where all that happens.
+/// The participants of the story.
 struct Place<'a> {
     lab: &'a Lab,
     garden: &'a Client,
@@ -152,7 +153,8 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Takes away what a Shoot needs: the installation for its control plane, addresses, volumes, processor time, an image.
+    /// Removes what a Shoot needs: the installation for its control plane, addresses, volumes, processor time, an
+    /// image.
     fn break_everything(&self) -> Result<()> {
         self.serve(&["DNSRecord", "Infrastructure", "Worker"])?;
         self.site.balance(false);
@@ -176,7 +178,7 @@ impl Place<'_> {
         self.lab.seed.apply(&class)
     }
 
-    /// Lets one pod take all processor time that is left. No other pod is more important.
+    /// Lets one pod reserve all remaining processor time. No other pod has a higher priority.
     fn fill(&self) -> Result<()> {
         let seed = self.lab.seed.client()?;
         let node: Value = seed.get(&NODE, "", NODE_NAME)?;
@@ -203,7 +205,8 @@ impl Place<'_> {
         })
     }
 
-    /// Waits until an object of the control plane shows the cause with a word, and then until `explain` names the cause.
+    /// Waits until an object of the control plane shows the cause with a word, and then until `explain` reports the
+    /// cause.
     fn happens(&self, agent: &mut Agent, cause: &Cause, (resource, word): (&Resource, &str)) -> Result<()> {
         let seed = self.lab.seed.client()?;
         while_running(&format!("{} with {word:?}", resource.kind), SHOWN_WITHIN_S, agent, || {
@@ -236,7 +239,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// The one error of the Shoot names the same, and has no code.
+    /// The one error of the Shoot has the same words, and no code.
     fn has_failed(&self, agent: &mut Agent, cause: &Cause, within_s: u64) -> Result<()> {
         let name = cause.shoot.0;
         let errors = while_running(&format!("the error of {name}"), within_s, agent, || {

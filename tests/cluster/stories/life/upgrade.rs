@@ -1,4 +1,5 @@
-//! A Shoot gets the next minor version of Kubernetes while somebody writes into it, and then perhaps the one after that.
+//! A Shoot gets the next minor version of Kubernetes while a client writes into it, and then optionally the one after
+//! that.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -22,18 +23,18 @@ use crate::wait;
 
 /// Five writes a second.
 const PERIOD: Duration = Duration::from_millis(200);
-/// How many are tried in a second at least.
+/// The minimum number of attempts in a second.
 const PACE_MIN: f64 = 4.0;
 /// A write that takes longer has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// How long no new connection may come about.
+/// The longest time without a successful new connection.
 const GAP_S: f64 = 5.0;
-/// What the writer's objects are labelled with.
+/// The label of the writer's objects.
 const LABEL: &str = "writer";
 /// The CloudProfile of all Shoots.
 const PROFILE: &str = "local";
 
-/// One write, each over a connection of its own.
+/// One write over its own connection.
 #[derive(Clone, Debug)]
 struct Write {
     name: String,
@@ -42,7 +43,7 @@ struct Write {
     failed: Option<String>,
 }
 
-/// One upgrade, with `--long` another one to the newest version. Returns the version that the Shoot has then.
+/// One upgrade, with `--long` another one to the newest version. Returns the final version of the Shoot.
 pub(super) fn all_lose_nothing(
     lab: &Lab,
     garden: &Client,
@@ -60,7 +61,7 @@ pub(super) fn all_lose_nothing(
     Ok(newest)
 }
 
-/// Shoots may have versions that their CloudProfile has.
+/// Shoots may have the versions of their CloudProfile.
 fn offer(garden: &Client, version: &str) -> Result<()> {
     let profile: Value = garden.get(&CLOUD_PROFILE, "", PROFILE)?;
     let mut versions = profile["spec"]["kubernetes"]["versions"].as_array().cloned().unwrap_or_default();
@@ -69,8 +70,8 @@ fn offer(garden: &Client, version: &str) -> Result<()> {
     Ok(garden.patch::<Value>(&CLOUD_PROFILE, "", PROFILE, "", &patch).map(drop)?)
 }
 
-/// Everything that was acknowledged meanwhile is there afterwards, and no time in which nobody got in was longer than five
-/// seconds. `word` is in the names of what is written, and its label.
+/// All acknowledged writes exist afterwards, and no time without access was longer than five seconds. `word` is part of
+/// the names of the written objects, and their label.
 fn loses_nothing(
     lab: &Lab,
     garden: &Client,
@@ -90,7 +91,7 @@ fn loses_nothing(
     });
     result?;
     println!(
-        "       {:6.1} s  {version}: Reconcile Succeeded, and its last server ended",
+        "       {:6.1} s  {version}: Reconcile Succeeded, and its old server ended",
         wait::seconds_since(began)
     );
     extensions::asked_since(lab, name, asked)?;
@@ -100,10 +101,10 @@ fn loses_nothing(
     judge(&writes.into_inner().unwrap_or_default(), (owner, word))
 }
 
-/// The server of before serves for a while after it was told to end.
+/// The old server serves for a while after it got the signal to end.
 fn the_last_server_ends(lab: &Lab, name: Name) -> Result<()> {
     let params = ListParams { label_selector: "role=apiserver".to_owned(), ..ListParams::default() };
-    wait::until("the end of the server of before", 90, || {
+    wait::until("the end of the old server", 90, || {
         let pods = lab.seed.client()?.list::<Value>(&POD, &name.plane(), &params)?.items;
         Ok::<_, Failure>((pods.len() == 1).then_some(()))
     })
@@ -131,14 +132,14 @@ fn judge(writes: &[Write], (owner, word): (&Owner<'_>, &str)) -> Result<()> {
     ensure(longest <= GAP_S, || format!("no write was acknowledged for {longest:.1} s: {why}"))
 }
 
-/// How many writes were tried in a second.
+/// The number of attempts in a second.
 fn pace(writes: &[Write]) -> f64 {
     let ends = writes.first().zip(writes.last());
     let seconds = ends.map(|(first, last)| last.at.saturating_sub(first.at).as_secs_f64());
     seconds.filter(|seconds| *seconds > 0.0).map_or(0.0, |seconds| writes.len() as f64 / seconds)
 }
 
-/// The longest time between two acknowledged writes of which those between have failed, in seconds, and the first reason.
+/// The longest time between two acknowledged writes if those between have failed, in seconds, and the first reason.
 fn longest_gap(writes: &[Write]) -> (f64, String) {
     let (mut longest, mut why) = (0.0, String::new());
     let mut failing: Option<&Write> = None;
@@ -159,7 +160,7 @@ fn longest_gap(writes: &[Write]) -> (f64, String) {
             last = write.at;
         }
     }
-    // Nobody may get in at the end, either.
+    // Writes may also fail until the end.
     match (failing, writes.last()) {
         (Some(first), Some(end)) if end.at.saturating_sub(last).as_secs_f64() > longest => {
             (end.at.saturating_sub(last).as_secs_f64(), first.failed.clone().unwrap_or_default())

@@ -1,6 +1,7 @@
-// Command extension does what every extension of Gardener does: it renews its heartbeat in the seed, with the token that its pod
-// has, and it serves a webhook, with a certificate that it makes at its start. It says that it is ready while both work. Its job
-// is objects of the types that -types names: whatever is asked of them succeeds at once, unless an object wants another end.
+// Command extension does what every extension of Gardener does: it renews its heartbeat in the seed, with the token of
+// its pod, and it serves a webhook, with a certificate that it creates at its start. It is ready while both work. It
+// reconciles objects of the types that -types names: each operation succeeds at once, unless an object requests a
+// failure.
 package main
 
 import (
@@ -25,9 +26,9 @@ import (
 )
 
 const (
-	// Where a pod finds its token, its namespace and the CA of the API server.
+	// The folder of a pod with its token, its namespace and the CA of the API server.
 	account = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// The Lease that Gardener looks at.
+	// The Lease that Gardener checks.
 	lease = "gardener-extension-heartbeat"
 )
 
@@ -56,7 +57,7 @@ func main() {
 	go func() {
 		for {
 			if silent.Load() {
-				// It is well, and nobody hears of it.
+				// It is healthy, but does not report it.
 				renewed.Store(time.Now().UnixNano())
 			} else if err := renew(client, namespace); err != nil {
 				log.Printf("the heartbeat was not renewed: %v", err)
@@ -144,7 +145,7 @@ func request(client *http.Client, method, url, kind string, body []byte) (*http.
 	return client.Do(request)
 }
 
-// sign makes a certificate of the webhook for a name.
+// sign creates a certificate of the webhook for a name.
 func sign(host string) tls.Certificate {
 	pair, err := tls.X509KeyPair(read(*authority, "tls.crt"), read(*authority, "tls.key"))
 	if err != nil {
@@ -169,7 +170,7 @@ func sign(host string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// review answers an AdmissionReview: a DNSRecord without a time to live gets one.
+// review answers an AdmissionReview: it adds a time to live to a DNSRecord without one.
 func review(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		APIVersion string `json:"apiVersion"`

@@ -15,17 +15,17 @@ const (
 	group     = "extensions.gardener.cloud"
 	finalizer = "extensions.gardener.cloud/lab"
 	operation = "gardener.cloud/operation"
-	// How often the objects are looked at.
+	// The interval between two lists of the objects.
 	look = 500 * time.Millisecond
 )
 
 // The kinds whose objects it reconciles, by their names in paths.
 var kinds = []string{"controlplanes", "dnsrecords", "extensions"}
 
-// silent: somebody has asked to let the heartbeat stop.
+// silent: an object requests that the heartbeat stops.
 var silent atomic.Bool
 
-// object is one of an extension, as far as it is read.
+// object is one of an extension, with the fields that are needed.
 type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -49,20 +49,20 @@ type object struct {
 	} `json:"status"`
 }
 
-// wish is the providerConfig of an object: what shall go wrong.
+// wish is the providerConfig of an object: the requested failure.
 type wish struct {
 	// Each operation fails with this error.
 	Error *struct {
 		Description string   `json:"description"`
 		Codes       []string `json:"codes"`
 	} `json:"error"`
-	// The heartbeat stops while an object says so.
+	// The heartbeat stops while an object requests it.
 	Silent bool `json:"silent"`
-	// What is reported of the health of the Shoot's control plane: True if nothing is said.
+	// The reported health of the Shoot's control plane: True by default.
 	Health string `json:"health"`
 }
 
-// reconcile looks after all objects of the types.
+// reconcile handles all objects of the types.
 func reconcile(client *http.Client, types []string) {
 	base := fmt.Sprintf("https://%s/apis/%s/v1alpha1",
 		net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")), group)
@@ -94,7 +94,7 @@ func reconcile(client *http.Client, types []string) {
 	}
 }
 
-// handle does what an object asks for, as Gardener's library for extensions does.
+// handle executes the requested operation, like Gardener's library for extensions.
 func handle(client *http.Client, url string, one object) error {
 	meta := one.Metadata
 	asked := meta.Annotations[operation]
@@ -115,7 +115,7 @@ func handle(client *http.Client, url string, one object) error {
 		return done(client, url, without(meta.Finalizers))
 	case asked == "reconcile" || asked == "restore":
 		if !contains(meta.Finalizers, finalizer) {
-			// A change that is not cleaned up must not begin.
+			// A change without the finalizer must not start.
 			return patch(client, url, map[string]any{"metadata": map[string]any{
 				"resourceVersion": meta.ResourceVersion, "finalizers": append(meta.Finalizers, finalizer)}})
 		}
@@ -125,7 +125,7 @@ func handle(client *http.Client, url string, one object) error {
 		} else if one.Status.LastOperation == nil {
 			kind = "Create"
 		}
-		// The annotation goes first: a request that comes meanwhile must not be lost.
+		// The annotation is removed first: a request that arrives meanwhile must not be lost.
 		if err := done(client, url, meta.Finalizers); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func wanted(one object) string {
 	return one.Spec.ProviderConfig.Health
 }
 
-// isReported says whether its condition is as it is to be.
+// isReported returns whether its condition has the wanted status.
 func isReported(one object) bool {
 	for _, condition := range one.Status.Conditions {
 		if condition["type"] == "ControlPlaneHealthy" {
@@ -203,7 +203,7 @@ func without(all []string) []string {
 
 func patch(client *http.Client, url string, body any) error {
 	status, err := send(client, http.MethodPatch, url, "application/merge-patch+json", body)
-	// It is gone, or somebody else was first: the next look sees it.
+	// It was deleted, or another writer was first: the next list shows it.
 	if status == http.StatusNotFound || status == http.StatusConflict {
 		return nil
 	}
